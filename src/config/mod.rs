@@ -1,0 +1,1 @@
+//! Configuration: types, loading, validation, reload as a difference.

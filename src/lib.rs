@@ -1,0 +1,7 @@
+//! Settee keeps pools of query servers and lends each to one client at a time.
+#![doc = ""]
+
+pub mod cli;
+pub mod config;
+pub mod policy;
+pub mod query_server;

@@ -1,0 +1,2 @@
+//! The settee program.
+fn main() {}

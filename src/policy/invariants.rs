@@ -1,0 +1,1 @@
+//! Named invariants, one predicate each.

@@ -1,0 +1,8 @@
+//! Decisions, and nothing else: no actors, no clock, no environment, no input or output.
+//!
+//! Everything here is a plain struct that turns an event and a time into a list of actions. The
+//! actors in [`crate::actors`] translate messages into events and carry the actions out.
+
+pub mod invariants;
+pub mod pool;
+pub mod time;

@@ -1,0 +1,41 @@
+//! The instant that the decision core is told, and the only notion of time it has.
+
+use std::ops::Add;
+use std::time::Duration;
+
+/// An instant on the service's one monotonic clock.
+///
+/// # Units
+/// Nanoseconds since an arbitrary start; 64 bits last for 584 years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The start of the clock.
+    pub const ZERO: Self = Self(0);
+
+    /// Returns the instant `nanoseconds` after the start of the clock.
+    pub const fn from_nanoseconds(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// Returns the nanoseconds since the start of the clock.
+    pub const fn as_nanoseconds(self) -> u64 {
+        self.0
+    }
+
+    /// Returns how long ago `earlier` was, zero when it lies in the future.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// Saturates at the end of the clock, so that an endless timeout needs no special case.
+    fn add(self, duration: Duration) -> Self {
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanoseconds))
+    }
+}

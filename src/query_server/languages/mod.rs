@@ -1,0 +1,3 @@
+//! The languages that Settee brings along.
+
+pub mod javascript;

@@ -1,0 +1,3 @@
+//! The query-server protocol and the languages.
+
+pub mod languages;
