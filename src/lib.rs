@@ -1,7 +1,8 @@
 //! Settee keeps pools of query servers and lends each to one client at a time.
-#![doc = ""]
 
+pub mod actors;
 pub mod cli;
 pub mod config;
+pub mod messages;
 pub mod policy;
 pub mod query_server;

@@ -1,3 +1,11 @@
 //! The query-server protocol and the languages.
 
+pub mod child;
+pub mod ddoc;
+pub mod language;
 pub mod languages;
+pub mod line;
+pub mod pipe;
+pub mod prompt;
+pub mod status;
+pub mod stderr;

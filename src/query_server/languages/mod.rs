@@ -1,3 +1,4 @@
 //! The languages that Settee brings along.
 
+pub mod command;
 pub mod javascript;

@@ -1,0 +1,202 @@
+//! Monitors: exactly one `Down` when the watched party ends, whatever the reason.
+//!
+//! SUMMARY   A [`Lifeline`] is owned by the watched party, an actor, a connection or a plain task;
+//!           a [`Pulse`] is the name others know it by.
+//! PROMISES  Every monitor gets one [`Down`], also when it is set on a party that is already dead,
+//!           and also after a panic, a dropped future or the end of an arbiter: the notice is sent
+//!           by `Drop`, the only thing that runs in all these cases (`Actor::stopped` does not).
+//! SOURCE    Erlang's `monitor/2` and `demonitor/2` with `flush`; couch_proc_manager's use of them.
+//! LIMITS    Within one process only. The reason is what the party said last with
+//!           [`Lifeline::ending`]; a party that said nothing was killed or panicked.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use actix::{Message, Recipient};
+
+/// Identifies one monitor; unique in the program, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MonitorRef(u64);
+
+/// Identifies one watched party; unique in the program, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartyId(pub u64);
+
+/// Why a party ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExitReason {
+    /// It was done: its peer closed, its work was over.
+    Normal,
+    /// It was asked to end.
+    Shutdown,
+    /// It failed, in words for the log.
+    Failed(String),
+    /// It ended without a word while a panic was unwinding.
+    Panicked,
+    /// It ended without a word: its actor, future or arbiter was dropped.
+    Killed,
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Normal => f.write_str("normal"),
+            Self::Shutdown => f.write_str("shutdown"),
+            Self::Failed(why) => f.write_str(why),
+            Self::Panicked => f.write_str("panicked"),
+            Self::Killed => f.write_str("killed"),
+        }
+    }
+}
+
+/// A monitored party ended (Erlang's `DOWN`).
+#[derive(Clone, Debug)]
+pub struct Down {
+    /// The monitor that fired.
+    pub monitor: MonitorRef,
+    /// The party that ended.
+    pub party: PartyId,
+    /// Why.
+    pub reason: ExitReason,
+}
+
+impl Message for Down {
+    type Result = ();
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+fn next_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Who watches, or why there is nothing left to watch.
+enum State {
+    Alive {
+        monitors: Vec<(MonitorRef, Recipient<Down>)>,
+        ending: Option<ExitReason>,
+    },
+    Dead(ExitReason),
+}
+
+/// Owned by the watched party; its drop is the party's death.
+pub struct Lifeline {
+    pulse: Pulse,
+}
+
+impl Lifeline {
+    /// Starts a party that nobody watches yet.
+    #[allow(
+        clippy::new_without_default,
+        reason = "a new identity is not a default"
+    )]
+    pub fn new() -> Self {
+        let state = State::Alive {
+            monitors: Vec::new(),
+            ending: None,
+        };
+        Self {
+            pulse: Pulse {
+                party: PartyId(next_number()),
+                state: Arc::new(Mutex::new(state)),
+            },
+        }
+    }
+
+    /// Returns the name by which others can watch this party.
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
+    }
+
+    /// Says why the party is about to end; the last word counts.
+    pub fn ending(&self, reason: ExitReason) {
+        if let State::Alive { ending, .. } = &mut *self.pulse.lock() {
+            *ending = Some(reason);
+        }
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        let silent_reason = if std::thread::panicking() {
+            ExitReason::Panicked
+        } else {
+            ExitReason::Killed
+        };
+        let mut state = self.pulse.lock();
+        let State::Alive { monitors, ending } = &mut *state else {
+            return;
+        };
+        let monitors = std::mem::take(monitors);
+        let reason = ending.take().unwrap_or(silent_reason);
+        *state = State::Dead(reason.clone());
+        drop(state);
+        for (monitor, watcher) in monitors {
+            self.pulse.notify(&watcher, monitor, &reason);
+        }
+    }
+}
+
+/// The name of a watched party. Cheap to clone, and does not keep the party alive.
+#[derive(Clone)]
+pub struct Pulse {
+    party: PartyId,
+    state: Arc<Mutex<State>>,
+}
+
+impl Pulse {
+    /// Returns the party's identity.
+    pub fn party(&self) -> PartyId {
+        self.party
+    }
+
+    /// Returns whether the party has not ended yet.
+    pub fn is_alive(&self) -> bool {
+        matches!(*self.lock(), State::Alive { .. })
+    }
+
+    /// Watches the party: `watcher` gets exactly one [`Down`], at once if it is already dead.
+    pub fn monitor(&self, watcher: Recipient<Down>) -> MonitorRef {
+        let monitor = MonitorRef(next_number());
+        let mut state = self.lock();
+        match &mut *state {
+            State::Alive { monitors, .. } => monitors.push((monitor, watcher)),
+            State::Dead(reason) => {
+                let reason = reason.clone();
+                drop(state);
+                self.notify(&watcher, monitor, &reason);
+            }
+        }
+        monitor
+    }
+
+    /// Stops watching. A `Down` that is already on its way still arrives; its reference tells.
+    pub fn demonitor(&self, monitor: MonitorRef) {
+        if let State::Alive { monitors, .. } = &mut *self.lock() {
+            monitors.retain(|(known, _)| *known != monitor);
+        }
+    }
+
+    /// The lock is held for a few instructions and never across a call, so a poisoned one only
+    /// says that a panic passed by: the state in it is whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `do_send` ignores the mailbox's bound, which is right here: a `Down` must not be lost, and
+    /// there is at most one for each monitor. It can only miss a watcher that is gone itself.
+    fn notify(&self, watcher: &Recipient<Down>, monitor: MonitorRef, reason: &ExitReason) {
+        watcher.do_send(Down {
+            monitor,
+            party: self.party,
+            reason: reason.clone(),
+        });
+    }
+}
+
+impl fmt::Debug for Pulse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pulse({})", self.party.0)
+    }
+}

@@ -1,0 +1,10 @@
+//! The actors: one a file. They turn messages into events of the decision core and carry out what
+//! it decides; they decide nothing themselves.
+
+pub mod clock;
+pub mod deferred;
+pub mod lifeline;
+pub mod native_process;
+pub mod opener;
+pub mod os_process;
+pub mod proc_manager;

@@ -1,0 +1,273 @@
+//! NativeProcess: a query server inside this program, behind the same messages as a child.
+//!
+//! SUMMARY   Runs a [`NativeServer`] on a thread of its own.
+//! PROMISES  A server that blocks or panics costs its own process and nothing else.
+//! SOURCE    couch_native_process and mango_native_proc: native query servers of CouchDB.
+//! DIFFERS   A native process can be stopped like any other (D13).
+//! LIMITS    A thread cannot be killed: one that never comes back stays until the program ends,
+//!           while its process is given up and replaced. A prompt costs two wake-ups of another
+//!           thread, some ten microseconds, more than the same call in line.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use bytes::Bytes;
+use slog::{info, warn};
+use tokio::sync::oneshot;
+
+use crate::actors::deferred::{Deferred, Replier, deferred};
+use crate::actors::lifeline::{Down, ExitReason, Lifeline};
+use crate::messages::opener::StartError;
+use crate::messages::proc_manager::OsProcIdle;
+use crate::messages::process::{
+    Fault, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
+};
+use crate::query_server::language::StartContext;
+use crate::query_server::line::{Line, classify};
+use crate::query_server::prompt::kind_of;
+
+/// How many prompts may wait for the server's thread.
+const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
+
+/// A query server as a type: gets one command, gives one answer.
+pub trait NativeServer: Send {
+    /// Answers one command, a JSON array on one line, with one JSON value on one line, as a query
+    /// server in a process of its own would print it: `["error", NAME, REASON]` says no.
+    fn prompt(&mut self, command: &str) -> String;
+}
+
+struct Job {
+    line: Bytes,
+    answer: oneshot::Sender<String>,
+}
+
+struct Pending {
+    prompt: Prompt,
+    replier: Replier<Result<Bytes, PromptError>>,
+}
+
+/// One native query server and its thread.
+pub struct NativeProcess {
+    context: StartContext,
+    jobs: mpsc::Sender<Job>,
+    shared: Arc<ProcShared>,
+    prompt_timeout: Duration,
+    /// Unanswered prompts, oldest first; the server works on the first.
+    pending: VecDeque<Pending>,
+    lifeline: Lifeline,
+}
+
+impl NativeProcess {
+    /// Starts the server's thread and the actor in front of it.
+    ///
+    /// # Errors
+    /// The system has no room for another thread.
+    pub fn start_with(
+        server: impl NativeServer + 'static,
+        context: StartContext,
+    ) -> Result<ProcessRef, StartError> {
+        let jobs = start_thread(server, &context)?;
+        let shared = ProcShared::new(None);
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let address = Self {
+            prompt_timeout: context.prompt_timeout,
+            context,
+            jobs,
+            shared: Arc::clone(&shared),
+            pending: VecDeque::new(),
+            lifeline,
+        }
+        .start();
+        Ok(ProcessRef {
+            prompt: address.clone().recipient(),
+            set_timeout: address.clone().recipient(),
+            stop: address.recipient(),
+            pulse,
+            shared,
+        })
+    }
+
+    fn refusal(&self, prompt: &Prompt) -> Option<PromptError> {
+        if !self.shared.is_assigned_to(prompt.token) {
+            return Some(PromptError::NotHolder);
+        }
+        if kind_of(&prompt.line).is_none() || std::str::from_utf8(&prompt.line).is_err() {
+            return Some(PromptError::BadPrompt);
+        }
+        (self.pending.len() >= PROMPTS_IN_FLIGHT_MAX).then_some(PromptError::TooMany {
+            limit: PROMPTS_IN_FLIGHT_MAX,
+        })
+    }
+
+    /// Gives the oldest prompt to the server.
+    fn work(&mut self, ctx: &mut Context<Self>) {
+        let Some(head) = self.pending.front() else {
+            return;
+        };
+        let timeout = head.prompt.timeout.unwrap_or(self.prompt_timeout);
+        let (answer, result) = oneshot::channel();
+        // A thread that is gone drops the job, which is seen as an answer that never comes.
+        drop(self.jobs.send(Job {
+            line: head.prompt.line.clone(),
+            answer,
+        }));
+        let result = actix_rt::time::timeout(timeout, result).into_actor(self);
+        ctx.spawn(result.map(move |result, process, ctx| {
+            let answer = match result {
+                Ok(Ok(text)) => read_answer(Bytes::from(text)),
+                Ok(Err(_)) => Err(PromptError::Exited(Obituary {
+                    exit: Some("panicked".into()),
+                    ..Obituary::default()
+                })),
+                Err(_) => Err(PromptError::Timeout { timeout }),
+            };
+            process.answered(answer, ctx);
+        }));
+    }
+
+    fn answered(&mut self, answer: Result<Bytes, PromptError>, ctx: &mut Context<Self>) {
+        let Some(head) = self.pending.pop_front() else {
+            return;
+        };
+        self.shared.prompt_answered();
+        let end = answer
+            .as_ref()
+            .err()
+            .filter(|error| error.is_final())
+            .cloned();
+        drop(head.replier.send(answer));
+        match end {
+            None => self.work(ctx),
+            Some(error) => {
+                warn!(self.context.log, "native query server failed"; "error" => %error);
+                self.end(ExitReason::Failed(error.to_string()), ctx);
+            }
+        }
+    }
+
+    fn end(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
+        for prompt in self.pending.drain(..) {
+            self.shared.prompt_answered();
+            drop(
+                prompt
+                    .replier
+                    .send(Err(PromptError::Exited(Obituary::default()))),
+            );
+        }
+        self.lifeline.ending(reason);
+        ctx.stop();
+    }
+
+    fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+        ctx.run_later(wait, |process, ctx| {
+            let limit = process.context.idle_limit;
+            let idle = process.shared.idle_time();
+            if idle < limit || !process.pending.is_empty() {
+                let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
+                return process.watch_idleness(rest, ctx);
+            }
+            // May be lost when the manager is gone: then the process ends with it anyway.
+            process.context.manager.do_send(OsProcIdle {
+                proc: process.context.proc,
+            });
+            process.watch_idleness(limit, ctx);
+        });
+    }
+}
+
+fn read_answer(line: Bytes) -> Result<Bytes, PromptError> {
+    match classify(line.clone()) {
+        Line::Answer(answer) => Ok(answer),
+        Line::Error(error) => Err(PromptError::function(error, false)),
+        Line::Fatal(error) => Err(PromptError::function(error, true)),
+        Line::Log(_) => Err(PromptError::protocol(
+            "a log line instead of an answer",
+            &line,
+        )),
+        Line::Malformed(what) => Err(PromptError::protocol(what, &line)),
+    }
+}
+
+/// Runs the server on a thread that ends when its process drops the sender.
+fn start_thread(
+    mut server: impl NativeServer + 'static,
+    context: &StartContext,
+) -> Result<mpsc::Sender<Job>, StartError> {
+    let (jobs, inbox) = mpsc::channel::<Job>();
+    let thread = std::thread::Builder::new().name(format!("native-{}", context.language));
+    thread
+        .spawn(move || {
+            for job in inbox {
+                let command = String::from_utf8_lossy(&job.line);
+                // Nobody waits when the process was given up meanwhile.
+                drop(job.answer.send(server.prompt(&command)));
+            }
+        })
+        .map_err(|error| StartError {
+            reason: format!("cannot start a thread: {error}"),
+            fault: Fault::Host,
+        })?;
+    Ok(jobs)
+}
+
+impl Actor for NativeProcess {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.context.owner.monitor(ctx.address().recipient());
+        self.watch_idleness(self.context.idle_limit, ctx);
+        info!(self.context.log, "native query server started");
+    }
+}
+
+impl Handler<Prompt> for NativeProcess {
+    type Result = Deferred<Result<Bytes, PromptError>>;
+
+    fn handle(&mut self, prompt: Prompt, ctx: &mut Self::Context) -> Self::Result {
+        let (answer, replier) = deferred();
+        if let Some(error) = self.refusal(&prompt) {
+            drop(replier.send(Err(error)));
+            return answer;
+        }
+        self.shared.prompt_sent();
+        self.shared.note_activity();
+        self.pending.push_back(Pending { prompt, replier });
+        if self.pending.len() == 1 {
+            self.work(ctx);
+        }
+        answer
+    }
+}
+
+impl Handler<SetTimeout> for NativeProcess {
+    type Result = bool;
+
+    fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
+        let holds = self.shared.is_assigned_to(msg.token);
+        if holds {
+            self.prompt_timeout = msg.timeout;
+        }
+        holds
+    }
+}
+
+impl Handler<StopProc> for NativeProcess {
+    type Result = ();
+
+    fn handle(&mut self, _: StopProc, ctx: &mut Self::Context) {
+        self.end(ExitReason::Shutdown, ctx);
+    }
+}
+
+/// The manager is gone: so is every process of its.
+impl Handler<Down> for NativeProcess {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
+        self.end(ExitReason::Shutdown, ctx);
+    }
+}

@@ -1,0 +1,464 @@
+//! OsProcess: one child, its prompts and their answers.
+//!
+//! SUMMARY   Sends prompts, matches answers to them first in, first out, and ends the child.
+//! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
+//!           never an answer (PM-10): it ends the child. The actor ends when its child is reaped;
+//!           its lifeline tells everybody, whatever happened.
+//! CALLED    Started by an opener; prompted by the holder of the process under its token.
+//! SOURCE    couch_os_process.
+//! DIFFERS   Prompts are pipelined. The deadline of a prompt counts from when it is the oldest one
+//!           and is not extended by log lines or output in pieces. The ways in which a prompt can
+//!           meet a process that is gone are one error. Children are ended politely where they did
+//!           nothing wrong.
+//! LIMITS    An extra line that arrives after the next prompt was sent cannot be told from its
+//!           answer; the line that is then left over ends the child.
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use actix_rt::time::Instant;
+use bytes::Bytes;
+use slog::{Logger, debug, info, o, warn};
+
+use crate::actors::deferred::{Deferred, Replier, deferred};
+use crate::actors::lifeline::{Down, ExitReason, Lifeline};
+use crate::messages::proc_manager::OsProcIdle;
+use crate::messages::process::{
+    MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
+};
+use crate::query_server::child::{Child, Exit};
+use crate::query_server::language::StartContext;
+use crate::query_server::line::{Line, LineBuffer, classify};
+use crate::query_server::pipe::{Chunks, PipeReader, PipeWriter};
+use crate::query_server::prompt::{PromptKind, kind_of, leaves_list_open};
+use crate::query_server::stderr::StderrLog;
+
+/// How many prompts may be unanswered at a time.
+pub const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
+
+/// How long a child may live on after it has closed its output.
+const OUTPUT_END_GRACE: Duration = Duration::from_millis(500);
+
+/// A prompt that waits for its answer.
+struct Pending {
+    replier: Replier<Result<Bytes, PromptError>>,
+    kind: PromptKind,
+    timeout: Duration,
+    /// Everything printed for it so far, when it is to be answered verbatim.
+    transcript: Option<Vec<u8>>,
+}
+
+/// One child and what is going on with it.
+pub struct OsProcess {
+    context: StartContext,
+    log: Logger,
+    /// Before the lifeline: the child is killed before anybody hears of the actor's end.
+    child: Rc<Child>,
+    stdin: Option<PipeWriter>,
+    stdout: Rc<PipeReader>,
+    stderr: Rc<PipeReader>,
+    lines: LineBuffer,
+    stderr_log: StderrLog,
+    shared: Arc<ProcShared>,
+    /// Unanswered prompts, oldest first: the order of the answers.
+    pending: VecDeque<Pending>,
+    /// When the oldest prompt became the oldest.
+    head_since: Instant,
+    /// The deadline timer that is set: when it fires, and how to cancel it.
+    timer: Option<(Instant, SpawnHandle)>,
+    prompt_timeout: Duration,
+    /// Why the child is being ended, once it is: what prompts get from then on.
+    doom: Option<PromptError>,
+    stopping: bool,
+    lifeline: Lifeline,
+}
+
+impl OsProcess {
+    /// Starts the actor for a child that was just started.
+    ///
+    /// # Errors
+    /// The event loop has no room for its pipes; the child is killed.
+    pub fn start_with(mut child: Child, context: StartContext) -> io::Result<ProcessRef> {
+        let missing = || io::Error::other("a pipe is missing");
+        let stdin = PipeWriter::new(child.stdin.take().ok_or_else(missing)?)?;
+        let stdout = PipeReader::new(child.stdout.take().ok_or_else(missing)?)?;
+        let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
+        let log = context.log.new(o!("os_pid" => child.pid()));
+        let shared = ProcShared::new(Some(child.pid()));
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let address = Self {
+            stderr_log: StderrLog::new(log.clone()),
+            log,
+            child: Rc::new(child),
+            stdin: Some(stdin),
+            stdout,
+            stderr,
+            lines: LineBuffer::new(context.line_bytes_max),
+            shared: Arc::clone(&shared),
+            pending: VecDeque::new(),
+            head_since: Instant::now(),
+            timer: None,
+            prompt_timeout: context.prompt_timeout,
+            doom: None,
+            stopping: false,
+            lifeline,
+            context,
+        }
+        .start();
+        Ok(ProcessRef {
+            prompt: address.clone().recipient(),
+            set_timeout: address.clone().recipient(),
+            stop: address.recipient(),
+            pulse,
+            shared,
+        })
+    }
+
+    /// Reasons to refuse a prompt before anything is sent.
+    fn refusal(&self, prompt: &Prompt) -> Option<PromptError> {
+        if !self.shared.is_assigned_to(prompt.token) {
+            return Some(PromptError::NotHolder);
+        }
+        if let Some(doom) = &self.doom {
+            return Some(doom.clone());
+        }
+        let unsent = self.stdin.as_ref().map_or(0, PipeWriter::unsent_bytes);
+        let too_many = self.pending.len() >= PROMPTS_IN_FLIGHT_MAX;
+        // One line of any size is always taken; more than that waits for the child.
+        (too_many || unsent > self.context.line_bytes_max).then_some(PromptError::TooMany {
+            limit: PROMPTS_IN_FLIGHT_MAX,
+        })
+    }
+
+    fn send(&mut self, prompt: Prompt, kind: PromptKind, ctx: &mut Context<Self>) {
+        let Some(stdin) = &self.stdin else { return };
+        if self.pending.len() > 1 {
+            // The child is busy: leave the line for the end of the turn, with others.
+            stdin.queue_line(&prompt.line);
+        } else {
+            stdin.write_line(&prompt.line);
+        }
+        if kind == PromptKind::Teach && prompt.token != MANAGER_TOKEN {
+            self.shared.set_taught_by_client();
+        }
+        self.watch_deadline(ctx);
+    }
+
+    /// Makes sure that a timer fires no later than the oldest prompt's deadline. An earlier one is
+    /// left alone: it will look again, so that a stream of quick prompts sets no timers.
+    fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
+        let Some(head) = self.pending.front() else {
+            return;
+        };
+        let Some(deadline) = self.head_since.checked_add(head.timeout) else {
+            return;
+        };
+        if let Some((fires, handle)) = self.timer {
+            if fires <= deadline {
+                return;
+            }
+            ctx.cancel_future(handle);
+        }
+        let wait = deadline.saturating_duration_since(Instant::now());
+        let handle = ctx.run_later(wait, |process, ctx| {
+            process.timer = None;
+            process.check_deadline(ctx);
+        });
+        self.timer = Some((deadline, handle));
+    }
+
+    fn check_deadline(&mut self, ctx: &mut Context<Self>) {
+        let Some(head) = self.pending.front() else {
+            return;
+        };
+        let timeout = head.timeout;
+        if self.head_since.elapsed() < timeout {
+            return self.watch_deadline(ctx);
+        }
+        warn!(self.log, "query server did not answer in time and is killed";
+              "timeout_ms" => u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self.end_for(PromptError::Timeout { timeout });
+    }
+
+    /// Takes output, line by line.
+    fn take_output(&mut self, chunk: Bytes) {
+        if self.doom.is_some() {
+            return;
+        }
+        self.lines.add(chunk);
+        loop {
+            match self.lines.next_line() {
+                Ok(Some(line)) => self.take_line(line),
+                Ok(None) => return,
+                Err(_) => return self.break_off("a line that is too long", b""),
+            }
+            if self.doom.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn take_line(&mut self, line: Bytes) {
+        if let Some(transcript) = self.pending.front_mut().and_then(|p| p.transcript.as_mut()) {
+            transcript.extend_from_slice(&line);
+            transcript.push(b'\n');
+        }
+        match classify(line.clone()) {
+            Line::Log(text) => info!(self.log, "query server log"; "line" => text),
+            Line::Malformed(what) => self.break_off(what, &line),
+            _ if self.pending.is_empty() => self.break_off("output that nobody asked for", &line),
+            Line::Answer(answer) => {
+                let open = leaves_list_open(&answer);
+                self.answer(Ok(answer), open);
+            }
+            Line::Error(error) => self.answer(Err(PromptError::function(error, false)), false),
+            Line::Fatal(error) => {
+                let fatal = PromptError::function(error, true);
+                self.answer(Err(fatal.clone()), false);
+                self.end_for(fatal);
+            }
+        }
+    }
+
+    /// Answers the oldest prompt.
+    fn answer(&mut self, result: Result<Bytes, PromptError>, leaves_open: bool) {
+        let Some(head) = self.pending.pop_front() else {
+            return;
+        };
+        self.shared.prompt_answered();
+        if matches!(head.kind, PromptKind::OpenList | PromptKind::ListRow) {
+            self.shared.set_list_open(leaves_open);
+        }
+        self.head_since = Instant::now();
+        let result = match head.transcript {
+            // Verbatim: whatever the process printed up to its answer is the answer.
+            Some(transcript) if !transcript.is_empty() => Ok(Bytes::from(transcript)),
+            _ => result,
+        };
+        // A caller that gave up gets nothing; the answer was still its own.
+        drop(head.replier.send(result));
+    }
+
+    fn break_off(&mut self, what: &'static str, line: &[u8]) {
+        warn!(self.log, "query server broke the protocol and is killed";
+              "what" => what, "prompts" => self.pending.len());
+        self.end_for(PromptError::protocol(what, line));
+    }
+
+    /// Kills the child for `reason`, which everybody who waits gets.
+    fn end_for(&mut self, reason: PromptError) {
+        self.child.kill();
+        self.stdin = None;
+        self.fail_pending(&reason);
+        self.doom.get_or_insert(reason);
+    }
+
+    fn fail_pending(&mut self, reason: &PromptError) {
+        for (position, prompt) in self.pending.drain(..).enumerate() {
+            self.shared.prompt_answered();
+            let printed = prompt
+                .transcript
+                .filter(|transcript| !transcript.is_empty());
+            let result = match (printed, position) {
+                (Some(transcript), _) => Ok(Bytes::from(transcript)),
+                (None, 0) => Err(reason.clone()),
+                // These were not at fault: they are told of the end, not of its cause.
+                (None, _) => Err(PromptError::Exited(Obituary {
+                    exit: Some("was killed because of an earlier prompt".into()),
+                    ..Obituary::default()
+                })),
+            };
+            drop(prompt.replier.send(result));
+        }
+    }
+
+    /// The child has ended: takes its last words, answers what it answered, fails the rest.
+    fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
+        while let Some(chunk) = self.stdout.read_now().filter(|chunk| !chunk.is_empty()) {
+            self.take_output(chunk);
+        }
+        while let Some(chunk) = self.stderr.read_now().filter(|chunk| !chunk.is_empty()) {
+            self.stderr_log.add(&chunk);
+        }
+        let obituary = Obituary {
+            exit: Some(exit.to_string()),
+            status: Some(exit.status()),
+            stderr: self.stderr_log.last_words(),
+        };
+        let wanted = self.stopping || self.doom.is_some();
+        if wanted || exit.is_success() {
+            debug!(self.log, "query server ended"; "exit" => %exit);
+            self.lifeline.ending(ExitReason::Normal);
+        } else {
+            warn!(self.log, "query server ended unasked"; "exit" => %exit);
+            self.lifeline
+                .ending(ExitReason::Failed(obituary.to_string()));
+        }
+        let gone = PromptError::Exited(obituary);
+        self.fail_pending(&gone);
+        self.doom.get_or_insert(gone);
+        ctx.stop();
+    }
+
+    /// Tells the manager when the process has been idle for long, again and again.
+    fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+        ctx.run_later(wait, |process, ctx| {
+            let limit = process.context.idle_limit;
+            let idle = process.shared.idle_time();
+            if idle < limit || !process.pending.is_empty() {
+                let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
+                return process.watch_idleness(rest, ctx);
+            }
+            // May be lost when the manager is gone: then the process ends with it anyway.
+            process.context.manager.do_send(OsProcIdle {
+                proc: process.context.proc,
+            });
+            process.watch_idleness(limit, ctx);
+        });
+    }
+}
+
+impl Actor for OsProcess {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.add_stream(StdoutChunks(Chunks(Rc::clone(&self.stdout))));
+        ctx.add_stream(StderrChunks(Chunks(Rc::clone(&self.stderr))));
+        let child = Rc::clone(&self.child);
+        let exit = async move { child.reap().await }.into_actor(self);
+        ctx.spawn(exit.map(|exit, process, ctx| process.child_exited(exit, ctx)));
+        self.context.owner.monitor(ctx.address().recipient());
+        self.watch_idleness(self.context.idle_limit, ctx);
+        info!(self.log, "query server started");
+    }
+}
+
+impl Handler<Prompt> for OsProcess {
+    type Result = Deferred<Result<Bytes, PromptError>>;
+
+    fn handle(&mut self, prompt: Prompt, ctx: &mut Self::Context) -> Self::Result {
+        let (answer, replier) = deferred();
+        if self.pending.is_empty() {
+            // What the child printed since its last answer belongs to nobody.
+            while let Some(chunk) = self.stdout.read_now().filter(|chunk| !chunk.is_empty()) {
+                self.take_output(chunk);
+            }
+            self.head_since = Instant::now();
+        }
+        let kind = kind_of(&prompt.line);
+        let refusal = self
+            .refusal(&prompt)
+            .or(kind.is_none().then_some(PromptError::BadPrompt));
+        if let Some(error) = refusal {
+            drop(replier.send(Err(error)));
+            return answer;
+        }
+        let kind = kind.unwrap_or(PromptKind::Plain);
+        self.pending.push_back(Pending {
+            replier,
+            kind,
+            timeout: prompt.timeout.unwrap_or(self.prompt_timeout),
+            transcript: prompt.verbatim.then(Vec::new),
+        });
+        self.shared.prompt_sent();
+        self.shared.note_activity();
+        self.send(prompt, kind, ctx);
+        answer
+    }
+}
+
+impl Handler<SetTimeout> for OsProcess {
+    type Result = bool;
+
+    fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
+        let holds = self.shared.is_assigned_to(msg.token);
+        if holds {
+            self.prompt_timeout = msg.timeout;
+        }
+        holds
+    }
+}
+
+impl Handler<StopProc> for OsProcess {
+    type Result = ();
+
+    fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
+        self.stopping = true;
+        self.stdin = None;
+        self.doom.get_or_insert(PromptError::Exited(Obituary {
+            exit: Some("was told to stop".into()),
+            ..Obituary::default()
+        }));
+        if !msg.polite {
+            return self.child.kill();
+        }
+        let grace = self.context.stop_grace;
+        ctx.run_later(grace / 2, |process, _| process.child.terminate());
+        ctx.run_later(grace, |process, _| process.child.kill());
+    }
+}
+
+/// The manager is gone: so is every process of its.
+impl Handler<Down> for OsProcess {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, _: &mut Self::Context) {
+        self.stopping = true;
+        self.child.kill();
+    }
+}
+
+/// Output of the child.
+struct StdoutChunks(Chunks);
+
+/// Complaints of the child.
+struct StderrChunks(Chunks);
+
+struct StdoutChunk(Bytes);
+
+struct StderrChunk(Bytes);
+
+macro_rules! tagged_stream {
+    ($stream:ident, $item:ident) => {
+        impl futures_util::Stream for $stream {
+            type Item = $item;
+
+            fn poll_next(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Option<$item>> {
+                std::pin::Pin::new(&mut self.0)
+                    .poll_next(cx)
+                    .map(|chunk| chunk.map($item))
+            }
+        }
+    };
+}
+
+tagged_stream!(StdoutChunks, StdoutChunk);
+tagged_stream!(StderrChunks, StderrChunk);
+
+impl StreamHandler<StdoutChunk> for OsProcess {
+    fn handle(&mut self, chunk: StdoutChunk, ctx: &mut Self::Context) {
+        self.take_output(chunk.0);
+        self.watch_deadline(ctx);
+    }
+
+    /// The child closed its output: its exit should follow at once, and is made to.
+    fn finished(&mut self, ctx: &mut Self::Context) {
+        ctx.run_later(OUTPUT_END_GRACE, |process, _| process.child.kill());
+    }
+}
+
+impl StreamHandler<StderrChunk> for OsProcess {
+    fn handle(&mut self, chunk: StderrChunk, _: &mut Self::Context) {
+        self.stderr_log.add(&chunk.0);
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {}
+}

@@ -1,0 +1,372 @@
+//! ProcManager: supervises the processes of all pools and lends them to clients.
+//!
+//! SUMMARY   Turns calls, casts and exits into events of [`Pools`] and carries out its actions.
+//! PROMISES  Decides nothing and never waits: opening, teaching, resetting and stopping are done by
+//!           others, who report. Every call is answered once.
+//! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), lifelines
+//!           (`Down`), and operators (`SetThresholdTs`, `TerminateStaleProcs`, `ReloadConfig`, ..).
+//! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
+//! LIMITS    When it ends, its processes end with it, as linked ones do.
+
+mod handlers;
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use rustc_hash::FxHashMap;
+use slog::{Logger, info, o};
+
+use crate::actors::clock::Clock;
+use crate::actors::deferred::Replier;
+use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
+use crate::actors::opener::{Opener, StopOpening};
+use crate::messages::opener::{Exit, OpenerExit, StartError};
+use crate::messages::proc_manager::{GetProcError, HelperDone, Lease, ManagerSettings, Want};
+use crate::messages::process::{Fault, MANAGER_TOKEN, ProcessRef, Prompt, StopProc};
+use crate::policy::pool::{
+    Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Token,
+};
+use crate::policy::time::Timestamp;
+use crate::query_server::child::Spawner;
+use crate::query_server::language::{LanguageName, StartContext};
+use crate::query_server::prompt;
+
+/// How many messages may wait for the manager before senders have to wait.
+const MAILBOX_MESSAGES_MAX: usize = 1024;
+
+/// Whom a `Down` is about.
+#[derive(Clone, Copy)]
+enum Party {
+    Client(ClientId),
+    Proc(ProcId),
+}
+
+/// What the actor keeps of a request that is not answered yet.
+struct Request {
+    replier: Replier<Result<Lease, GetProcError>>,
+    client: ClientId,
+    want: Want,
+    pool: PoolId,
+    asked: Timestamp,
+}
+
+/// What the actor keeps of a pool; the core keeps the rest.
+struct Pool {
+    language: LanguageName,
+    command: String,
+}
+
+/// The manager of all pools.
+pub struct ProcManager {
+    settings: Arc<ManagerSettings>,
+    spawner: Spawner,
+    clock: Clock,
+    log: Logger,
+    /// All decisions.
+    core: Pools,
+    /// Pool number -> language and command.
+    pools: Vec<Pool>,
+    /// Language -> pool number.
+    pool_of: FxHashMap<LanguageName, PoolId>,
+    /// Process -> how to reach it; those that are told to stop stay until they are gone.
+    procs: FxHashMap<ProcId, ProcessRef>,
+    /// Process to be -> its opener.
+    openers: FxHashMap<ProcId, Addr<Opener>>,
+    /// Request -> who waits for it.
+    requests: FxHashMap<RequestId, Request>,
+    /// Client -> the monitor on it, from its first request to its end.
+    clients: FxHashMap<ClientId, (Pulse, MonitorRef)>,
+    /// Watched party -> what it is to us.
+    parties: FxHashMap<PartyId, Party>,
+    next_request: u64,
+    /// The actions of the event at hand; kept for its memory.
+    actions: Vec<Action>,
+    /// Why the event at hand failed, for those who are refused over it.
+    cause: Option<StartError>,
+    /// When the timer fires, and how to cancel it.
+    timer: Option<(Timestamp, SpawnHandle)>,
+    /// Who waits for the end of the last process; `Some` from the start of the shutdown on.
+    shutdown: Option<Vec<Replier<()>>>,
+    lifeline: Lifeline,
+}
+
+impl ProcManager {
+    /// Makes a manager with one pool for each language. Start it on the pool's arbiter.
+    pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
+        let mut manager = Self {
+            settings,
+            spawner,
+            clock: Clock::new(),
+            log: log.new(o!("component" => "proc_manager")),
+            core: Pools::new(),
+            pools: Vec::new(),
+            pool_of: FxHashMap::default(),
+            procs: FxHashMap::default(),
+            openers: FxHashMap::default(),
+            requests: FxHashMap::default(),
+            clients: FxHashMap::default(),
+            parties: FxHashMap::default(),
+            next_request: 0,
+            actions: Vec::new(),
+            cause: None,
+            timer: None,
+            shutdown: None,
+            lifeline: Lifeline::new(),
+        };
+        manager.add_missing_pools();
+        manager
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    fn add_missing_pools(&mut self) {
+        let settings = Arc::clone(&self.settings);
+        for name in settings.languages.names() {
+            if !self.pool_of.contains_key(name) {
+                let pool = self.core.add_pool(settings.limits);
+                self.pool_of.insert(name.clone(), pool);
+                self.pools.push(Pool {
+                    language: name.clone(),
+                    command: String::new(),
+                });
+            }
+        }
+        for pool in &mut self.pools {
+            let language = settings.languages.get(&pool.language);
+            pool.command = language.map_or_else(String::new, |language| language.describe());
+        }
+    }
+
+    /// Tells the core what happened and does what it says.
+    fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        self.core.handle(event, now, &mut actions);
+        for action in actions.drain(..) {
+            self.perform(action, now, ctx);
+        }
+        self.actions = actions;
+        self.cause = None;
+        self.watch_deadline(now, ctx);
+    }
+
+    fn perform(&mut self, action: Action, now: Timestamp, ctx: &mut Context<Self>) {
+        match action {
+            Action::Open { proc, .. } => self.open(proc, ctx),
+            Action::Teach { proc, request } => self.teach(proc, request, ctx),
+            Action::Reset { proc } => {
+                let line = prompt::reset(&self.settings.reset_config);
+                self.help(proc, line, ctx);
+            }
+            Action::Assign {
+                request,
+                proc,
+                token,
+            } => self.assign(request, proc, token, ctx),
+            Action::Refuse { request, why } => self.refuse(request, why, now),
+            Action::Stop { proc, why } => self.stop(proc, why.is_polite()),
+        }
+    }
+
+    fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
+        let language = self.pools[proc.pool.0 as usize].language.clone();
+        let Some(starter) = self.settings.languages.get(&language) else {
+            // The language was taken out of the configuration while the request waited.
+            let reason = OpenerExit::SpawnError(StartError {
+                reason: "the language is not configured any more".into(),
+                fault: Fault::Client,
+            });
+            return ctx.notify(Exit { proc, reason });
+        };
+        let context = StartContext {
+            proc,
+            spawner: self.spawner.clone(),
+            manager: ctx.address().recipient(),
+            owner: self.lifeline.pulse(),
+            prompt_timeout: self.settings.os_process_timeout,
+            idle_limit: self.settings.idle_limit,
+            stop_grace: self.settings.stop_grace,
+            line_bytes_max: self.settings.line_bytes_max,
+            log: self
+                .log
+                .new(o!("proc" => proc.number, "language" => language.to_string())),
+            language,
+        };
+        let timeout = self.settings.os_process_timeout;
+        let opener = Opener::open(starter, context, timeout, ctx.address().recipient());
+        self.openers.insert(proc, opener);
+    }
+
+    fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
+        let want = self.requests.get(&request).map(|request| &request.want);
+        let Some(Want::Ddoc { ddoc, .. }) = want else {
+            let result = Err("the request is gone".to_owned());
+            return ctx.notify(HelperDone { proc, result });
+        };
+        let line = prompt::teach(ddoc);
+        self.help(proc, line, ctx);
+    }
+
+    /// Prompts a process on our own behalf and requires the answer `true`, off our turn (PM-6).
+    fn help(&mut self, proc: ProcId, line: bytes::Bytes, ctx: &mut Context<Self>) {
+        let Some(process) = self.procs.get(&proc).cloned() else {
+            return;
+        };
+        process.shared.assign(MANAGER_TOKEN);
+        let manager = ctx.address();
+        let order = Prompt {
+            token: MANAGER_TOKEN,
+            line,
+            timeout: None,
+            verbatim: false,
+        };
+        // Ends with the answer, at the latest with the prompt's deadline.
+        actix_rt::spawn(async move {
+            let result = match process.prompt.send(order).await {
+                Ok(Ok(answer)) if answer.trim_ascii() == b"true" => Ok(()),
+                Ok(Ok(answer)) => {
+                    let text = String::from_utf8_lossy(&answer);
+                    Err(format!("it answered {} instead of true", shorten(&text)))
+                }
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err("the query server ended".into()),
+            };
+            process.shared.unassign();
+            // Ignores the mailbox's bound: there is one such report for each process at most.
+            manager.do_send(HelperDone { proc, result });
+        });
+    }
+
+    fn assign(&mut self, id: RequestId, proc: ProcId, token: Token, ctx: &mut Context<Self>) {
+        let request = self
+            .requests
+            .remove(&id)
+            .expect("PM-4: an open request has a caller");
+        let process = self
+            .procs
+            .get(&proc)
+            .expect("PM-2: an assigned process is known")
+            .clone();
+        process.shared.assign(token);
+        let lease = Lease {
+            proc,
+            token,
+            language: self.pools[proc.pool.0 as usize].language.clone(),
+            config: Arc::clone(&self.settings.reset_config),
+            process,
+            client: request.client,
+            manager: Some(ctx.address().recipient()),
+        };
+        // A caller that is gone gives the lease back by dropping it.
+        drop(request.replier.send(Ok(lease)));
+    }
+
+    fn refuse(&mut self, id: RequestId, why: Refusal, now: Timestamp) {
+        let request = self
+            .requests
+            .remove(&id)
+            .expect("PM-4: an open request has a caller");
+        let language = self.pools[request.pool.0 as usize].language.to_string();
+        let cause = self.cause.clone().unwrap_or_else(|| StartError {
+            reason: "the query server ended".into(),
+            fault: Fault::QueryServer,
+        });
+        let error = match why {
+            Refusal::Timeout { phase } => GetProcError::Timeout {
+                phase,
+                waited: now.since(request.asked),
+            },
+            Refusal::SpawnFailed => GetProcError::SpawnFailed {
+                language,
+                reason: cause.reason,
+                fault: cause.fault,
+            },
+            Refusal::TeachFailed => GetProcError::TeachFailed {
+                language,
+                ddoc: request.want.ddoc_id(),
+                reason: cause.reason,
+            },
+            Refusal::ShuttingDown => GetProcError::ShuttingDown,
+        };
+        drop(request.replier.send(Err(error)));
+    }
+
+    fn stop(&mut self, proc: ProcId, polite: bool) {
+        let polite = polite
+            && self
+                .procs
+                .get(&proc)
+                .is_none_or(|p| p.shared.in_flight() == 0);
+        if let Some(process) = self.procs.get(&proc) {
+            process.shared.unassign();
+            // Ignores the mailbox's bound: it must not be lost, and it is sent once.
+            process.stop.do_send(StopProc { polite });
+        } else if let Some(opener) = self.openers.get(&proc) {
+            opener.do_send(StopOpening);
+        }
+    }
+
+    fn watch_deadline(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
+        let Some(deadline) = self.core.next_deadline() else {
+            return;
+        };
+        if let Some((fires, handle)) = self.timer {
+            if fires <= deadline {
+                return;
+            }
+            ctx.cancel_future(handle);
+        }
+        let handle = ctx.run_later(deadline.since(now), |manager, ctx| {
+            manager.timer = None;
+            manager.event(Event::Tick, ctx);
+        });
+        self.timer = Some((deadline, handle));
+    }
+
+    fn watch_client(&mut self, client: &Pulse, ctx: &mut Context<Self>) -> ClientId {
+        let id = ClientId(client.party().0);
+        self.clients.entry(id).or_insert_with(|| {
+            self.parties.insert(client.party(), Party::Client(id));
+            (client.clone(), client.monitor(ctx.address().recipient()))
+        });
+        id
+    }
+
+    fn process_down(&mut self, proc: ProcId, reason: ExitReason, ctx: &mut Context<Self>) {
+        self.procs.remove(&proc);
+        self.cause = Some(StartError {
+            reason: reason.to_string(),
+            fault: Fault::QueryServer,
+        });
+        self.event(Event::ProcExit { proc }, ctx);
+        self.finish_shutdown();
+    }
+
+    /// Answers those who wait for the end, once nothing is left.
+    fn finish_shutdown(&mut self) {
+        if self.procs.is_empty() && self.openers.is_empty() {
+            for waiter in self.shutdown.iter_mut().flat_map(std::mem::take) {
+                drop(waiter.send(()));
+            }
+        }
+    }
+}
+
+/// How much of an unexpected answer an error quotes, in characters.
+const QUOTED_CHARACTERS: usize = 200;
+
+fn shorten(text: &str) -> String {
+    text.chars().take(QUOTED_CHARACTERS).collect()
+}
+
+impl Actor for ProcManager {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
+        info!(self.log, "process manager started"; "pools" => self.pools.len());
+    }
+}

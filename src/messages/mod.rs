@@ -1,0 +1,5 @@
+//! What actors say to each other: one file an actor, messages beside their replies and errors.
+
+pub mod opener;
+pub mod proc_manager;
+pub mod process;

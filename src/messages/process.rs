@@ -1,0 +1,349 @@
+//! Messages to a process: an [`OsProcess`](crate::actors::os_process::OsProcess), a
+//! [`NativeProcess`](crate::actors::native_process::NativeProcess), or an actor of your own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use actix::{Message, Recipient};
+use actix_rt::time::Instant;
+use bytes::Bytes;
+
+use crate::actors::lifeline::Pulse;
+use crate::policy::pool::{Condition, Token};
+use crate::query_server::line::ErrorLine;
+
+/// Sends one command to the process and waits for its answer.
+///
+/// Prompts may be pipelined: they are answered in the order in which they were sent.
+#[derive(Debug)]
+pub struct Prompt {
+    /// The assignment under which the sender holds the process.
+    pub token: Token,
+    /// The command: one JSON array in UTF-8, without a line feed.
+    pub line: Bytes,
+    /// How long the process may work on it, counted from when it is the oldest one unanswered;
+    /// `None` is the timeout set for the process.
+    pub timeout: Option<Duration>,
+    /// Whether to answer with everything the process printed, log lines and error lines
+    /// included, exactly as it came.
+    pub verbatim: bool,
+}
+
+impl Message for Prompt {
+    type Result = Result<Bytes, PromptError>;
+}
+
+/// Changes the timeout that prompts without one of their own get (`set_timeout`).
+#[derive(Debug)]
+pub struct SetTimeout {
+    /// The assignment under which the sender holds the process.
+    pub token: Token,
+    /// The new timeout.
+    pub timeout: Duration,
+}
+
+impl Message for SetTimeout {
+    type Result = bool;
+}
+
+/// Ends the process. Its lifeline tells when it is gone and its child reaped.
+#[derive(Clone, Copy, Debug)]
+pub struct StopProc {
+    /// Whether the process is given time to end by itself: its input is closed, then it is told
+    /// (TERM), then it is killed. An impolite stop kills at once.
+    pub polite: bool,
+}
+
+impl Message for StopProc {
+    type Result = ();
+}
+
+/// What everyone who deals with a process may know of it without asking its actor.
+#[derive(Debug)]
+pub struct ProcShared {
+    /// The operating system's number of it, `None` for one inside this program.
+    pub os_pid: Option<u32>,
+    assignment: AtomicU64,
+    in_flight: AtomicU32,
+    list_open: AtomicBool,
+    taught_by_client: AtomicBool,
+    touched: AtomicBool,
+    started: Instant,
+    last_activity: AtomicU64,
+}
+
+/// No token is ever zero.
+const UNASSIGNED: u64 = 0;
+
+/// The token under which the manager itself teaches and resets a process.
+pub const MANAGER_TOKEN: Token = Token(u64::MAX);
+
+impl ProcShared {
+    /// Describes a fresh process.
+    pub fn new(os_pid: Option<u32>) -> Arc<Self> {
+        Arc::new(Self {
+            os_pid,
+            assignment: AtomicU64::new(UNASSIGNED),
+            in_flight: AtomicU32::new(0),
+            list_open: AtomicBool::new(false),
+            taught_by_client: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
+            started: Instant::now(),
+            last_activity: AtomicU64::new(0),
+        })
+    }
+
+    /// Lends the process under `token`: prompts with any other token are refused from now on.
+    pub fn assign(&self, token: Token) {
+        self.assignment.store(token.0, Ordering::Release);
+        self.touched.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes the process back: prompts are refused until it is lent again.
+    pub fn unassign(&self) {
+        self.note_activity();
+        self.assignment.store(UNASSIGNED, Ordering::Release);
+    }
+
+    /// Returns whether `token` is the assignment in force.
+    pub fn is_assigned_to(&self, token: Token) -> bool {
+        self.assignment.load(Ordering::Acquire) == token.0
+    }
+
+    /// Counts a prompt that is sent. Called by the process's actor only.
+    pub fn prompt_sent(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.touched.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a prompt that is answered. Called by the process's actor only.
+    pub fn prompt_answered(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Says whether the process is in the middle of a list. Called by the process's actor only.
+    pub fn set_list_open(&self, open: bool) {
+        self.list_open.store(open, Ordering::Relaxed);
+    }
+
+    /// Says that a client taught the process a design document by itself: what the process knows
+    /// is not what the tables say, for good. Called by the process's actor only.
+    pub fn set_taught_by_client(&self) {
+        self.taught_by_client.store(true, Ordering::Relaxed);
+    }
+
+    /// Restarts the time that the process has been idle.
+    pub fn note_activity(&self) {
+        let elapsed = self.started.elapsed().as_nanos();
+        self.last_activity.store(
+            u64::try_from(elapsed).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Returns for how long nobody has prompted, borrowed or returned the process.
+    pub fn idle_time(&self) -> Duration {
+        let last = Duration::from_nanos(self.last_activity.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(last)
+    }
+
+    /// Returns how many prompts are sent and not answered.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Judges the state in which the process comes back from a client that returned it.
+    pub fn condition_on_return(&self) -> Condition {
+        let list_open = self.list_open.load(Ordering::Relaxed);
+        if self.in_flight() > 0 || list_open || self.taught_by_client.load(Ordering::Relaxed) {
+            Condition::Broken
+        } else {
+            Condition::Clean
+        }
+    }
+
+    /// Judges the state in which the process comes back from a client that died, or that let go of
+    /// it without a word: what that client left in it is reset before anybody else gets it.
+    pub fn condition_on_loss(&self) -> Condition {
+        match self.condition_on_return() {
+            Condition::Clean if self.touched.load(Ordering::Relaxed) => Condition::NeedsReset,
+            condition => condition,
+        }
+    }
+}
+
+/// A running process: whom to prompt, whom to stop, whom to watch.
+#[derive(Clone, Debug)]
+pub struct ProcessRef {
+    /// Takes prompts.
+    pub prompt: Recipient<Prompt>,
+    /// Takes changes of the timeout.
+    pub set_timeout: Recipient<SetTimeout>,
+    /// Takes the order to end.
+    pub stop: Recipient<StopProc>,
+    /// Ends when the process is gone and its child reaped.
+    pub pulse: Pulse,
+    /// What can be seen from outside.
+    pub shared: Arc<ProcShared>,
+}
+
+/// Whose doing an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller's, or that of the function that it sent.
+    Client,
+    /// The query server's.
+    QueryServer,
+    /// The machine's: memory, processes, files, permissions.
+    Host,
+    /// Our own.
+    Settee,
+}
+
+impl Fault {
+    /// Returns the name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::QueryServer => "query_server",
+            Self::Host => "host",
+            Self::Settee => "settee",
+        }
+    }
+}
+
+/// How a child ended and what it said last, for errors that have to explain it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Obituary {
+    /// The exit in words: `exited with status 1`, `killed by SIGKILL`.
+    pub exit: Option<String>,
+    /// The exit status as a shell shows it: 0 to 255, or 128 and the signal.
+    pub status: Option<i32>,
+    /// The last lines that the child wrote to its standard error, oldest first.
+    pub stderr: Vec<String>,
+}
+
+impl fmt::Display for Obituary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(exit) = &self.exit {
+            write!(f, "the query server {exit}")?;
+        } else {
+            f.write_str("the query server ended")?;
+        }
+        if !self.stderr.is_empty() {
+            write!(f, "; its last words: {}", self.stderr.join(" | "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a prompt has no answer.
+///
+/// # Source
+/// couch_os_process, prompt/2. The reference shows one event (a process that is gone) in four
+/// ways, depending on who looks when; here they are one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PromptError {
+    /// The query server said no, by an error line. It lives and can be used on.
+    #[error("{name}: {reason}")]
+    Function {
+        /// The error's name, for example `not_found` or `compilation_error`.
+        name: String,
+        /// Why: a string's text, or JSON text.
+        reason: String,
+        /// The reason as JSON text.
+        raw_reason: String,
+        /// Whether the query server ends over it.
+        fatal: bool,
+    },
+    /// No answer came in time. The process was killed. Worth a retry with another one.
+    #[error("the query server did not answer within {} ms and was killed", timeout.as_millis())]
+    Timeout {
+        /// The time it had.
+        timeout: Duration,
+    },
+    /// The process ended before it answered. Worth a retry with another one.
+    #[error("{0}")]
+    Exited(Obituary),
+    /// The process did not keep to the protocol and was killed. Worth a retry with another one,
+    /// though a query server that does it once tends to do it again.
+    #[error("the query server broke the protocol with {what} and was killed")]
+    Protocol {
+        /// What it printed, in words.
+        what: &'static str,
+        /// The beginning of the line.
+        excerpt: String,
+    },
+    /// The prompt is none: not an array, or more than one line. The caller's fault.
+    #[error("a prompt must be one JSON array on one line")]
+    BadPrompt,
+    /// More prompts are unanswered, or more bytes unsent, than a process may have. Wait for answers.
+    #[error("too many prompts are waiting for this process, at most {limit}")]
+    TooMany {
+        /// The bound.
+        limit: usize,
+    },
+    /// The caller does not hold the process, or no longer.
+    #[error("the process is not held under this token")]
+    NotHolder,
+}
+
+/// How much of a bad line an error quotes, in bytes.
+const EXCERPT_BYTES: usize = 200;
+
+impl PromptError {
+    /// Makes the error of an error line.
+    pub(crate) fn function(line: ErrorLine, fatal: bool) -> Self {
+        let ErrorLine {
+            name,
+            reason,
+            raw_reason,
+        } = line;
+        Self::Function {
+            name,
+            reason,
+            raw_reason,
+            fatal,
+        }
+    }
+
+    /// Makes the error of a line that broke the protocol.
+    pub(crate) fn protocol(what: &'static str, line: &[u8]) -> Self {
+        let quoted = &line[..line.len().min(EXCERPT_BYTES)];
+        Self::Protocol {
+            what,
+            excerpt: String::from_utf8_lossy(quoted).into_owned(),
+        }
+    }
+
+    /// Returns whose fault it is.
+    pub const fn fault(&self) -> Fault {
+        match self {
+            Self::Function { .. } | Self::BadPrompt | Self::TooMany { .. } | Self::NotHolder => {
+                Fault::Client
+            }
+            Self::Timeout { .. } | Self::Exited(_) | Self::Protocol { .. } => Fault::QueryServer,
+        }
+    }
+
+    /// Returns whether the same call may succeed with another process.
+    pub const fn retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. } | Self::Exited(_) | Self::Protocol { .. } | Self::TooMany { .. }
+        )
+    }
+
+    /// Returns whether the process cannot be used any more.
+    pub const fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. }
+                | Self::Exited(_)
+                | Self::Protocol { .. }
+                | Self::Function { fatal: true, .. }
+        )
+    }
+}

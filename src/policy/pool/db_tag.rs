@@ -1,0 +1,70 @@
+//! How a database's name becomes the tag that ties processes to it (`db_tag`).
+
+use std::sync::Arc;
+
+use super::DbKey;
+
+/// The setting `[query_server_config] db_tag`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DbTag {
+    /// The database's name.
+    #[default]
+    Name,
+    /// The part of the name before the first `/`, the whole name when that part is empty.
+    Prefix,
+    /// No tag: processes serve all databases.
+    None,
+}
+
+impl DbTag {
+    /// Returns the tag of a database, which may be named by one of its shards
+    /// (`shards/00000000-ffffffff/NAME.1700000000`).
+    ///
+    /// # Source
+    /// couch_proc_manager 001, get_db_key/1.
+    pub fn key(self, db: &str) -> Option<DbKey> {
+        let name = name_of_shard(db);
+        match self {
+            Self::Name => Some(Arc::from(name)),
+            Self::Prefix => match name.split_once('/') {
+                Some((prefix, _)) if !prefix.is_empty() => Some(Arc::from(prefix)),
+                _ => Some(Arc::from(name)),
+            },
+            Self::None => None,
+        }
+    }
+}
+
+fn name_of_shard(db: &str) -> &str {
+    let inside = db.strip_prefix("shards/").and_then(|rest| rest.split_once('/'));
+    let Some((_, name_and_suffix)) = inside else {
+        return db;
+    };
+    match name_and_suffix.rsplit_once('.') {
+        Some((name, suffix)) if suffix.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name_and_suffix,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_is_the_name_its_prefix_or_nothing() {
+        let key = |tag: DbTag, db| tag.key(db).map(|key| key.to_string());
+        assert_eq!(key(DbTag::Name, "shop/eu").as_deref(), Some("shop/eu"));
+        assert_eq!(key(DbTag::Prefix, "shop/eu/x").as_deref(), Some("shop"));
+        assert_eq!(key(DbTag::Prefix, "shop").as_deref(), Some("shop"));
+        assert_eq!(key(DbTag::Prefix, "/foo").as_deref(), Some("/foo"));
+        assert_eq!(key(DbTag::None, "shop"), None);
+    }
+
+    #[test]
+    fn a_shard_counts_as_its_database() {
+        let key = |db| DbTag::Name.key(db).map(|key| key.to_string());
+        assert_eq!(key("shards/00000000-7fffffff/shop.1700000000").as_deref(), Some("shop"));
+        assert_eq!(key("shards/00000000-7fffffff/a/b.c.17").as_deref(), Some("a/b.c"));
+        assert_eq!(key("shards").as_deref(), Some("shards"));
+    }
+}

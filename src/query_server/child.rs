@@ -1,0 +1,472 @@
+//! Starting, signalling, killing and reaping a child: the only place that talks to the operating
+//! system about processes.
+//!
+//! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them.
+//! PROMISES  A child leads a process group of its own. It is reaped by whoever holds it, after its
+//!           group was killed; dropping it kills and reaps it. Signals go to a process that is not
+//!           reaped yet, so never to a stranger that inherited its number.
+//! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
+//!           direct child only) is not ported.
+//! LIMITS    A grandchild that starts a session of its own escapes its group.
+
+#![allow(unsafe_code, reason = "the operating system's calls for children")]
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+
+/// How often a child is looked at where the system has no pidfd (Linux before 5.3).
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A program and its arguments, ready to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// The program: a path, or a name to be looked up in `PATH`.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Variables added to the inherited environment.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A child could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No such program.
+    #[error("the program '{}' was not found; correct the command or install it", .0.display())]
+    NotFound(PathBuf),
+    /// The program is there but cannot be executed.
+    #[error("the program '{}' cannot be executed: {source}", program.display())]
+    NotExecutable {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system has no room for another process.
+    #[error("the system refused to start a process: {0}")]
+    Refused(#[from] io::Error),
+    /// The spawning thread is gone: the service is ending.
+    #[error("the service is ending")]
+    Ending,
+}
+
+impl SpawnError {
+    /// Returns whether the command itself is wrong, rather than the state of the machine.
+    pub const fn is_command_wrong(&self) -> bool {
+        matches!(self, Self::NotFound(_) | Self::NotExecutable { .. })
+    }
+}
+
+struct SpawnRequest {
+    command: CommandSpec,
+    reply: oneshot::Sender<Result<RawChild, SpawnError>>,
+}
+
+/// Starts children from a thread of its own.
+///
+/// A start takes the caller's thread 0.1 to 0.4 ms, and more when the program lies on a slow disk,
+/// which no actor can wait for. The thread lives as long as the last clone of its spawner, so a
+/// child's parent-death signal, which is tied to the thread that started it, fires at the right time.
+#[derive(Clone, Debug)]
+pub struct Spawner {
+    requests: mpsc::Sender<SpawnRequest>,
+}
+
+impl Spawner {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no room for another thread.
+    pub fn start() -> io::Result<Self> {
+        let (requests, inbox) = mpsc::channel::<SpawnRequest>();
+        std::thread::Builder::new()
+            .name("spawner".into())
+            .spawn(move || {
+                for request in inbox {
+                    let result = spawn(&request.command);
+                    // Nobody waits any more: the child is dropped, which kills and reaps it.
+                    drop(request.reply.send(result));
+                }
+            })?;
+        Ok(Self { requests })
+    }
+
+    /// Starts a child.
+    ///
+    /// # Errors
+    /// See [`SpawnError`].
+    pub async fn spawn(&self, command: CommandSpec) -> Result<Child, SpawnError> {
+        let (reply, result) = oneshot::channel();
+        self.requests
+            .send(SpawnRequest { command, reply })
+            .map_err(|_| SpawnError::Ending)?;
+        let raw = result.await.map_err(|_| SpawnError::Ending)??;
+        Ok(Child::watch(raw)?)
+    }
+}
+
+/// A child between its start and its reaping, not yet known to any event loop.
+struct RawChild {
+    child: Option<std::process::Child>,
+}
+
+fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
+    let program = find_program(&command.program)?;
+    let child = Command::new(&program)
+        .args(&command.arguments)
+        .envs(
+            command
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        )
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => SpawnError::NotFound(program.clone()),
+            io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
+            _ if source.raw_os_error() == Some(libc::ENOEXEC) => {
+                SpawnError::NotExecutable { program, source }
+            }
+            _ => SpawnError::Refused(source),
+        })?;
+    Ok(RawChild { child: Some(child) })
+}
+
+/// Looks a bare program name up in `PATH`, so that a missing one is told from one that fails, and
+/// because starting by absolute path keeps the system's fast way of creating a process.
+fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
+    if program.as_os_str().as_bytes().contains(&b'/') {
+        return Ok(program.to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| SpawnError::NotFound(program.to_owned()))
+}
+
+impl Drop for RawChild {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.take() {
+            kill_group(child.id(), libc::SIGKILL);
+            reap_in_background(child);
+        }
+    }
+}
+
+/// A running child with its pipes.
+pub struct Child {
+    raw: RefCell<RawChild>,
+    pidfd: Option<AsyncFd<OwnedFd>>,
+    /// Its standard input, until somebody takes it.
+    pub stdin: Option<OwnedFd>,
+    /// Its standard output, until somebody takes it.
+    pub stdout: Option<OwnedFd>,
+    /// Its standard error, until somebody takes it.
+    pub stderr: Option<OwnedFd>,
+    pid: u32,
+}
+
+impl Child {
+    fn watch(mut raw: RawChild) -> io::Result<Self> {
+        let child = raw
+            .child
+            .as_mut()
+            .expect("a child that was just started is not reaped");
+        let pid = child.id();
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        let stdout = child.stdout.take().map(OwnedFd::from);
+        let stderr = child.stderr.take().map(OwnedFd::from);
+        for pipe in [&stdin, &stdout, &stderr].into_iter().flatten() {
+            set_nonblocking(pipe)?;
+        }
+        let pidfd = open_pidfd(pid)
+            .map(|fd| AsyncFd::with_interest(fd, Interest::READABLE))
+            .transpose()?;
+        Ok(Self {
+            raw: RefCell::new(raw),
+            pidfd,
+            stdin,
+            stdout,
+            stderr,
+            pid,
+        })
+    }
+
+    /// Returns the operating system's number of the child.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Asks the child and its group to end (SIGTERM).
+    pub fn terminate(&self) {
+        if self.raw.borrow().child.is_some() {
+            kill_group(self.pid, libc::SIGTERM);
+        }
+    }
+
+    /// Ends the child and its group (SIGKILL).
+    pub fn kill(&self) {
+        if self.raw.borrow().child.is_some() {
+            kill_group(self.pid, libc::SIGKILL);
+        }
+    }
+
+    /// Waits until the child has ended, kills what is left of its group, and reaps it.
+    ///
+    /// The group is killed while the child is not reaped, so that its number is still its own.
+    /// Safe to cancel. After it has returned, further calls never return.
+    pub async fn reap(&self) -> Exit {
+        loop {
+            match &self.pidfd {
+                // A pidfd becomes readable when its process has ended, and stays so.
+                Some(pidfd) => drop(pidfd.readable().await),
+                None => tokio::time::sleep(EXIT_POLL_INTERVAL).await,
+            }
+            if self.pidfd.is_some() {
+                self.kill();
+            }
+            match self.try_reap() {
+                Reaping::Done(exit) => return exit,
+                Reaping::NotYet => {}
+                Reaping::Over => return std::future::pending().await,
+            }
+        }
+    }
+}
+
+enum Reaping {
+    NotYet,
+    Done(Exit),
+    Over,
+}
+
+impl Child {
+    fn try_reap(&self) -> Reaping {
+        let mut raw = self.raw.borrow_mut();
+        let Some(child) = raw.child.as_mut() else {
+            return Reaping::Over;
+        };
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                raw.child = None;
+                Reaping::Done(Exit(status))
+            }
+            _ => Reaping::NotYet,
+        }
+    }
+}
+
+impl fmt::Debug for Child {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Child({})", self.pid)
+    }
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit(ExitStatus);
+
+impl Exit {
+    /// Returns the status as a shell shows it: 0 to 255, or 128 and the signal.
+    pub fn status(self) -> i32 {
+        self.0
+            .code()
+            .or_else(|| self.0.signal().map(|signal| 128 + signal))
+            .unwrap_or(-1)
+    }
+
+    /// Returns whether it ended by itself and in order.
+    pub fn is_success(self) -> bool {
+        self.0.success()
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.code(), self.0.signal()) {
+            (Some(126), _) => {
+                f.write_str("exited with status 126 (the command cannot be executed)")
+            }
+            (Some(127), _) => f.write_str("exited with status 127 (the command was not found)"),
+            (Some(status), _) => write!(f, "exited with status {status}"),
+            (None, Some(signal)) => match signal_name(signal) {
+                Some(name) => write!(f, "was killed by {name}"),
+                None => write!(f, "was killed by signal {signal}"),
+            },
+            (None, None) => f.write_str("ended"),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGABRT => "SIGABRT (it aborted)",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV (it crashed)",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU (its CPU limit)",
+        libc::SIGSYS => "SIGSYS (a forbidden system call)",
+        _ => return None,
+    })
+}
+
+/// Sends a signal to the group that `leader` leads.
+fn kill_group(leader: u32, signal: i32) {
+    let Ok(group) = i32::try_from(leader) else {
+        return;
+    };
+    // SAFETY: kill(2) has no memory effects. The group exists, or at least its number is taken:
+    // every caller still holds the unreaped leader.
+    unsafe { libc::kill(-group, signal) };
+}
+
+/// Opens a handle that tells when the process ends; `None` where the system has none.
+fn open_pidfd(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: pidfd_open(2) takes two integers and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the descriptor was returned just now and nobody else owns it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set_nonblocking(pipe: &OwnedFd) -> io::Result<()> {
+    // SAFETY: fcntl(2) with F_GETFL and F_SETFL takes and returns integers; the descriptor is open.
+    let result = unsafe {
+        let flags = libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL);
+        libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
+    };
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Waits for a killed child off the event loop. A kill takes effect within a millisecond unless
+/// the child hangs in the kernel, and that is nothing to wait for.
+fn reap_in_background(mut child: std::process::Child) {
+    let reaper = std::thread::Builder::new().name("reaper".into());
+    // Without room for a thread the child stays a zombie until the service ends.
+    drop(reaper.spawn(move || child.wait()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> CommandSpec {
+        CommandSpec {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            environment: Vec::new(),
+        }
+    }
+
+    #[actix_rt::test]
+    async fn an_exit_is_told_in_words_and_as_a_shell_status() {
+        let spawner = Spawner::start().unwrap();
+        for (script, status, words) in [
+            ("exit 3", 3, "exited with status 3"),
+            ("kill -KILL $$", 137, "was killed by SIGKILL"),
+            (
+                "exec /no/such/program",
+                127,
+                "exited with status 127 (the command was not found)",
+            ),
+        ] {
+            let exit = spawner.spawn(shell(script)).await.unwrap().reap().await;
+            assert_eq!((exit.status(), exit.to_string().as_str()), (status, words));
+        }
+    }
+
+    #[actix_rt::test]
+    async fn a_program_that_is_missing_or_not_executable_is_an_error_at_once() {
+        let spawner = Spawner::start().unwrap();
+        let with = |program: &str| CommandSpec {
+            program: program.into(),
+            ..shell("")
+        };
+        let missing = spawner
+            .spawn(with("no-such-program-anywhere"))
+            .await
+            .unwrap_err();
+        assert!(matches!(missing, SpawnError::NotFound(_)), "{missing}");
+        let missing = spawner.spawn(with("/no/such/program")).await.unwrap_err();
+        assert!(matches!(missing, SpawnError::NotFound(_)), "{missing}");
+        let folder = spawner.spawn(with("/etc/passwd")).await.unwrap_err();
+        assert!(
+            matches!(folder, SpawnError::NotExecutable { .. }),
+            "{folder}"
+        );
+        assert!(folder.is_command_wrong());
+    }
+
+    #[actix_rt::test]
+    async fn killing_a_child_kills_its_whole_group() {
+        let spawner = Spawner::start().unwrap();
+        let mut child = spawner
+            .spawn(shell("sleep 600 & echo $!; wait"))
+            .await
+            .unwrap();
+        let stdout = AsyncFd::new(std::fs::File::from(child.stdout.take().unwrap())).unwrap();
+        let mut line = [0; 32];
+        let length = stdout
+            .async_io(Interest::READABLE, |mut file| {
+                io::Read::read(&mut file, &mut line)
+            })
+            .await
+            .unwrap();
+        let grandchild = String::from_utf8_lossy(&line[..length]).trim().to_owned();
+        child.kill();
+        assert_eq!(child.reap().await.status(), 137);
+        // The grandchild held the other end of the pipe: its end is the end of the file.
+        let end = stdout
+            .async_io(Interest::READABLE, |mut file| {
+                io::Read::read(&mut file, &mut line)
+            })
+            .await
+            .unwrap();
+        assert_eq!(end, 0, "grandchild {grandchild} lives");
+    }
+
+    #[actix_rt::test]
+    async fn a_dropped_child_is_killed_and_reaped() {
+        let spawner = Spawner::start().unwrap();
+        let child = spawner.spawn(shell("sleep 600")).await.unwrap();
+        let pid = child.pid();
+        drop(child);
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while Path::new(&format!("/proc/{pid}")).exists() {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "child {pid} is still there"
+            );
+            actix_rt::task::yield_now().await;
+        }
+    }
+}

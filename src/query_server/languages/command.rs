@@ -1,0 +1,123 @@
+//! A language that is a command: any program that speaks the line protocol.
+//!
+//! SUMMARY   Turns the command text of the configuration into a program and its arguments.
+//! SOURCE    couch_os_process: `sh -c "exec COMMAND"`.
+//! DIFFERS   A command without shell syntax is started directly: a missing program is then an error
+//!           at once and not an exit status 127, and no shell is started in between.
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+
+use crate::actors::os_process::OsProcess;
+use crate::messages::opener::StartError;
+use crate::messages::process::{Fault, ProcessRef};
+use crate::query_server::child::{CommandSpec, SpawnError};
+use crate::query_server::language::{Language, StartContext};
+
+/// Characters that mean something to a shell.
+const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
+
+/// A language whose processes are children started by one command.
+pub struct CommandLanguage {
+    text: String,
+    spec: CommandSpec,
+}
+
+impl CommandLanguage {
+    /// Makes the language from a command as the configuration has it.
+    pub fn new(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            spec: command_spec(text),
+        }
+    }
+
+    /// Makes the language from a program and its arguments, without any shell syntax.
+    pub fn from_spec(spec: CommandSpec) -> Self {
+        let words = spec
+            .arguments
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        let text = std::iter::once(spec.program.display().to_string())
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(" ");
+        Self { text, spec }
+    }
+}
+
+fn command_spec(text: &str) -> CommandSpec {
+    let direct = !text
+        .chars()
+        .any(|character| SHELL_SYNTAX.contains(character));
+    let mut words = text.split_whitespace();
+    match words.next() {
+        Some(program) if direct => CommandSpec {
+            program: program.into(),
+            arguments: words.map(Into::into).collect(),
+            environment: Vec::new(),
+        },
+        _ => CommandSpec {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), format!("exec {text}").into()],
+            environment: Vec::new(),
+        },
+    }
+}
+
+impl Language for CommandLanguage {
+    fn describe(&self) -> String {
+        self.text.clone()
+    }
+
+    fn start(
+        &self,
+        context: StartContext,
+    ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
+        let spec = self.spec.clone();
+        async move {
+            let child = context.spawner.spawn(spec).await.map_err(start_error)?;
+            OsProcess::start_with(child, context).map_err(|error| StartError {
+                reason: format!("cannot use the pipes of the query server: {error}"),
+                fault: Fault::Host,
+            })
+        }
+        .boxed_local()
+    }
+}
+
+fn start_error(error: SpawnError) -> StartError {
+    let fault = if error.is_command_wrong() {
+        Fault::QueryServer
+    } else {
+        Fault::Host
+    };
+    StartError {
+        reason: error.to_string(),
+        fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_command_is_started_directly() {
+        let spec = command_spec(" /usr/bin/couchpy  --log-file=- ");
+        // An equals sign may be an assignment to a shell.
+        assert_eq!(spec.program.to_str(), Some("/bin/sh"));
+        let spec = command_spec(" couchpy  --debug ");
+        assert_eq!(spec.program.to_str(), Some("couchpy"));
+        assert_eq!(spec.arguments, ["--debug"]);
+    }
+
+    #[test]
+    fn shell_syntax_goes_through_a_shell() {
+        for text in ["a 'b c'", "A=1 b", "a > /dev/null", "$HOME/x", "a; b"] {
+            let spec = command_spec(text);
+            assert_eq!(spec.program.to_str(), Some("/bin/sh"));
+            assert_eq!(spec.arguments[1], format!("exec {text}").as_str());
+        }
+    }
+}

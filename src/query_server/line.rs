@@ -1,0 +1,287 @@
+//! The line protocol as the parent sees it: cutting output into lines, and what a line is.
+//!
+//! SUMMARY   [`LineBuffer`] cuts a child's output at line feeds; [`classify`] looks at one line.
+//! PROMISES  A line that is not one whole JSON value is never an answer (PM-10).
+//! SOURCE    couch_os_process, readjson/1.
+//! DIFFERS   The reference looks at the first token only and takes the rest on trust, returns log
+//!           and error lines of a wrong shape as answers, takes a blank line for the answer `none`
+//!           and has no bound for a line. Here the whole line is checked, in one pass without
+//!           recursion, because it is embedded in replies to others.
+
+use bytes::{Bytes, BytesMut};
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+/// What one line of a child's output is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    /// An answer to the oldest prompt, unchanged.
+    Answer(Bytes),
+    /// `["log", TEXT]`: something for the log; the answer is still to come.
+    Log(String),
+    /// `["error", NAME, REASON]`: an answer that says no. The process lives.
+    Error(ErrorLine),
+    /// `["fatal", NAME, REASON]`: an answer that says no. The process is to end.
+    Fatal(ErrorLine),
+    /// Not the protocol; says why.
+    Malformed(&'static str),
+}
+
+/// The content of an error or fatal line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorLine {
+    /// The error's name, for example `not_found`.
+    pub name: String,
+    /// The reason: a string's text, or the JSON text of anything else.
+    pub reason: String,
+    /// The reason as it came, as JSON text.
+    pub raw_reason: String,
+}
+
+/// Tells what a line without its line feed is.
+pub fn classify(line: Bytes) -> Line {
+    let text = line.trim_ascii();
+    if text.is_empty() {
+        return Line::Malformed("a blank line");
+    }
+    let Ok(text) = std::str::from_utf8(text) else {
+        return Line::Malformed("a line that is not UTF-8");
+    };
+    match first_string(text) {
+        Some("log") => log_line(text),
+        Some("error") => error_line(text).map_or_else(Line::Malformed, Line::Error),
+        Some("fatal") => error_line(text).map_or_else(Line::Malformed, Line::Fatal),
+        _ if serde_json::from_str::<IgnoredAny>(text).is_ok() => Line::Answer(line),
+        _ => Line::Malformed("a line that is not JSON"),
+    }
+}
+
+/// Returns the first element of an array when it is a plain string, without parsing the rest.
+///
+/// A string with an escape is looked at by the full parser: `"lo\u0067"` is `log`.
+fn first_string(text: &str) -> Option<&'static str> {
+    let inside = text
+        .strip_prefix('[')?
+        .trim_ascii_start()
+        .strip_prefix('"')?;
+    let end = memchr::memchr2(b'"', b'\\', inside.as_bytes())?;
+    if inside.as_bytes()[end] == b'\\' {
+        let elements: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+        let first: String = serde_json::from_str(elements.first()?.get()).ok()?;
+        return protocol_word(&first);
+    }
+    protocol_word(&inside[..end])
+}
+
+fn protocol_word(word: &str) -> Option<&'static str> {
+    ["log", "error", "fatal"]
+        .into_iter()
+        .find(|known| *known == word)
+}
+
+fn log_line(text: &str) -> Line {
+    match serde_json::from_str::<Vec<&RawValue>>(text) {
+        Ok(elements) => Line::Log(elements.get(1).map_or_else(String::new, |e| plain_text(e))),
+        Err(_) => Line::Malformed("a log line that is not JSON"),
+    }
+}
+
+fn error_line(text: &str) -> Result<ErrorLine, &'static str> {
+    let elements: Vec<&RawValue> =
+        serde_json::from_str(text).map_err(|_| "an error line that is not JSON")?;
+    let [_, name, reason] = elements[..] else {
+        return Err("an error line without a name and a reason");
+    };
+    Ok(ErrorLine {
+        name: plain_text(name),
+        reason: plain_text(reason),
+        raw_reason: reason.get().to_owned(),
+    })
+}
+
+/// A string's text, or the JSON text of anything else (also of a string that is no Unicode text).
+fn plain_text(value: &RawValue) -> String {
+    serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned())
+}
+
+/// A line was longer than allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a line is longer than {limit} bytes")]
+pub struct LineTooLong {
+    /// The bound, in bytes.
+    pub limit: usize,
+}
+
+/// Cuts a stream of chunks into lines, without copying a line that lies within one chunk.
+#[derive(Debug)]
+pub struct LineBuffer {
+    partial: BytesMut,
+    chunk: Bytes,
+    line_bytes_max: usize,
+}
+
+impl LineBuffer {
+    /// Makes an empty buffer for lines of at most `line_bytes_max` bytes without the line feed.
+    pub fn new(line_bytes_max: usize) -> Self {
+        Self {
+            partial: BytesMut::new(),
+            chunk: Bytes::new(),
+            line_bytes_max,
+        }
+    }
+
+    /// Adds what was read. Call [`Self::next_line`] until it has no more before adding again.
+    pub fn add(&mut self, chunk: Bytes) {
+        debug_assert!(
+            self.chunk.is_empty(),
+            "lines are taken before more is added"
+        );
+        self.chunk = chunk;
+    }
+
+    /// Takes the next whole line, without its line feed.
+    ///
+    /// # Errors
+    /// [`LineTooLong`]: the line, whole or not, passed the bound. The stream is lost.
+    pub fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
+        let end = memchr::memchr(b'\n', &self.chunk);
+        let piece_bytes = end.unwrap_or(self.chunk.len());
+        if self.partial.len() + piece_bytes > self.line_bytes_max {
+            return Err(LineTooLong {
+                limit: self.line_bytes_max,
+            });
+        }
+        if end.is_none() {
+            self.partial.extend_from_slice(&self.chunk);
+            self.chunk = Bytes::new();
+            return Ok(None);
+        }
+        let mut line = self.chunk.split_to(piece_bytes + 1);
+        line.truncate(piece_bytes);
+        if self.partial.is_empty() {
+            return Ok(Some(line));
+        }
+        self.partial.extend_from_slice(&line);
+        Ok(Some(self.partial.split().freeze()))
+    }
+
+    /// Takes the bytes after the last line feed: what a stream that ended left unfinished.
+    pub fn take_rest(&mut self) -> Bytes {
+        self.partial.extend_from_slice(&self.chunk);
+        self.chunk = Bytes::new();
+        self.partial.split().freeze()
+    }
+
+    /// Returns whether an unfinished line is held.
+    pub fn has_partial(&self) -> bool {
+        !self.partial.is_empty() || !self.chunk.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Line {
+        classify(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn answers_are_passed_on_unchanged() {
+        for text in [
+            "true",
+            " [1, 2]\r",
+            "1",
+            "{\"forbidden\":\"no\"}",
+            "[[\"log\",1]]",
+            "\"x\"",
+        ] {
+            assert_eq!(
+                of(text),
+                Line::Answer(Bytes::copy_from_slice(text.as_bytes()))
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_may_be_nested_deeply() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(matches!(of(&deep), Line::Answer(_)));
+    }
+
+    #[test]
+    fn log_lines_are_logged_whatever_their_shape() {
+        assert_eq!(of("[\"log\",\"hello\"]"), Line::Log("hello".into()));
+        assert_eq!(of("[ \"lo\\u0067\" , \"x\"]"), Line::Log("x".into()));
+        assert_eq!(of("[\"log\",{\"a\":1}]"), Line::Log("{\"a\":1}".into()));
+        assert_eq!(of("[\"log\"]"), Line::Log(String::new()));
+    }
+
+    #[test]
+    fn error_and_fatal_lines_carry_name_and_reason() {
+        let Line::Error(error) = of("[\"error\",\"not_found\",\"missing\"]") else {
+            panic!("not an error line");
+        };
+        assert_eq!(
+            (error.name.as_str(), error.reason.as_str()),
+            ("not_found", "missing")
+        );
+        let Line::Fatal(error) = of("[\"fatal\",7,{\"a\":[]}]") else {
+            panic!("not a fatal line");
+        };
+        assert_eq!(
+            (error.name.as_str(), error.reason.as_str()),
+            ("7", "{\"a\":[]}")
+        );
+    }
+
+    #[test]
+    fn what_is_not_the_protocol_is_never_an_answer() {
+        for text in [
+            "",
+            " \t\r",
+            "garbage",
+            "true junk",
+            "[",
+            "\u{feff}true",
+            "[\"error\",\"x\"]",
+            "[\"fatal\"]",
+            "[\"log\",",
+            "Traceback (most recent call last):",
+        ] {
+            assert!(matches!(of(text), Line::Malformed(_)), "{text}");
+        }
+        assert!(matches!(
+            classify(Bytes::from_static(b"\"\xff\"")),
+            Line::Malformed(_)
+        ));
+    }
+
+    #[test]
+    fn lines_are_cut_at_line_feeds_only_across_any_chunks() {
+        let text = "one\ntwo \u{2028}\u{0}\r\n\nfour".as_bytes();
+        for size in 1..=text.len() {
+            let mut buffer = LineBuffer::new(100);
+            let mut lines = Vec::new();
+            for chunk in text.chunks(size) {
+                buffer.add(Bytes::copy_from_slice(chunk));
+                while let Some(line) = buffer.next_line().unwrap() {
+                    lines.push(line);
+                }
+            }
+            assert_eq!(
+                lines,
+                ["one".as_bytes(), "two \u{2028}\u{0}\r".as_bytes(), b""]
+            );
+            assert_eq!(&buffer.take_rest()[..], b"four");
+        }
+    }
+
+    #[test]
+    fn a_line_over_the_bound_is_refused_also_unfinished() {
+        let mut buffer = LineBuffer::new(4);
+        buffer.add(Bytes::from_static(b"1234\n12345"));
+        assert_eq!(buffer.next_line().unwrap().unwrap(), "1234");
+        assert_eq!(buffer.next_line(), Err(LineTooLong { limit: 4 }));
+    }
+}

@@ -1,0 +1,151 @@
+//! The pipes to a child, without blocking and without a copy where it can be avoided.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::Stream;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// How much is read at a time, in bytes: what a pipe holds.
+const READ_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// One buffer for all reads of a thread: an idle process then costs no memory for reading.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The reading end: a stream of chunks, which can also be asked for what is there already.
+pub struct PipeReader {
+    pipe: AsyncFd<File>,
+}
+
+impl PipeReader {
+    /// Watches a descriptor that does not block.
+    ///
+    /// # Errors
+    /// The event loop has no room for it.
+    pub fn new(pipe: OwnedFd) -> io::Result<Rc<Self>> {
+        let pipe = AsyncFd::with_interest(File::from(pipe), Interest::READABLE)?;
+        Ok(Rc::new(Self { pipe }))
+    }
+
+    /// Reads what is there now; `None` when nothing is, an empty chunk at the end.
+    ///
+    /// Asks the system itself rather than the event loop, which may not have heard yet.
+    pub fn read_now(&self) -> Option<Bytes> {
+        self.read().ok()
+    }
+
+    fn read(&self) -> io::Result<Bytes> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.resize(READ_BYTES, 0);
+            let length = self.pipe.get_ref().read(scratch)?;
+            Ok(Bytes::copy_from_slice(&scratch[..length]))
+        })
+    }
+
+    fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        loop {
+            let mut guard = ready!(self.pipe.poll_read_ready(cx))?;
+            if let Ok(result) = guard.try_io(|_| self.read()) {
+                return Poll::Ready(result);
+            }
+        }
+    }
+}
+
+/// The chunks of a pipe until its end. Any error counts as the end.
+pub struct Chunks(pub Rc<PipeReader>);
+
+impl Stream for Chunks {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match ready!(self.0.poll_chunk(cx)) {
+            Ok(chunk) if !chunk.is_empty() => Poll::Ready(Some(chunk)),
+            _ => Poll::Ready(None),
+        }
+    }
+}
+
+/// The writing end: writes at once what the pipe takes, and the rest when it takes it.
+pub struct PipeWriter(Rc<Writer>);
+
+struct Writer {
+    pipe: AsyncFd<File>,
+    unsent: RefCell<BytesMut>,
+    sending: Cell<bool>,
+}
+
+impl PipeWriter {
+    /// Watches a descriptor that does not block.
+    ///
+    /// # Errors
+    /// The event loop has no room for it.
+    pub fn new(pipe: OwnedFd) -> io::Result<Self> {
+        let pipe = AsyncFd::with_interest(File::from(pipe), Interest::WRITABLE)?;
+        Ok(Self(Rc::new(Writer {
+            pipe,
+            unsent: RefCell::new(BytesMut::new()),
+            sending: Cell::new(false),
+        })))
+    }
+
+    /// Returns how many bytes wait for the pipe to take them.
+    pub fn unsent_bytes(&self) -> usize {
+        self.0.unsent.borrow().len()
+    }
+
+    /// Writes a line and its line feed at once, as far as the pipe takes them.
+    pub fn write_line(&self, line: &[u8]) {
+        if self.unsent_bytes() > 0 {
+            return self.queue_line(line);
+        }
+        let mut pipe = self.0.pipe.get_ref();
+        let written = pipe
+            .write_vectored(&[IoSlice::new(line), IoSlice::new(b"\n")])
+            .unwrap_or(0);
+        if written <= line.len() {
+            self.queue_line(&line[written..]);
+        }
+    }
+
+    /// Queues a line, to be written together with others once the current turn is over.
+    pub fn queue_line(&self, line: &[u8]) {
+        let mut unsent = self.0.unsent.borrow_mut();
+        unsent.extend_from_slice(line);
+        unsent.extend_from_slice(b"\n");
+        drop(unsent);
+        if !self.0.sending.replace(true) {
+            // Ends by itself: when everything is sent, or when the child has closed its end. Its
+            // hold on the pipe keeps a closed input open until the last line is out.
+            actix_rt::spawn(Rc::clone(&self.0).send_all());
+        }
+    }
+}
+
+impl Writer {
+    async fn send_all(self: Rc<Self>) {
+        while !self.unsent.borrow().is_empty() {
+            let Ok(mut guard) = self.pipe.writable().await else {
+                break;
+            };
+            match guard.try_io(|pipe| pipe.get_ref().write(&self.unsent.borrow())) {
+                Ok(Ok(length)) => self.unsent.borrow_mut().advance(length),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The child does not listen any more. Its exit will tell everybody who waits.
+                Ok(Err(_)) => self.unsent.borrow_mut().clear(),
+                Err(_would_block) => {}
+            }
+        }
+        self.unsent.replace(BytesMut::new());
+        self.sending.set(false);
+    }
+}
