@@ -1,0 +1,194 @@
+//! Serving requests: from an idle process, from a slot, or by reaping; and in what order.
+//!
+//! SUMMARY   `get_proc`, and the flush that ends every event.
+//! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It costs
+//!           a logarithm for each waiter that it serves, and one more.
+//! SOURCE    couch_proc_manager 001: get_proc, flush_waiters, find_proc, teach_ddoc,
+//!           make_proc, replenish, reap_idle.
+//! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
+
+use super::event::{Action, Affinity, ClientId, RequestId, StopReason};
+use super::ledger::{Place, Request};
+use super::select::{Choice, Fit, choose};
+use super::tables::{Opening, ProcState};
+use super::turn::Turn;
+use crate::policy::time::Timestamp;
+
+impl Turn<'_> {
+    /// Accepts a request: answers it if an idle process is ready for it, queues it otherwise.
+    pub(super) fn get_proc(&mut self, id: RequestId, request: Request) {
+        // With nobody waiting this one would be the first in the flush, so that a request that
+        // needs nothing but an idle process may skip the tables.
+        if self.pool.waiters.is_empty()
+            && let Some(Choice {
+                number,
+                fit: Fit::Ready,
+            }) = choose(&self.pool.idle, request.affinity.as_ref())
+        {
+            self.pool.take_idle(number);
+            self.assign(id, request.client, number);
+            return;
+        }
+        self.pool.enqueue(id, request.affinity.as_ref());
+        self.ledger.accept(id, request);
+    }
+
+    /// Serves waiters for as long as one that may be next can be served.
+    pub(super) fn flush(&mut self) {
+        let mut head_until = None;
+        while let Some(head) = self.pool.waiters.oldest() {
+            head_until = None;
+            if self.serve_idle(head) {
+                continue;
+            }
+            if self.pool.has_slot() {
+                self.open_for(head);
+                continue;
+            }
+            if let Some(until) = self.affinity_end(head) {
+                head_until = Some(until);
+                if self.serve_overtaking() {
+                    continue;
+                }
+                break;
+            }
+            if !self.reap() {
+                break;
+            }
+        }
+        self.set_head_timer(head_until);
+    }
+
+    /// Gives a process in hand to the request that it was opened or taken for, taught first if need be.
+    pub(super) fn hand_over(&mut self, id: RequestId, number: u64) {
+        let affinity = self.ledger.request(id).and_then(|row| row.affinity.clone());
+        match affinity {
+            None => self.answer(id, number),
+            Some(affinity) => self.teach(id, number, affinity),
+        }
+    }
+
+    /// Closes a request and answers it with a process in hand.
+    pub(super) fn answer(&mut self, id: RequestId, number: u64) {
+        if let Some(request) = self.ledger.close(id) {
+            self.assign(id, request.client, number);
+        }
+    }
+
+    /// Serves a waiter from an idle process, if one fits.
+    fn serve_idle(&mut self, id: RequestId) -> bool {
+        let Some(request) = self.ledger.requests.get(&id) else {
+            return false;
+        };
+        let Some(choice) = choose(&self.pool.idle, request.affinity.as_ref()) else {
+            return false;
+        };
+        let Choice { number, fit } = choice;
+        self.pool.dequeue(id, request);
+        self.pool.take_idle(number);
+        if fit == Fit::TeachAndReplenish && self.pool.has_slot() {
+            self.pool.totals.replenished += 1;
+            self.open(None, None);
+        }
+        match fit {
+            Fit::Ready => self.answer(id, number),
+            Fit::Teach | Fit::TeachAndReplenish => self.hand_over(id, number),
+        }
+        true
+    }
+
+    /// Serves the oldest waiter behind the head that an idle process fits, if there is one.
+    ///
+    /// The head is in its affinity wait, so nothing that is idle is of any use to it.
+    fn serve_overtaking(&mut self) -> bool {
+        let any_idle = self.pool.idle.len() > 0;
+        let Some(later) = self.pool.waiters.oldest_servable(any_idle) else {
+            return false;
+        };
+        let served = self.serve_idle(later);
+        debug_assert!(served, "PM-11: a matched waiter has an idle process");
+        self.pool.totals.overtook += u64::from(served);
+        served
+    }
+
+    fn open_for(&mut self, id: RequestId) {
+        if let Some(request) = self.ledger.requests.get(&id) {
+            let db = request
+                .affinity
+                .as_ref()
+                .and_then(|wanted| wanted.db.clone());
+            self.pool.dequeue(id, request);
+            self.open(Some(id), db);
+        }
+    }
+
+    fn open(&mut self, request: Option<RequestId>, db: Option<super::DbKey>) {
+        let number = self.ledger.fresh_number();
+        self.pool.begin_opening(number, Opening { request, db });
+        if let Some(request) = request {
+            self.ledger.place(request, Place::Opening(number));
+        }
+        self.out.push(Action::Open {
+            proc: self.proc_id(number),
+            request,
+        });
+    }
+
+    /// Begins to teach a process in hand. It bears the tag from now on: what it has
+    /// half learned is this database's.
+    fn teach(&mut self, id: RequestId, number: u64, affinity: Affinity) {
+        if let Some(db) = &affinity.db {
+            self.pool.tag(number, db);
+        }
+        let state = ProcState::Teaching {
+            request: Some(id),
+            ddoc: affinity.ddoc,
+        };
+        self.pool.begin_help(number, state);
+        self.ledger.place(id, Place::Teaching(number));
+        self.out.push(Action::Teach {
+            proc: self.proc_id(number),
+            request: id,
+        });
+    }
+
+    fn assign(&mut self, request: RequestId, client: ClientId, number: u64) {
+        let proc = self.proc_id(number);
+        let token = self.ledger.fresh_token();
+        self.pool.assign(number, client, token);
+        let fresh = self.ledger.held.insert((client, proc));
+        debug_assert!(fresh, "PM-3: a process has one holder");
+        self.out.push(Action::Assign {
+            request,
+            proc,
+            token,
+        });
+    }
+
+    /// Until when the oldest waiter waits for a process of its own database that is in use.
+    fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
+        let request = self.ledger.request(head)?;
+        let db = request.affinity.as_ref()?.db.as_ref()?;
+        let until = request.arrived + self.pool.limits.affinity_wait;
+        (self.ledger.now < until && self.pool.idle.in_use(db) > 0).then_some(until)
+    }
+
+    /// Stops the idle tagged processes whose last use is longest ago, a batch at most.
+    fn reap(&mut self) -> bool {
+        let batch = self.pool.reapable();
+        for _ in 0..batch {
+            if let Some(number) = self.pool.idle.oldest_used() {
+                self.stop(number, StopReason::Reaped);
+            }
+        }
+        batch > 0
+    }
+
+    /// Notes when time alone must bring the next flush.
+    pub(super) fn set_head_timer(&mut self, until: Option<Timestamp>) {
+        if self.pool.head_until != until {
+            self.ledger.set_head(self.id, self.pool.head_until, until);
+            self.pool.head_until = until;
+        }
+    }
+}

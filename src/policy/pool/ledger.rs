@@ -1,0 +1,189 @@
+//! What is the same for all pools: requests, clients, deadlines, and the counters of identities.
+//!
+//! SUMMARY   The rows of requests until they are answered, who asked and who holds what, and what
+//!           is due when.
+//! PROMISES  A request is in `requests`, `asked` and `due`, or in none of them. What a client asked
+//!           for or holds is found in proportion to how much that is.
+//! SOURCE    couch_proc_manager 001: the client records, monitors and call timeouts.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use super::event::{Affinity, ClientId, Phase, PoolId, ProcId, RequestId, Token};
+use crate::policy::time::Timestamp;
+
+/// A request that was accepted and not yet answered.
+#[derive(Clone, Debug)]
+pub(in crate::policy) struct Request {
+    pub(in crate::policy) client: ClientId,
+    pub(in crate::policy) pool: PoolId,
+    pub(in crate::policy) affinity: Option<Affinity>,
+    pub(in crate::policy) arrived: Timestamp,
+    pub(in crate::policy) deadline: Timestamp,
+    pub(in crate::policy) place: Place,
+}
+
+/// The one place where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum Place {
+    /// In the queue of its pool.
+    Queue,
+    /// With the opening of this number.
+    Opening(u64),
+    /// With the process of this number, which learns its design document.
+    Teaching(u64),
+}
+
+impl Place {
+    /// The phase that a client is told.
+    pub(super) const fn phase(self) -> Phase {
+        match self {
+            Self::Queue => Phase::Queue,
+            Self::Opening(_) => Phase::Open,
+            Self::Teaching(_) => Phase::Teach,
+        }
+    }
+}
+
+/// Something that time alone brings about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::policy) enum Due {
+    /// The deadline of a request.
+    Request(RequestId),
+    /// The end of the affinity wait of a pool's oldest waiter.
+    Head(PoolId),
+}
+
+/// The tables and counters that all pools share.
+#[derive(Debug)]
+pub(in crate::policy) struct Ledger {
+    /// request -> its row; unordered: always asked for one request.
+    pub(in crate::policy) requests: FxHashMap<RequestId, Request>,
+    /// (client, request); ordered: what a client asked for lies together.
+    pub(in crate::policy) asked: BTreeSet<(ClientId, RequestId)>,
+    /// (client, process); ordered: what a client holds lies together.
+    pub(in crate::policy) held: BTreeSet<(ClientId, ProcId)>,
+    /// (instant, what); ordered: the first is due first.
+    pub(in crate::policy) due: BTreeSet<(Timestamp, Due)>,
+    /// The latest instant that we were told; it never runs backwards.
+    pub(in crate::policy) now: Timestamp,
+    /// Processes with a smaller number were decided before the last reload.
+    pub(in crate::policy) threshold: u64,
+    /// Whether the service is ending.
+    pub(in crate::policy) shutting_down: bool,
+    /// The number of the next process.
+    pub(in crate::policy) next_number: u64,
+    /// The token of the next assignment.
+    pub(in crate::policy) next_token: u64,
+    /// The newest request that was ever seen.
+    newest_request: Option<RequestId>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self {
+            requests: FxHashMap::default(),
+            asked: BTreeSet::new(),
+            held: BTreeSet::new(),
+            due: BTreeSet::new(),
+            now: Timestamp::ZERO,
+            threshold: 0,
+            shutting_down: false,
+            next_number: 1,
+            next_token: 1,
+            newest_request: None,
+        }
+    }
+
+    /// Whether this identity is larger than every earlier one, as it must be; and notes it.
+    pub(super) fn is_fresh(&mut self, request: RequestId) -> bool {
+        let fresh = self.newest_request < Some(request);
+        if fresh {
+            self.newest_request = Some(request);
+        }
+        fresh
+    }
+
+    /// Adds the row of a request.
+    pub(super) fn accept(&mut self, id: RequestId, request: Request) {
+        self.asked.insert((request.client, id));
+        self.due.insert((request.deadline, Due::Request(id)));
+        self.requests.insert(id, request);
+        debug_assert_eq!(self.requests.len(), self.asked.len(), "PM-12");
+    }
+
+    /// Removes the row of a request: it is answered, or nobody waits for the answer any more.
+    pub(super) fn close(&mut self, id: RequestId) -> Option<Request> {
+        let request = self.requests.remove(&id)?;
+        let asked = self.asked.remove(&(request.client, id));
+        let due = self.due.remove(&(request.deadline, Due::Request(id)));
+        debug_assert!(asked && due, "PM-12: a request is in all tables or in none");
+        Some(request)
+    }
+
+    pub(in crate::policy) fn request(&self, id: RequestId) -> Option<&Request> {
+        self.requests.get(&id)
+    }
+
+    /// Moves a request from the queue to where it is served.
+    pub(super) fn place(&mut self, id: RequestId, place: Place) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.place = place;
+        }
+    }
+
+    /// The requests of a client, oldest first.
+    pub(super) fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
+        let range = (client, RequestId(0))..=(client, RequestId(u64::MAX));
+        self.asked.range(range).map(|(_, id)| *id).collect()
+    }
+
+    /// The processes that a client holds, in order of pool and number.
+    pub(super) fn held_by(&self, client: ClientId) -> Vec<ProcId> {
+        let at = |pool, number| ProcId {
+            pool: PoolId(pool),
+            number,
+        };
+        let range = (client, at(0, 0))..=(client, at(u32::MAX, u64::MAX));
+        self.held.range(range).map(|(_, proc)| *proc).collect()
+    }
+
+    /// What is due by now, if anything is.
+    pub(super) fn overdue(&self) -> Option<Due> {
+        let (at, due) = self.due.first()?;
+        (*at <= self.now).then_some(*due)
+    }
+
+    /// Moves the end of the affinity wait of a pool's oldest waiter.
+    pub(super) fn set_head(
+        &mut self,
+        pool: PoolId,
+        before: Option<Timestamp>,
+        now: Option<Timestamp>,
+    ) {
+        if let Some(at) = before {
+            self.due.remove(&(at, Due::Head(pool)));
+        }
+        if let Some(at) = now {
+            self.due.insert((at, Due::Head(pool)));
+        }
+    }
+
+    pub(super) fn fresh_number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    pub(super) fn fresh_token(&mut self) -> Token {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        token
+    }
+
+    /// Whether the opening of this process was decided before the last reload.
+    pub(super) const fn is_stale(&self, number: u64) -> bool {
+        number < self.threshold
+    }
+}

@@ -1,0 +1,327 @@
+//! The tables of one pool, and the only functions that change two of them at once.
+//!
+//! SUMMARY   procs, opening, stopping, the count, the idle indexes, the waiters.
+//! PROMISES  count = procs + opening (PM-1); the idle indexes hold exactly the idle processes (PM-2);
+//!           the queue knows which tags have an idle process (PM-11).
+//! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so no key bears it.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::event::{Affinity, ClientId, DbKey, DdocKey, Limits, RequestId, Token};
+use super::idle::IdleIndex;
+use super::ledger::{Ledger, Request};
+use super::status::PoolTotals;
+use super::waiters::Waiters;
+use crate::policy::time::Timestamp;
+
+/// One pool.
+#[derive(Debug)]
+pub(in crate::policy) struct Pool {
+    /// The limits in force.
+    pub(in crate::policy) limits: Limits,
+    /// number -> process, whatever its state; unordered: always asked for one process.
+    pub(in crate::policy) procs: FxHashMap<u64, Proc>,
+    /// number -> opening in flight; unordered.
+    pub(in crate::policy) opening: FxHashMap<u64, Opening>,
+    /// The numbers that were told to stop and have not ended.
+    pub(in crate::policy) stopping: FxHashSet<u64>,
+    /// procs and opening together: what the limits are about.
+    pub(in crate::policy) count: u32,
+    /// The most that count may be: the hard limit, or what there was when it was lowered.
+    pub(in crate::policy) count_max: u32,
+    /// The idle ones of procs, indexed.
+    pub(in crate::policy) idle: IdleIndex,
+    /// The requests in the queue.
+    pub(in crate::policy) waiters: Waiters,
+    /// The end of the oldest waiter's affinity wait, while it is in it.
+    pub(in crate::policy) head_until: Option<Timestamp>,
+    /// What happened so far.
+    pub(super) totals: PoolTotals,
+}
+
+/// One process.
+#[derive(Debug)]
+pub(in crate::policy) struct Proc {
+    /// What it does.
+    pub(in crate::policy) state: ProcState,
+    /// The database it is tagged for, once and for all (PM-8).
+    pub(in crate::policy) db: Option<DbKey>,
+    /// What it knows, one revision of an id. A short list: it is walked at each lending.
+    pub(in crate::policy) ddocs: Vec<DdocKey>,
+    /// How often it was assigned.
+    pub(super) uses: u64,
+    /// When its opening succeeded.
+    pub(super) born: Timestamp,
+    /// When it last became idle.
+    pub(super) last_use: Timestamp,
+}
+
+/// What a process does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum ProcState {
+    /// It waits for a client.
+    Idle,
+    /// A client holds it.
+    Assigned {
+        /// Which one.
+        client: ClientId,
+        /// By which assignment.
+        token: Token,
+    },
+    /// It learns a design document.
+    Teaching {
+        /// For whom, while that one waits.
+        request: Option<RequestId>,
+        /// What it will know.
+        ddoc: DdocKey,
+    },
+    /// It is being reset after a client.
+    Resetting,
+    /// It goes from one use to another. Never seen between two events (PM-14).
+    InHand,
+}
+
+/// One opening in flight.
+#[derive(Debug)]
+pub(in crate::policy) struct Opening {
+    /// For whom, while that one waits; `None` from the start when it replenishes.
+    pub(in crate::policy) request: Option<RequestId>,
+    /// The database it was started for; it counts as a member of that tag until it is born.
+    pub(in crate::policy) db: Option<DbKey>,
+}
+
+impl Pool {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            procs: FxHashMap::default(),
+            opening: FxHashMap::default(),
+            stopping: FxHashSet::default(),
+            count: 0,
+            count_max: limits.hard_limit,
+            idle: IdleIndex::default(),
+            waiters: Waiters::default(),
+            head_until: None,
+            totals: PoolTotals::default(),
+        }
+    }
+
+    /// Whether one more may be opened.
+    pub(in crate::policy) const fn has_slot(&self) -> bool {
+        self.count < self.limits.hard_limit
+    }
+
+    /// Whether the limit was lowered below what there is.
+    pub(super) const fn is_over_limit(&self) -> bool {
+        self.count > self.limits.hard_limit
+    }
+
+    /// How many idle tagged processes may be stopped for their slots now.
+    pub(in crate::policy) fn reapable(&self) -> usize {
+        let batch = self.limits.reap_batch() as usize;
+        let free = batch.saturating_sub(self.stopping.len());
+        free.min(self.idle.tagged_len())
+    }
+
+    /// Takes a slot for a process that is about to be opened.
+    pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
+        debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
+        if opening.db.is_some() {
+            self.idle.join(opening.db.as_ref(), &[]);
+        }
+        self.opening.insert(number, opening);
+        self.count += 1;
+        self.assert_count();
+    }
+
+    /// Turns an opening into a process, which is in hand, and returns for whom it was opened.
+    pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
+        let opening = self.take_opening(number)?;
+        let proc = Proc {
+            state: ProcState::InHand,
+            db: None,
+            ddocs: Vec::new(),
+            uses: 0,
+            born: now,
+            last_use: now,
+        };
+        self.idle.join(None, &[]);
+        self.procs.insert(number, proc);
+        self.assert_count();
+        Some(opening)
+    }
+
+    /// Ends an opening without a process, and frees its slot.
+    pub(super) fn fail_opening(&mut self, number: u64) -> Option<Opening> {
+        let opening = self.take_opening(number)?;
+        self.count -= 1;
+        self.assert_count();
+        Some(opening)
+    }
+
+    fn take_opening(&mut self, number: u64) -> Option<Opening> {
+        let opening = self.opening.remove(&number)?;
+        if opening.db.is_some() {
+            self.idle.leave(opening.db.as_ref(), &[]);
+        }
+        Some(opening)
+    }
+
+    /// Makes a process in hand idle.
+    pub(super) fn make_idle(&mut self, number: u64, now: Timestamp) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        proc.state = ProcState::Idle;
+        proc.last_use = now;
+        self.idle.put(number, proc);
+        if let Some(db) = &proc.db
+            && !self.waiters.is_empty()
+        {
+            self.waiters.note_idle(db, true);
+        }
+    }
+
+    /// Takes an idle process in hand.
+    pub(super) fn take_idle(&mut self, number: u64) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
+        self.idle.take(number, proc);
+        proc.state = ProcState::InHand;
+        if let Some(db) = &proc.db
+            && !self.waiters.is_empty()
+        {
+            self.waiters.note_idle(db, self.idle.has_idle(db));
+        }
+    }
+
+    /// Takes a process in hand whose use is over, and that is not idle.
+    pub(super) fn take_busy(&mut self, number: u64) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
+        proc.state = ProcState::InHand;
+    }
+
+    /// Begins to teach or to reset a process in hand.
+    pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        proc.state = state;
+    }
+
+    /// Assigns a process in hand to a client.
+    pub(super) fn assign(&mut self, number: u64, client: ClientId, token: Token) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        proc.state = ProcState::Assigned { client, token };
+        proc.uses += 1;
+        self.totals.taken += 1;
+    }
+
+    /// Whether this client holds this process by this assignment.
+    pub(super) fn is_held(&self, number: u64, holder: (ClientId, Token)) -> bool {
+        self.procs.get(&number).is_some_and(|proc| {
+            let (client, token) = holder;
+            proc.state == ProcState::Assigned { client, token }
+        })
+    }
+
+    /// Tags a process in hand for a database; nothing changes when it is tagged already.
+    pub(super) fn tag(&mut self, number: u64, db: &DbKey) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        match &proc.db {
+            Some(tag) => debug_assert_eq!(tag, db, "PM-8: a tag is for ever"),
+            None => {
+                self.idle.leave(None, &proc.ddocs);
+                self.idle.join(Some(db), &proc.ddocs);
+                proc.db = Some(db.clone());
+            }
+        }
+    }
+
+    /// Notes that a process in hand knows `ddoc` and no other revision of its id.
+    pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
+        match same_id {
+            Some(known) => {
+                self.idle.learn(proc.db.as_ref(), &ddoc, Some(known));
+                *known = ddoc;
+            }
+            None => {
+                self.idle.learn(proc.db.as_ref(), &ddoc, None);
+                proc.ddocs.push(ddoc);
+            }
+        }
+    }
+
+    /// Removes a process in whatever state, and frees its slot.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Proc> {
+        if self.procs.get(&number)?.state == ProcState::Idle {
+            self.take_idle(number);
+        }
+        let proc = self.procs.remove(&number)?;
+        self.idle.leave(proc.db.as_ref(), &proc.ddocs);
+        self.count -= 1;
+        self.assert_count();
+        Some(proc)
+    }
+
+    /// Puts a request into the queue.
+    pub(super) fn enqueue(&mut self, id: RequestId, affinity: Option<&Affinity>) {
+        let has_idle = self.has_idle_of(affinity);
+        self.waiters.push(id, affinity, has_idle);
+    }
+
+    /// Takes a request out of the queue.
+    pub(super) fn dequeue(&mut self, id: RequestId, request: &Request) {
+        let has_idle = self.has_idle_of(request.affinity.as_ref());
+        self.waiters.remove(id, request.affinity.as_ref(), has_idle);
+    }
+
+    /// The idle indexes as they must be, made anew from procs and opening.
+    pub(in crate::policy) fn rebuilt_idle(&self) -> IdleIndex {
+        let mut idle = IdleIndex::default();
+        for opening in self.opening.values().filter(|row| row.db.is_some()) {
+            idle.join(opening.db.as_ref(), &[]);
+        }
+        for (&number, proc) in &self.procs {
+            idle.join(proc.db.as_ref(), &proc.ddocs);
+            if proc.state == ProcState::Idle {
+                idle.put(number, proc);
+            }
+        }
+        idle
+    }
+
+    /// The queue as it must be, made anew from the requests.
+    pub(in crate::policy) fn rebuilt_waiters(&self, ledger: &Ledger) -> Waiters {
+        let mut waiters = Waiters::default();
+        for id in self.waiters.iter() {
+            let affinity = ledger.request(id).and_then(|row| row.affinity.as_ref());
+            waiters.push(id, affinity, self.has_idle_of(affinity));
+        }
+        waiters
+    }
+
+    fn has_idle_of(&self, affinity: Option<&Affinity>) -> bool {
+        let db = affinity.and_then(|affinity| affinity.db.as_ref());
+        db.is_some_and(|db| self.idle.has_idle(db))
+    }
+
+    fn assert_count(&self) {
+        debug_assert_eq!(
+            self.count as usize,
+            self.procs.len() + self.opening.len(),
+            "PM-1: the count is what is there and what is being opened"
+        );
+    }
+}
+
+/// The row of a process whose number came from another table of the pool.
+fn known(procs: &mut FxHashMap<u64, Proc>, number: u64) -> &mut Proc {
+    procs
+        .get_mut(&number)
+        .expect("PM-2: every process that another table names is in procs")
+}
