@@ -1,1 +1,33 @@
 //! Configuration: types, loading, validation, reload as a difference.
+//!
+//! SUMMARY   [`load()`] makes a [`Config`] of the built-in defaults, files, environment and flags;
+//!           [`reload`] says what changes between two of them.
+//! PROMISES  Every value knows where it came from. Every mistake is reported, with its place and a
+//!           remedy, and none of it takes effect.
+//! LIMITS    Commands of languages come from files and the environment only; nothing that a client
+//!           can reach sets one.
+
+mod environment;
+mod ini_file;
+pub mod keys;
+mod layer;
+mod load;
+mod nearest;
+mod origin;
+pub mod reload;
+mod settings;
+mod surroundings;
+mod toml_file;
+mod types;
+mod validate;
+mod value;
+
+pub use load::{DEFAULTS, Flag, Loaded, Sources, load};
+pub use nearest::{Nearest, nearest};
+pub use origin::{ConfigError, Notice, Origin, Problem};
+pub use settings::Setting;
+pub use surroundings::Surroundings;
+pub use types::{
+    Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig,
+    ReduceLimit, Sandbox, Server, language_name,
+};

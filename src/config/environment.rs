@@ -1,0 +1,207 @@
+//! Reads environment variables into entries.
+//!
+//! SUMMARY   `SETTEE__SECTION__KEY`, in any case, sets any key; `COUCHDB_QUERY_SERVER_LANGUAGE`
+//!           sets a language's command, as for CouchDB, and wins over the former.
+//! PROMISES  The environment comes in as data, so that a test needs no variable of its own.
+//! SOURCE    `couch_proc_manager`, `get_servers_from_env`.
+//! DIFFERS   CouchDB keeps the case of a language, so that a lower-case one is never found, and
+//!           accepts an empty name.
+
+use std::ffi::{OsStr, OsString};
+
+use super::keys::QUERY_SERVERS;
+use super::layer::{Entry, Layer};
+use super::origin::{Notice, Origin, Problem};
+use super::value::Raw;
+
+/// Start of the variables that set any key.
+const PREFIX: &str = "SETTEE__";
+/// Start of CouchDB's variables that set a command.
+const COUCHDB_PREFIX: &str = "COUCHDB_QUERY_SERVER_";
+/// Start of CouchDB's variables that once named an Erlang module, and mean nothing here.
+const COUCHDB_NATIVE_PREFIX: &str = "COUCHDB_NATIVE_QUERY_SERVER_";
+
+/// Reads the `SETTEE__` variables.
+pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
+    let mut layer = Layer::default();
+    for (name, value) in variables {
+        let name = name.to_string_lossy();
+        let Some(rest) = strip_prefix(&name, PREFIX) else {
+            continue;
+        };
+        let origin = Origin::Environment {
+            name: name.to_string(),
+        };
+        let Some((section, key)) = rest.split_once("__") else {
+            layer.problems.push(Problem::new(
+                origin,
+                "the name has no key",
+                format!("name it {PREFIX}SECTION__KEY, with two underscores between"),
+            ));
+            continue;
+        };
+        let section = section.to_lowercase();
+        layer.sections.push((section.clone(), origin.clone()));
+        push(&mut layer, section, key.to_lowercase(), value, origin);
+    }
+    layer
+}
+
+/// Reads CouchDB's variables.
+pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
+    let mut layer = Layer::default();
+    for (name, value) in variables {
+        let name = name.to_string_lossy();
+        let origin = Origin::Environment {
+            name: name.to_string(),
+        };
+        if name.starts_with(COUCHDB_NATIVE_PREFIX) {
+            let text = "in-process languages are switched in [native_query_servers]; the variable \
+                        has no effect";
+            layer.notices.push(Notice {
+                origin,
+                text: text.to_owned(),
+            });
+            continue;
+        }
+        let Some(rest) = name.strip_prefix(COUCHDB_PREFIX) else {
+            continue;
+        };
+        let (language, value) = at_first_equals_sign(rest, value);
+        let unusable = match (language.is_empty(), value.is_empty()) {
+            (true, _) => Some("the name of the language is empty; the variable has no effect"),
+            (_, true) => Some("the command is empty; the variable has no effect"),
+            _ => None,
+        };
+        match unusable {
+            Some(text) => layer.notices.push(Notice {
+                origin,
+                text: text.to_owned(),
+            }),
+            None => push(
+                &mut layer,
+                QUERY_SERVERS.to_owned(),
+                language,
+                &value,
+                origin,
+            ),
+        }
+    }
+    layer
+}
+
+fn push(layer: &mut Layer, section: String, key: String, value: &OsStr, origin: Origin) {
+    match value.to_str() {
+        Some(text) => {
+            let raw = Raw::Text(text.to_owned());
+            layer.entries.push(Entry {
+                section,
+                key,
+                raw,
+                origin,
+            });
+        }
+        None => {
+            layer
+                .problems
+                .push(Problem::new(origin, "the value is not UTF-8", "correct it"));
+        }
+    }
+}
+
+/// A name may come with an equals sign in it when the environment was built by hand.
+fn at_first_equals_sign(name: &str, value: &OsStr) -> (String, OsString) {
+    match name.split_once('=') {
+        None => (name.to_owned(), value.to_owned()),
+        Some((name, begun)) => {
+            let mut whole = OsString::from(begun);
+            whole.push("=");
+            whole.push(value);
+            (name.to_owned(), whole)
+        }
+    }
+}
+
+/// Strips an ASCII prefix in any case.
+fn strip_prefix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = name.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix)
+        .then(|| &name[prefix.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
+    }
+
+    fn entries(layer: &Layer) -> Vec<(&str, &str, &Raw)> {
+        layer
+            .entries
+            .iter()
+            .map(|e| (e.section.as_str(), e.key.as_str(), &e.raw))
+            .collect()
+    }
+
+    #[test]
+    fn own_variables_are_found_in_any_case() {
+        let layer = own(&variables(&[
+            ("SETTEE__LOG__LEVEL", "debug"),
+            ("settee__couchdb__os_process_timeout", "7000"),
+            ("SETTEE_LOG", "x"),
+            ("PATH", "/bin"),
+        ]));
+        let (debug, timeout) = (Raw::Text("debug".into()), Raw::Text("7000".into()));
+        let expected = [
+            ("log", "level", &debug),
+            ("couchdb", "os_process_timeout", &timeout),
+        ];
+        assert_eq!(entries(&layer), expected);
+        assert_eq!(layer.problems, []);
+    }
+
+    #[test]
+    fn a_variable_without_a_key_is_a_problem() {
+        let layer = own(&variables(&[("SETTEE__LOG", "debug")]));
+        assert_eq!(layer.problems[0].place, "environment variable SETTEE__LOG");
+    }
+
+    #[test]
+    fn couchdb_names_end_at_the_first_equals_sign() {
+        let layer = couchdb(&variables(&[
+            ("COUCHDB_QUERY_SERVER_PYTHON", "A=1 couchpy"),
+            ("COUCHDB_QUERY_SERVER_RUBY=X", "1 run"),
+        ]));
+        let (python, ruby) = (Raw::Text("A=1 couchpy".into()), Raw::Text("X=1 run".into()));
+        let expected = [
+            (QUERY_SERVERS, "PYTHON", &python),
+            (QUERY_SERVERS, "RUBY", &ruby),
+        ];
+        assert_eq!(entries(&layer), expected);
+    }
+
+    #[test]
+    fn empty_names_and_commands_are_noticed_and_ignored() {
+        let layer = couchdb(&variables(&[
+            ("COUCHDB_QUERY_SERVER_", "x"),
+            ("COUCHDB_QUERY_SERVER_PYTHON", ""),
+            ("COUCHDB_NATIVE_QUERY_SERVER_ERLANG", "{m, f, []}"),
+        ]));
+        assert!(layer.entries.is_empty());
+        assert_eq!(layer.notices.len(), 3);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_value_that_is_not_utf_8_is_a_problem() {
+        use std::os::unix::ffi::OsStringExt;
+        let bad = OsString::from_vec(vec![0xff]);
+        let layer = own(&[("SETTEE__LOG__LEVEL".into(), bad)]);
+        assert_eq!(layer.problems.len(), 1);
+    }
+}

@@ -1,0 +1,166 @@
+//! Reads a file in CouchDB's `.ini` form into entries, each with its line.
+//!
+//! SUMMARY   `[section]`, `key = value`, comments after `;` (at the start of a line, or after a
+//!           blank inside it), continuation lines that start with a blank.
+//! SOURCE    CouchDB's `config` application. The reader of the `config` crate keeps inline comments
+//!           and loses line numbers, hence our own.
+//! DIFFERS   A line that is neither is an error, where CouchDB drops it without a word.
+
+use std::path::Path;
+
+use super::layer::{Entry, Layer};
+use super::origin::{Origin, Problem};
+use super::value::Raw;
+
+/// Reads `text` as the `.ini` file `path`.
+pub(super) fn read(path: &Path, text: &str) -> Layer {
+    let mut layer = Layer {
+        ini: true,
+        ..Layer::default()
+    };
+    let mut section: Option<String> = None;
+    // Whether the line before was a key, which a continuation line may go on.
+    let mut open = false;
+    for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        let origin = Origin::File {
+            path: path.to_owned(),
+            line: index + 1,
+        };
+        let content = without_comment(line).trim();
+        if content.is_empty() {
+            continue;
+        }
+        if let Some(name) = content.strip_prefix('[') {
+            open = false;
+            if !name.ends_with(']') {
+                let what = "the section's closing bracket is missing";
+                let remedy = format!("write it as {content}]");
+                layer.problems.push(Problem::new(&origin, what, remedy));
+            }
+            let name = name.trim_end_matches(']').trim().to_owned();
+            layer.sections.push((name.clone(), origin));
+            section = Some(name);
+        } else if let Some((key, value)) = content.split_once('=') {
+            open = false;
+            match &section {
+                Some(section) => {
+                    let raw = text_or_unset(value.trim());
+                    let (section, key) = (section.clone(), key.trim().to_owned());
+                    layer.entries.push(Entry {
+                        section,
+                        key,
+                        raw,
+                        origin,
+                    });
+                    open = true;
+                }
+                None => layer.problems.push(Problem::new(
+                    origin,
+                    format!("the key {:?} stands outside of any section", key.trim()),
+                    super::layer::home_of(key.trim()),
+                )),
+            }
+        } else if open && line.starts_with([' ', '\t']) {
+            continue_value(&mut layer, content);
+        } else {
+            layer.problems.push(Problem::new(
+                origin,
+                format!("{content:?} is neither a [section], a key = value nor a ; comment"),
+                "correct the line",
+            ));
+        }
+    }
+    layer
+}
+
+/// Returns the line up to its comment. A `;` counts only at the start or after a blank, for
+/// commands may contain others.
+fn without_comment(line: &str) -> &str {
+    if line.trim_start().starts_with([';', '#']) {
+        return "";
+    }
+    let end = [" ;", "\t;"]
+        .iter()
+        .filter_map(|mark| line.find(mark))
+        .min();
+    &line[..end.unwrap_or(line.len())]
+}
+
+fn text_or_unset(text: &str) -> Raw {
+    if text.is_empty() {
+        Raw::Unset
+    } else {
+        Raw::Text(text.to_owned())
+    }
+}
+
+fn continue_value(layer: &mut Layer, content: &str) {
+    let entry = layer
+        .entries
+        .last_mut()
+        .expect("ini: an open key is the last entry");
+    entry.raw = match &entry.raw {
+        Raw::Text(begun) => Raw::Text(format!("{begun} {content}")),
+        _ => Raw::Text(content.to_owned()),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(text: &str) -> Vec<(String, String, Raw, usize)> {
+        let layer = read(Path::new("local.ini"), text);
+        assert_eq!(layer.problems, []);
+        let line = |origin| match origin {
+            Origin::File { line, .. } => line,
+            other => panic!("not from a file: {other}"),
+        };
+        layer
+            .entries
+            .into_iter()
+            .map(|e| (e.section, e.key, e.raw, line(e.origin)))
+            .collect()
+    }
+
+    fn text(value: &str) -> Raw {
+        Raw::Text(value.to_owned())
+    }
+
+    #[test]
+    fn inline_comments_end_a_value_and_other_semicolons_do_not() {
+        let read = entries("; first\n[a]\nx = 1 ; one\ny=sh -c 'a;b'\t; two\n# third\nz = ;none\n");
+        let expected = [
+            ("a".into(), "x".into(), text("1"), 3),
+            ("a".into(), "y".into(), text("sh -c 'a;b'"), 4),
+            ("a".into(), "z".into(), Raw::Unset, 6),
+        ];
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn a_value_may_contain_equals_signs() {
+        assert_eq!(entries("[q]\nl=A=1 run --x=y")[0].2, text("A=1 run --x=y"));
+    }
+
+    #[test]
+    fn an_indented_line_continues_the_value_before_it() {
+        assert_eq!(entries("[q]\r\nl = one\r\n  two\r\n")[0].2, text("one two"));
+        assert_eq!(entries("[q]\nl =\n\ttwo\n")[0].2, text("two"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        assert_eq!(entries("\u{feff}[q]\nl=1").len(), 1);
+    }
+
+    #[test]
+    fn every_line_that_means_nothing_is_reported() {
+        let layer = read(
+            Path::new("l.ini"),
+            "x=1\n[a\n[b]\nwhat is this\n  nor this\n",
+        );
+        let places: Vec<_> = layer.problems.iter().map(|p| p.place.as_str()).collect();
+        assert_eq!(places, ["l.ini:1", "l.ini:2", "l.ini:4", "l.ini:5"]);
+    }
+}

@@ -1,0 +1,251 @@
+//! The table of keys: section, name, what a value may be, whether it can change at run time.
+//!
+//! SUMMARY   One row a key. Parsing, messages, `check-config` and reload read this table; the
+//!           defaults stand in `config/default.toml`, the types in [`super::types`].
+//! PROMISES  The three agree: tests compare them.
+
+/// The section of language commands, whose keys are names of languages.
+pub const QUERY_SERVERS: &str = "query_servers";
+/// The section of in-process languages, whose keys are names of languages.
+pub const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
+
+/// The unit of a plain number that stands for a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Thousandths of a second.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+}
+
+impl Unit {
+    /// Returns how many milliseconds one of this unit is.
+    pub const fn milliseconds(self) -> u64 {
+        match self {
+            Self::Milliseconds => 1,
+            Self::Seconds => 1000,
+        }
+    }
+
+    /// Returns the unit's symbol.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+        }
+    }
+}
+
+/// What a value may be.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number between the two, inclusive.
+    Count {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// A number that is finite and not negative.
+    Ratio,
+    /// A span of time between the two, inclusive; a plain number is in `unit`.
+    Duration {
+        /// Unit of a plain number.
+        unit: Unit,
+        /// Shortest, in milliseconds.
+        min: u64,
+        /// Longest, in milliseconds.
+        max: u64,
+    },
+    /// A size in bytes between the two, inclusive.
+    Bytes {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// One of a few words: as written, and what it stands for (synonyms share the second).
+    Choice(&'static [(&'static str, &'static str)]),
+    /// A path of a Unix socket; empty is the usual place.
+    SocketPath,
+    /// A loopback TCP address with a port, or `off`.
+    Address,
+    /// A command line for the shell, or `builtin`.
+    Command,
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its section.
+    pub section: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What its value may be.
+    pub kind: Kind,
+    /// Whether a running service takes a new value.
+    pub runtime: bool,
+}
+
+const HOUR: u64 = 3_600_000;
+const YEAR: u64 = 365 * 24 * HOUR;
+const MIB: u64 = 1 << 20;
+
+/// `true`, `false`, `log`.
+const REDUCE_LIMIT: Kind = Kind::Choice(&[("true", "true"), ("false", "false"), ("log", "log")]);
+/// The ways to tag a process.
+const DB_TAG: Kind = Kind::Choice(&[("name", "name"), ("prefix", "prefix"), ("none", "none")]);
+/// Severities; CouchDB's names stand for the nearest of ours, so that its files can be used.
+const LEVEL: Kind = Kind::Choice(&[
+    ("trace", "trace"),
+    ("debug", "debug"),
+    ("info", "info"),
+    ("notice", "info"),
+    ("warning", "warning"),
+    ("warn", "warning"),
+    ("error", "error"),
+    ("err", "error"),
+    ("critical", "critical"),
+    ("crit", "critical"),
+    ("alert", "critical"),
+    ("emergency", "critical"),
+    ("emerg", "critical"),
+    ("off", "off"),
+    ("none", "off"),
+]);
+/// Shapes of a record.
+const FORMAT: Kind = Kind::Choice(&[("auto", "auto"), ("terminal", "terminal"), ("json", "json")]);
+
+const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
+    Key {
+        section,
+        name,
+        kind,
+        runtime: true,
+    }
+}
+
+const fn start_key(section: &'static str, name: &'static str, kind: Kind) -> Key {
+    Key {
+        section,
+        name,
+        kind,
+        runtime: false,
+    }
+}
+
+const fn duration(unit: Unit, min: u64, max: u64) -> Kind {
+    Kind::Duration { unit, min, max }
+}
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
+
+/// Every key with a fixed name. The upper bounds keep sums and timers far from overflow; they are
+/// not recommendations.
+pub const KEYS: &[Key] = &[
+    key(
+        "couchdb",
+        "os_process_timeout",
+        duration(Unit::Milliseconds, 1, YEAR),
+    ),
+    key(
+        "query_server_config",
+        "os_process_limit",
+        count(0, 1_000_000),
+    ),
+    key(
+        "query_server_config",
+        "os_process_soft_limit",
+        count(0, 1_000_000),
+    ),
+    key(
+        "query_server_config",
+        "os_process_idle_limit",
+        duration(Unit::Seconds, 1, YEAR),
+    ),
+    key("query_server_config", "reduce_limit", REDUCE_LIMIT),
+    key(
+        "query_server_config",
+        "reduce_limit_threshold",
+        count(0, 1 << 53),
+    ),
+    key("query_server_config", "reduce_limit_ratio", Kind::Ratio),
+    key("query_server_config", "db_tag", DB_TAG),
+    key(
+        "query_server_config",
+        "affinity_wait",
+        duration(Unit::Milliseconds, 0, HOUR),
+    ),
+    key("query_server_config", "revs_limit", count(0, 1_000_000)),
+    start_key("server", "socket", Kind::SocketPath),
+    start_key("server", "tcp", Kind::Address),
+    key(
+        "server",
+        "line_max",
+        Kind::Bytes {
+            min: 1024,
+            max: 1 << 31,
+        },
+    ),
+    key("server", "max_connections", count(1, 1_000_000)),
+    key("server", "shutdown_grace", duration(Unit::Seconds, 0, HOUR)),
+    key(
+        "server",
+        "stop_grace",
+        duration(Unit::Milliseconds, 0, HOUR),
+    ),
+    key("log", "level", LEVEL),
+    start_key("log", "format", FORMAT),
+    key(
+        "sandbox",
+        "javascript_memory_max",
+        Kind::Bytes {
+            min: MIB,
+            max: 1 << 40,
+        },
+    ),
+];
+
+/// The sections, in the order of `config/default.toml`.
+pub const SECTIONS: &[&str] = &[
+    "couchdb",
+    "query_server_config",
+    QUERY_SERVERS,
+    NATIVE_QUERY_SERVERS,
+    "server",
+    "log",
+    "sandbox",
+];
+
+/// Returns the row of a key with a fixed name.
+pub fn find(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter()
+        .find(|key| key.section == section && key.name == name)
+}
+
+/// Returns what the value of `name` in `section` may be, names of languages included.
+pub fn kind(section: &str, name: &str) -> Option<Kind> {
+    match section {
+        QUERY_SERVERS => Some(Kind::Command),
+        NATIVE_QUERY_SERVERS => Some(Kind::Boolean),
+        _ => find(section, name).map(|key| key.kind),
+    }
+}
+
+/// Returns whether a running service takes a new value of this key.
+pub fn runtime(section: &str, name: &str) -> bool {
+    matches!(section, QUERY_SERVERS | NATIVE_QUERY_SERVERS)
+        || find(section, name).is_some_and(|key| key.runtime)
+}
+
+/// Returns the names of the fixed keys of `section`, in order.
+pub fn names(section: &str) -> Vec<&'static str> {
+    KEYS.iter()
+        .filter(|key| key.section == section)
+        .map(|key| key.name)
+        .collect()
+}

@@ -1,0 +1,364 @@
+//! One layer of the configuration: what one source says, checked name by name and value by value.
+//!
+//! SUMMARY   Readers fill a [`Layer`]; [`Layer::settle`] turns it into normal values under
+//!           canonical names, or into problems.
+//! PROMISES  Every entry is either a value, a problem or a notice. A layer that is wrong is wrong
+//!           even where a later layer overrides it: the mistake would surface at the worst time.
+//! DIFFERS   CouchDB takes unknown sections and keys without a word.
+
+use std::collections::BTreeMap;
+
+use config::{Map, Source, Value, ValueKind};
+
+use super::keys::{self, Kind, NATIVE_QUERY_SERVERS, QUERY_SERVERS};
+use super::nearest::nearest;
+use super::origin::{Notice, Origin, Problem};
+use super::types::{LanguageCommand, language_name};
+use super::value::{self, Raw};
+
+/// The languages that have a query server inside this program.
+const BUILTIN_LANGUAGES: &[&str] = &["javascript"];
+/// The language whose absence means the built-in one.
+const JAVASCRIPT: &str = "javascript";
+/// Longest name of a language, in bytes.
+const LANGUAGE_NAME_MAX: usize = 100;
+
+/// Keys of CouchDB that stand in sections of ours and belong to other parts of it. `None` is every
+/// key: those sections are shared by many parts.
+const FOREIGN_KEYS: &[(&str, Option<&[&str]>)] = &[
+    ("couchdb", None),
+    ("log", None),
+    (
+        "query_server_config",
+        Some(&[
+            "commit_freq",
+            "group_info_timeout",
+            "query_limit",
+            "partition_query_limit",
+        ]),
+    ),
+];
+
+/// One `section.key = value` with its place.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// The section as written.
+    pub section: String,
+    /// The key as written.
+    pub key: String,
+    /// The value as written.
+    pub raw: Raw,
+    /// Where.
+    pub origin: Origin,
+}
+
+/// What one source says, not yet checked.
+#[derive(Debug, Default)]
+pub(super) struct Layer {
+    /// Whether it is a CouchDB file, in which other parts' sections stand too.
+    pub ini: bool,
+    /// Sections in order of appearance; in a file each with the line of its heading.
+    pub sections: Vec<(String, Origin)>,
+    /// Entries in order of appearance.
+    pub entries: Vec<Entry>,
+    /// What could not even be read.
+    pub problems: Vec<Problem>,
+    /// What was read and has no effect.
+    pub notices: Vec<Notice>,
+}
+
+/// Section and key, in their canonical spelling.
+pub(super) type Place = (String, String);
+
+/// A checked layer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settled {
+    /// (section, key) -> normal value and origin; sorted, so that results are reproducible.
+    pub values: BTreeMap<Place, (ValueKind, Origin)>,
+    /// What goes back to the built-in default.
+    pub unset: Vec<Place>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// What has no effect.
+    pub notices: Vec<Notice>,
+}
+
+impl Layer {
+    /// Puts a parser's alphabetical order back into the order of the file.
+    pub fn sort_by_origin(&mut self) {
+        self.sections.sort_by(|a, b| a.1.cmp(&b.1));
+        self.entries.sort_by(|a, b| a.origin.cmp(&b.origin));
+    }
+
+    /// Checks every name and value. `natives` are the known in-process languages.
+    pub fn settle(self, natives: &[&str]) -> Settled {
+        let Self {
+            ini,
+            sections,
+            entries,
+            problems,
+            notices,
+        } = self;
+        let mut settled = Settled {
+            problems,
+            notices,
+            ..Settled::default()
+        };
+        for (section, origin) in &sections {
+            if !keys::SECTIONS.contains(&section.as_str()) {
+                settled.unknown_section(section, origin, ini);
+            }
+        }
+        let mut spelling = BTreeMap::new();
+        for entry in entries {
+            if !keys::SECTIONS.contains(&entry.section.as_str()) {
+                continue;
+            }
+            let Some(key) = settled.known_key(&entry, ini, natives) else {
+                continue;
+            };
+            let place = (entry.section.clone(), key);
+            if let Some(earlier) = spelling.insert(place.clone(), entry.key.clone()) {
+                let repeated = ini && earlier == entry.key;
+                if !settled.set_twice(&place, &entry, &earlier, repeated) {
+                    continue;
+                }
+            }
+            settled.take(place, entry);
+        }
+        settled
+    }
+}
+
+impl Settled {
+    fn unknown_section(&mut self, section: &str, origin: &Origin, ini: bool) {
+        let near = nearest(section, keys::SECTIONS.iter().copied());
+        if ini && !near.is_some_and(|near| near.likely) {
+            let text = format!("[{section}] is another part of CouchDB's and was passed over");
+            self.notices.push(Notice {
+                origin: origin.clone(),
+                text,
+            });
+            return;
+        }
+        let remedy = suggestion(section, keys::SECTIONS);
+        let what = format!("there is no section [{section}]");
+        self.problems.push(Problem::new(origin, what, remedy));
+    }
+
+    /// Returns the key's canonical name, or notes what is wrong with it.
+    fn known_key(&mut self, entry: &Entry, ini: bool, natives: &[&str]) -> Option<String> {
+        match entry.section.as_str() {
+            QUERY_SERVERS => self.language(entry),
+            NATIVE_QUERY_SERVERS => self.native_language(entry, ini, natives),
+            section => {
+                if keys::find(section, &entry.key).is_some() {
+                    return Some(entry.key.clone());
+                }
+                self.unknown_key(entry, ini);
+                None
+            }
+        }
+    }
+
+    fn unknown_key(&mut self, entry: &Entry, ini: bool) {
+        let Entry {
+            section,
+            key,
+            origin,
+            ..
+        } = entry;
+        let known = keys::names(section);
+        let likely = nearest(key, known.iter().copied()).is_some_and(|near| near.likely);
+        if ini && !likely && foreign(section, key) {
+            let text =
+                format!("[{section}] {key} is another part of CouchDB's and was passed over");
+            self.notices.push(Notice {
+                origin: origin.clone(),
+                text,
+            });
+            return;
+        }
+        let remedy = match keys::KEYS.iter().find(|other| other.name == *key) {
+            Some(other) => format!("it belongs in section [{}]", other.section),
+            None => suggestion(key, &known),
+        };
+        let what = format!("there is no key {key:?} in section [{section}]");
+        self.problems.push(Problem::new(origin, what, remedy));
+    }
+
+    fn language(&mut self, entry: &Entry) -> Option<String> {
+        let name = language_name(&entry.key);
+        let unfit = name.is_empty()
+            || name.len() > LANGUAGE_NAME_MAX
+            || name.contains(|c: char| c.is_whitespace() || c.is_control());
+        if unfit {
+            self.problems.push(Problem::new(
+                &entry.origin,
+                format!("{:?} cannot be the name of a language", entry.key),
+                format!("use 1 to {LANGUAGE_NAME_MAX} bytes without blanks"),
+            ));
+            return None;
+        }
+        Some(name)
+    }
+
+    fn native_language(&mut self, entry: &Entry, ini: bool, natives: &[&str]) -> Option<String> {
+        let name = language_name(&entry.key);
+        if natives.contains(&name.as_str()) || entry.origin == Origin::Default {
+            return Some(name);
+        }
+        let off = match &entry.raw {
+            Raw::Text(text) => text == "false",
+            raw => *raw == Raw::Unset,
+        };
+        if ini && off {
+            let text = format!("[{NATIVE_QUERY_SERVERS}] {name} is off and not known here");
+            self.notices.push(Notice {
+                origin: entry.origin.clone(),
+                text,
+            });
+            return None;
+        }
+        self.problems.push(Problem::new(
+            &entry.origin,
+            format!("there is no in-process language {:?}", entry.key),
+            suggestion(&name, natives),
+        ));
+        None
+    }
+
+    /// Notes a key that stands twice in one layer. Returns whether the second one counts.
+    fn set_twice(&mut self, place: &Place, entry: &Entry, earlier: &str, repeated: bool) -> bool {
+        let first = self
+            .values
+            .get(place)
+            .map_or(&entry.origin, |(_, origin)| origin)
+            .clone();
+        let (section, key) = (&entry.section, &entry.key);
+        if repeated {
+            let text = format!("[{section}] {key} stood before at {first}; this one counts");
+            self.notices.push(Notice {
+                origin: entry.origin.clone(),
+                text,
+            });
+            return true;
+        }
+        self.problems.push(Problem::new(
+            &entry.origin,
+            format!("[{section}] {key} is set already, as {earlier:?} at {first}"),
+            "keep one of the two: names of languages are the same in any case",
+        ));
+        false
+    }
+
+    fn take(&mut self, place: Place, entry: Entry) {
+        if entry.raw == Raw::Unset {
+            self.values.remove(&place);
+            self.unset.push(place);
+            return;
+        }
+        let kind = keys::kind(&place.0, &place.1).expect("layer: the key has been found");
+        let parsed = value::parse(kind, &entry.raw).and_then(|value| match kind {
+            Kind::Command => command(&place.1, value),
+            _ => Ok(value),
+        });
+        match parsed {
+            Ok(value) => {
+                self.unset.retain(|unset| *unset != place);
+                self.values.insert(place, (value, entry.origin));
+            }
+            Err(fault) => self.problems.push(Problem::new(
+                entry.origin,
+                format!("[{}] {}: {}", entry.section, entry.key, fault.what),
+                fault.remedy,
+            )),
+        }
+    }
+}
+
+/// The layering itself is the `config` crate's: each layer is one of its sources.
+impl Source for Settled {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
+        let mut tables: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+        for ((section, key), (value, origin)) in &self.values {
+            let value = Value::new(Some(&origin.to_string()), value.clone());
+            tables
+                .entry(section)
+                .or_default()
+                .insert(key.clone(), value);
+        }
+        Ok(tables
+            .into_iter()
+            .map(|(name, table)| (name.to_owned(), table.into()))
+            .collect())
+    }
+}
+
+/// Returns the command in its normal form: absent and `builtin` are one for JavaScript.
+fn command(language: &str, value: ValueKind) -> Result<ValueKind, value::Fault> {
+    let ValueKind::String(text) = &value else {
+        return Ok(value);
+    };
+    let word = text.to_lowercase();
+    let builtin = LanguageCommand::BUILTIN;
+    if word.is_empty() && language != JAVASCRIPT {
+        return Err(value::Fault {
+            what: "the command is empty".to_owned(),
+            remedy: "give the command that starts its query server, or leave the language out"
+                .to_owned(),
+        });
+    }
+    if !word.is_empty() && word != builtin {
+        return Ok(value);
+    }
+    if !BUILTIN_LANGUAGES.contains(&language) {
+        return Err(value::Fault {
+            what: format!("this program has no query server for {language:?} inside"),
+            remedy: format!(
+                "give a command; only {} is built in",
+                BUILTIN_LANGUAGES.join(", ")
+            ),
+        });
+    }
+    Ok(ValueKind::String(builtin.to_owned()))
+}
+
+fn foreign(section: &str, key: &str) -> bool {
+    FOREIGN_KEYS
+        .iter()
+        .any(|(shared, names)| *shared == section && names.is_none_or(|names| names.contains(&key)))
+}
+
+/// Returns where a key that stands outside of any section belongs.
+pub(super) fn home_of(key: &str) -> String {
+    let Some(near) = nearest(key, keys::KEYS.iter().map(|known| known.name)) else {
+        return "put it into a section".to_owned();
+    };
+    match keys::KEYS
+        .iter()
+        .find(|known| near.likely && known.name == near.name)
+    {
+        Some(known) => format!("put {} under [{}]", known.name, known.section),
+        None => format!("put it under one of [{}]", keys::SECTIONS.join("], [")),
+    }
+}
+
+/// Returns the advice for an unknown name: the nearest known one, or all when none is near.
+fn suggestion(asked: &str, known: &[&str]) -> String {
+    match nearest(asked, known.iter().copied()) {
+        None => "there are none yet".to_owned(),
+        Some(near) if near.likely => format!("did you mean {:?}?", near.name),
+        Some(near) => {
+            format!(
+                "the nearest known one is {:?}, of {}",
+                near.name,
+                known.join(", ")
+            )
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Loads the configuration: defaults, files, environment, flags, later wins.
+//!
+//! SUMMARY   [`load`] reads each source into a layer, checks it, lets the `config` crate put the
+//!           layers on top of each other, and checks the whole.
+//! PROMISES  All or nothing: a [`Loaded`] configuration is right in every value, and an error
+//!           names every mistake of every source.
+//! CALLED    At the start of a subcommand, and again on HUP.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::layer::{Entry, Layer, Settled};
+use super::origin::{ConfigError, Notice, Origin, Problem};
+use super::surroundings::Surroundings;
+use super::types::Config;
+use super::value::Raw;
+use super::{environment, ini_file, toml_file, validate};
+
+/// The built-in defaults.
+pub const DEFAULTS: &str = include_str!("../../config/default.toml");
+
+/// Largest configuration file, in bytes: protects against a device or a log named by mistake.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Everything a configuration is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Files in order: `.toml`, or `.ini` as CouchDB has them.
+    pub files: Vec<PathBuf>,
+    /// Environment and user.
+    pub surroundings: Surroundings,
+    /// Options of the command line, which win over all else.
+    pub flags: Vec<Flag>,
+    /// Names of the in-process languages that this program knows, in lower case.
+    pub natives: Vec<&'static str>,
+}
+
+/// An option of the command line that sets a key.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// The option as the user types it: `--socket`.
+    pub name: &'static str,
+    /// Section of the key it sets.
+    pub section: &'static str,
+    /// The key.
+    pub key: &'static str,
+    /// The value, as text.
+    pub value: String,
+}
+
+/// A configuration, and what was read without effect.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Passed-over sections and keys, and variables without effect.
+    pub notices: Vec<Notice>,
+}
+
+/// Loads and validates the configuration.
+///
+/// # Errors
+/// Every problem of every source; at fault is who wrote them.
+pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
+    let mut stack = Stack::default();
+    let defaults = toml_file::read(Path::new("config/default.toml"), DEFAULTS, true);
+    stack.push(defaults.settle(&sources.natives));
+    let variables = &sources.surroundings.variables;
+    let others = sources.files.iter().map(|path| read_file(path)).chain([
+        environment::own(variables),
+        environment::couchdb(variables),
+        of_flags(&sources.flags),
+    ]);
+    for layer in others {
+        stack.push(layer.settle(&sources.natives));
+    }
+    let Stack {
+        layers,
+        mut problems,
+        notices,
+    } = stack;
+    let mut config = merge(layers).map_err(|problem| {
+        problems.push(problem);
+        ConfigError {
+            problems: std::mem::take(&mut problems),
+        }
+    })?;
+    if config.server.socket.as_os_str().is_empty() {
+        config.server.socket = sources.surroundings.socket_path();
+    }
+    validate::adjust(&mut config);
+    problems.extend(validate::check(&config));
+    if problems.is_empty() {
+        Ok(Loaded { config, notices })
+    } else {
+        Err(ConfigError { problems })
+    }
+}
+
+/// The layers so far, lowest first.
+#[derive(Default)]
+struct Stack {
+    layers: Vec<Settled>,
+    problems: Vec<Problem>,
+    notices: Vec<Notice>,
+}
+
+impl Stack {
+    fn push(&mut self, mut layer: Settled) {
+        self.problems.append(&mut layer.problems);
+        self.notices.append(&mut layer.notices);
+        // What a layer unsets falls back to the defaults, the lowest layer.
+        for place in &layer.unset {
+            for below in self.layers.iter_mut().skip(1) {
+                below.values.remove(place);
+            }
+        }
+        self.layers.push(layer);
+    }
+}
+
+/// Puts the layers on top of each other.
+fn merge(layers: Vec<Settled>) -> Result<Config, Problem> {
+    let mut origins = std::collections::BTreeMap::new();
+    let mut builder = config::Config::builder();
+    for layer in layers {
+        let places = layer.values.iter();
+        origins.extend(places.map(|(place, (_, origin))| (place.clone(), origin.clone())));
+        builder = builder.add_source(layer);
+    }
+    let merged = builder
+        .build()
+        .and_then(config::Config::try_deserialize::<Config>);
+    let mut config = merged.map_err(|error| {
+        Problem::new(
+            "configuration",
+            error.to_string(),
+            "please report this: the check missed it",
+        )
+    })?;
+    config.origins = origins;
+    Ok(config)
+}
+
+fn read_file(path: &Path) -> Layer {
+    let failed = |problem| Layer {
+        problems: vec![problem],
+        ..Layer::default()
+    };
+    let extension = path
+        .extension()
+        .map(|extension| extension.to_ascii_lowercase());
+    let ini = match extension.as_ref().and_then(|extension| extension.to_str()) {
+        Some("toml") => false,
+        Some("ini") => true,
+        _ => {
+            let what = "a configuration file's name ends in .toml or .ini";
+            return failed(Problem::new(path.display(), what, "rename the file"));
+        }
+    };
+    match read_text(path) {
+        Ok(text) if ini => ini_file::read(path, &text),
+        Ok(text) => toml_file::read(path, &text, false),
+        Err(problem) => failed(problem),
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Problem> {
+    let mut bytes = Vec::new();
+    let read = File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| unreadable(path, &error))?;
+    if read as u64 > FILE_BYTES_MAX {
+        let what = format!("the file is larger than {} MiB", FILE_BYTES_MAX >> 20);
+        return Err(Problem::new(
+            path.display(),
+            what,
+            "this cannot be a configuration file",
+        ));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = memchr::memchr_iter(b'\n', valid).count() + 1;
+        let origin = Origin::File {
+            path: path.to_owned(),
+            line,
+        };
+        Problem::new(origin, "the file is not UTF-8", "save it in that encoding")
+    })
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Problem {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => "name a file that exists",
+        io::ErrorKind::PermissionDenied => "let this user read it",
+        _ => "name a file that can be read",
+    };
+    Problem::new(
+        path.display(),
+        format!("the file cannot be read ({error})"),
+        remedy,
+    )
+}
+
+fn of_flags(flags: &[Flag]) -> Layer {
+    let mut layer = Layer::default();
+    for flag in flags {
+        let origin = Origin::Flag {
+            name: flag.name.to_owned(),
+        };
+        layer
+            .sections
+            .push((flag.section.to_owned(), origin.clone()));
+        layer.entries.push(Entry {
+            section: flag.section.to_owned(),
+            key: flag.key.to_owned(),
+            raw: Raw::Text(flag.value.clone()),
+            origin,
+        });
+    }
+    layer
+}
+
+impl Default for Config {
+    /// Returns the built-in defaults, for a user without a home.
+    fn default() -> Self {
+        load(&Sources::default())
+            .expect("config: the built-in defaults are valid")
+            .config
+    }
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

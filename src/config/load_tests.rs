@@ -1,0 +1,270 @@
+//! Tests of [`super`]: layers, origins, languages, defaults.
+
+use std::time::Duration;
+
+use super::super::keys::{self, KEYS};
+use super::super::types::LanguageCommand;
+use super::*;
+
+/// Sources of files with these names and texts, and these variables.
+struct Fixture {
+    directory: tempfile::TempDir,
+    sources: Sources,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let natives = vec!["echo"];
+        Self {
+            directory,
+            sources: Sources {
+                natives,
+                ..Sources::default()
+            },
+        }
+    }
+
+    fn file(mut self, name: &str, text: &str) -> Self {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text).expect("the file is written");
+        self.sources.files.push(path);
+        self
+    }
+
+    fn variable(mut self, name: &str, value: &str) -> Self {
+        self.sources
+            .surroundings
+            .variables
+            .push((name.into(), value.into()));
+        self
+    }
+
+    fn flag(mut self, section: &'static str, key: &'static str, value: &str) -> Self {
+        let flag = Flag {
+            name: "--flag",
+            section,
+            key,
+            value: value.to_owned(),
+        };
+        self.sources.flags.push(flag);
+        self
+    }
+
+    fn load(&self) -> Loaded {
+        load(&self.sources).unwrap_or_else(|error| panic!("refused:\n{error}"))
+    }
+
+    /// Returns the problems, with the directory left out of their places.
+    fn problems(&self) -> Vec<String> {
+        let directory = format!("{}/", self.directory.path().display());
+        let error = load(&self.sources).expect_err("the configuration is wrong");
+        error
+            .problems
+            .iter()
+            .map(|p| p.to_string().replace(&directory, ""))
+            .collect()
+    }
+}
+
+#[test]
+fn the_defaults_are_couchdbs() {
+    let config = Config::default();
+    assert_eq!(
+        config.couchdb.os_process_timeout,
+        Duration::from_millis(5000)
+    );
+    let limits = &config.query_server_config;
+    assert_eq!(
+        (limits.os_process_limit, limits.os_process_soft_limit),
+        (100, 100)
+    );
+    assert_eq!(limits.os_process_idle_limit, Duration::from_secs(300));
+    assert_eq!(limits.revs_limit, 20);
+    assert_eq!(config.languages["javascript"], LanguageCommand::Builtin);
+    assert!(!config.native_languages["echo"]);
+    assert_eq!(config.server.tcp, None);
+}
+
+#[test]
+fn the_reset_config_is_the_one_couchdb_sends() {
+    let mut config = Config::default();
+    let expected = "{\"reduce_limit\":true,\"reduce_limit_threshold\":5000,\
+                    \"reduce_limit_ratio\":2.0,\"timeout\":5000}";
+    assert_eq!(config.reset_config(), expected);
+    config.query_server_config.reduce_limit = super::super::ReduceLimit::Log;
+    assert!(
+        config
+            .reset_config()
+            .starts_with("{\"reduce_limit\":\"log\",\"")
+    );
+    config.query_server_config.reduce_limit = super::super::ReduceLimit::False;
+    assert!(
+        config
+            .reset_config()
+            .starts_with("{\"reduce_limit\":false,\"")
+    );
+    config.query_server_config.reduce_limit_ratio = 1e300;
+    let parsed: serde_json::Value =
+        serde_json::from_str(&config.reset_config()).expect("it is JSON");
+    assert_eq!(parsed["reduce_limit_ratio"], 1e300);
+}
+
+#[test]
+fn the_table_of_keys_the_types_and_the_defaults_agree() {
+    let settings = Config::default().settings();
+    let listed: Vec<_> = settings
+        .iter()
+        .map(|s| (s.section, s.key.as_str()))
+        .filter(|(section, _)| !keys::names(section).is_empty())
+        .collect();
+    let table: Vec<_> = KEYS.iter().map(|key| (key.section, key.name)).collect();
+    assert_eq!(listed, table);
+    let defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
+    let mut written = 0;
+    for (section, table) in &defaults {
+        let table = table.as_table().expect("every top-level item is a section");
+        for key in table.keys() {
+            assert!(
+                settings
+                    .iter()
+                    .any(|s| s.section == section && s.key == *key),
+                "{key}"
+            );
+            written += 1;
+        }
+    }
+    assert_eq!(written, settings.len());
+    assert!(
+        settings
+            .iter()
+            .all(|setting| setting.origin == Origin::Default)
+    );
+}
+
+#[test]
+fn the_defaults_say_truly_which_keys_take_a_restart() {
+    for key in KEYS {
+        let at = DEFAULTS
+            .find(&format!("\n{} = ", key.name))
+            .expect("the key has a default");
+        let comment = DEFAULTS[..at].rsplit("\n\n").next().unwrap_or_default();
+        let comment = comment.rsplit(" = ").next().unwrap_or_default();
+        let word = if key.runtime { "(now" } else { "(start" };
+        assert!(
+            comment.contains(word),
+            "[{}] {}: {comment}",
+            key.section,
+            key.name
+        );
+    }
+}
+
+#[test]
+fn later_layers_win_and_every_value_knows_its_origin() {
+    let fixture = Fixture::new()
+        .file(
+            "a.toml",
+            "[couchdb]\nos_process_timeout = 1\n[log]\nlevel = 'error'\n",
+        )
+        .file(
+            "b.ini",
+            "[couchdb]\nos_process_timeout = 2\n[server]\nline_max = 2MiB\n",
+        )
+        .variable("SETTEE__SERVER__LINE_MAX", "3000000")
+        .variable("SETTEE__SERVER__MAX_CONNECTIONS", "7")
+        .flag("server", "max_connections", "8");
+    let config = fixture.load().config;
+    assert_eq!(config.couchdb.os_process_timeout, Duration::from_millis(2));
+    assert_eq!(config.log.level, super::super::LogLevel::Error);
+    assert_eq!(config.server.line_max, 3_000_000);
+    assert_eq!(config.server.max_connections, 8);
+    let origin = |section, key| {
+        let text = config.origin(section, key).to_string();
+        text.rsplit('/').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(origin("couchdb", "os_process_timeout"), "b.ini:2");
+    assert_eq!(origin("log", "level"), "a.toml:4");
+    let variable = "environment variable SETTEE__SERVER__LINE_MAX";
+    assert_eq!(origin("server", "line_max"), variable);
+    assert_eq!(origin("server", "max_connections"), "option --flag");
+    assert_eq!(origin("server", "tcp"), "default");
+}
+
+#[test]
+fn languages_are_one_whatever_their_case_and_later_layers_win() {
+    let fixture = Fixture::new()
+        .file(
+            "a.toml",
+            "[query_servers]\nPython = 'one'\n'my.lang' = 'dots'\n",
+        )
+        .variable("COUCHDB_QUERY_SERVER_PYTHON", "two")
+        .variable("COUCHDB_QUERY_SERVER_JAVASCRIPT", "couchjs main.js");
+    let languages = fixture.load().config.languages;
+    let command = |text: &str| LanguageCommand::Command(text.to_owned());
+    assert_eq!(languages["python"], command("two"));
+    assert_eq!(languages["my.lang"], command("dots"));
+    assert_eq!(languages["javascript"], command("couchjs main.js"));
+    assert_eq!(languages.len(), 3);
+}
+
+#[test]
+fn an_empty_value_in_an_ini_goes_back_to_the_default() {
+    let fixture = Fixture::new()
+        .file(
+            "a.toml",
+            "[query_servers]\npython='x'\njavascript='y'\n[log]\nlevel='off'\n",
+        )
+        .file(
+            "b.ini",
+            "[query_servers]\npython =\njavascript = ; none\n[log]\nlevel=\n",
+        );
+    let config = fixture.load().config;
+    assert_eq!(config.languages.len(), 1);
+    assert_eq!(config.languages["javascript"], LanguageCommand::Builtin);
+    assert_eq!(config.log.level, super::super::LogLevel::Info);
+    assert_eq!(config.origin("log", "level"), Origin::Default);
+}
+
+#[test]
+fn a_default_soft_limit_follows_the_hard_limit_and_a_set_one_is_checked() {
+    let fixture = Fixture::new().file("a.toml", "[query_server_config]\nos_process_limit=0\n");
+    assert_eq!(
+        fixture
+            .load()
+            .config
+            .query_server_config
+            .os_process_soft_limit,
+        0
+    );
+    let fixture = Fixture::new().file(
+        "a.ini",
+        "[query_server_config]\nos_process_limit=3\nos_process_soft_limit = 4\n",
+    );
+    let problems = fixture.problems();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].starts_with("a.ini:3: [query_server_config] os_process_soft_limit (4)"));
+    assert!(problems[0].contains("a.ini:2"), "{problems:?}");
+}
+
+#[test]
+fn every_problem_of_every_source_is_reported_at_once() {
+    let fixture = Fixture::new()
+        .file("a.toml", "[lgo]\n[log]\nlevle = 1\nformat = 'xml'\n")
+        .file("b.toml", "x = [\n")
+        .variable("SETTEE__LOG__LEVEL", "loud");
+    let problems = fixture.problems();
+    let starts = ["a.toml:1: ", "a.toml:3: ", "a.toml:4: ", "b.toml:"];
+    for (problem, start) in problems.iter().zip(starts) {
+        assert!(
+            problem.starts_with(start),
+            "{problem:?} does not start with {start:?}"
+        );
+    }
+    assert!(
+        problems
+            .last()
+            .is_some_and(|p| p.contains("SETTEE__LOG__LEVEL")),
+        "{problems:?}"
+    );
+}

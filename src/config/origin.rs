@@ -1,0 +1,98 @@
+//! Where a configuration value came from, and what is wrong with it.
+//!
+//! SUMMARY   [`Origin`] travels with every value from its source to the last message about it;
+//!           [`Problem`] is one mistake: what, where, what to do.
+//! PROMISES  A problem that stems from a file names the file and the line.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// The place that set a value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// The built-in defaults, `config/default.toml`.
+    Default,
+    /// A line of a configuration file; lines count from 1.
+    File {
+        /// The file, as it was named.
+        path: PathBuf,
+        /// The line of the key.
+        line: usize,
+    },
+    /// An environment variable.
+    Environment {
+        /// The variable's whole name.
+        name: String,
+    },
+    /// An option on the command line.
+    Flag {
+        /// The option as the user types it, `--socket` for example.
+        name: String,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment { name } => write!(f, "environment variable {name}"),
+            Self::Flag { name } => write!(f, "option {name}"),
+        }
+    }
+}
+
+/// One mistake in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it stands: an origin, or the name of a file that could not be read.
+    pub place: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Problem {
+    /// Returns a problem at `place`.
+    pub fn new(
+        place: impl fmt::Display,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            place: place.to_string(),
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.place, self.what, self.remedy)
+    }
+}
+
+/// Everything that is wrong with a configuration, in the order of its sources.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError {
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that was read and has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Where it stands.
+    pub origin: Origin,
+    /// What it is and why it has no effect.
+    pub text: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.text)
+    }
+}

@@ -1,0 +1,156 @@
+//! A change of configuration as a difference: what changes, and whether it may.
+//!
+//! SUMMARY   [`diff`] lists what differs, [`plan`] refuses it whole when a part of it takes a
+//!           restart.
+//! PROMISES  A plan is applied whole or not at all. Both configurations have been validated.
+//! CALLED    On HUP and by the call `reload_config`; the changes are its answer.
+
+use serde::Serialize;
+
+use super::keys;
+use super::settings::Setting;
+use super::types::Config;
+
+/// One value that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Section of the key.
+    pub section: &'static str,
+    /// The key.
+    pub key: String,
+    /// The value before, for people; `None` when the key (a language) is new.
+    pub old: Option<String>,
+    /// The value after; `None` when the key (a language) is gone.
+    pub new: Option<String>,
+    /// Whether a running service can take it.
+    #[serde(skip)]
+    pub runtime: bool,
+}
+
+/// The configuration was not changed, because some of the changes take a restart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} cannot change while the service runs, so nothing was changed: restart the service, or put \
+     back the old {}",
+    .refused.iter().map(|c| format!("[{}] {}", c.section, c.key)).collect::<Vec<_>>().join(", "),
+    if .refused.len() == 1 { "value" } else { "values" }
+)]
+pub struct ReloadRefused {
+    /// The changes that take a restart; at least one.
+    pub refused: Vec<Change>,
+}
+
+/// Returns what differs from `old` to `new`, in the order of `config/default.toml`.
+pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
+    let (before, after) = (old.settings(), new.settings());
+    let same = |a: &Setting, b: &Setting| a.section == b.section && a.key == b.key;
+    let mut changes = Vec::new();
+    for setting in &before {
+        let counterpart = after.iter().find(|other| same(setting, other));
+        if counterpart.is_none_or(|other| other.value != setting.value) {
+            changes.push(change(setting, Some(setting), counterpart));
+        }
+    }
+    for setting in &after {
+        if !before.iter().any(|other| same(setting, other)) {
+            changes.push(change(setting, None, Some(setting)));
+        }
+    }
+    let rank = |change: &Change| {
+        keys::SECTIONS
+            .iter()
+            .position(|name| *name == change.section)
+    };
+    changes.sort_by_key(rank);
+    changes
+}
+
+/// Returns the changes that lead from `old` to `new`.
+///
+/// # Errors
+/// When one of them takes a restart: then none may be applied. The operator is at fault; trying
+/// again does not help.
+pub fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
+    let changes = diff(old, new);
+    let refused: Vec<Change> = changes
+        .iter()
+        .filter(|change| !change.runtime)
+        .cloned()
+        .collect();
+    if refused.is_empty() {
+        Ok(changes)
+    } else {
+        Err(ReloadRefused { refused })
+    }
+}
+
+fn change(named: &Setting, old: Option<&Setting>, new: Option<&Setting>) -> Change {
+    Change {
+        section: named.section,
+        key: named.key.clone(),
+        old: old.map(Setting::shown),
+        new: new.map(Setting::shown),
+        runtime: keys::runtime(named.section, &named.key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::LanguageCommand;
+
+    #[test]
+    fn equal_configurations_have_no_difference() {
+        assert_eq!(diff(&Config::default(), &Config::default()), []);
+    }
+
+    #[test]
+    fn changes_at_run_time_are_planned_in_the_order_of_the_file() {
+        let old = Config::default();
+        let mut new = old.clone();
+        new.query_server_config.os_process_limit = 7;
+        new.couchdb.os_process_timeout = Duration::from_secs(9);
+        let python = LanguageCommand::Command("couchpy".into());
+        new.languages.insert("python".into(), python);
+        let changes = plan(&old, &new).expect("all of them can change");
+        let seen: Vec<_> = changes
+            .iter()
+            .map(|c| (c.key.as_str(), c.old.as_deref(), c.new.as_deref()))
+            .collect();
+        let expected = [
+            ("os_process_timeout", Some("5000 ms"), Some("9000 ms")),
+            ("os_process_limit", Some("100"), Some("7")),
+            ("python", None, Some("couchpy")),
+        ];
+        assert_eq!(seen, expected);
+        let back = plan(&new, &old).expect("all of them can change");
+        assert_eq!(back[2].new, None);
+    }
+
+    #[test]
+    fn one_change_that_takes_a_restart_refuses_them_all() {
+        let old = Config::default();
+        let mut new = old.clone();
+        new.couchdb.os_process_timeout = Duration::from_secs(9);
+        new.server.socket = "/elsewhere".into();
+        let refused = plan(&old, &new).expect_err("the socket cannot move");
+        assert_eq!(refused.refused.len(), 1);
+        let text = refused.to_string();
+        assert!(text.starts_with("[server] socket cannot change"), "{text}");
+    }
+
+    #[test]
+    fn passwords_do_not_show_in_a_difference() {
+        let old = Config::default();
+        let mut new = old.clone();
+        let command = LanguageCommand::Command("proxy https://me:secret@host/x".into());
+        new.languages.insert("remote".into(), command);
+        let changes = diff(&old, &new);
+        assert_eq!(
+            changes[0].new.as_deref(),
+            Some("proxy https://me:***@host/x")
+        );
+    }
+}

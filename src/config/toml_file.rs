@@ -1,0 +1,107 @@
+//! Reads a TOML file into entries, each with its line.
+//!
+//! SUMMARY   Sections are top-level tables, keys their entries; nothing is interpreted here.
+//! PROMISES  Every syntax error of the file is reported, not only the first. Keys with dots
+//!           survive when they are quoted.
+
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::layer::{Entry, Layer};
+use super::origin::{Origin, Problem};
+use super::value::Raw;
+
+/// Reads `text` as the TOML file `path`. `built_in` marks the defaults.
+pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
+    let mut layer = Layer::default();
+    let lines = Lines::of(text);
+    let origin = |offset: usize| match built_in {
+        true => Origin::Default,
+        false => Origin::File {
+            path: path.to_owned(),
+            line: lines.number(offset),
+        },
+    };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        for error in errors {
+            let offset = error.span().map_or(0, |span| span.start);
+            let what = format!("this is not TOML ({})", error.message().replace('\n', ", "));
+            layer
+                .problems
+                .push(Problem::new(origin(offset), what, "correct the line"));
+        }
+        return layer;
+    }
+    for (section, value) in document.get_ref() {
+        let offset = section.span().start;
+        let name = section.get_ref();
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                layer.sections.push((name.to_string(), origin(offset)));
+                layer.entries.extend(entries(name, table, origin));
+            }
+            DeValue::Array(_) => layer.problems.push(Problem::new(
+                origin(offset),
+                format!("[[{name}]] is a list of sections"),
+                format!("write it once, as [{name}]"),
+            )),
+            _ => layer.problems.push(Problem::new(
+                origin(offset),
+                format!("the key {name:?} stands outside of any section"),
+                super::layer::home_of(name),
+            )),
+        }
+    }
+    layer.sort_by_origin();
+    layer
+}
+
+fn entries(section: &str, table: &DeTable<'_>, origin: impl Fn(usize) -> Origin) -> Vec<Entry> {
+    table
+        .iter()
+        .map(|(key, value)| Entry {
+            section: section.to_owned(),
+            key: key.get_ref().to_string(),
+            raw: raw(value),
+            origin: origin(key.span().start),
+        })
+        .collect()
+}
+
+fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
+    match value.get_ref() {
+        DeValue::String(text) => Raw::Text(text.to_string()),
+        DeValue::Integer(number) => {
+            Raw::Integer(i128::from_str_radix(number.as_str(), number.radix()).ok())
+        }
+        DeValue::Float(number) => {
+            // The parser has checked the form; only `nan` and `inf` need Rust's own spelling,
+            // which is the same.
+            number
+                .as_str()
+                .parse()
+                .map_or(Raw::Other("a number out of range"), Raw::Float)
+        }
+        DeValue::Boolean(value) => Raw::Boolean(*value),
+        DeValue::Datetime(_) => Raw::Other("a date"),
+        DeValue::Array(_) => Raw::Other("a list"),
+        DeValue::Table(_) => Raw::Other("a table"),
+    }
+}
+
+/// Where the lines of a text start, to turn offsets into line numbers.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(memchr::memchr_iter(b'\n', text.as_bytes()).collect())
+    }
+
+    /// Returns the number of the line, counted from 1, that holds the byte at `offset`.
+    fn number(&self, offset: usize) -> usize {
+        self.0.partition_point(|end| *end < offset) + 1
+    }
+}

@@ -1,0 +1,281 @@
+//! The configuration as the rest of the service sees it: plain typed values.
+//!
+//! SUMMARY   One struct a section, one field a key, under the key's own name.
+//! PROMISES  A `Config` that came from [`super::load`] satisfies every rule of [`super::validate`].
+//! SOURCE    Sections, names, units and defaults of CouchDB's keys are CouchDB's.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::origin::Origin;
+
+/// The whole configuration. `Config::default()` is `config/default.toml`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `[couchdb]`.
+    pub couchdb: CouchDb,
+    /// `[query_server_config]`.
+    pub query_server_config: QueryServerConfig,
+    /// `[query_servers]`: lower-case name -> how to start a process of that language.
+    #[serde(rename = "query_servers")]
+    pub languages: BTreeMap<String, LanguageCommand>,
+    /// `[native_query_servers]`: lower-case name -> whether the in-process language is on.
+    #[serde(rename = "native_query_servers")]
+    pub native_languages: BTreeMap<String, bool>,
+    /// `[server]`.
+    pub server: Server,
+    /// `[log]`.
+    pub log: Log,
+    /// `[sandbox]`.
+    pub sandbox: Sandbox,
+    /// (section, key) -> where its value came from; see [`Config::origin`].
+    #[serde(skip)]
+    pub(super) origins: BTreeMap<(String, String), Origin>,
+}
+
+/// `[couchdb]`: the one key of CouchDB's section that concerns processes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CouchDb {
+    /// How long a client waits for a process, and a process may take over one prompt.
+    #[serde(with = "milliseconds")]
+    pub os_process_timeout: Duration,
+}
+
+/// `[query_server_config]`: limits of pools, and what query servers are told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueryServerConfig {
+    /// Most processes of one language; 0 lets nobody in.
+    pub os_process_limit: u32,
+    /// Idle processes beyond this many are stopped after `os_process_idle_limit`. Never above
+    /// `os_process_limit`: a default above a limit that was set is lowered to it.
+    pub os_process_soft_limit: u32,
+    /// How long a process is idle before the soft limit may stop it.
+    #[serde(with = "milliseconds")]
+    pub os_process_idle_limit: Duration,
+    /// What happens to a reduce answer that is too long.
+    pub reduce_limit: ReduceLimit,
+    /// Length up to which an answer is never too long, in characters (UTF-16 units) of JSON.
+    pub reduce_limit_threshold: u64,
+    /// A longer answer is too long when its length times this exceeds the input's length.
+    pub reduce_limit_ratio: f64,
+    /// Which databases may share a process.
+    pub db_tag: DbTag,
+    /// How long to wait for a process of one's own database before closing another's. Not in
+    /// CouchDB, which never waits.
+    #[serde(with = "milliseconds")]
+    pub affinity_wait: Duration,
+    /// Most entries in the `_revisions` of a document sent to a query server.
+    pub revs_limit: u32,
+}
+
+/// What happens to a reduce answer that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReduceLimit {
+    /// It is refused.
+    True,
+    /// Nothing.
+    False,
+    /// It is logged, and used.
+    Log,
+}
+
+/// Which databases may share a process that knows their design documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DbTag {
+    /// Each database has processes of its own.
+    Name,
+    /// Databases whose names agree up to the first slash share.
+    Prefix,
+    /// All share.
+    None,
+}
+
+/// How to start a process of a language.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum LanguageCommand {
+    /// The query server inside this program.
+    Builtin,
+    /// A command for the shell.
+    Command(String),
+}
+
+impl LanguageCommand {
+    /// The word that stands for the query server inside this program.
+    pub const BUILTIN: &'static str = "builtin";
+}
+
+impl From<String> for LanguageCommand {
+    fn from(text: String) -> Self {
+        if text == Self::BUILTIN {
+            Self::Builtin
+        } else {
+            Self::Command(text)
+        }
+    }
+}
+
+impl From<LanguageCommand> for String {
+    fn from(command: LanguageCommand) -> Self {
+        match command {
+            LanguageCommand::Builtin => LanguageCommand::BUILTIN.to_owned(),
+            LanguageCommand::Command(text) => text,
+        }
+    }
+}
+
+/// `[server]`: where clients come in, and their limits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// The Unix socket. Its directory must be open to its owner only.
+    pub socket: PathBuf,
+    /// The TCP address, if there is one.
+    #[serde(with = "address_or_off")]
+    pub tcp: Option<SocketAddr>,
+    /// Longest line a client may send, in bytes.
+    pub line_max: usize,
+    /// Most connections at a time.
+    pub max_connections: usize,
+    /// How long work in hand may take when the service is told to stop.
+    #[serde(with = "milliseconds")]
+    pub shutdown_grace: Duration,
+    /// How long a process that was told to stop may take before TERM, and again before KILL.
+    #[serde(with = "milliseconds")]
+    pub stop_grace: Duration,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// Least severe records written.
+    pub level: LogLevel,
+    /// Shape of a record.
+    pub format: LogFormat,
+}
+
+/// Severity of a log record, least severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Every step; not in release builds.
+    Trace,
+    /// What a developer wants to know.
+    Debug,
+    /// What an operator wants to know.
+    Info,
+    /// Something an operator should look at.
+    Warning,
+    /// Something failed.
+    Error,
+    /// The service cannot go on.
+    Critical,
+    /// Nothing at all.
+    Off,
+}
+
+/// Shape of a log record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// `Terminal` when standard error is one, `Json` otherwise.
+    Auto,
+    /// For people.
+    Terminal,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `[sandbox]`: limits of processes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sandbox {
+    /// Most memory of one built-in JavaScript process's heap, in bytes.
+    pub javascript_memory_max: u64,
+}
+
+impl Config {
+    /// Returns where the value of `key` in `section` came from.
+    pub fn origin(&self, section: &str, key: &str) -> Origin {
+        let place = (section.to_owned(), key.to_owned());
+        self.origins.get(&place).cloned().unwrap_or(Origin::Default)
+    }
+
+    /// Returns the object that a process is given with `reset`, as JSON text.
+    ///
+    /// # Source
+    /// `couch_proc_manager`, `get_query_server_config`: these four, in this order.
+    pub fn reset_config(&self) -> String {
+        let config = &self.query_server_config;
+        let reduce_limit = match config.reduce_limit {
+            ReduceLimit::True => "true",
+            ReduceLimit::False => "false",
+            ReduceLimit::Log => "\"log\"",
+        };
+        format!(
+            "{{\"reduce_limit\":{reduce_limit},\"reduce_limit_threshold\":{},\
+             \"reduce_limit_ratio\":{:?},\"timeout\":{}}}",
+            config.reduce_limit_threshold,
+            config.reduce_limit_ratio,
+            self.couchdb.os_process_timeout.as_millis(),
+        )
+    }
+}
+
+/// Returns the one name of a language's pool, whatever case a design document spells it in.
+pub fn language_name(spelling: &str) -> String {
+    spelling.to_lowercase()
+}
+
+/// Durations travel through the layers as whole milliseconds.
+mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
+}
+
+/// An optional address travels through the layers as text, `off` for none.
+mod address_or_off {
+    use std::net::SocketAddr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<SocketAddr>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(address) => to.collect_str(address),
+            None => to.serialize_str("off"),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<SocketAddr>, D::Error> {
+        let text = String::deserialize(from)?;
+        if text == "off" {
+            Ok(None)
+        } else {
+            text.parse().map(Some).map_err(Error::custom)
+        }
+    }
+}

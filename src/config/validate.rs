@@ -1,0 +1,74 @@
+//! Rules between keys; what a single value may be stands in [`super::keys`].
+//!
+//! SUMMARY   [`adjust`] settles defaults that depend on other keys, [`check`] finds what does not
+//!           fit together.
+
+use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS};
+use super::origin::{Origin, Problem};
+use super::types::Config;
+
+/// Longest path of a Unix socket, in bytes: the smallest of the platforms' (macOS and the BSDs;
+/// Linux has 107), so that a configuration can move.
+const SOCKET_PATH_MAX: usize = 103;
+
+const SECTION: &str = "query_server_config";
+const HARD: &str = "os_process_limit";
+const SOFT: &str = "os_process_soft_limit";
+
+/// Lowers a soft limit that nobody set to a hard limit that somebody did.
+pub(super) fn adjust(config: &mut Config) {
+    if config.origin(SECTION, SOFT) == Origin::Default {
+        let limits = &mut config.query_server_config;
+        limits.os_process_soft_limit = limits.os_process_soft_limit.min(limits.os_process_limit);
+    }
+}
+
+/// Returns everything that does not fit together.
+pub(super) fn check(config: &Config) -> Vec<Problem> {
+    let rules = [soft_limit, socket_path];
+    let mut problems: Vec<Problem> = rules.iter().filter_map(|rule| rule(config)).collect();
+    problems.extend(languages_in_two_sections(config));
+    problems
+}
+
+fn soft_limit(config: &Config) -> Option<Problem> {
+    let limits = &config.query_server_config;
+    let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
+    (soft > hard).then(|| {
+        let what = format!(
+            "[{SECTION}] {SOFT} ({soft}) is above {HARD} ({hard}, {})",
+            config.origin(SECTION, HARD),
+        );
+        let remedy = format!("lower {SOFT} to {hard} or less, or raise {HARD}");
+        Problem::new(config.origin(SECTION, SOFT), what, remedy)
+    })
+}
+
+fn socket_path(config: &Config) -> Option<Problem> {
+    let length = config.server.socket.as_os_str().len();
+    (length > SOCKET_PATH_MAX).then(|| {
+        let what = format!("[server] socket has {length} bytes; a socket's path can have 103");
+        Problem::new(
+            config.origin("server", "socket"),
+            what,
+            "use a shorter path",
+        )
+    })
+}
+
+fn languages_in_two_sections(config: &Config) -> impl Iterator<Item = Problem> {
+    let both = config.languages.keys().filter(|name| {
+        config
+            .native_languages
+            .get(name.as_str())
+            .is_some_and(|enabled| *enabled)
+    });
+    both.map(|name| {
+        let what = format!(
+            "language {name:?} has a command and is on in [{NATIVE_QUERY_SERVERS}] ({})",
+            config.origin(NATIVE_QUERY_SERVERS, name),
+        );
+        let remedy = "remove the command or switch the in-process one off";
+        Problem::new(config.origin(QUERY_SERVERS, name), what, remedy)
+    })
+}

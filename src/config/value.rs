@@ -1,0 +1,318 @@
+//! One value: from what a source wrote to what the key means, and back to text.
+//!
+//! SUMMARY   [`parse`] turns a [`Raw`] into the normal form of a [`Kind`]: durations in
+//!           milliseconds, sizes in bytes, choices in their canonical word.
+//! PROMISES  A source that knows only text (`.ini`, environment) and one that knows types (TOML)
+//!           mean the same: `"5000"`, `5000` and `"5s"` are one timeout.
+//! LIMITS    Durations of files are whole milliseconds; fractions are refused, not rounded.
+
+use std::net::SocketAddr;
+
+use config::ValueKind;
+
+use super::keys::{Kind, Unit};
+use super::types::LanguageCommand;
+
+/// A value as its source wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Raw {
+    /// Text.
+    Text(String),
+    /// A whole number; `None` when it does not even fit 128 bits.
+    Integer(Option<i128>),
+    /// A number with a point or an exponent.
+    Float(f64),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// Something no key can be: `a table`, `a list`, `a date`.
+    Other(&'static str),
+    /// Nothing (`key =` in an `.ini`): back to the built-in default.
+    Unset,
+}
+
+impl Raw {
+    /// Returns the value in a message: what type it has and what it says.
+    fn describe(&self) -> String {
+        match self {
+            Self::Text(text) => format!("the text {text:?}"),
+            Self::Integer(Some(number)) => format!("the number {number}"),
+            Self::Integer(None) => "a number of more than 128 bits".to_owned(),
+            Self::Float(number) => format!("the number {number:?}"),
+            Self::Boolean(value) => format!("the boolean {value}"),
+            Self::Other(what) => (*what).to_owned(),
+            Self::Unset => "nothing".to_owned(),
+        }
+    }
+}
+
+/// Why a value cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// What is wrong with it.
+    pub what: String,
+    /// What would be right.
+    pub remedy: String,
+}
+
+/// Returns the normal form of a value of this kind.
+pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    match kind {
+        Kind::Boolean => boolean(raw),
+        Kind::Count { min, max } => {
+            let count = whole(raw, text_count).ok_or_else(|| misfit(kind, raw))?;
+            within(kind, count, (min, max), raw)
+        }
+        Kind::Ratio => ratio(kind, raw),
+        Kind::Duration { unit, min, max } => {
+            let scale = i128::from(unit.milliseconds());
+            let length = whole(raw, |text| with_unit(text, scale, DURATION_UNITS))
+                .map(|number| plain(raw, number, scale))
+                .ok_or_else(|| misfit(kind, raw))?;
+            within(kind, length, (min, max), raw)
+        }
+        Kind::Bytes { min, max } => {
+            let size = whole(raw, |text| with_unit(text, 1, BYTE_UNITS))
+                .ok_or_else(|| misfit(kind, raw))?;
+            within(kind, size, (min, max), raw)
+        }
+        Kind::Choice(words) => choice(kind, words, raw),
+        Kind::SocketPath | Kind::Command => match raw {
+            Raw::Text(text) if !text.contains('\0') => {
+                Ok(ValueKind::String(text.trim().to_owned()))
+            }
+            _ => Err(misfit(kind, raw)),
+        },
+        Kind::Address => address(kind, raw),
+    }
+}
+
+/// Returns the text of a value in normal form, for people.
+pub(super) fn display(kind: Kind, value: &serde_json::Value) -> String {
+    let number = value.as_u64().unwrap_or_default();
+    match kind {
+        Kind::Duration {
+            unit: Unit::Seconds,
+            ..
+        } if number.is_multiple_of(1000) => {
+            format!("{} s", number / 1000)
+        }
+        Kind::Duration { .. } => format!("{number} ms"),
+        Kind::Bytes { .. } if number >= MIB && number.is_multiple_of(MIB) => {
+            format!("{} MiB", number / MIB)
+        }
+        Kind::Bytes { .. } => format!("{number} bytes"),
+        _ => value
+            .as_str()
+            .map_or_else(|| value.to_string(), hide_credentials),
+    }
+}
+
+/// Returns the text with the password of every `scheme://user:password@host` in it hidden.
+fn hide_credentials(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("://") {
+        let (head, tail) = rest.split_at(start + 3);
+        shown.push_str(head);
+        let end = tail
+            .find(|c: char| c == '/' || c.is_whitespace())
+            .unwrap_or(tail.len());
+        let (authority, after) = tail.split_at(end);
+        match authority.rsplit_once('@') {
+            Some((login, host)) => {
+                let user = login.split(':').next().unwrap_or_default();
+                shown.push_str(&format!("{user}:***@{host}"));
+            }
+            None => shown.push_str(authority),
+        }
+        rest = after;
+    }
+    shown.push_str(rest);
+    shown
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Suffixes of durations, in milliseconds.
+const DURATION_UNITS: &[(&str, i128)] = &[
+    ("ms", 1),
+    ("s", 1000),
+    ("min", 60_000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+];
+
+/// Suffixes of sizes, in bytes.
+const BYTE_UNITS: &[(&str, i128)] = &[
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1000),
+    ("KB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("B", 1),
+];
+
+/// Returns the whole number that `raw` is, or that `of_text` makes of its text.
+fn whole(raw: &Raw, of_text: impl Fn(&str) -> Option<i128>) -> Option<i128> {
+    match raw {
+        Raw::Integer(number) => *number,
+        Raw::Text(text) => of_text(text.trim()),
+        _ => None,
+    }
+}
+
+/// Returns a plain number in milliseconds; text has been scaled by its own unit already.
+fn plain(raw: &Raw, number: i128, scale: i128) -> i128 {
+    if matches!(raw, Raw::Integer(_)) {
+        number.saturating_mul(scale)
+    } else {
+        number
+    }
+}
+
+fn text_count(text: &str) -> Option<i128> {
+    text.parse().ok()
+}
+
+/// Returns what `text` is in the smallest unit; a number without a unit counts `scale` of them.
+fn with_unit(text: &str, scale: i128, units: &[(&str, i128)]) -> Option<i128> {
+    let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '-' && c != '+');
+    let (digits, unit) = text.split_at(digits_end.unwrap_or(text.len()));
+    let number: i128 = digits.parse().ok()?;
+    let factor = match unit.trim_start() {
+        "" => scale,
+        suffix => units.iter().find(|(name, _)| *name == suffix)?.1,
+    };
+    Some(number.saturating_mul(factor))
+}
+
+fn within(kind: Kind, number: i128, (min, max): (u64, u64), raw: &Raw) -> Result<ValueKind, Fault> {
+    let found = raw.describe();
+    let problem = if number < 0 {
+        format!("{found} is negative")
+    } else if number < i128::from(min) {
+        format!("{found} is too small")
+    } else if number > i128::from(max) {
+        format!("{found} is too large")
+    } else {
+        let number = u64::try_from(number).expect("value: it lies between two u64");
+        return Ok(ValueKind::U64(number));
+    };
+    Err(Fault {
+        what: problem,
+        remedy: format!("it must be {}", expectation(kind)),
+    })
+}
+
+fn misfit(kind: Kind, raw: &Raw) -> Fault {
+    Fault {
+        what: format!("{} is not what this key takes", raw.describe()),
+        remedy: format!("it must be {}", expectation(kind)),
+    }
+}
+
+fn boolean(raw: &Raw) -> Result<ValueKind, Fault> {
+    match raw {
+        Raw::Boolean(value) => Ok(ValueKind::Boolean(*value)),
+        Raw::Text(text) if text == "true" => Ok(ValueKind::Boolean(true)),
+        Raw::Text(text) if text == "false" => Ok(ValueKind::Boolean(false)),
+        _ => Err(misfit(Kind::Boolean, raw)),
+    }
+}
+
+/// A whole number is fine: CouchDB takes `3` for a mistake and falls back to 2.0 without a word.
+fn ratio(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let number = match raw {
+        Raw::Float(number) => Some(*number),
+        Raw::Integer(number) => number.map(|number| number as f64),
+        Raw::Text(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    match number {
+        Some(number) if number.is_finite() && number >= 0.0 => Ok(ValueKind::Float(number)),
+        Some(number) if number < 0.0 => Err(Fault {
+            what: format!("{} is negative", raw.describe()),
+            remedy: format!("it must be {}", expectation(kind)),
+        }),
+        _ => Err(misfit(kind, raw)),
+    }
+}
+
+fn choice(
+    kind: Kind,
+    words: &[(&'static str, &'static str)],
+    raw: &Raw,
+) -> Result<ValueKind, Fault> {
+    let word = match raw {
+        Raw::Text(text) => text.trim(),
+        Raw::Boolean(true) => "true",
+        Raw::Boolean(false) => "false",
+        _ => return Err(misfit(kind, raw)),
+    };
+    words
+        .iter()
+        .find(|(written, _)| *written == word)
+        .map(|(_, meant)| ValueKind::String((*meant).to_owned()))
+        .ok_or_else(|| misfit(kind, raw))
+}
+
+fn address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let Raw::Text(text) = raw else {
+        return Err(misfit(kind, raw));
+    };
+    let text = text.trim();
+    if text == "off" {
+        return Ok(ValueKind::String(text.to_owned()));
+    }
+    let address: SocketAddr = text.parse().map_err(|_| misfit(kind, raw))?;
+    if !address.ip().is_loopback() {
+        return Err(Fault {
+            what: format!("{text:?} can be reached from other machines"),
+            remedy: "clients are not asked who they are: use a loopback address, 127.0.0.1 or \
+                     [::1], or the Unix socket"
+                .to_owned(),
+        });
+    }
+    Ok(ValueKind::String(address.to_string()))
+}
+
+/// Returns what a value of this kind looks like, to follow "it must be".
+fn expectation(kind: Kind) -> String {
+    match kind {
+        Kind::Boolean => "true or false".to_owned(),
+        Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
+        Kind::Ratio => "a number that is not negative, 2.0 for example".to_owned(),
+        Kind::Duration { unit, min, max } => format!(
+            "a whole number of {} or text with a unit (\"250ms\", \"5s\", \"2min\", \"1h\"), \
+             from {min} ms to {} h",
+            match unit {
+                Unit::Milliseconds => "milliseconds",
+                Unit::Seconds => "seconds",
+            },
+            max / 3_600_000,
+        ),
+        Kind::Bytes { min, max } => format!(
+            "a whole number of bytes or text with a unit (\"64KiB\", \"64MiB\", \"1GiB\"), \
+             from {min} to {max}"
+        ),
+        Kind::Choice(words) => {
+            let own: Vec<&str> = words
+                .iter()
+                .filter(|(word, meant)| word == meant)
+                .map(|(word, _)| *word)
+                .collect();
+            format!("one of {}", own.join(", "))
+        }
+        Kind::SocketPath => "text: the path of a Unix socket, or \"\" for the usual place".into(),
+        Kind::Address => {
+            "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\""
+                .to_owned()
+        }
+        Kind::Command => format!(
+            "text: the command that starts the query server, or {:?}",
+            LanguageCommand::BUILTIN
+        ),
+    }
+}
