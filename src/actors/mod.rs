@@ -1,6 +1,7 @@
 //! The actors: one a file. They turn messages into events of the decision core and carry out what
 //! it decides; they decide nothing themselves.
 
+pub mod caller;
 pub mod clock;
 pub mod deferred;
 pub mod lifeline;
@@ -8,3 +9,4 @@ pub mod native_process;
 pub mod opener;
 pub mod os_process;
 pub mod proc_manager;
+pub mod supervisor;

@@ -85,8 +85,8 @@ pub struct ProcManager {
     cause: Option<StartError>,
     /// When the timer fires, and how to cancel it.
     timer: Option<(Timestamp, SpawnHandle)>,
-    /// Who waits for the end of the last process; `Some` from the start of the shutdown on.
-    shutdown: Option<Vec<Replier<()>>>,
+    /// Whether it ends as soon as the last process is gone.
+    shutting_down: bool,
     lifeline: Lifeline,
 }
 
@@ -110,7 +110,7 @@ impl ProcManager {
             actions: Vec::new(),
             cause: None,
             timer: None,
-            shutdown: None,
+            shutting_down: false,
             lifeline: Lifeline::new(),
         };
         manager.add_missing_pools();
@@ -342,15 +342,14 @@ impl ProcManager {
             fault: Fault::QueryServer,
         });
         self.event(Event::ProcExit { proc }, ctx);
-        self.finish_shutdown();
+        self.finish_shutdown(ctx);
     }
 
-    /// Answers those who wait for the end, once nothing is left.
-    fn finish_shutdown(&mut self) {
-        if self.procs.is_empty() && self.openers.is_empty() {
-            for waiter in self.shutdown.iter_mut().flat_map(std::mem::take) {
-                drop(waiter.send(()));
-            }
+    /// Ends once nothing is left of what was started.
+    fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
+        if self.shutting_down && self.procs.is_empty() && self.openers.is_empty() {
+            self.lifeline.ending(ExitReason::Shutdown);
+            ctx.stop();
         }
     }
 }

@@ -331,17 +331,6 @@ impl Message for GetStatus {
     type Result = crate::query_server::status::ServiceStatus;
 }
 
-/// Ends the service's processes: waits until the last child is reaped.
-#[derive(Clone, Copy, Debug)]
-pub struct ShutDown {
-    /// Kill at once instead of asking first.
-    pub now: bool,
-}
-
-impl Message for ShutDown {
-    type Result = ();
-}
-
 impl RetProc {
     /// Judges the process as its state and the way it came back demand.
     pub(crate) fn condition(&self, process: &ProcessRef) -> Condition {

@@ -198,7 +198,7 @@ impl Child {
             set_nonblocking(pipe)?;
         }
         let pidfd = open_pidfd(pid)
-            .map(|fd| AsyncFd::with_interest(fd, Interest::READABLE))
+            .map(|fd| watch(fd, Interest::READABLE))
             .transpose()?;
         Ok(Self {
             raw: RefCell::new(raw),
@@ -354,6 +354,23 @@ fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Registers a descriptor of a child with the event loop.
+///
+/// # Errors
+/// The event loop has no room for it.
+pub(crate) fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+    // SAFETY: an `Owner` keeps one and the same descriptor open for as long as it lives, and the
+    // `AsyncFd` never lets go of it before the registration ends.
+    let registered = unsafe { AsyncFd::register_with_interest(owner, interest) };
+    Ok(registered?)
+}
+
+/// A type that owns one descriptor, always the same, until it is dropped.
+pub(crate) trait Owner: AsRawFd {}
+
+impl Owner for OwnedFd {}
+impl Owner for std::fs::File {}
+
 fn set_nonblocking(pipe: &OwnedFd) -> io::Result<()> {
     // SAFETY: fcntl(2) with F_GETFL and F_SETFL takes and returns integers; the descriptor is open.
     let result = unsafe {
@@ -433,7 +450,11 @@ mod tests {
             .spawn(shell("sleep 600 & echo $!; wait"))
             .await
             .unwrap();
-        let stdout = AsyncFd::new(std::fs::File::from(child.stdout.take().unwrap())).unwrap();
+        let stdout = watch(
+            std::fs::File::from(child.stdout.take().unwrap()),
+            Interest::READABLE,
+        )
+        .unwrap();
         let mut line = [0; 32];
         let length = stdout
             .async_io(Interest::READABLE, |mut file| {

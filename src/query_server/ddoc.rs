@@ -46,17 +46,13 @@ impl Ddoc {
     /// couch_query_servers, get_ddoc_process/2; couch_proc_manager, get_proc/3.
     pub fn parse(json: &str) -> Result<Self, BadDdoc> {
         let members: Members = serde_json::from_str(json).map_err(|_| BadDdoc::NotAnObject)?;
-        let text = |value: Option<&Value>, name| match value {
-            Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
-            _ => Err(BadDdoc::Member(name)),
-        };
         let key = DdocKey {
             id: Arc::from(text(members.id.as_ref(), "_id")?),
             rev: Arc::from(text(members.rev.as_ref(), "_rev")?),
         };
         let language = match members.language {
             None => LanguageName::new(DEFAULT_LANGUAGE),
-            some => LanguageName::new(text(some.as_ref(), "language")?),
+            Some(language) => LanguageName::new(text(Some(&language), "language")?),
         };
         let json = taught_text(
             json,
@@ -78,11 +74,24 @@ struct Members {
     id: Option<Value>,
     #[serde(rename = "_rev")]
     rev: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
     language: Option<Value>,
     #[serde(rename = "_revisions")]
     revisions: Option<serde::de::IgnoredAny>,
     #[serde(rename = "_revs_info")]
     revs_info: Option<serde::de::IgnoredAny>,
+}
+
+/// A member that is there, also as `null`.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    serde::Deserialize::deserialize(from).map(Some)
+}
+
+fn text<'a>(value: Option<&'a Value>, name: &'static str) -> Result<&'a str, BadDdoc> {
+    match value {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
+        _ => Err(BadDdoc::Member(name)),
+    }
 }
 
 fn taught_text(json: &str, strip: bool) -> Option<Box<RawValue>> {

@@ -13,6 +13,8 @@ use futures_util::Stream;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::query_server::child::watch;
+
 /// How much is read at a time, in bytes: what a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -32,7 +34,7 @@ impl PipeReader {
     /// # Errors
     /// The event loop has no room for it.
     pub fn new(pipe: OwnedFd) -> io::Result<Rc<Self>> {
-        let pipe = AsyncFd::with_interest(File::from(pipe), Interest::READABLE)?;
+        let pipe = watch(File::from(pipe), Interest::READABLE)?;
         Ok(Rc::new(Self { pipe }))
     }
 
@@ -90,7 +92,7 @@ impl PipeWriter {
     /// # Errors
     /// The event loop has no room for it.
     pub fn new(pipe: OwnedFd) -> io::Result<Self> {
-        let pipe = AsyncFd::with_interest(File::from(pipe), Interest::WRITABLE)?;
+        let pipe = watch(File::from(pipe), Interest::WRITABLE)?;
         Ok(Self(Rc::new(Writer {
             pipe,
             unsent: RefCell::new(BytesMut::new()),

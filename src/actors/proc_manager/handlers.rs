@@ -6,11 +6,12 @@ use slog::{info, warn};
 use super::{Party, ProcManager, Request};
 use crate::actors::deferred::{Deferred, deferred};
 use crate::actors::lifeline::Down;
+use crate::actors::supervisor::Stop;
 use crate::messages::opener::StartError;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
     GetProc, GetProcCount, GetProcError, GetStaleProcCount, GetStatus, HelperDone, Lease,
-    OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, ShutDown, TerminateStaleProcs, Want,
+    OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs, Want,
 };
 use crate::messages::process::Fault;
 use crate::policy::pool::{Affinity, ClientId, Event, PoolId, ProcPhase, RequestId};
@@ -116,7 +117,9 @@ impl Handler<Down> for ProcManager {
 impl ProcManager {
     fn client_down(&mut self, client: ClientId, ctx: &mut Context<Self>) {
         self.clients.remove(&client);
-        self.requests.retain(|_, request| request.client != client);
+        for request in self.core.requests_of(client) {
+            self.requests.remove(&request);
+        }
         let held = self.core.held_by(client);
         let conditions = held
             .into_iter()
@@ -149,7 +152,7 @@ impl Handler<Exit> for ProcManager {
                       "proc" => proc.number, "reason" => &error.reason);
                 self.cause = Some(error);
                 self.event(Event::SpawnError { proc }, ctx);
-                self.finish_shutdown();
+                self.finish_shutdown(ctx);
             }
         }
     }
@@ -299,18 +302,17 @@ impl ProcManager {
     }
 }
 
-impl Handler<ShutDown> for ProcManager {
-    type Result = Deferred<()>;
+/// Ends all processes, then itself: its last breath says that no child is left (PM-9).
+impl Handler<Stop> for ProcManager {
+    type Result = ();
 
-    fn handle(&mut self, msg: ShutDown, ctx: &mut Self::Context) -> Self::Result {
-        let (answer, replier) = deferred();
-        self.shutdown.get_or_insert_default().push(replier);
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        self.shutting_down = true;
         self.event(Event::Shutdown, ctx);
         if msg.now {
             let all: Vec<_> = self.procs.keys().copied().collect();
             all.into_iter().for_each(|proc| self.stop(proc, false));
         }
-        self.finish_shutdown();
-        answer
+        self.finish_shutdown(ctx);
     }
 }

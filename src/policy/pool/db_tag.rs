@@ -36,7 +36,9 @@ impl DbTag {
 }
 
 fn name_of_shard(db: &str) -> &str {
-    let inside = db.strip_prefix("shards/").and_then(|rest| rest.split_once('/'));
+    let inside = db
+        .strip_prefix("shards/")
+        .and_then(|rest| rest.split_once('/'));
     let Some((_, name_and_suffix)) = inside else {
         return db;
     };
@@ -63,8 +65,14 @@ mod tests {
     #[test]
     fn a_shard_counts_as_its_database() {
         let key = |db| DbTag::Name.key(db).map(|key| key.to_string());
-        assert_eq!(key("shards/00000000-7fffffff/shop.1700000000").as_deref(), Some("shop"));
-        assert_eq!(key("shards/00000000-7fffffff/a/b.c.17").as_deref(), Some("a/b.c"));
+        assert_eq!(
+            key("shards/00000000-7fffffff/shop.1700000000").as_deref(),
+            Some("shop")
+        );
+        assert_eq!(
+            key("shards/00000000-7fffffff/a/b.c.17").as_deref(),
+            Some("a/b.c")
+        );
         assert_eq!(key("shards").as_deref(), Some("shards"));
     }
 }

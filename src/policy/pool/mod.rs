@@ -33,6 +33,7 @@
 //! from then on the order is strict.** With an `affinity_wait` of zero it is always strict, as in
 //! the reference.
 
+pub mod db_tag;
 mod event;
 mod flush;
 mod idle;

@@ -136,6 +136,11 @@ impl Pools {
         self.ledger.held_by(client)
     }
 
+    /// Returns the open requests of a client, oldest first.
+    pub fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
+        self.ledger.requests_of(client)
+    }
+
     /// Returns how many processes there are and are being opened, in all pools
     /// (`get_proc_count`).
     pub fn proc_count(&self) -> u32 {

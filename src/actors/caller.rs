@@ -1,0 +1,238 @@
+//! Caller: a client of the pool inside this program.
+//!
+//! SUMMARY   What a connection is for a client outside: it holds processes, and when it is dropped
+//!           they come back.
+//! SOURCE    couch_query_servers: get_os_process/1, get_ddoc_process/2, with_ddoc_proc/2.
+//! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15); a
+//!           process that answered with an error line and is in step goes back and not to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::Named;
+use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Want};
+use crate::messages::process::{Prompt, PromptError, SetTimeout};
+use crate::policy::pool::ReturnStatus;
+use crate::query_server::ddoc::Ddoc;
+use crate::query_server::prompt;
+
+/// How often a compound call takes another process when the one it got is not reset.
+const RESET_TRIES: u32 = 3;
+
+/// The delay before the second try; it doubles.
+const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Why a compound call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// There was no process for it.
+    #[error(transparent)]
+    GetProc(#[from] GetProcError),
+    /// No process that it got could be reset.
+    #[error("the query server could not be reset: {0}")]
+    Reset(PromptError),
+    /// The process gave no answer.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+}
+
+/// A client inside this program. Its drop is its death.
+pub struct Caller {
+    manager: Named<ProcManager>,
+    lifeline: Lifeline,
+}
+
+impl Caller {
+    /// Makes a client of a manager.
+    pub fn new(manager: Named<ProcManager>) -> Self {
+        Self {
+            manager,
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Takes a process (`get_proc`). `None` as timeout is the configured one.
+    ///
+    /// # Errors
+    /// See [`GetProcError`].
+    pub async fn get_proc(
+        &self,
+        want: Want,
+        timeout: Option<Duration>,
+    ) -> Result<Lease, GetProcError> {
+        let request = GetProc {
+            client: self.lifeline.pulse(),
+            want,
+            timeout,
+        };
+        let answer = self.manager.address().send(request).await;
+        answer.unwrap_or(Err(GetProcError::ShuttingDown))
+    }
+
+    /// Takes a process and resets it.
+    ///
+    /// # Errors
+    /// [`CallError::GetProc`] or, after a few processes, [`CallError::Reset`].
+    pub async fn get_clean_proc(
+        &self,
+        want: &Want,
+        timeout: Option<Duration>,
+    ) -> Result<Lease, CallError> {
+        let mut delay = RESET_RETRY_DELAY;
+        for tries_left in (0..RESET_TRIES).rev() {
+            let lease = self.get_proc(want.clone(), timeout).await?;
+            match lease.reset().await {
+                Ok(()) => return Ok(lease),
+                Err(error) => {
+                    lease.ret_proc(ReturnStatus::Fail).await;
+                    if tries_left == 0 {
+                        return Err(CallError::Reset(error));
+                    }
+                }
+            }
+            actix_rt::time::sleep(delay).await;
+            delay *= 2;
+        }
+        Err(CallError::GetProc(GetProcError::ShuttingDown))
+    }
+
+    /// Calls a function of a design document (`ddoc_prompt`): takes a process that knows it, resets
+    /// it, prompts it and gives it back.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn ddoc_prompt(&self, call: DdocCall<'_>) -> Result<Bytes, CallError> {
+        let want = Want::Ddoc {
+            db: Arc::from(call.db),
+            ddoc: Arc::clone(&call.ddoc),
+        };
+        let line = prompt::ddoc(&call.ddoc.key.id, call.path, call.args);
+        let mut delay = RESET_RETRY_DELAY;
+        let mut tries_left = RESET_TRIES;
+        loop {
+            let lease = self.get_proc(want.clone(), call.timeout).await?;
+            // Both prompts are on their way before the first is answered: one wake-up of the child.
+            let (reset, answer) =
+                futures_util::future::join(lease.reset(), lease.prompt(line.clone(), call.timeout))
+                    .await;
+            tries_left -= 1;
+            match reset {
+                Ok(()) => {
+                    lease.ret_proc(status_after(&answer)).await;
+                    return Ok(answer?);
+                }
+                Err(error) => {
+                    lease.ret_proc(ReturnStatus::Fail).await;
+                    if tries_left == 0 {
+                        return Err(CallError::Reset(error));
+                    }
+                }
+            }
+            actix_rt::time::sleep(delay).await;
+            delay *= 2;
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.lifeline.ending(ExitReason::Normal);
+    }
+}
+
+/// What [`Caller::ddoc_prompt`] is asked.
+#[derive(Clone, Debug)]
+pub struct DdocCall<'a> {
+    /// The database.
+    pub db: &'a str,
+    /// The design document.
+    pub ddoc: Arc<Ddoc>,
+    /// The function in it: a JSON array of strings.
+    pub path: &'a RawValue,
+    /// Its arguments: a JSON array.
+    pub args: &'a RawValue,
+    /// For the process and for the answer, each; `None` is the configured one.
+    pub timeout: Option<Duration>,
+}
+
+fn status_after(answer: &Result<Bytes, PromptError>) -> ReturnStatus {
+    match answer {
+        Err(error) if error.is_final() => ReturnStatus::Fail,
+        _ => ReturnStatus::Ok,
+    }
+}
+
+impl Lease {
+    /// Sends a command and waits for its answer. `None` as timeout is the process's own.
+    ///
+    /// Several may be sent before the first is answered; the answers come in the same order.
+    ///
+    /// # Errors
+    /// See [`PromptError`].
+    pub async fn prompt(
+        &self,
+        line: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<Bytes, PromptError> {
+        self.send(Prompt {
+            token: self.token,
+            line,
+            timeout,
+            verbatim: false,
+        })
+        .await
+    }
+
+    /// Sends a command and waits for everything that the process prints up to its answer: log
+    /// lines, error lines, unchanged, each with its line feed.
+    ///
+    /// # Errors
+    /// See [`PromptError`]; never [`PromptError::Function`].
+    pub async fn prompt_verbatim(
+        &self,
+        line: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<Bytes, PromptError> {
+        self.send(Prompt {
+            token: self.token,
+            line,
+            timeout,
+            verbatim: true,
+        })
+        .await
+    }
+
+    async fn send(&self, prompt: Prompt) -> Result<Bytes, PromptError> {
+        let answer = self.process.prompt.send(prompt).await;
+        answer.unwrap_or_else(|_| Err(PromptError::Exited(Default::default())))
+    }
+
+    /// Sends `reset` with the configuration that came with the process, and requires `true`.
+    ///
+    /// # Errors
+    /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
+    pub async fn reset(&self) -> Result<(), PromptError> {
+        let answer = self.prompt(prompt::reset(&self.config), None).await?;
+        if answer.trim_ascii() == b"true" {
+            return Ok(());
+        }
+        Err(PromptError::protocol(
+            "an answer to reset that is not true",
+            &answer,
+        ))
+    }
+
+    /// Sets the timeout of prompts that bring none. `false`: the process is not held any more.
+    pub async fn set_timeout(&self, timeout: Duration) -> bool {
+        let order = SetTimeout {
+            token: self.token,
+            timeout,
+        };
+        self.process.set_timeout.send(order).await.unwrap_or(false)
+    }
+}
