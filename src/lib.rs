@@ -3,5 +3,6 @@
 
 pub mod cli;
 pub mod config;
+pub mod logging;
 pub mod policy;
 pub mod query_server;
