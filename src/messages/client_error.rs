@@ -28,7 +28,7 @@ pub struct ErrorReply {
     /// Whether the query server ends over it.
     pub fatal: bool,
     /// How the query server ended, if that is what happened.
-    pub obituary: Obituary,
+    pub obituary: Option<Box<Obituary>>,
     /// The process that it is about, as the client named it.
     pub proc: Option<String>,
 }
@@ -42,7 +42,7 @@ impl ErrorReply {
             fault,
             retry,
             fatal: false,
-            obituary: Obituary::default(),
+            obituary: None,
             proc: None,
         }
     }
@@ -143,7 +143,7 @@ impl From<PromptError> for ErrorReply {
                     reply.reason = raw;
                 }
             }
-            PromptError::Exited(obituary) => reply.obituary = obituary,
+            PromptError::Exited(obituary) => reply.obituary = Some(Box::new(obituary)),
             _ => {}
         }
         reply
@@ -174,14 +174,21 @@ impl Serialize for ErrorReply {
         if self.fatal {
             map.serialize_entry("fatal", &true)?;
         }
-        if let Some(exit) = &self.obituary.exit {
-            map.serialize_entry("exit", exit)?;
-        }
-        if let Some(status) = self.obituary.status {
-            map.serialize_entry("status", &status)?;
-        }
-        if !self.obituary.stderr.is_empty() {
-            map.serialize_entry("stderr", &self.obituary.stderr)?;
+        if let Some(Obituary {
+            exit,
+            status,
+            stderr,
+        }) = self.obituary.as_deref()
+        {
+            if let Some(exit) = exit {
+                map.serialize_entry("exit", exit)?;
+            }
+            if let Some(status) = status {
+                map.serialize_entry("status", status)?;
+            }
+            if !stderr.is_empty() {
+                map.serialize_entry("stderr", stderr)?;
+            }
         }
         if let Some(proc) = &self.proc {
             map.serialize_entry("proc", proc)?;

@@ -119,8 +119,8 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
 /// Takes a request that concerns no process in particular.
 fn take_service_request(ticket: Ticket, call: Call<'_>) {
     match call {
-        Call::GetProcCount => ask(ticket, GetProcCount, |count| Ok(count)),
-        Call::GetStaleProcCount => ask(ticket, GetStaleProcCount, |count| Ok(count)),
+        Call::GetProcCount => ask(ticket, GetProcCount, Ok),
+        Call::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
         Call::Reload => ask(ticket, SetThresholdTs, |()| Ok(true)),
         Call::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
         Call::Status(pool) => {
