@@ -286,275 +286,92 @@ fn a_key_outside_of_any_section_is_told_where_it_belongs() {
     );
 }
 
+/// `section.key = value => part of the message`.
+const WRONG_VALUES: &str = r#"
+query_server_config.os_process_limit = -1 => is negative
+query_server_config.os_process_limit = 1_000_001 => a whole number from 0 to 1000000
+query_server_config.os_process_limit = 99999999999999999999999 => it must be
+query_server_config.os_process_limit = 9999999999999999999999999999999999999999999 => it must be
+query_server_config.os_process_limit = 2.5 => a whole number from 0 to 1000000
+query_server_config.os_process_limit = true => a whole number from 0 to 1000000
+query_server_config.os_process_limit = [1] => a list is not what this key takes
+query_server_config.os_process_limit = { a = 1 } => a table
+query_server_config.os_process_limit = 2026-01-01 => a date
+query_server_config.os_process_limit = '' => the text ""
+query_server_config.os_process_limit = 'many' => the text "many"
+query_server_config.os_process_idle_limit = 0 => is too small
+query_server_config.os_process_idle_limit = '5 weeks' => "5s"
+query_server_config.os_process_idle_limit = 's' => "5s"
+query_server_config.reduce_limit = 'maybe' => one of true, false, log
+query_server_config.reduce_limit = 1 => one of true, false, log
+query_server_config.reduce_limit_threshold = -5 => is negative
+query_server_config.reduce_limit_ratio = nan => a number that is not negative
+query_server_config.reduce_limit_ratio = inf => a number that is not negative
+query_server_config.reduce_limit_ratio = -0.5 => is negative
+query_server_config.reduce_limit_ratio = 'NaN' => a number that is not negative
+query_server_config.db_tag = 'database' => one of name, prefix, none
+query_server_config.db_tag = true => one of name, prefix, none
+couchdb.os_process_timeout = 0 => is too small
+couchdb.os_process_timeout = 'infinity' => milliseconds
+couchdb.os_process_timeout = '-5s' => is negative
+couchdb.os_process_timeout = '99999999999999999h' => is too large
+query_servers.python = 5 => the command that starts the query server
+query_servers.python = '' => the command is empty
+query_servers.python = 'builtin' => only javascript is built in
+query_servers.python = "a\u0000b" => is not what this key takes
+query_servers.'' = 'x' => cannot be the name of a language
+query_servers.'a b' = 'x' => cannot be the name of a language
+native_query_servers.echo = 'yes' => true or false
+native_query_servers.ecko = true => did you mean "echo"?
+server.socket = 5 => the path of a Unix socket
+server.tcp = 'localhost' => an IP address with a port
+server.tcp = '127.0.0.1' => an IP address with a port
+server.tcp = '127.0.0.1:70000' => an IP address with a port
+server.tcp = '0.0.0.0:5994' => can be reached from other machines
+server.tcp = false => "off"
+server.line_max = 10 => is too small
+server.line_max = '64 mebibytes' => "64MiB"
+server.line_max = '9999999999999999999999999999999999999999GiB' => it must be
+server.max_connections = 0 => is too small
+server.shutdown_grace = '2h' => is too large
+server.stop_grace = -1 => is negative
+log.level = 'loud' => one of trace, debug, info, warning, error, critical, off
+log.format = 'xml' => one of auto, terminal, json
+sandbox.javascript_memory_max = 1 => is too small
+"#;
+
+/// Splits cases into section, setting and part of the message.
+fn cases(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    text.trim().lines().map(|case| {
+        let (setting, part) = case.split_once(" => ").expect("a case has an arrow");
+        let (section, setting) = setting.split_once('.').expect("a case has a section");
+        (section, setting, part)
+    })
+}
+
 #[test]
 fn a_value_of_the_wrong_type_or_range_says_what_would_be_right() {
-    let limit = "a whole number from 0 to 1000000";
-    let cases = [
-        (
-            "query_server_config",
-            "os_process_limit",
-            "-1",
-            "is negative",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "1_000_001",
-            limit,
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "99999999999999999999999",
-            "it must be",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "9999999999999999999999999999999999999999999",
-            "it must be",
-        ),
-        ("query_server_config", "os_process_limit", "2.5", limit),
-        ("query_server_config", "os_process_limit", "true", limit),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "[1]",
-            "a list is not what this key takes",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "{ a = 1 }",
-            "a table",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "2026-01-01",
-            "a date",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "''",
-            "the text \"\"",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "'many'",
-            "the text \"many\"",
-        ),
-        (
-            "query_server_config",
-            "os_process_idle_limit",
-            "0",
-            "is too small",
-        ),
-        (
-            "query_server_config",
-            "os_process_idle_limit",
-            "'5 weeks'",
-            "\"5s\"",
-        ),
-        (
-            "query_server_config",
-            "os_process_idle_limit",
-            "'s'",
-            "\"5s\"",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit",
-            "'maybe'",
-            "one of true, false, log",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit",
-            "1",
-            "one of true, false, log",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit_threshold",
-            "-5",
-            "is negative",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit_ratio",
-            "nan",
-            "a number that is not negative",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit_ratio",
-            "inf",
-            "a number that is not negative",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit_ratio",
-            "-0.5",
-            "is negative",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit_ratio",
-            "'NaN'",
-            "a number that is not negative",
-        ),
-        (
-            "query_server_config",
-            "db_tag",
-            "'database'",
-            "one of name, prefix, none",
-        ),
-        (
-            "query_server_config",
-            "db_tag",
-            "true",
-            "one of name, prefix, none",
-        ),
-        ("couchdb", "os_process_timeout", "0", "is too small"),
-        (
-            "couchdb",
-            "os_process_timeout",
-            "'infinity'",
-            "milliseconds",
-        ),
-        ("couchdb", "os_process_timeout", "'-5s'", "is negative"),
-        (
-            "couchdb",
-            "os_process_timeout",
-            "'99999999999999999h'",
-            "is too large",
-        ),
-        (
-            "query_servers",
-            "python",
-            "5",
-            "the command that starts the query server",
-        ),
-        ("query_servers", "python", "''", "the command is empty"),
-        (
-            "query_servers",
-            "python",
-            "'builtin'",
-            "only javascript is built in",
-        ),
-        (
-            "query_servers",
-            "python",
-            "\"a\\u0000b\"",
-            "is not what this key takes",
-        ),
-        (
-            "query_servers",
-            "''",
-            "'x'",
-            "cannot be the name of a language",
-        ),
-        (
-            "query_servers",
-            "'a b'",
-            "'x'",
-            "cannot be the name of a language",
-        ),
-        ("native_query_servers", "echo", "'yes'", "true or false"),
-        (
-            "native_query_servers",
-            "ecko",
-            "true",
-            "did you mean \"echo\"?",
-        ),
-        ("server", "socket", "5", "the path of a Unix socket"),
-        ("server", "tcp", "'localhost'", "an IP address with a port"),
-        ("server", "tcp", "'127.0.0.1'", "an IP address with a port"),
-        (
-            "server",
-            "tcp",
-            "'127.0.0.1:70000'",
-            "an IP address with a port",
-        ),
-        (
-            "server",
-            "tcp",
-            "'0.0.0.0:5994'",
-            "can be reached from other machines",
-        ),
-        ("server", "tcp", "false", "\"off\""),
-        ("server", "line_max", "10", "is too small"),
-        ("server", "line_max", "'64 mebibytes'", "\"64MiB\""),
-        (
-            "server",
-            "line_max",
-            "'9999999999999999999999999999999999999999GiB'",
-            "it must be",
-        ),
-        ("server", "max_connections", "0", "is too small"),
-        ("server", "shutdown_grace", "'2h'", "is too large"),
-        ("server", "stop_grace", "-1", "is negative"),
-        (
-            "log",
-            "level",
-            "'loud'",
-            "one of trace, debug, info, warning, error, critical, off",
-        ),
-        ("log", "format", "'xml'", "one of auto, terminal, json"),
-        ("sandbox", "javascript_memory_max", "1", "is too small"),
-    ];
-    for (section, key, value, part) in cases {
-        let fixture = Fixture::toml(&format!("[{section}]\n{key} = {value}\n"));
+    for (section, setting, part) in cases(WRONG_VALUES) {
+        let fixture = Fixture::toml(&format!("[{section}]\n{setting}\n"));
         refuses(&fixture, "c.toml:2", &[part]);
     }
 }
 
+/// The same for an `.ini`.
+const WRONG_INI_VALUES: &str = r#"
+query_server_config.os_process_limit = -1 => is negative
+query_server_config.os_process_limit = 1e3 => a whole number
+query_server_config.os_process_limit = "5" => a whole number
+query_server_config.reduce_limit_ratio = two => a number
+query_server_config.reduce_limit = yes => one of true, false, log
+couchdb.os_process_timeout = 5 seconds => milliseconds
+native_query_servers.enable_erlang_query_server = true => no in-process language
+"#;
+
 #[test]
 fn an_ini_is_held_to_the_same_rules() {
-    let cases = [
-        (
-            "query_server_config",
-            "os_process_limit",
-            "-1",
-            "is negative",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "1e3",
-            "a whole number",
-        ),
-        (
-            "query_server_config",
-            "os_process_limit",
-            "\"5\"",
-            "a whole number",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit_ratio",
-            "two",
-            "a number",
-        ),
-        (
-            "query_server_config",
-            "reduce_limit",
-            "yes",
-            "one of true, false, log",
-        ),
-        ("couchdb", "os_process_timeout", "5 seconds", "milliseconds"),
-        (
-            "native_query_servers",
-            "enable_erlang_query_server",
-            "true",
-            "no in-process language",
-        ),
-    ];
-    for (section, key, value, part) in cases {
-        let fixture = Fixture::ini(&format!("; ours\n[{section}]\n{key} = {value} ; why\n"));
+    for (section, setting, part) in cases(WRONG_INI_VALUES) {
+        let fixture = Fixture::ini(&format!("; ours\n[{section}]\n{setting} ; why\n"));
         refuses(&fixture, "c.ini:3", &[part]);
     }
 }

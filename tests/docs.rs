@@ -96,15 +96,62 @@ fn sources() -> Vec<PathBuf> {
     files
 }
 
+/// Returns the arguments of every logging macro in `code`, up to the matching bracket.
+fn records(code: &str) -> Vec<&str> {
+    let start = r"\b(?:trace|debug|info|warn|error|crit|warn_repeating|record)!\s*\(";
+    let starts = Regex::new(start).expect("a pattern");
+    let token = Regex::new(r#""(?:[^"\\]|\\.)*"|[()]"#).expect("a pattern");
+    let arguments = |begin: usize| {
+        let mut depth = 1;
+        for found in token.find_iter(&code[begin..]) {
+            depth += match found.as_str() {
+                "(" => 1,
+                ")" => -1,
+                _ => 0,
+            };
+            if depth == 0 {
+                return &code[begin..begin + found.start()];
+            }
+        }
+        panic!(
+            "a macro without its closing bracket: {:.80}",
+            &code[begin..]
+        );
+    };
+    starts
+        .find_iter(code)
+        .map(|start| arguments(start.end()))
+        .collect()
+}
+
+/// Returns the keys and the message of a record.
+fn keys_and_message(record: &str) -> (Vec<&str>, Option<&str>) {
+    let text = Regex::new(r#""((?:[^"\\]|\\.)*)"(\s*=>)?"#).expect("a pattern");
+    let (mut keys, mut message) = (Vec::new(), None);
+    for found in text.captures_iter(record) {
+        let content = found.get(1).map_or("", |content| content.as_str());
+        match found.get(2) {
+            Some(_) => keys.push(content),
+            None if !content.is_empty() => message = message.or(Some(content)),
+            None => {}
+        }
+    }
+    (keys, message)
+}
+
+#[test]
+fn records_are_found_with_their_keys_and_messages() {
+    let code = r#"match x { 1 => info!(log, "one"; "a" => f(1), "b" => "(text"), _ => y("z") }
+        slog::warn!(log, "two"; "c" => 3);"#;
+    let found: Vec<_> = records(code).into_iter().map(keys_and_message).collect();
+    let expected = [(vec!["a", "b"], Some("one")), (vec!["c"], Some("two"))];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn every_record_uses_documented_keys_and_is_a_documented_event() {
     let tables = tables(&read("docs/logging.md"));
     let documented: BTreeSet<_> = tables["Events"].iter().map(|row| row[1].clone()).collect();
-    let record = Regex::new(
-        r"(?s)\b(?:trace|debug|info|warn|error|crit|warn_repeating|record)!\s*\((.*?)\);",
-    )
-    .expect("a pattern");
-    let text = Regex::new(r#""((?:[^"\\]|\\.)*)"(\s*=>)?"#).expect("a pattern");
     let comment = Regex::new(r"(?m)^\s*//.*$").expect("a pattern");
     let mut events = BTreeSet::new();
     for path in sources() {
@@ -113,22 +160,16 @@ fn every_record_uses_documented_keys_and_is_a_documented_event() {
         let code = comment.replace_all(code, "");
         // The pattern of the macro itself is no record.
         let code = code.split("macro_rules!").next().unwrap_or_default();
-        for call in record.captures_iter(code) {
-            let mut message = None;
-            for found in text.captures_iter(&call[1]) {
-                let place = path.display();
-                match found.get(2) {
-                    Some(_) => {
-                        let known = logging::KEYS.iter().any(|(key, _)| *key == &found[1]);
-                        assert!(known, "{place}: {:?} is no key of logging::KEYS", &found[1]);
-                    }
-                    None if message.is_none() && !found[1].is_empty() => {
-                        message = Some(found[1].to_owned());
-                    }
-                    None => {}
-                }
+        for (keys, message) in records(code).into_iter().map(keys_and_message) {
+            for key in keys {
+                let known = logging::KEYS.iter().any(|(name, _)| *name == key);
+                assert!(
+                    known,
+                    "{}: {key:?} is no key of logging::KEYS",
+                    path.display()
+                );
             }
-            events.extend(message);
+            events.extend(message.map(str::to_owned));
         }
     }
     assert_eq!(events, documented);
