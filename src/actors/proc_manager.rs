@@ -174,7 +174,7 @@ impl ProcManager {
                 request,
                 proc,
                 token,
-            } => self.assign(request, proc, token, ctx),
+            } => self.assign(request, proc, token),
             Action::Refuse { request, why } => self.refuse(request, why, now),
             Action::Stop { proc, why } => self.stop(proc, why.is_polite()),
         }
