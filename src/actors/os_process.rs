@@ -89,6 +89,7 @@ impl OsProcess {
         let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
         let log = context.log.new(o!("os_pid" => child.pid()));
         let shared = ProcShared::new(Some(child.pid()));
+        shared.note_activity(context.clock.now());
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let address = Self {
@@ -309,7 +310,7 @@ impl OsProcess {
     fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let limit = process.context.idle_limit;
-            let idle = process.shared.idle_time();
+            let idle = process.shared.idle_time(process.context.clock.now());
             if idle < limit || !process.pending.is_empty() {
                 let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
                 return process.watch_idleness(rest, ctx);
@@ -366,7 +367,7 @@ impl Handler<Prompt> for OsProcess {
             transcript: prompt.verbatim.then(Vec::new),
         });
         self.shared.prompt_sent();
-        self.shared.note_activity();
+        self.shared.note_activity(self.context.clock.now());
         self.send(prompt, kind, ctx);
         answer
     }
