@@ -3,7 +3,12 @@
 //! SUMMARY   A [`World`] that asks, opens, teaches and returns, and checks every invariant after every
 //!           event.
 
+mod affinity;
 mod cases;
+mod defects;
+mod edges;
+mod model;
+mod properties;
 
 use std::time::Duration;
 
