@@ -1,7 +1,7 @@
 //! What one decision costs: taking and returning, teaching, and long queues.
 //!
-//! SUMMARY   Run with `cargo bench --bench pool_core`. Each figure is one take and its return, or one
-//!           whole queue, on a pool that holds the given number of idle processes.
+//! SUMMARY   Run with `cargo bench --bench pool_core`. Each figure is one take and its return, or
+//!           one whole queue, on a pool that holds the given number of idle processes.
 //! LIMITS    Only the core: no actor, no message, no process.
 
 use std::time::Duration;

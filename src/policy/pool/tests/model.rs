@@ -1,7 +1,7 @@
 //! The pool once more: slow, in plain vectors, and short enough to be seen to be right.
 //!
-//! SUMMARY   A second implementation of the whole decision core. Every choice is a scan; a request is
-//!           inside the one place where it is; there is no index, no timer and no skipped flush.
+//! SUMMARY   A second implementation of the whole decision core. Every choice is a scan; a request
+//!           is inside the one place where it is; there is no index, no timer and no skipped flush.
 //! CALLED    By the property tests, which require the same actions of both.
 
 use super::*;
@@ -183,12 +183,11 @@ impl Model {
                 affinity,
                 deadline,
             } => {
-                let arrived = self.now;
                 let ask = Ask {
                     id: request,
                     client,
                     affinity,
-                    arrived,
+                    arrived: self.now,
                     deadline,
                 };
                 self.ask(pool.0 as usize, ask);
@@ -205,48 +204,23 @@ impl Model {
                 status,
                 condition,
             } => {
-                let Some((at, index)) = self.find(proc) else {
-                    return;
-                };
-                match (&self.pools[at].procs[index].state, status) {
-                    (State::Assigned(c, t), ReturnStatus::Fail) if (*c, *t) == (client, token) => {
-                        self.stop(proc, StopReason::Failed);
-                    }
-                    (State::Assigned(c, t), ReturnStatus::Ok) if (*c, *t) == (client, token) => {
-                        self.come_back(proc, condition);
-                    }
-                    _ => {}
-                }
-            }
-            Event::ClientDown { client, conditions } => {
-                for proc in self.held_by(client) {
-                    let told = conditions.iter().find(|(other, _)| *other == proc);
-                    self.come_back(proc, told.map_or(Condition::NeedsReset, |told| told.1));
-                }
-                for pool in &mut self.pools {
-                    for ask in pool.asks().iter().filter(|ask| ask.client == client) {
-                        pool.pull(ask.id);
+                let holder = (client, token);
+                if self
+                    .find(proc)
+                    .is_some_and(|found| self.holds(found, holder))
+                {
+                    match status {
+                        ReturnStatus::Fail => self.stop(proc, StopReason::Failed),
+                        ReturnStatus::Ok => self.come_back(proc, condition),
                     }
                 }
             }
+            Event::ClientDown { client, conditions } => self.down(client, &conditions),
             Event::SpawnOk { proc } => self.spawned(proc),
-            Event::SpawnError { proc } => {
-                if let Some(ask) = self.opened(proc).and_then(|opening| opening.ask) {
-                    self.refuse(ask.id, Refusal::SpawnFailed);
-                }
-            }
+            Event::SpawnError { proc } => self.not_spawned(proc),
             Event::HelperDone { proc, ok } => self.helped(proc, ok),
             Event::ProcExit { proc } => self.ended(proc),
-            Event::OsProcIdle { proc } => {
-                if let Some((at, index)) = self.find(proc) {
-                    let pool = &self.pools[at];
-                    let row = &pool.procs[index];
-                    let spare = pool.count() >= pool.limits.soft_limit as usize;
-                    if row.is_idle() && (spare || row.db.is_some()) {
-                        self.stop(proc, StopReason::Idle);
-                    }
-                }
-            }
+            Event::OsProcIdle { proc } => self.idle_for_long(proc),
             Event::SetThresholdTs => {
                 self.threshold = self.numbers;
                 self.stop_stale();
@@ -255,6 +229,35 @@ impl Model {
             Event::Configure { pool, limits } => self.configure(pool.0 as usize, limits),
             Event::Tick => {}
             Event::Shutdown => self.shut_down(),
+        }
+    }
+
+    fn holds(&self, (at, index): (usize, usize), (client, token): (ClientId, Token)) -> bool {
+        let state = &self.pools[at].procs[index].state;
+        matches!(state, State::Assigned(c, t) if (*c, *t) == (client, token))
+    }
+
+    fn down(&mut self, client: ClientId, conditions: &[(ProcId, Condition)]) {
+        for proc in self.held_by(client) {
+            let told = conditions.iter().find(|(other, _)| *other == proc);
+            self.come_back(proc, told.map_or(Condition::NeedsReset, |told| told.1));
+        }
+        for pool in &mut self.pools {
+            for ask in pool.asks().iter().filter(|ask| ask.client == client) {
+                pool.pull(ask.id);
+            }
+        }
+    }
+
+    fn idle_for_long(&mut self, proc: ProcId) {
+        let Some((at, index)) = self.find(proc) else {
+            return;
+        };
+        let pool = &self.pools[at];
+        let row = &pool.procs[index];
+        let spare = pool.count() >= pool.limits.soft_limit as usize;
+        if row.is_idle() && (spare || row.db.is_some()) {
+            self.stop(proc, StopReason::Idle);
         }
     }
 
@@ -401,6 +404,12 @@ impl Model {
             None => self.rest(id),
             Some(ask) if ask.affinity.is_none() => self.assign(id, &ask),
             Some(ask) => self.teach(id, ask),
+        }
+    }
+
+    fn not_spawned(&mut self, id: ProcId) {
+        if let Some(ask) = self.opened(id).and_then(|opening| opening.ask) {
+            self.refuse(ask.id, Refusal::SpawnFailed);
         }
     }
 

@@ -1,14 +1,16 @@
 //! Random histories: the core against the naive model, event by event.
 //!
-//! SUMMARY   Clients ask, return, cancel and die; openers and helpers succeed and fail; limits change;
-//!           processes die; time passes; and late, repeated and invented events come in between.
-//!           After every event: the same actions as the model's, and every invariant. At the end:
-//!           everybody was answered exactly once.
+//! SUMMARY   Clients ask, return, cancel and die; openers and helpers succeed and fail; limits
+//!           change; processes die; time passes; and late, repeated and invented events come in
+//!           between. After every event: the same actions as the model's, and every invariant. At
+//!           the end: everybody was answered exactly once.
 //!
 //! # Replay
-//! A failure prints its shortest history and writes its seed to
-//! `proptest-regressions/policy/pool/tests/properties.txt`, which is committed and run first from
-//! then on. `PROPTEST_CASES=20000 cargo test --lib pool::tests::properties` searches longer.
+//! A failure prints its shortest history and adds a line with its seed to
+//! `proptest-regressions/policy/pool/tests/properties.txt`. Every seed in that file runs before any
+//! new history; commit the line with the correction. A whole run is repeated with
+//! `PROPTEST_RNG_SEED=1 cargo test --lib pool::tests::properties` (any number), and a longer one is
+//! made with `PROPTEST_CASES=20000`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,6 +93,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         any_condition(),
         prop::bool::weighted(0.9),
     );
+    let end = (pick.clone(), prop::bool::weighted(0.85));
     let down = (0..8_u64, prop::option::of(any_condition()));
     prop_oneof![
         30 => ask.prop_map(|(client, pool, affinity, patience_ms)| Step::Ask {
@@ -101,8 +104,8 @@ fn any_step() -> impl Strategy<Value = Step> {
             lease, status, condition, rightful,
         }),
         2 => down.prop_map(|(client, condition)| Step::Down { client, condition }),
-        16 => (pick.clone(), prop::bool::weighted(0.85)).prop_map(|(n, ok)| Step::EndOpening(n, ok)),
-        16 => (pick.clone(), prop::bool::weighted(0.85)).prop_map(|(n, ok)| Step::EndHelp(n, ok)),
+        16 => end.clone().prop_map(|(n, ok)| Step::EndOpening(n, ok)),
+        16 => end.prop_map(|(n, ok)| Step::EndHelp(n, ok)),
         8 => pick.clone().prop_map(Step::EndStopping),
         5 => (pick, 0..6_u8).prop_map(|(n, kind)| Step::Stray(n, kind)),
         8 => (0..15_u64).prop_map(Step::Advance),
@@ -113,8 +116,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Clients of few databases that take and return, patiently, with hardly a mishap: what makes queues
-/// long, processes tagged, and waiters overtake each other.
+/// Clients of few databases that take and return, patiently, with hardly a mishap: what makes
+/// queues long, processes tagged, and waiters overtake each other.
 fn any_busy_step() -> impl Strategy<Value = Step> {
     let pick = 0..1000_usize;
     let ask = (0..30_u64, any_affinity(), 100..300_u64);
