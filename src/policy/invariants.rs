@@ -3,10 +3,10 @@
 //! SUMMARY   What must hold after every event, judged on the tables of [`Pools`] by scanning them:
 //!           slow, obvious, and written apart from the code that keeps it true.
 //! PROMISES  Judging changes nothing.
-//! CALLED    By unit and property tests and by the simulation after every event; by the service's
-//!           own check, which counts violations and logs them.
-//! LIMITS    Costs a scan of all tables. PM-9 and PM-10 are about children and lines, which the core
-//!           does not know: the actors' tests judge them.
+//! CALLED    By the tests of the core after every event; for any simulation, or a running service
+//!           that wants to check itself, alike.
+//! LIMITS    Costs a scan of all tables. PM-9 and PM-10 are about children and lines, which the
+//!           core does not know: the actors' tests judge them.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Serving requests: from an idle process, from a slot, or by reaping; and in what order.
 //!
 //! SUMMARY   `get_proc`, and the flush that ends every event.
-//! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It costs
-//!           a logarithm for each waiter that it serves, and one more.
+//! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It
+//!           costs a logarithm for each waiter that it serves, and one more.
 //! SOURCE    couch_proc_manager 001: get_proc, flush_waiters, find_proc, teach_ddoc,
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
@@ -59,7 +59,8 @@ impl Turn<'_> {
         self.set_head_timer(head_until);
     }
 
-    /// Gives a process in hand to the request that it was opened or taken for, taught first if need be.
+    /// Gives a process in hand to the request that it was opened or taken for, taught first if
+    /// need be.
     pub(super) fn hand_over(&mut self, id: RequestId, number: u64) {
         let affinity = self.ledger.request(id).and_then(|row| row.affinity.clone());
         match affinity {

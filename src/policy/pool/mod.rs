@@ -32,6 +32,15 @@
 //! behind it. Hence the bound: **a waiter is overtaken during its first `affinity_wait` at most;
 //! from then on the order is strict.** With an `affinity_wait` of zero it is always strict, as in
 //! the reference.
+//!
+//! The wait must be longer than the queue is: a waiter whose wait is over when it becomes the
+//! oldest reaps like the reference. With a hundred processes, twenty databases and calls of 10 ms,
+//! 2,000 calls start about 2,000 processes without a wait at any length of the queue; with a wait
+//! of 50 ms about 120 of them when 20 clients queue, 411 when 400 do, 1,497 when 900 do; with
+//! 200 ms no more than 109 in any of these cases (the load of the tests of the affinity wait).
+//!
+//! Nobody waits for a batch of stopping processes without end: each of them was told to end, and
+//! its `ProcExit` flushes.
 
 pub mod db_tag;
 mod event;

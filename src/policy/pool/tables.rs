@@ -1,8 +1,8 @@
 //! The tables of one pool, and the only functions that change two of them at once.
 //!
 //! SUMMARY   procs, opening, stopping, the count, the idle indexes, the waiters.
-//! PROMISES  count = procs + opening (PM-1); the idle indexes hold exactly the idle processes (PM-2);
-//!           the queue knows which tags have an idle process (PM-11).
+//! PROMISES  count = procs + opening (PM-1); the idle indexes hold exactly the idle processes
+//!           (PM-2); the queue knows which tags have an idle process (PM-11).
 //! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so no key bears it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
