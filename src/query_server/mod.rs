@@ -1,3 +1,4 @@
 //! The query-server protocol and the languages.
 
 pub mod languages;
+pub mod sandbox;
