@@ -120,6 +120,7 @@ fn memory(name: &str, value: &str) -> Result<usize, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

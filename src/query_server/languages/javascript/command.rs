@@ -82,6 +82,7 @@ pub(super) fn only_document(line: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

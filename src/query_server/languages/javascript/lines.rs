@@ -137,6 +137,7 @@ impl Lines {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::io::Cursor;
     use std::sync::{Arc, Mutex};

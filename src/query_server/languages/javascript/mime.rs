@@ -148,6 +148,7 @@ pub(super) fn best_match<'a>(types: &'a [String], accept: &str) -> &'a str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -84,6 +84,7 @@ impl ReduceLimit {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use serde_json::json;
 

@@ -61,6 +61,7 @@ pub(super) fn utf16_len(text: &str) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -53,9 +53,17 @@
 
   var names = ['normalize', 'localeCompare'];
   for (var i = 0; i < names.length; i++) { delete String.prototype[names[i]]; }
-  names = ['Promise', 'WeakRef', 'FinalizationRegistry', 'DOMException', 'performance', 'queueMicrotask'];
+  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError'];
   for (i = 0; i < names.length; i++) { delete globalThis[names[i]]; }
   delete Array.fromAsync;
+
+  // The sites of a stack trace would hand out the functions of the server.
+  Error.prepareStackTrace = function (error, sites) {
+    if (sites.length) { delete Object.getPrototypeOf(sites[0]).getFunction; }
+  };
+  new Error('').stack;
+  delete Error.prepareStackTrace;
+  Error.prepareStackTrace = undefined;
 
   function define(name, value) {
     Object.defineProperty(globalThis, name, { value: value, writable: true, enumerable: true, configurable: true });
