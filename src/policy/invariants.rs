@@ -366,7 +366,7 @@ fn tags_are_respected(pools: &Pools) -> Result<(), String> {
 
 fn queue_indexes_are_exact(pools: &Pools) -> Result<(), String> {
     for (id, pool) in numbered(pools) {
-        let rebuilt = pool.rebuilt_waiters(&pools.ledger);
+        let rebuilt = pool.rebuilt_waiters(id, &pools.ledger);
         require(pool.waiters == rebuilt, || {
             format!("pool {}: {:?} should be {rebuilt:?}", id.0, pool.waiters)
         })?;

@@ -4,7 +4,8 @@
 //!           ([`Action`]). It holds no clock, no actor and no process.
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::policy::invariants`].
 //!           Every event costs at most a logarithm of what is in the tables, times the number of
-//!           processes and requests that it changes.
+//!           processes and requests that it changes. Reload, `terminate_stale_procs` and shutdown
+//!           walk the tables.
 //! CALLED    By the ProcManager actor; directly by tests and benches.
 //! SOURCE    couch_proc_manager 000 and 001: limits, waiters, find, teach, replenish, reap, flush.
 //!

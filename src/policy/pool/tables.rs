@@ -7,9 +7,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Affinity, ClientId, DbKey, DdocKey, Limits, RequestId, Token};
+use super::event::{Affinity, ClientId, DbKey, DdocKey, Limits, PoolId, RequestId, Token};
 use super::idle::IdleIndex;
-use super::ledger::{Ledger, Request};
+use super::ledger::{Ledger, Place, Request};
 use super::status::PoolTotals;
 use super::waiters::Waiters;
 use crate::policy::time::Timestamp;
@@ -295,12 +295,14 @@ impl Pool {
         idle
     }
 
-    /// The queue as it must be, made anew from the requests.
-    pub(in crate::policy) fn rebuilt_waiters(&self, ledger: &Ledger) -> Waiters {
+    /// The queue as it must be, made anew from the requests of this pool, whose identity is `id`.
+    pub(in crate::policy) fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
         let mut waiters = Waiters::default();
-        for id in self.waiters.iter() {
-            let affinity = ledger.request(id).and_then(|row| row.affinity.as_ref());
-            waiters.push(id, affinity, self.has_idle_of(affinity));
+        for (request, row) in &ledger.requests {
+            if row.pool == id && row.place == Place::Queue {
+                let affinity = row.affinity.as_ref();
+                waiters.push(*request, affinity, self.has_idle_of(affinity));
+            }
         }
         waiters
     }

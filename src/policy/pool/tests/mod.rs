@@ -9,6 +9,7 @@ mod defects;
 mod edges;
 mod model;
 mod properties;
+mod sabotage;
 
 use std::time::Duration;
 
