@@ -63,7 +63,11 @@ impl RawChild {
         let stdin = child.stdin.take().expect("a pipe");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         // Ends with its input and is reaped with this program.
-        let mut raw = Self { stdin, stdout, line: String::new() };
+        let mut raw = Self {
+            stdin,
+            stdout,
+            line: String::new(),
+        };
         raw.prompt(b"[\"reset\"]\n");
         raw.prompt(format!("{ADD_FUN}\n").as_bytes());
         raw
@@ -72,7 +76,9 @@ impl RawChild {
     fn prompt(&mut self, line: &[u8]) {
         self.stdin.write_all(line).expect("the child listens");
         self.line.clear();
-        self.stdout.read_line(&mut self.line).expect("the child answers");
+        self.stdout
+            .read_line(&mut self.line)
+            .expect("the child answers");
     }
 }
 
@@ -90,7 +96,11 @@ async fn lease_microseconds(lease: &Lease, in_flight: usize) -> f64 {
     for _ in 0..PROMPTS {
         answers.push_back(lease.prompt(line.clone(), None));
         if answers.len() >= in_flight {
-            answers.next().await.expect("one is out").expect("an answer");
+            answers
+                .next()
+                .await
+                .expect("one is out")
+                .expect("an answer");
         }
     }
     while let Some(answer) = answers.next().await {
@@ -108,7 +118,10 @@ async fn prompts(manager: &Named<ProcManager>) {
     let caller = Caller::new(manager.clone());
     let want = Want::Language(LanguageName::new("javascript"));
     let lease = caller.get_clean_proc(&want, None).await.expect("a process");
-    lease.prompt(Bytes::from_static(ADD_FUN.as_bytes()), None).await.expect("it compiles");
+    lease
+        .prompt(Bytes::from_static(ADD_FUN.as_bytes()), None)
+        .await
+        .expect("it compiles");
     let mut raw = RawChild::start();
     let (mut floor, mut one, mut sixteen) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -117,8 +130,20 @@ async fn prompts(manager: &Named<ProcManager>) {
         sixteen.push(lease_microseconds(&lease, 16).await);
     }
     let (floor, one, sixteen) = (median(floor), median(one), median(sixteen));
-    report("one prompt of 300 B, waiting for each", one, floor, "us", 1.3);
-    report("the same, 16 in flight, beside 1 in flight", sixteen, one, "us", 1.0 / 3.0);
+    report(
+        "one prompt of 300 B, waiting for each",
+        one,
+        floor,
+        "us",
+        1.3,
+    );
+    report(
+        "the same, 16 in flight, beside 1 in flight",
+        sixteen,
+        one,
+        "us",
+        1.0 / 3.0,
+    );
     lease.ret_proc(ReturnStatus::Ok).await;
 }
 
@@ -152,25 +177,56 @@ async fn ddoc_calls(manager: &Named<ProcManager>) {
                 let db = format!("db{}", random as usize % DATABASES);
                 let ddoc = Arc::clone(&shared.0[(random >> 32) as usize % DDOCS]);
                 let start = Instant::now();
-                let call =
-                    DdocCall { db: &db, ddoc, path: &shared.1, args: &shared.2, timeout: None };
+                let call = DdocCall {
+                    db: &db,
+                    ddoc,
+                    path: &shared.1,
+                    args: &shared.2,
+                    timeout: None,
+                };
                 let answer = caller.ddoc_prompt(call).await.expect("an answer");
                 assert_eq!(&answer[..], br#"["resp",{"body":"hello ida"}]"#);
-                times.push(start.elapsed().as_secs_f64() * 1e3);
+                times.push((start, start.elapsed().as_secs_f64() * 1e3));
             }
             times
         })
     });
     let start = Instant::now();
-    let mut times: Vec<f64> =
-        join_all(clients).await.into_iter().flat_map(|r| r.expect("it ends")).collect();
+    let all: Vec<(Instant, f64)> = join_all(clients)
+        .await
+        .into_iter()
+        .flat_map(|r| r.expect("it ends"))
+        .collect();
     let seconds = start.elapsed().as_secs_f64();
+    for from in 0..6 {
+        let mut part: Vec<f64> = all
+            .iter()
+            .filter(|(at, _)| (at.duration_since(start).as_secs()) == from)
+            .map(|(_, t)| *t)
+            .collect();
+        part.sort_by(f64::total_cmp);
+        if part.is_empty() {
+            continue;
+        }
+        println!(
+            "second {from}: {} calls p50 {:.1} p99 {:.1} p999 {:.1} max {:.1}",
+            part.len(),
+            part[part.len() / 2],
+            part[part.len() * 99 / 100],
+            part[part.len() * 999 / 1000],
+            part[part.len() - 1]
+        );
+    }
+    let mut times: Vec<f64> = all.into_iter().map(|(_, time)| time).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
     println!(
         "ddoc calls, 100 clients, 20 databases x 5 ddocs  {:>8.0} calls/s (wanted 10000)   \
          p50 {:.1} ms   p99 {:.1} ms (wanted 30)   max {:.1} ms",
-        times.len() as f64 / seconds, at(0.5), at(0.99), at(1.0)
+        times.len() as f64 / seconds,
+        at(0.5),
+        at(0.99),
+        at(1.0)
     );
 }
 
@@ -184,6 +240,17 @@ async fn main() {
     let manager = Named::new(address.clone());
     prompts(&manager).await;
     ddoc_calls(&manager).await;
+    let status = address
+        .send(settee::messages::proc_manager::GetStatus::default())
+        .await
+        .unwrap();
+    let mut by: std::collections::BTreeMap<String, u32> = Default::default();
+    for p in &status.pools[0].procs {
+        *by.entry(p.db.clone().unwrap_or_default()).or_default() += 1;
+    }
+    println!("{by:?}");
+    let uses: Vec<u64> = status.pools[0].procs.iter().map(|p| p.uses).collect();
+    println!("{uses:?}");
     address.send(Stop { now: false }).await.expect("it ends");
     while pulse.is_alive() {
         actix_rt::task::yield_now().await;

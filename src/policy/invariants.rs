@@ -270,7 +270,7 @@ fn nobody_waits_in_vain(pools: &Pools) -> Result<(), String> {
         })?;
         if let Some(until) = pool.head_until {
             let db = head.affinity.as_ref().and_then(|wanted| wanted.db.as_ref());
-            let ends = head.arrived + pool.limits.affinity_wait;
+            let ends = pool.affinity_end(head.arrived);
             let waits = until == ends && pools.ledger.now < ends;
             require(
                 waits && db.is_some_and(|db| pool.idle.in_use(db) > 0),

@@ -45,15 +45,26 @@ impl Turn<'_> {
                 self.open_for(head);
                 continue;
             }
-            if let Some(until) = self.affinity_end(head) {
-                head_until = Some(until);
+            let patience = self.affinity_end(head);
+            if patience.is_some_and(|until| self.ledger.now < until) {
+                head_until = patience;
                 if self.serve_overtaking() {
                     continue;
                 }
                 break;
             }
-            if !self.reap() {
+            let reaped = match patience {
+                // What this one waits for exists, so one process more of its database is all that
+                // can be of use, and the next such waiter is not served this way at once: a load
+                // for which all waits are too long would otherwise come to nothing but restarts.
+                Some(_) => self.reap(1),
+                None => self.reap(usize::MAX),
+            };
+            if !reaped {
                 break;
+            }
+            if patience.is_some() {
+                self.pool.last_impatience = self.ledger.now;
             }
         }
         self.set_head_timer(head_until);
@@ -166,17 +177,17 @@ impl Turn<'_> {
         });
     }
 
-    /// Until when the oldest waiter waits for a process of its own database that is in use.
+    /// Until when the oldest waiter waits for a process of its own database, if one is in use.
     fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
         let request = self.ledger.request(head)?;
         let db = request.affinity.as_ref()?.db.as_ref()?;
-        let until = request.arrived + self.pool.limits.affinity_wait;
-        (self.ledger.now < until && self.pool.idle.in_use(db) > 0).then_some(until)
+        let waits = !self.pool.limits.affinity_wait.is_zero() && self.pool.idle.in_use(db) > 0;
+        waits.then(|| self.pool.affinity_end(request.arrived))
     }
 
-    /// Stops the idle tagged processes whose last use is longest ago, a batch at most.
-    fn reap(&mut self) -> bool {
-        let batch = self.pool.reapable();
+    /// Stops the idle tagged processes whose last use is longest ago: `most`, and a batch at most.
+    fn reap(&mut self, most: usize) -> bool {
+        let batch = self.pool.reapable().min(most);
         for _ in 0..batch {
             if let Some(number) = self.pool.idle.oldest_used() {
                 self.stop(number, StopReason::Reaped);

@@ -28,20 +28,17 @@
 //! # Who waits for whom
 //!
 //! Waiters are served in order of arrival. A waiter is overtaken only while the oldest waiter sits
-//! in its affinity wait, only by one that takes an idle process which the oldest cannot use. That
-//! wait is counted from the arrival of the oldest waiter, which is no later than that of anyone
-//! behind it. Hence the bound: **a waiter is overtaken during its first `affinity_wait` at most;
-//! from then on the order is strict.** With an `affinity_wait` of zero it is always strict, as in
-//! the reference.
+//! in its affinity wait, and only by one that takes an idle process which the oldest cannot use.
 //!
-//! The wait must be longer than the queue is: a waiter whose wait is over when it becomes the
-//! oldest reaps like the reference. With a hundred processes, twenty databases and calls of 10 ms,
-//! 2,000 calls start about 2,000 processes without a wait at any length of the queue; with a wait
-//! of 50 ms about 120 of them when 20 clients queue, 411 when 400 do, 1,497 when 900 do; with
-//! 200 ms no more than 109 in any of these cases (the load of the tests of the affinity wait).
-//!
-//! Nobody waits for a batch of stopping processes without end: each of them was told to end, and
-//! its `ProcExit` flushes.
+//! The oldest waiter waits so while a process of its own database is in use, until `affinity_wait`
+//! after its arrival, or after the last process that was reaped for such a waiter, whichever is
+//! later. Then one idle process is reaped for it. So under a load for which every wait is too long
+//! at most one process is exchanged each `affinity_wait`, which moves processes to the databases
+//! that lack them and costs next to nothing; with one wait for all, counted from the arrival
+//! alone, every call would end up exchanging processes. Hence the bound: **whoever is the oldest
+//! waiter is served at the latest an `affinity_wait` after it became that, if any process is
+//! idle**, and a waiter with n before it is overtaken for n + 1 such times at most. With an
+//! `affinity_wait` of zero the order is always strict, as in the reference.
 
 pub mod db_tag;
 mod event;

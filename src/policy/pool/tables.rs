@@ -35,6 +35,8 @@ pub(in crate::policy) struct Pool {
     pub(in crate::policy) waiters: Waiters,
     /// The end of the oldest waiter's affinity wait, while it is in it.
     pub(in crate::policy) head_until: Option<Timestamp>,
+    /// When a process was last reaped because an affinity wait was over.
+    pub(in crate::policy) last_impatience: Timestamp,
     /// What happened so far.
     pub(super) totals: PoolTotals,
 }
@@ -102,6 +104,7 @@ impl Pool {
             idle: IdleIndex::default(),
             waiters: Waiters::default(),
             head_until: None,
+            last_impatience: Timestamp::ZERO,
             totals: PoolTotals::default(),
         }
     }
@@ -114,6 +117,12 @@ impl Pool {
     /// Whether the limit was lowered below what there is.
     pub(super) const fn is_over_limit(&self) -> bool {
         self.count > self.limits.hard_limit
+    }
+
+    /// Until when a waiter that arrived at `arrived` waits for a process of its own database, once
+    /// it is the oldest one.
+    pub(in crate::policy) fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
+        arrived.max(self.last_impatience) + self.limits.affinity_wait
     }
 
     /// How many idle tagged processes may be stopped for their slots now.

@@ -23,6 +23,7 @@ struct ModelPool {
     procs: Vec<ModelProc>,
     opening: Vec<ModelOpening>,
     stopping: Vec<ProcId>,
+    last_impatience: Timestamp,
     queue: Vec<Ask>,
 }
 
@@ -140,6 +141,7 @@ impl Model {
             procs: Vec::new(),
             opening: Vec::new(),
             stopping: Vec::new(),
+            last_impatience: Timestamp::ZERO,
             queue: Vec::new(),
         };
         Self {
@@ -306,8 +308,15 @@ impl Model {
                     .collect();
                 victims.sort_unstable();
                 victims.truncate(batch.saturating_sub(pool.stopping.len()));
+                let impatient = self.has_its_own_in_use(at, &head);
+                if impatient {
+                    victims.truncate(1);
+                }
                 if victims.is_empty() {
                     return;
+                }
+                if impatient {
+                    self.pools[at].last_impatience = self.now;
                 }
                 for (_, victim) in victims {
                     self.stop(victim, StopReason::Reaped);
@@ -318,13 +327,19 @@ impl Model {
 
     fn waits_for_its_own(&self, at: usize, head: &Ask) -> bool {
         let pool = &self.pools[at];
+        let since = head.arrived.max(pool.last_impatience);
+        self.has_its_own_in_use(at, head) && self.now < since + pool.limits.affinity_wait
+    }
+
+    fn has_its_own_in_use(&self, at: usize, head: &Ask) -> bool {
+        let pool = &self.pools[at];
         let Some(db) = head.db() else {
             return false;
         };
         let mut procs = pool.procs.iter();
         let used = procs.any(|proc| !proc.is_idle() && proc.db.as_ref() == Some(db));
         let opening = pool.opening.iter().any(|row| row.db.as_ref() == Some(db));
-        (used || opening) && self.now < head.arrived + pool.limits.affinity_wait
+        (used || opening) && !pool.limits.affinity_wait.is_zero()
     }
 
     fn serve(&mut self, at: usize, waiter: usize) {
