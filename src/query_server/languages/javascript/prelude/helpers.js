@@ -62,7 +62,6 @@
     if (sites.length) { delete Object.getPrototypeOf(sites[0]).getFunction; }
   };
   new Error('').stack;
-  delete Error.prepareStackTrace;
   Error.prepareStackTrace = undefined;
 
   function define(name, value) {
