@@ -143,14 +143,15 @@ impl Reader<'_> {
 
     /// Whether `++` or `--` changes a variable, whichever side it belongs to.
     fn steps_a_name(&self, first: usize, next: usize) -> bool {
-        let left = first == 0
-            || !matches!(self.text(first - 1), "]" | ")") && {
-                let previous = self.tokens[first - 1];
-                !previous.is_word() || self.is_name(first - 1)
-            };
-        let right = !matches!(self.text(next), "(" | "[")
-            && !(self.is_name(next) && matches!(self.text(next + 1), "." | "[" | "(" | "?"));
-        left && right
+        let reaches_on = matches!(self.text(next + 1), "." | "[" | "(" | "?");
+        if matches!(self.text(next), "(" | "[") || self.is_name(next) && reaches_on {
+            return false;
+        }
+        match first.checked_sub(1) {
+            Some(left) if self.tokens[left].is_word() => self.is_name(left),
+            Some(left) => !matches!(self.text(left), "]" | ")"),
+            None => true,
+        }
     }
 
     /// Whether a loop's variable is a variable: `for (doc.x of y)` assigns to a property.

@@ -53,7 +53,7 @@
 
   var names = ['normalize', 'localeCompare'];
   for (var i = 0; i < names.length; i++) { delete String.prototype[names[i]]; }
-  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError'];
+  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError', 'queueMicrotask'];
   for (i = 0; i < names.length; i++) { delete globalThis[names[i]]; }
   delete Array.fromAsync;
 
