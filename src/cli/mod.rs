@@ -10,6 +10,8 @@ pub mod config_args;
 pub mod couchjs;
 pub mod exit;
 pub mod output;
+pub mod serve;
+pub mod service_manager;
 
 use std::ffi::OsString;
 use std::panic::{self, AssertUnwindSafe};
@@ -47,6 +49,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the service in the foreground.
+    ///
+    /// Keeps pools of query servers and lends them to clients on a Unix socket. Prints where it
+    /// listens once it is ready. Logs to standard error.
+    Serve(serve::Args),
     /// Validate the configuration and print every value with where it came from.
     ///
     /// Reads the built-in defaults, the files named with -c in order, and the environment
@@ -89,6 +96,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn dispatch(command: Command) -> Result<(), CliError> {
     match command {
+        Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Completions(args) => completions::run(&args),
         // Has an exit status of its own, so `main` runs it.
