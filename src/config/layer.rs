@@ -126,6 +126,7 @@ impl Layer {
             }
             settled.take(place, entry);
         }
+        settled.notices.sort_by(|a, b| a.origin.cmp(&b.origin));
         settled
     }
 }

@@ -107,6 +107,14 @@ pub(super) fn display(kind: Kind, value: &serde_json::Value) -> String {
     }
 }
 
+/// Returns a duration in normal form as a whole number of `unit`, if it is one.
+pub(super) fn in_unit(value: &serde_json::Value, unit: Unit) -> Option<u64> {
+    let number = value.as_u64()?;
+    number
+        .is_multiple_of(unit.milliseconds())
+        .then(|| number / unit.milliseconds())
+}
+
 /// Returns the text with the password of every `scheme://user:password@host` in it hidden.
 fn hide_credentials(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
