@@ -2,6 +2,7 @@
 
 pub mod actors;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod logging;
 pub mod messages;
