@@ -7,6 +7,7 @@
 pub mod check_config;
 pub mod completions;
 pub mod config_args;
+pub mod couchjs;
 pub mod exit;
 pub mod output;
 
@@ -58,6 +59,9 @@ enum Command {
 
 /// Runs the program with these arguments, the first of which is its name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    if let Some(couchjs) = couchjs_arguments(&arguments) {
+        return couchjs::run(couchjs);
+    }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),
@@ -72,6 +76,14 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
         Err(_) => Exit::Internal.into(),
     }
+}
+
+/// Returns what belongs to `couchjs`, which reads its command line as CouchDB's does.
+fn couchjs_arguments(arguments: &[OsString]) -> Option<impl Iterator<Item = OsString> + use<>> {
+    let by_name = couchjs::is_called(arguments.first());
+    let by_subcommand = arguments.get(1).is_some_and(|word| word == "couchjs");
+    let skipped = if by_name { 1 } else { 2 };
+    (by_name || by_subcommand).then(|| arguments.iter().skip(skipped).cloned().collect::<Vec<_>>().into_iter())
 }
 
 fn dispatch(command: Command) -> Result<(), CliError> {

@@ -10,5 +10,6 @@ pub mod number;
 pub mod pipe;
 pub mod prompt;
 pub mod reduce;
+pub mod sandbox;
 pub mod status;
 pub mod stderr;
