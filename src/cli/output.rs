@@ -1,7 +1,7 @@
 //! Writes results to standard output, and takes a closed pipe for what it is.
 //!
-//! SUMMARY   `settee map ... | head` ends when `head` does: quietly, with the usual exit code. Other
-//!           failures to write are errors, so that a full disk does not go unnoticed.
+//! SUMMARY   `settee map ... | head` ends when `head` does: quietly, with the usual exit code.
+//!           Other failures to write are errors, so that a full disk does not go unnoticed.
 //! CALLED    By every subcommand instead of `println!`, which panics on both.
 
 use std::io::{self, Write};
