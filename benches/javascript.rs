@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-const MAP: &str = "function(doc) { if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
+const MAP: &str =
+    "function(doc) { if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -28,11 +29,21 @@ fn report() {
         let document = document(bytes);
         let server = documents(Prompted::server(), &document, count);
         let floor = documents(Prompted::echo(), &document, count);
-        line(&format!("map, document of {} B, CPU", document.len()), server, floor, "JSON echo");
+        line(
+            &format!("map, document of {} B, CPU", document.len()),
+            server,
+            floor,
+            "JSON echo",
+        );
     }
     resets();
     let server = start(|| Prompted::server());
-    line("start to first answer", server, start(|| Prompted::start("cat", &[])), "cat");
+    line(
+        "start to first answer",
+        server,
+        start(|| Prompted::start("cat", &[])),
+        "cat",
+    );
     println!("resident memory after a view: {} KiB", memory_kib());
 }
 
@@ -51,10 +62,17 @@ struct Prompted {
 impl Prompted {
     fn start(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Prompted { child, input, output: BufReader::with_capacity(1 << 16, output) }
+        Prompted {
+            child,
+            input,
+            output: BufReader::with_capacity(1 << 16, output),
+        }
     }
 
     fn server() -> Self {
@@ -67,7 +85,9 @@ impl Prompted {
     }
 
     fn prompt(&mut self, line: &str) -> String {
-        self.input.write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.input
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
         self.answer()
     }
 
@@ -90,7 +110,10 @@ impl Prompted {
 
     fn add_map(&mut self) {
         self.prompt(r#"["reset",{}]"#);
-        self.prompt(&format!("[\"add_fun\",{}]", serde_json::to_string(MAP).unwrap()));
+        self.prompt(&format!(
+            "[\"add_fun\",{}]",
+            serde_json::to_string(MAP).unwrap()
+        ));
     }
 }
 
@@ -160,7 +183,12 @@ fn resets() {
         server.add_map();
         begin.elapsed()
     });
-    line("reset and add_fun without a pause", cycle, 2.0 * busy_floor, "two echoes");
+    line(
+        "reset and add_fun without a pause",
+        cycle,
+        2.0 * busy_floor,
+        "two echoes",
+    );
 }
 
 /// Microseconds from the spawn to the first answer.
@@ -179,7 +207,10 @@ fn memory_kib() -> u64 {
     child.prompt(&format!("[\"map_doc\",{}]", document(9_000)));
     thread::sleep(Duration::from_millis(5));
     let status = fs::read_to_string(format!("/proc/{}/status", child.child.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 

@@ -83,7 +83,14 @@ fn couchjs_arguments(arguments: &[OsString]) -> Option<impl Iterator<Item = OsSt
     let by_name = couchjs::is_called(arguments.first());
     let by_subcommand = arguments.get(1).is_some_and(|word| word == "couchjs");
     let skipped = if by_name { 1 } else { 2 };
-    (by_name || by_subcommand).then(|| arguments.iter().skip(skipped).cloned().collect::<Vec<_>>().into_iter())
+    (by_name || by_subcommand).then(|| {
+        arguments
+            .iter()
+            .skip(skipped)
+            .cloned()
+            .collect::<Vec<_>>()
+            .into_iter()
+    })
 }
 
 fn dispatch(command: Command) -> Result<(), CliError> {

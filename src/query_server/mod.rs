@@ -13,3 +13,4 @@ pub mod reduce;
 pub mod sandbox;
 pub mod status;
 pub mod stderr;
+pub mod view;
