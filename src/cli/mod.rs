@@ -4,12 +4,17 @@
 //!           code. It is the only place that does.
 //! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
 
+pub mod attach;
 pub mod check_config;
 pub mod completions;
 pub mod config_args;
 pub mod couchjs;
 pub mod exit;
+pub mod map;
 pub mod output;
+pub mod service_socket;
+pub mod status;
+mod status_table;
 
 use std::ffi::OsString;
 use std::panic::{self, AssertUnwindSafe};
@@ -37,6 +42,7 @@ Exit codes (those of sysexits.h):
   75  a failure worth another try later
   77  not permitted
   78  the configuration is wrong
+  255 the process behind `attach` ended by itself
 
 The configuration is described in config/default.toml and docs/configuration.md."
 )]
@@ -53,6 +59,19 @@ enum Command {
     /// (SETTEE__SECTION__KEY and CouchDB's COUCHDB_QUERY_SERVER_LANGUAGE). Prints the result as
     /// TOML; the origin of each value, and what was read without effect, stand in comments.
     CheckConfig(check_config::Args),
+    /// Be a process of the running service: a couchjs for CouchDB that starts nothing.
+    ///
+    /// Standard input and output become those of a process of the service's pool. At the end of
+    /// the input the remaining answers are delivered and the process goes back, reset.
+    Attach(attach::Args),
+    /// Show what the running service is doing: pools, processes, who waits.
+    Status(status::Args),
+    /// Run a view over documents, one JSON document a line, with as many processes as there are
+    /// cores.
+    ///
+    /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without
+    /// --socket the processes are a pool of this command's own.
+    Map(map::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
 }
@@ -96,6 +115,9 @@ fn couchjs_arguments(arguments: &[OsString]) -> Option<impl Iterator<Item = OsSt
 fn dispatch(command: Command) -> Result<(), CliError> {
     match command {
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Attach(args) => attach::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Map(args) => map::run(&args),
         Command::Completions(args) => completions::run(&args),
     }
 }

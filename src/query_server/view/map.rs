@@ -10,7 +10,6 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
@@ -33,7 +32,7 @@ pub trait RowSink {
     fn row(&self, row: &Row<'_>);
 
     /// Waits until there is room for more rows. `false`: nobody wants more.
-    fn ready(&self) -> LocalBoxFuture<'_, bool>;
+    fn ready(&self) -> impl Future<Output = bool>;
 }
 
 /// What has been done so far.

@@ -1,0 +1,3 @@
+//! The application around the actors.
+
+pub mod settings;
