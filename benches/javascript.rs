@@ -37,7 +37,7 @@ fn report() {
         );
     }
     resets();
-    let server = start(|| Prompted::server());
+    let server = start(Prompted::server);
     line(
         "start to first answer",
         server,

@@ -262,12 +262,17 @@ impl Realm {
         })
     }
 
-    /// Loads the helpers of views and searches; the object of what runs them.
-    pub(super) fn add_views(&self, kind: ViewKind) -> Result<Persistent<Object<'static>>, Failure> {
+    /// Loads the helpers of views and searches; the object of what runs them. Documents are frozen
+    /// unless the function is known to be only `reading` them.
+    pub(super) fn add_views(
+        &self,
+        kind: ViewKind,
+        reading: bool,
+    ) -> Result<Persistent<Object<'static>>, Failure> {
         self.with(|ctx| {
             let views: Function<'_> = self.shared.views.run(ctx)?;
             let runners: Object<'_> =
-                views.call((self.tools.clone().restore(ctx)?, kind.name()))?;
+                views.call((self.tools.clone().restore(ctx)?, kind.name(), reading))?;
             Ok(Persistent::save(ctx, runners))
         })
     }

@@ -53,7 +53,7 @@
 
   var names = ['normalize', 'localeCompare'];
   for (var i = 0; i < names.length; i++) { delete String.prototype[names[i]]; }
-  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError'];
+  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError', 'queueMicrotask'];
   for (i = 0; i < names.length; i++) { delete globalThis[names[i]]; }
   delete Array.fromAsync;
 
@@ -62,7 +62,6 @@
     if (sites.length) { delete Object.getPrototypeOf(sites[0]).getFunction; }
   };
   new Error('').stack;
-  delete Error.prepareStackTrace;
   Error.prepareStackTrace = undefined;
 
   function define(name, value) {

@@ -1,6 +1,7 @@
 // Map, index and reduce functions of views. Evaluates to a function of the tools and of the kind of
-// realm ("map", "nouveau" or "reduce"), which answers what the server calls.
-(function (tools, kind) {
+// realm ("map", "nouveau" or "reduce"), which answers what the server calls. A function that only
+// reads its document cannot tell whether that is frozen, and gets it as it is.
+(function (tools, kind, reading) {
   var bare = tools.bare, append = tools.append, plain = tools.plain, stringify = tools.stringify;
   var freeze = tools.freeze, keys = tools.keys;
   var rows = bare([]), fields = bare([]), count = 0;
@@ -76,7 +77,7 @@
   }
 
   function run(call, doc, indexing) {
-    if (typeof doc === 'object' && doc !== null) { freezeDeeply(doc); }
+    if (!reading && typeof doc === 'object' && doc !== null) { freezeDeeply(doc); }
     rows = bare([]);
     fields = bare([]);
     count = 0;
