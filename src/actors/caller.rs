@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::Named;
 use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Want};
@@ -44,15 +44,29 @@ pub enum CallError {
 /// A client inside this program. Its drop is its death.
 pub struct Caller {
     manager: Named<ProcManager>,
-    lifeline: Lifeline,
+    client: Pulse,
+    /// None when it speaks in the name of a client that lives elsewhere.
+    lifeline: Option<Lifeline>,
 }
 
 impl Caller {
     /// Makes a client of a manager.
     pub fn new(manager: Named<ProcManager>) -> Self {
+        let lifeline = Lifeline::new();
         Self {
             manager,
-            lifeline: Lifeline::new(),
+            client: lifeline.pulse(),
+            lifeline: Some(lifeline),
+        }
+    }
+
+    /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
+    /// through it comes back when that client ends.
+    pub fn in_the_name_of(client: Pulse, manager: Named<ProcManager>) -> Self {
+        Self {
+            manager,
+            client,
+            lifeline: None,
         }
     }
 
@@ -66,7 +80,7 @@ impl Caller {
         timeout: Option<Duration>,
     ) -> Result<Lease, GetProcError> {
         let request = GetProc {
-            client: self.lifeline.pulse(),
+            client: self.client.clone(),
             want,
             timeout,
         };
@@ -141,7 +155,9 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        self.lifeline.ending(ExitReason::Normal);
+        if let Some(lifeline) = &self.lifeline {
+            lifeline.ending(ExitReason::Normal);
+        }
     }
 }
 

@@ -218,6 +218,8 @@ impl Actor for NativeProcess {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        // As in an OsProcess: prompts that wait for room are overtaken by later ones.
+        ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
         self.context.owner.monitor(ctx.address().recipient());
         self.watch_idleness(self.context.idle_limit, ctx);
         info!(self.context.log, "native query server started");

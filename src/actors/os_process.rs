@@ -327,6 +327,9 @@ impl Actor for OsProcess {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        // A holder's prompts must not have to wait for room in the mailbox: those that wait are
+        // overtaken by later ones.
+        ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
         ctx.add_stream(StdoutChunks(Chunks(Rc::clone(&self.stdout))));
         ctx.add_stream(StderrChunks(Chunks(Rc::clone(&self.stderr))));
         let child = Rc::clone(&self.child);

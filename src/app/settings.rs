@@ -9,6 +9,7 @@ use crate::policy::pool::{self, Limits};
 use crate::query_server::child::CommandSpec;
 use crate::query_server::language::Registry;
 use crate::query_server::languages::command::CommandLanguage;
+use crate::query_server::languages::echo::Echo;
 
 /// What a query server may print on a line even where clients may send less, in bytes.
 const ANSWER_BYTES_MIN: usize = 64 << 20;
@@ -48,6 +49,10 @@ fn registry(config: &Config, program: &Path, languages: &Registry) -> Registry {
         };
         registry.register(name, language);
     }
+    // `config_args::NATIVE_LANGUAGES` says which names there are.
+    if config.native_languages.get("echo") == Some(&true) {
+        registry.register("echo", Echo);
+    }
     registry
 }
 
@@ -71,6 +76,7 @@ mod tests {
         let mut config = Config::default();
         let python = LanguageCommand::Command("couchpy --debug".into());
         config.languages.insert("python".into(), python);
+        config.native_languages.insert("echo".into(), true);
         let settings = manager_settings(&config, Path::new("/bin/settee"), &Registry::new());
         let described = |name| {
             let language = settings.languages.get(&LanguageName::new(name));
@@ -82,6 +88,7 @@ mod tests {
             Some("/bin/settee couchjs -S 67108864")
         );
         assert_eq!(described("python").as_deref(), Some("couchpy --debug"));
+        assert_eq!(described("echo").as_deref(), Some("native"));
         assert_eq!(described("perl"), None);
     }
 

@@ -12,6 +12,8 @@ pub mod couchjs;
 pub mod exit;
 pub mod map;
 pub mod output;
+pub mod serve;
+pub mod service_manager;
 pub mod service_socket;
 pub mod status;
 mod status_table;
@@ -53,6 +55,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the service in the foreground.
+    ///
+    /// Keeps pools of query servers and lends them to clients on a Unix socket. Prints where it
+    /// listens once it is ready. Logs to standard error.
+    Serve(serve::Args),
     /// Validate the configuration and print every value with where it came from.
     ///
     /// Reads the built-in defaults, the files named with -c in order, and the environment
@@ -114,6 +121,7 @@ fn couchjs_arguments(arguments: &[OsString]) -> Option<impl Iterator<Item = OsSt
 
 fn dispatch(command: Command) -> Result<(), CliError> {
     match command {
+        Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),

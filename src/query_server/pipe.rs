@@ -23,6 +23,18 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Reads a chunk by way of the thread's one buffer; an empty one is the end.
+///
+/// # Errors
+/// Those of `read`.
+pub(crate) fn read_chunk(read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(READ_BYTES, 0);
+        let length = read(scratch)?;
+        Ok(Bytes::copy_from_slice(&scratch[..length]))
+    })
+}
+
 /// The reading end: a stream of chunks, which can also be asked for what is there already.
 pub struct PipeReader {
     pipe: AsyncFd<File>,
@@ -46,11 +58,7 @@ impl PipeReader {
     }
 
     fn read(&self) -> io::Result<Bytes> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(READ_BYTES, 0);
-            let length = self.pipe.get_ref().read(scratch)?;
-            Ok(Bytes::copy_from_slice(&scratch[..length]))
-        })
+        read_chunk(|scratch| self.pipe.get_ref().read(scratch))
     }
 
     fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
