@@ -6,3 +6,4 @@ pub mod config;
 pub mod messages;
 pub mod policy;
 pub mod query_server;
+pub mod testkit;
