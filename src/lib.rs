@@ -3,6 +3,7 @@
 pub mod actors;
 pub mod cli;
 pub mod config;
+pub mod logging;
 pub mod messages;
 pub mod policy;
 pub mod query_server;

@@ -6,9 +6,11 @@
 //! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15); a
 //!           process that answered with an error line and is in step goes back and not to its end.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Addr;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
@@ -44,14 +46,18 @@ pub enum CallError {
 /// A client inside this program. Its drop is its death.
 pub struct Caller {
     manager: Named<ProcManager>,
+    /// The manager's address as it was last seen: looking it up costs more than a call.
+    address: RefCell<Addr<ProcManager>>,
     lifeline: Lifeline,
 }
 
 impl Caller {
     /// Makes a client of a manager.
     pub fn new(manager: Named<ProcManager>) -> Self {
+        let address = RefCell::new(manager.address());
         Self {
             manager,
+            address,
             lifeline: Lifeline::new(),
         }
     }
@@ -70,8 +76,12 @@ impl Caller {
             want,
             timeout,
         };
-        let answer = self.manager.address().send(request).await;
-        answer.unwrap_or(Err(GetProcError::ShuttingDown))
+        let call = self.address.borrow().send(request);
+        call.await.unwrap_or_else(|_| {
+            // A successor, if there is one, serves the next call.
+            self.address.replace(self.manager.address());
+            Err(GetProcError::ShuttingDown)
+        })
     }
 
     /// Takes a process and resets it.

@@ -21,7 +21,9 @@ use crate::actors::deferred::Replier;
 use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
-use crate::messages::proc_manager::{GetProcError, HelperDone, Lease, ManagerSettings, Want};
+use crate::messages::proc_manager::{
+    GetProcError, HelperDone, Lease, ManagerSettings, RetProc, Want,
+};
 use crate::messages::process::{Fault, MANAGER_TOKEN, ProcessRef, Prompt, StopProc};
 use crate::policy::pool::{
     Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Token,
@@ -69,7 +71,7 @@ pub struct ProcManager {
     /// Language -> pool number.
     pool_of: FxHashMap<LanguageName, PoolId>,
     /// Process -> how to reach it; those that are told to stop stay until they are gone.
-    procs: FxHashMap<ProcId, ProcessRef>,
+    procs: FxHashMap<ProcId, Arc<ProcessRef>>,
     /// Process to be -> its opener.
     openers: FxHashMap<ProcId, Addr<Opener>>,
     /// Request -> who waits for it.
@@ -79,6 +81,8 @@ pub struct ProcManager {
     /// Watched party -> what it is to us.
     parties: FxHashMap<PartyId, Party>,
     next_request: u64,
+    /// Where leases go back; one for all of them, because making one costs several allocations.
+    returns: Option<Arc<Recipient<RetProc>>>,
     /// The actions of the event at hand; kept for its memory.
     actions: Vec<Action>,
     /// Why the event at hand failed, for those who are refused over it.
@@ -107,6 +111,7 @@ impl ProcManager {
             clients: FxHashMap::default(),
             parties: FxHashMap::default(),
             next_request: 0,
+            returns: None,
             actions: Vec::new(),
             cause: None,
             timer: None,
@@ -143,6 +148,10 @@ impl ProcManager {
     /// Tells the core what happened and does what it says.
     fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
         let now = self.clock.now();
+        self.event_at(now, event, ctx);
+    }
+
+    fn event_at(&mut self, now: Timestamp, event: Event, ctx: &mut Context<Self>) {
         let mut actions = std::mem::take(&mut self.actions);
         self.core.handle(event, now, &mut actions);
         for action in actions.drain(..) {
@@ -165,7 +174,7 @@ impl ProcManager {
                 request,
                 proc,
                 token,
-            } => self.assign(request, proc, token, ctx),
+            } => self.assign(request, proc, token),
             Action::Refuse { request, why } => self.refuse(request, why, now),
             Action::Stop { proc, why } => self.stop(proc, why.is_polite()),
         }
@@ -240,7 +249,7 @@ impl ProcManager {
         });
     }
 
-    fn assign(&mut self, id: RequestId, proc: ProcId, token: Token, ctx: &mut Context<Self>) {
+    fn assign(&mut self, id: RequestId, proc: ProcId, token: Token) {
         let request = self
             .requests
             .remove(&id)
@@ -258,7 +267,7 @@ impl ProcManager {
             config: Arc::clone(&self.settings.reset_config),
             process,
             client: request.client,
-            manager: Some(ctx.address().recipient()),
+            manager: self.returns.clone(),
         };
         // A caller that is gone gives the lease back by dropping it.
         drop(request.replier.send(Ok(lease)));
@@ -366,6 +375,7 @@ impl Actor for ProcManager {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
+        self.returns = Some(Arc::new(ctx.address().recipient()));
         info!(self.log, "process manager started"; "pools" => self.pools.len());
     }
 }

@@ -1,1 +1,117 @@
 //! The command line: one file a subcommand.
+//!
+//! SUMMARY   [`main`] parses the arguments, runs one subcommand and turns its result into an exit
+//!           code. It is the only place that does.
+//! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
+
+pub mod check_config;
+pub mod completions;
+pub mod config_args;
+pub mod exit;
+pub mod output;
+
+use std::ffi::OsString;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::{CliError, Exit};
+
+/// Keeps pools of query servers and lends each to one client at a time.
+#[derive(Debug, Parser)]
+#[command(
+    name = "settee",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_long_help = "\
+Exit codes (those of sysexits.h):
+  0   done
+  64  the command line is wrong
+  65  the input data is wrong
+  69  the service does not answer
+  70  a mistake in settee itself
+  74  reading or writing failed
+  75  a failure worth another try later
+  77  not permitted
+  78  the configuration is wrong
+
+The configuration is described in config/default.toml and docs/configuration.md."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Validate the configuration and print every value with where it came from.
+    ///
+    /// Reads the built-in defaults, the files named with -c in order, and the environment
+    /// (SETTEE__SECTION__KEY and CouchDB's COUCHDB_QUERY_SERVER_LANGUAGE). Prints the result as
+    /// TOML; the origin of each value, and what was read without effect, stand in comments.
+    CheckConfig(check_config::Args),
+    /// Print a script that completes the command line in a shell.
+    Completions(completions::Args),
+}
+
+/// Runs the program with these arguments, the first of which is its name.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error).into(),
+    };
+    // A mistake of ours must not look like one of the codes that mean something to a service
+    // manager; the panic's own message has been printed by then.
+    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
+        Ok(Ok(())) => Exit::Ok.into(),
+        Ok(Err(error)) => {
+            error.report();
+            error.code.into()
+        }
+        Err(_) => Exit::Internal.into(),
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), CliError> {
+    match command {
+        Command::CheckConfig(args) => check_config::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+/// Prints help, version or what is wrong with the command line.
+fn usage(error: &clap::Error) -> Exit {
+    // Nobody is left to tell when the reader is gone.
+    let _ = error.print();
+    if error.use_stderr() {
+        Exit::Usage
+    } else {
+        Exit::Ok
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_tells_its_exit_codes_and_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command
+                .get_after_long_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(help.contains("Exit codes:"), "{}", command.get_name());
+            assert!(help.contains("Example:"), "{}", command.get_name());
+        }
+    }
+}

@@ -163,4 +163,13 @@ mod tests {
         let places: Vec<_> = layer.problems.iter().map(|p| p.place.as_str()).collect();
         assert_eq!(places, ["l.ini:1", "l.ini:2", "l.ini:4", "l.ini:5"]);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(
+            text in "([\\[\\]a-z_.=; \t\n0-9]|\\[query_servers\\]\n|\\[log\\]\n|\\PC){0,60}"
+        ) {
+            read(Path::new("c.ini"), &text).settle(&[]);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The table of keys: section, name, what a value may be, whether it can change at run time.
 //!
 //! SUMMARY   One row a key. Parsing, messages, `check-config` and reload read this table; the
-//!           defaults stand in `config/default.toml`, the types in [`super::types`].
+//!           defaults stand in `config/default.toml`, the types in [`super::Config`].
 //! PROMISES  The three agree: tests compare them.
 
 /// The section of language commands, whose keys are names of languages.

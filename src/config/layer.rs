@@ -118,14 +118,16 @@ impl Layer {
                 continue;
             };
             let place = (entry.section.clone(), key);
-            if let Some(earlier) = spelling.insert(place.clone(), entry.key.clone()) {
+            let spelt = (entry.key.clone(), entry.origin.clone());
+            if let Some((earlier, first)) = spelling.insert(place.clone(), spelt) {
                 let repeated = ini && earlier == entry.key;
-                if !settled.set_twice(&place, &entry, &earlier, repeated) {
+                if !settled.set_twice(&entry, &earlier, &first, repeated) {
                     continue;
                 }
             }
             settled.take(place, entry);
         }
+        settled.notices.sort_by(|a, b| a.origin.cmp(&b.origin));
         settled
     }
 }
@@ -134,7 +136,10 @@ impl Settled {
     fn unknown_section(&mut self, section: &str, origin: &Origin, ini: bool) {
         let near = nearest(section, keys::SECTIONS.iter().copied());
         if ini && !near.is_some_and(|near| near.likely) {
-            let text = format!("[{section}] is another part of CouchDB's and was passed over");
+            let text = format!(
+                "[{}] is another part of CouchDB's and was passed over",
+                section.escape_debug()
+            );
             self.notices.push(Notice {
                 origin: origin.clone(),
                 text,
@@ -142,7 +147,7 @@ impl Settled {
             return;
         }
         let remedy = suggestion(section, keys::SECTIONS);
-        let what = format!("there is no section [{section}]");
+        let what = format!("there is no section [{}]", section.escape_debug());
         self.problems.push(Problem::new(origin, what, remedy));
     }
 
@@ -171,6 +176,7 @@ impl Settled {
         let known = keys::names(section);
         let likely = nearest(key, known.iter().copied()).is_some_and(|near| near.likely);
         if ini && !likely && foreign(section, key) {
+            let key = key.escape_debug();
             let text =
                 format!("[{section}] {key} is another part of CouchDB's and was passed over");
             self.notices.push(Notice {
@@ -229,12 +235,7 @@ impl Settled {
     }
 
     /// Notes a key that stands twice in one layer. Returns whether the second one counts.
-    fn set_twice(&mut self, place: &Place, entry: &Entry, earlier: &str, repeated: bool) -> bool {
-        let first = self
-            .values
-            .get(place)
-            .map_or(&entry.origin, |(_, origin)| origin)
-            .clone();
+    fn set_twice(&mut self, entry: &Entry, earlier: &str, first: &Origin, repeated: bool) -> bool {
         let (section, key) = (&entry.section, &entry.key);
         if repeated {
             let text = format!("[{section}] {key} stood before at {first}; this one counts");
@@ -247,7 +248,7 @@ impl Settled {
         self.problems.push(Problem::new(
             &entry.origin,
             format!("[{section}] {key} is set already, as {earlier:?} at {first}"),
-            "keep one of the two: names of languages are the same in any case",
+            "keep one of the two",
         ));
         false
     }

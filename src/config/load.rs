@@ -80,12 +80,13 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         mut problems,
         notices,
     } = stack;
-    let mut config = merge(layers).map_err(|problem| {
-        problems.push(problem);
-        ConfigError {
-            problems: std::mem::take(&mut problems),
+    let mut config = match merge(layers) {
+        Ok(config) => config,
+        Err(problem) => {
+            problems.push(problem);
+            return Err(ConfigError { problems });
         }
-    })?;
+    };
     if config.server.socket.as_os_str().is_empty() {
         config.server.socket = sources.surroundings.socket_path();
     }
@@ -136,7 +137,7 @@ fn merge(layers: Vec<Settled>) -> Result<Config, Problem> {
         Problem::new(
             "configuration",
             error.to_string(),
-            "please report this: the check missed it",
+            "this is a mistake in settee: please report it",
         )
     })?;
     config.origins = origins;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::keys::{self, KEYS};
-use super::super::types::LanguageCommand;
+use super::super::types::{LanguageCommand, LogLevel, ReduceLimit};
 use super::*;
 
 /// Sources of files with these names and texts, and these variables.
@@ -92,13 +92,13 @@ fn the_reset_config_is_the_one_couchdb_sends() {
     let expected = "{\"reduce_limit\":true,\"reduce_limit_threshold\":5000,\
                     \"reduce_limit_ratio\":2.0,\"timeout\":5000}";
     assert_eq!(config.reset_config(), expected);
-    config.query_server_config.reduce_limit = super::super::ReduceLimit::Log;
+    config.query_server_config.reduce_limit = ReduceLimit::Log;
     assert!(
         config
             .reset_config()
             .starts_with("{\"reduce_limit\":\"log\",\"")
     );
-    config.query_server_config.reduce_limit = super::super::ReduceLimit::False;
+    config.query_server_config.reduce_limit = ReduceLimit::False;
     assert!(
         config
             .reset_config()
@@ -176,7 +176,7 @@ fn later_layers_win_and_every_value_knows_its_origin() {
         .flag("server", "max_connections", "8");
     let config = fixture.load().config;
     assert_eq!(config.couchdb.os_process_timeout, Duration::from_millis(2));
-    assert_eq!(config.log.level, super::super::LogLevel::Error);
+    assert_eq!(config.log.level, LogLevel::Error);
     assert_eq!(config.server.line_max, 3_000_000);
     assert_eq!(config.server.max_connections, 8);
     let origin = |section, key| {
@@ -222,7 +222,7 @@ fn an_empty_value_in_an_ini_goes_back_to_the_default() {
     let config = fixture.load().config;
     assert_eq!(config.languages.len(), 1);
     assert_eq!(config.languages["javascript"], LanguageCommand::Builtin);
-    assert_eq!(config.log.level, super::super::LogLevel::Info);
+    assert_eq!(config.log.level, LogLevel::Info);
     assert_eq!(config.origin("log", "level"), Origin::Default);
 }
 
@@ -267,4 +267,25 @@ fn every_problem_of_every_source_is_reported_at_once() {
             .is_some_and(|p| p.contains("SETTEE__LOG__LEVEL")),
         "{problems:?}"
     );
+}
+
+#[test]
+fn a_key_that_stands_twice_in_an_ini_counts_as_it_stands_last_and_is_listed() {
+    let fixture = Fixture::new().file("a.ini", "[log]\nlevel=off\nlevel=error\n");
+    let loaded = fixture.load();
+    assert_eq!(loaded.config.log.level, LogLevel::Error);
+    assert_eq!(loaded.notices.len(), 1);
+    let text = loaded.notices[0].to_string();
+    assert!(
+        text.contains("a.ini:3: [log] level stood before at"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_soft_limit_that_need_not_follow_keeps_its_origin() {
+    let text = "[query_server_config]\nos_process_limit=100\n";
+    let config = Fixture::new().file("a.toml", text).load().config;
+    let origin = config.origin("query_server_config", "os_process_soft_limit");
+    assert_eq!(origin, Origin::Default);
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::keys;
+use super::keys::{self, Kind};
 use super::origin::Origin;
 use super::types::Config;
 use super::value;
@@ -31,6 +31,43 @@ impl Setting {
             None => self.value.to_string(),
         }
     }
+
+    /// Returns the `key = value` that sets it in a TOML file, without passwords.
+    pub fn toml(&self) -> String {
+        let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let key = match self.key.chars().all(bare) {
+            true => self.key.clone(),
+            false => quoted(&self.key),
+        };
+        let value = match keys::kind(self.section, &self.key) {
+            Some(kind @ Kind::Duration { unit, .. }) => match value::in_unit(&self.value, unit) {
+                Some(number) => number.to_string(),
+                None => quoted(&value::display(kind, &self.value)),
+            },
+            // The one choice that TOML has a type for.
+            Some(Kind::Choice(_)) => match self.value.as_str() {
+                Some(word @ ("true" | "false")) => word.to_owned(),
+                word => quoted(word.unwrap_or_default()),
+            },
+            Some(kind) if self.value.is_string() => quoted(&value::display(kind, &self.value)),
+            _ => self.value.to_string(),
+        };
+        format!("{key} = {value}")
+    }
+
+    /// Returns the unit of the plain number in [`Setting::toml`].
+    pub fn unit(&self) -> Option<&'static str> {
+        match keys::kind(self.section, &self.key)? {
+            Kind::Duration { unit, .. } => value::in_unit(&self.value, unit).map(|_| unit.symbol()),
+            Kind::Bytes { .. } => Some("bytes"),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the text as a TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
 }
 
 impl Config {

@@ -38,6 +38,7 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     for (section, value) in document.get_ref() {
         let offset = section.span().start;
         let name = section.get_ref();
+        let shown = name.escape_debug();
         match value.get_ref() {
             DeValue::Table(table) => {
                 layer.sections.push((name.to_string(), origin(offset)));
@@ -45,8 +46,8 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
             }
             DeValue::Array(_) => layer.problems.push(Problem::new(
                 origin(offset),
-                format!("[[{name}]] is a list of sections"),
-                format!("write it once, as [{name}]"),
+                format!("[[{shown}]] is a list of sections"),
+                format!("write it once, as [{shown}]"),
             )),
             _ => layer.problems.push(Problem::new(
                 origin(offset),
@@ -103,5 +104,26 @@ impl Lines {
     /// Returns the number of the line, counted from 1, that holds the byte at `offset`.
     fn number(&self, offset: usize) -> usize {
         self.0.partition_point(|end| *end < offset) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(
+            text in "([\\[\\]a-z_.=\"'{}# \n0-9-]|query_servers|log|\\PC){0,60}"
+        ) {
+            let layer = read(Path::new("c.toml"), &text, false);
+            let lines = text.lines().count().max(1) + 1;
+            for problem in layer.settle(&[]).problems {
+                let line = problem.place.strip_prefix("c.toml:").and_then(|n| n.parse().ok());
+                prop_assert!(line.is_some_and(|line: usize| line <= lines), "{problem}");
+            }
+        }
     }
 }

@@ -15,11 +15,16 @@ const SECTION: &str = "query_server_config";
 const HARD: &str = "os_process_limit";
 const SOFT: &str = "os_process_soft_limit";
 
-/// Lowers a soft limit that nobody set to a hard limit that somebody did.
+/// Lowers a soft limit that nobody set to a hard limit that somebody did, whose origin it then has.
 pub(super) fn adjust(config: &mut Config) {
-    if config.origin(SECTION, SOFT) == Origin::Default {
-        let limits = &mut config.query_server_config;
-        limits.os_process_soft_limit = limits.os_process_soft_limit.min(limits.os_process_limit);
+    let limits = &config.query_server_config;
+    let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
+    if soft > hard && config.origin(SECTION, SOFT) == Origin::Default {
+        config.query_server_config.os_process_soft_limit = hard;
+        let origin = config.origin(SECTION, HARD);
+        config
+            .origins
+            .insert((SECTION.to_owned(), SOFT.to_owned()), origin);
     }
 }
 

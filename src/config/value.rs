@@ -107,6 +107,14 @@ pub(super) fn display(kind: Kind, value: &serde_json::Value) -> String {
     }
 }
 
+/// Returns a duration in normal form as a whole number of `unit`, if it is one.
+pub(super) fn in_unit(value: &serde_json::Value, unit: Unit) -> Option<u64> {
+    let number = value.as_u64()?;
+    number
+        .is_multiple_of(unit.milliseconds())
+        .then(|| number / unit.milliseconds())
+}
+
 /// Returns the text with the password of every `scheme://user:password@host` in it hidden.
 fn hide_credentials(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -314,5 +322,111 @@ fn expectation(kind: Kind) -> String {
             "text: the command that starts the query server, or {:?}",
             LanguageCommand::BUILTIN
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::keys::KEYS;
+
+    const TIMEOUT: Kind = Kind::Duration {
+        unit: Unit::Seconds,
+        min: 0,
+        max: u64::MAX,
+    };
+    const SIZE: Kind = Kind::Bytes {
+        min: 0,
+        max: u64::MAX,
+    };
+
+    fn number(kind: Kind, text: &str) -> Option<u64> {
+        match parse(kind, &Raw::Text(text.to_owned())) {
+            Ok(ValueKind::U64(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_plain_number_is_in_the_unit_of_its_key() {
+        assert_eq!(number(TIMEOUT, "3"), Some(3000));
+        assert_eq!(
+            parse(TIMEOUT, &Raw::Integer(Some(3))),
+            Ok(ValueKind::U64(3000))
+        );
+        assert_eq!(number(SIZE, "3"), Some(3));
+    }
+
+    #[test]
+    fn units_scale() {
+        let durations = [("1ms", 1), ("1 s", 1000), ("1m", 60_000), ("1min", 60_000)];
+        for (text, milliseconds) in durations.into_iter().chain([("1h", 3_600_000)]) {
+            assert_eq!(number(TIMEOUT, text), Some(milliseconds), "{text}");
+        }
+        let sizes = [
+            ("1B", 1),
+            ("1KiB", 1 << 10),
+            ("1MiB", 1 << 20),
+            ("1GiB", 1 << 30),
+        ];
+        let decimal = [
+            ("1kB", 1000),
+            ("1KB", 1000),
+            ("1MB", 1_000_000),
+            ("1GB", 1_000_000_000),
+        ];
+        for (text, bytes) in sizes.into_iter().chain(decimal) {
+            assert_eq!(number(SIZE, text), Some(bytes), "{text}");
+        }
+        for text in ["1K", "1mib", "1 5", "1.5s", "s", "", "--1", "1-", "0x10"] {
+            assert_eq!(
+                (number(TIMEOUT, text), number(SIZE, text)),
+                (None, None),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_password_in_an_address_is_hidden() {
+        let shown = hide_credentials("a http://u:p@h:1/x@y --to=ftp://v:q:r@i http://j k://l@m");
+        assert_eq!(
+            shown,
+            "a http://u:***@h:1/x@y --to=ftp://v:***@i http://j k://l:***@m"
+        );
+        assert_eq!(hide_credentials("://"), "://");
+        assert_eq!(hide_credentials("é://é:é@é"), "é://é:***@é");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_value_panic(text in "[-+0-9.eEnaif]{0,50}[a-zA-Z ]{0,4}|\\PC*") {
+            for key in KEYS {
+                if let Ok(value) = parse(key.kind, &Raw::Text(text.clone())) {
+                    let kind_is_kept = match key.kind {
+                        Kind::Count { min, max }
+                        | Kind::Bytes { min, max }
+                        | Kind::Duration { min, max, .. } => {
+                            matches!(value, ValueKind::U64(n) if (min..=max).contains(&n))
+                        }
+                        Kind::Ratio => matches!(value, ValueKind::Float(n) if n >= 0.0),
+                        Kind::Boolean => matches!(value, ValueKind::Boolean(_)),
+                        _ => matches!(value, ValueKind::String(_)),
+                    };
+                    prop_assert!(kind_is_kept, "{}: {value:?}", key.name);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_shown_can_be_written(wanted in 0..1u64 << 50) {
+            for kind in [TIMEOUT, SIZE] {
+                let shown = display(kind, &wanted.into()).replace(" bytes", "");
+                let read = number(kind, &shown);
+                prop_assert_eq!(read, Some(wanted), "{}", shown);
+            }
+        }
     }
 }

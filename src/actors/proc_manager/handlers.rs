@@ -1,5 +1,7 @@
 //! The calls, casts and infos of the ProcManager, one handler each.
 
+use std::sync::Arc;
+
 use actix::prelude::*;
 use slog::{info, warn};
 
@@ -54,7 +56,8 @@ impl Handler<GetProc> for ProcManager {
                 asked,
             },
         );
-        self.event(
+        self.event_at(
+            asked,
             Event::GetProc {
                 request,
                 client,
@@ -144,7 +147,7 @@ impl Handler<Exit> for ProcManager {
                 self.parties
                     .insert(process.pulse.party(), Party::Proc(proc));
                 process.pulse.monitor(ctx.address().recipient());
-                self.procs.insert(proc, process);
+                self.procs.insert(proc, Arc::new(process));
                 self.event(Event::SpawnOk { proc }, ctx);
             }
             OpenerExit::SpawnError(error) => {

@@ -1,0 +1,120 @@
+//! `settee check-config`: validates a configuration and prints it with the origin of every value.
+//!
+//! SUMMARY   What it prints is TOML again: origins stand in comments.
+//! PROMISES  Passwords in commands are hidden. Nothing is started or changed.
+
+use std::fmt::Write;
+
+use crate::config::{Loaded, Setting};
+
+use super::config_args::ConfigArgs;
+use super::exit::CliError;
+use super::output;
+
+/// Widest `key = value` that origins are aligned after.
+const ALIGNED_MAX: usize = 60;
+
+/// Options of `settee check-config`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Exit codes:
+  0   the configuration is valid
+  64  the command line is wrong
+  78  the configuration is wrong; every problem is told with its file and line
+
+Example:
+  settee check-config -c /opt/couchdb/etc/local.ini -c /etc/settee.toml")]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The problems of the configuration, or a failure to write.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let loaded = args.config.load(Vec::new())?;
+    output::print(&report(&loaded))
+}
+
+/// Returns the whole configuration as TOML with comments.
+fn report(loaded: &Loaded) -> String {
+    let settings = loaded.config.settings();
+    let lines: Vec<String> = settings.iter().map(Setting::toml).collect();
+    let lengths = lines.iter().map(|line| line.chars().count());
+    let width = lengths
+        .filter(|length| *length <= ALIGNED_MAX)
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    let mut section = "";
+    for (setting, line) in settings.iter().zip(&lines) {
+        if setting.section != section {
+            let gap = if section.is_empty() { "" } else { "\n" };
+            section = setting.section;
+            text.push_str(&format!("{gap}[{section}]\n"));
+        }
+        let unit = setting
+            .unit()
+            .map_or_else(String::new, |unit| format!(" ({unit})"));
+        let origin = one_line(&setting.origin);
+        writeln!(text, "{line:width$}  # {origin}{unit}").expect("a String takes any text");
+    }
+    if !loaded.notices.is_empty() {
+        text.push_str("\n# Read without effect:\n");
+    }
+    for notice in &loaded.notices {
+        text.push_str(&format!("# {}\n", one_line(notice)));
+    }
+    text
+}
+
+/// Returns the text of a comment: the name of a file may contain a line's end.
+fn one_line(value: impl ToString) -> String {
+    value.to_string().replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Config, DEFAULTS, LanguageCommand, Notice, Origin};
+
+    #[test]
+    fn the_report_of_the_defaults_is_toml_with_the_same_values() {
+        let loaded = Loaded {
+            config: Config::default(),
+            notices: Vec::new(),
+        };
+        let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
+        let mut defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
+        // The usual place of the socket is told, not left open.
+        defaults["server"]["socket"] = printed["server"]["socket"].clone();
+        assert_eq!(printed, defaults);
+    }
+
+    #[test]
+    fn odd_names_and_values_are_toml_too() {
+        let odd = "two\nlines \"\'\'\'quoted\\";
+        let mut config = Config::default();
+        config
+            .languages
+            .insert("my.\"lang".into(), LanguageCommand::Command(odd.into()));
+        config.query_server_config.os_process_idle_limit = Duration::from_millis(1500);
+        let origin = Origin::File {
+            path: "a\nb".into(),
+            line: 1,
+        };
+        let notices = vec![Notice {
+            origin,
+            text: "x".into(),
+        }];
+        let printed = report(&Loaded { config, notices });
+        let printed: toml::Table = printed.parse().expect("the report is TOML");
+        assert_eq!(printed["query_servers"]["my.\"lang"].as_str(), Some(odd));
+        let limit = printed["query_server_config"]["os_process_idle_limit"].as_str();
+        assert_eq!(limit, Some("1500 ms"));
+    }
+}

@@ -1,0 +1,34 @@
+//! The options that name configuration files, shared by every subcommand that has a configuration.
+
+use std::path::PathBuf;
+
+use crate::config::{self, Flag, Loaded, Sources, Surroundings};
+
+use super::exit::CliError;
+
+/// In-process languages of this program, in lower case.
+pub const NATIVE_LANGUAGES: &[&str] = &["echo"];
+
+/// `-c FILE`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ConfigArgs {
+    /// A configuration file, .toml or CouchDB's .ini; later ones win.
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// Loads the configuration from the defaults, these files, the environment and `flags`.
+    ///
+    /// # Errors
+    /// Every problem of every source, with exit code 78.
+    pub fn load(&self, flags: Vec<Flag>) -> Result<Loaded, CliError> {
+        let sources = Sources {
+            files: self.files.clone(),
+            surroundings: Surroundings::of_process(),
+            flags,
+            natives: NATIVE_LANGUAGES.to_vec(),
+        };
+        Ok(config::load(&sources)?)
+    }
+}

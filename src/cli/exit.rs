@@ -1,0 +1,113 @@
+//! How a subcommand ends: the exit codes, and errors for people.
+//!
+//! SUMMARY   [`Exit`] is the one list of exit codes; [`CliError`] is what stands on standard error
+//!           when a subcommand fails.
+//! PROMISES  A user's mistake is told as what, where and what to do; never as a backtrace.
+//! SOURCE    The codes are those of `sysexits.h`, as mail and service managers know them.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// It did what it was asked to.
+    Ok = 0,
+    /// The command line is wrong (`EX_USAGE`).
+    Usage = 64,
+    /// The input data is wrong (`EX_DATAERR`).
+    Data = 65,
+    /// A service it needs does not answer (`EX_UNAVAILABLE`).
+    Unavailable = 69,
+    /// A mistake of the program itself (`EX_SOFTWARE`).
+    Internal = 70,
+    /// Reading or writing failed (`EX_IOERR`).
+    Io = 74,
+    /// It failed in a way worth another try later (`EX_TEMPFAIL`).
+    TryAgain = 75,
+    /// The user may not do this (`EX_NOPERM`).
+    NoPermission = 77,
+    /// The configuration is wrong (`EX_CONFIG`).
+    Config = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a subcommand failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}: {hint}")]
+pub struct CliError {
+    /// How the program ends.
+    pub code: Exit,
+    /// What happened, and where. Several lines are several findings.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl CliError {
+    /// Returns an error.
+    pub fn new(code: Exit, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+
+    /// Returns the error of a failed read or write at `place`.
+    pub fn io(place: &str, error: &io::Error) -> Self {
+        let (code, hint) = match error.kind() {
+            io::ErrorKind::PermissionDenied => (Exit::NoPermission, "let this user at it"),
+            io::ErrorKind::StorageFull => (Exit::Io, "make room on the device"),
+            _ => (Exit::Io, "look at the device or the other end"),
+        };
+        Self::new(code, format!("{place}: {error}"), hint)
+    }
+
+    /// Writes the error to standard error, each line with the program's name.
+    pub fn report(&self) {
+        let mut text = String::new();
+        let mut lines = self.message.lines().peekable();
+        let several = self.message.contains('\n');
+        while let Some(line) = lines.next() {
+            let end = if several || lines.peek().is_some() {
+                "\n"
+            } else {
+                ": "
+            };
+            text.push_str("settee: ");
+            text.push_str(line);
+            text.push_str(end);
+        }
+        if several || text.is_empty() {
+            text.push_str("settee: ");
+        }
+        text.push_str(&self.hint);
+        text.push('\n');
+        // Nobody is left to tell when standard error is gone.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}
+
+impl From<ConfigError> for CliError {
+    fn from(error: ConfigError) -> Self {
+        match error.problems.as_slice() {
+            [one] => {
+                let message = format!("{}: {}", one.place, one.what);
+                Self::new(Exit::Config, message, one.remedy.clone())
+            }
+            several => {
+                let hint = format!("{} problems in the configuration", several.len());
+                Self::new(Exit::Config, error.to_string(), hint)
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Writes results to standard output, and takes a closed pipe for what it is.
+//!
+//! SUMMARY   `settee map ... | head` ends when `head` does: quietly, with the usual exit code.
+//!           Other failures to write are errors, so that a full disk does not go unnoticed.
+//! CALLED    By every subcommand instead of `println!`, which panics on both.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+use super::exit::CliError;
+
+/// A sink for lines.
+#[derive(Debug)]
+pub struct Output<W> {
+    sink: W,
+}
+
+impl Output<io::StdoutLock<'static>> {
+    /// Returns the program's standard output.
+    pub fn standard() -> Self {
+        Self {
+            sink: io::stdout().lock(),
+        }
+    }
+}
+
+impl<W: Write> Output<W> {
+    /// Returns an output on top of `sink`.
+    pub fn new(sink: W) -> Self {
+        Self { sink }
+    }
+
+    /// Writes `text` and passes it on at once. `Break` means that the reader is gone and that
+    /// there is no point in going on.
+    ///
+    /// # Errors
+    /// Any failure to write but a closed pipe; the host is at fault.
+    pub fn write(&mut self, text: &str) -> Result<ControlFlow<()>, CliError> {
+        let written = self
+            .sink
+            .write_all(text.as_bytes())
+            .and_then(|()| self.sink.flush());
+        match written {
+            Ok(()) => Ok(ControlFlow::Continue(())),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+            Err(error) => Err(CliError::io("standard output", &error)),
+        }
+    }
+}
+
+/// Writes `text` to standard output and ends there.
+///
+/// # Errors
+/// As [`Output::write`].
+pub fn print(text: &str) -> Result<(), CliError> {
+    Output::standard().write(text).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::exit::Exit;
+    use super::*;
+
+    struct Failing(io::ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_the_end_and_no_error() {
+        let mut output = Output::new(Failing(io::ErrorKind::BrokenPipe));
+        assert_eq!(output.write("x"), Ok(ControlFlow::Break(())));
+    }
+
+    #[test]
+    fn a_full_device_is_an_error() {
+        let mut output = Output::new(Failing(io::ErrorKind::StorageFull));
+        let error = output.write("x").expect_err("the device is full");
+        assert_eq!(error.code, Exit::Io);
+    }
+}

@@ -1,0 +1,253 @@
+//! Logging: the slog set-up of the service.
+//!
+//! SUMMARY   Records go through a level that can change at run time and a bounded queue to a thread
+//!           that writes them to standard error: for people on a terminal, as JSON lines otherwise.
+//! PROMISES  Logging never blocks its caller. What does not fit the queue is counted and the count
+//!           is logged. Dropping [`Logging`] writes what is queued.
+//! CALLED    `settee serve` makes one and passes its `Logger` to whoever needs it; there is no
+//!           global logger.
+//! LIMITS    Keys of records are those of [`KEYS`], and never a document body or a credential.
+
+mod overflow;
+mod repeat;
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, LineWriter, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
+
+use slog::{Drain, FilterLevel, FnValue, Level, Logger, OwnedKVList, PushFnValue, Record, o};
+use slog_async::AsyncGuard;
+
+use crate::config::{Log, LogFormat, LogLevel};
+
+use overflow::Overflow;
+pub use repeat::{REPEAT_INTERVAL, RepeatLimiter};
+
+/// Records that may wait for the writing thread. The default of `slog-async`, 128, lost nearly all
+/// of a burst of 5,000.
+const QUEUE_RECORDS_MAX: usize = 8192;
+
+/// Every key a record may have, with its meaning; `docs/logging.md` is compared with it.
+pub const KEYS: &[(&str, &str)] = &[
+    ("ts", "when, in UTC (RFC 3339)"),
+    (
+        "level",
+        "severity: trace, debug, info, warning, error, critical",
+    ),
+    ("msg", "what happened; a fixed text, one of the events"),
+    ("version", "version of the program"),
+    ("client", "number of the client"),
+    ("changes", "what changed in the configuration"),
+    ("count", "how many"),
+    ("db", "tag of a database"),
+    ("ddoc", "id of a design document"),
+    ("effect", "what it means for clients"),
+    ("elapsed_ms", "how long it took, in milliseconds"),
+    ("error", "why it failed"),
+    ("exit_status", "exit status of a process"),
+    ("generation", "number of a process, unique in the service"),
+    ("language", "a language"),
+    ("limit", "the limit that was reached"),
+    (
+        "line",
+        "what a process wrote to its log or to standard error",
+    ),
+    ("listen", "address or path of a socket"),
+    ("os_pid", "process id in the operating system"),
+    ("pool", "name of a pool"),
+    ("remedy", "what the operator can do"),
+    ("signal", "a signal"),
+    (
+        "suppressed",
+        "how many records like this one were left out since the last",
+    ),
+    ("waiters", "clients that wait for a process"),
+];
+
+/// The logger and what keeps it going.
+pub struct Logging {
+    /// Clone it, or make a child with `logger.new(o!(..))`, and pass it on.
+    pub logger: Logger,
+    level: Arc<AtomicUsize>,
+    overflow: Arc<Overflow>,
+    /// Dropped last: it waits until the queue has been written.
+    _guard: AsyncGuard,
+}
+
+impl Logging {
+    /// Starts logging to standard error.
+    pub fn to_stderr(config: &Log) -> Self {
+        let terminal = io::stderr().is_terminal();
+        match (config.format, terminal) {
+            (LogFormat::Terminal, true) | (LogFormat::Auto, true) => {
+                let decorator = slog_term::TermDecorator::new().stderr().build();
+                Self::start(config.level, terminal_form(decorator))
+            }
+            (LogFormat::Terminal, false) => Self::to_writer(config, false, io::stderr()),
+            (LogFormat::Json | LogFormat::Auto, _) => {
+                Self::to_writer(config, terminal, io::stderr())
+            }
+        }
+    }
+
+    /// Starts logging to `sink`, which `terminal` says to be one or not; without colours.
+    pub fn to_writer(config: &Log, terminal: bool, sink: impl Write + Send + 'static) -> Self {
+        // The formats write a record in a dozen pieces; only whole lines go to the system.
+        let sink = LineWriter::new(sink);
+        match (config.format, terminal) {
+            (LogFormat::Terminal, _) | (LogFormat::Auto, true) => {
+                let decorator = slog_term::PlainDecorator::new(sink);
+                Self::start(config.level, terminal_form(decorator))
+            }
+            (LogFormat::Json, _) | (LogFormat::Auto, false) => {
+                Self::start(config.level, json_form(sink))
+            }
+        }
+    }
+
+    fn start(level: LogLevel, drain: impl Drain + Send + 'static) -> Self {
+        // A failed write has nowhere to be told: the next record tries again.
+        let (core, guard) = slog_async::AsyncCore::custom(drain.ignore_res())
+            .chan_size(QUEUE_RECORDS_MAX)
+            .thread_name("settee-log".to_owned())
+            .build_with_guard();
+        let overflow = Arc::new(Overflow::new(core));
+        let level = Arc::new(AtomicUsize::new(filter(level).as_usize()));
+        let switch = LevelSwitch {
+            level: level.clone(),
+            drain: overflow.clone(),
+        };
+        Self {
+            logger: Logger::root(switch, o!()),
+            level,
+            overflow,
+            _guard: guard,
+        }
+    }
+
+    /// Changes the level, at once and for every logger that was made of this one.
+    pub fn set_level(&self, level: LogLevel) {
+        self.level
+            .store(filter(level).as_usize(), Ordering::Relaxed);
+    }
+
+    /// Returns how many records did not fit the queue since the start.
+    pub fn dropped(&self) -> u64 {
+        self.overflow.total()
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        self.overflow.report_last();
+    }
+}
+
+/// Passes on what is at least as severe as a level that can change.
+struct LevelSwitch<D> {
+    level: Arc<AtomicUsize>,
+    drain: D,
+}
+
+impl<D: Drain<Ok = (), Err = slog::Never>> Drain for LevelSwitch<D> {
+    type Ok = ();
+    type Err = slog::Never;
+
+    fn log(&self, record: &Record<'_>, values: &OwnedKVList) -> Result<(), slog::Never> {
+        if self.is_enabled(record.level()) {
+            self.drain.log(record, values)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn is_enabled(&self, level: Level) -> bool {
+        let least = FilterLevel::from_usize(self.level.load(Ordering::Relaxed));
+        least.is_some_and(|least| least.accepts(level))
+    }
+}
+
+fn filter(level: LogLevel) -> FilterLevel {
+    match level {
+        LogLevel::Trace => FilterLevel::Trace,
+        LogLevel::Debug => FilterLevel::Debug,
+        LogLevel::Info => FilterLevel::Info,
+        LogLevel::Warning => FilterLevel::Warning,
+        LogLevel::Error => FilterLevel::Error,
+        LogLevel::Critical => FilterLevel::Critical,
+        LogLevel::Off => FilterLevel::Off,
+    }
+}
+
+fn terminal_form<D: slog_term::Decorator>(decorator: D) -> slog_term::FullFormat<D> {
+    slog_term::FullFormat::new(decorator)
+        .use_utc_timestamp()
+        .use_original_order()
+        .build()
+}
+
+fn json_form<W: Write>(sink: W) -> slog_json::Json<W> {
+    // slog writes pairs from last to first.
+    slog_json::Json::new(sink)
+        .set_newlines(true)
+        .add_key_value(o!(
+            "msg" => PushFnValue(|record: &Record<'_>, to| to.emit(record.msg())),
+            "level" => FnValue(|record: &Record<'_>| level_name(record.level())),
+            "ts" => FnValue(|_: &Record<'_>| timestamp(SystemTime::now())),
+        ))
+        .build()
+}
+
+/// Returns the name of a level as the configuration spells it.
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Critical => "critical",
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    }
+}
+
+/// Returns the time in UTC as RFC 3339, to the millisecond.
+fn timestamp(now: SystemTime) -> String {
+    let since_1970 = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = since_1970.as_secs();
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let milliseconds = since_1970.subsec_millis();
+    let mut text = String::with_capacity(24);
+    write!(
+        text,
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
+    )
+    .expect("a String takes any text");
+    text
+}
+
+/// Returns year, month and day of a day counted from 1970-01-01, in the Gregorian calendar: in
+/// years that start in March leap days come last, and months have a regular pattern.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days.min(day_of_era)) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,97 @@
+//! The bounded queue in front of the writing thread, and the count of what did not fit.
+//!
+//! SUMMARY   A full queue drops the record and counts it; the next record that fits is preceded by
+//!           one with the count.
+//! DIFFERS   `slog_async::Async` does the same but hides the count, which an operator wants to see.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use slog::{Drain, Level, OwnedKVList, Record, b, o, record};
+use slog_async::{AsyncCore, AsyncError};
+
+/// How often the last report is tried at the end, and the pause between: half a second in all.
+const LAST_REPORT_TRIES: u32 = 100;
+const LAST_REPORT_PAUSE: Duration = Duration::from_millis(5);
+
+/// A queue that counts what it drops.
+pub(super) struct Overflow {
+    core: AsyncCore,
+    /// Dropped since the last report.
+    unreported: AtomicU64,
+    /// Dropped since the start.
+    total: AtomicU64,
+}
+
+impl Overflow {
+    /// Wraps a queue.
+    pub fn new(core: AsyncCore) -> Self {
+        Self {
+            core,
+            unreported: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns how many records were dropped since the start.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Reports what has not been reported yet, waiting a little for room: there may be no other
+    /// record to go before.
+    pub fn report_last(&self) {
+        for _ in 0..LAST_REPORT_TRIES {
+            if self.report() {
+                return;
+            }
+            thread::sleep(LAST_REPORT_PAUSE);
+        }
+    }
+
+    /// Queues a record with the count, if there is one. Returns whether nothing is left to report.
+    fn report(&self) -> bool {
+        let count = self.unreported.swap(0, Ordering::Relaxed);
+        if count == 0 {
+            return true;
+        }
+        let reported = self.core.log(
+            &record!(
+                Level::Warning,
+                "",
+                &format_args!("log records were dropped because they came too fast"),
+                b!(
+                    "count" => count,
+                    "limit" => super::QUEUE_RECORDS_MAX,
+                    "effect" => "they are lost",
+                    "remedy" => "raise [log] level or look for what logs so much",
+                )
+            ),
+            &o!().into(),
+        );
+        match reported {
+            Err(AsyncError::Full) => {
+                self.unreported.fetch_add(count, Ordering::Relaxed);
+                false
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Drain for Overflow {
+    type Ok = ();
+    type Err = slog::Never;
+
+    fn log(&self, record: &Record<'_>, values: &OwnedKVList) -> Result<(), slog::Never> {
+        let room = self.report();
+        let full = !room || matches!(self.core.log(record, values), Err(AsyncError::Full));
+        if full {
+            self.unreported.fetch_add(1, Ordering::Relaxed);
+            self.total.fetch_add(1, Ordering::Relaxed);
+        }
+        // The other errors mean that the writing thread has ended: the service is stopping.
+        Ok(())
+    }
+}

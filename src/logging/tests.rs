@@ -1,0 +1,232 @@
+//! Tests of [`super`]: form, level, overflow.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::*;
+
+/// What was written, shared with the test.
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Sink {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().expect("no writer panicked")
+    }
+
+    fn lines(&self) -> Vec<String> {
+        String::from_utf8_lossy(&self.bytes())
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn config(level: LogLevel, format: LogFormat) -> Log {
+    Log { level, format }
+}
+
+#[test]
+fn without_a_terminal_records_are_json_lines_with_fixed_first_keys() {
+    let sink = Sink::default();
+    let logging = Logging::to_writer(
+        &config(LogLevel::Info, LogFormat::Auto),
+        false,
+        sink.clone(),
+    );
+    let log = logging.logger.new(o!("pool" => "javascript"));
+    slog::warn!(log, "pool reached its process limit"; "limit" => 100);
+    drop(logging);
+    let lines = sink.lines();
+    assert_eq!(lines.len(), 1);
+    let record: Value = serde_json::from_str(&lines[0]).expect("a line is JSON");
+    let keys: Vec<_> = record.as_object().expect("an object").keys().collect();
+    assert_eq!(keys[..3], ["ts", "level", "msg"], "{}", lines[0]);
+    assert_eq!(record["level"], "warning");
+    assert_eq!(record["msg"], "pool reached its process limit");
+    assert_eq!(
+        (&record["pool"], &record["limit"]),
+        (&"javascript".into(), &100.into())
+    );
+}
+
+#[test]
+fn on_a_terminal_records_are_for_people() {
+    let sink = Sink::default();
+    let logging = Logging::to_writer(&config(LogLevel::Info, LogFormat::Auto), true, sink.clone());
+    slog::info!(logging.logger, "listening"; "listen" => "/x");
+    drop(logging);
+    let line = sink.lines().concat();
+    assert!(line.contains("INFO listening"), "{line}");
+    assert!(serde_json::from_str::<Value>(&line).is_err());
+}
+
+#[test]
+fn the_format_can_be_forced() {
+    for (format, terminal, json) in [
+        (LogFormat::Json, true, true),
+        (LogFormat::Terminal, false, false),
+    ] {
+        let sink = Sink::default();
+        let logging = Logging::to_writer(&config(LogLevel::Info, format), terminal, sink.clone());
+        slog::info!(logging.logger, "listening");
+        drop(logging);
+        assert_eq!(
+            serde_json::from_str::<Value>(&sink.lines().concat()).is_ok(),
+            json
+        );
+    }
+}
+
+#[test]
+fn the_level_changes_for_loggers_that_exist_already() {
+    let sink = Sink::default();
+    let logging = Logging::to_writer(
+        &config(LogLevel::Warning, LogFormat::Json),
+        false,
+        sink.clone(),
+    );
+    let log = logging.logger.new(o!());
+    slog::info!(log, "one");
+    logging.set_level(LogLevel::Info);
+    slog::info!(log, "two");
+    logging.set_level(LogLevel::Off);
+    slog::crit!(log, "three");
+    drop(logging);
+    assert_eq!(sink.lines().len(), 1);
+    assert!(sink.lines()[0].contains("two"));
+}
+
+/// Says when the first write has come, and holds it until it is told to go on.
+struct Gate {
+    entered: SyncSender<()>,
+    go_on: Receiver<()>,
+    open: bool,
+    sink: Sink,
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.open {
+            self.entered.send(()).map_err(io::Error::other)?;
+            self.go_on.recv().map_err(io::Error::other)?;
+            self.open = true;
+        }
+        self.sink.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_does_not_fit_the_queue_is_counted_and_the_count_is_logged() {
+    let sink = Sink::default();
+    let (entered, has_entered) = sync_channel(1);
+    let (let_go, go_on) = sync_channel(1);
+    let gate = Gate {
+        entered,
+        go_on,
+        open: false,
+        sink: sink.clone(),
+    };
+    let logging = Logging::to_writer(&config(LogLevel::Info, LogFormat::Json), false, gate);
+    slog::info!(logging.logger, "held at the gate");
+    has_entered
+        .recv_timeout(Duration::from_secs(10))
+        .expect("the first record is written");
+    for _ in 0..QUEUE_RECORDS_MAX + 7 {
+        slog::info!(logging.logger, "burst");
+    }
+    assert_eq!(logging.dropped(), 7);
+    let_go.send(()).expect("the gate waits");
+    drop(logging);
+    let lines = sink.lines();
+    assert_eq!(lines.len(), 1 + QUEUE_RECORDS_MAX + 1);
+    let last: Value = serde_json::from_str(&lines[lines.len() - 1]).expect("a line is JSON");
+    assert_eq!(
+        (&last["level"], &last["count"]),
+        (&"warning".into(), &7.into())
+    );
+}
+
+#[test]
+fn a_sink_that_fails_stops_neither_the_caller_nor_the_end() {
+    struct Failing;
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for format in [LogFormat::Json, LogFormat::Terminal] {
+        let logging = Logging::to_writer(&config(LogLevel::Info, format), false, Failing);
+        slog::info!(logging.logger, "lost");
+        slog::info!(logging.logger, "lost too");
+        drop(logging);
+    }
+}
+
+#[test]
+fn a_repeating_warning_says_how_many_were_left_out() {
+    use crate::policy::time::Timestamp;
+    let sink = Sink::default();
+    let logging = Logging::to_writer(
+        &config(LogLevel::Info, LogFormat::Json),
+        false,
+        sink.clone(),
+    );
+    let mut limiter = RepeatLimiter::default();
+    for second in [0, 1, 2, 1000] {
+        let now = Timestamp::ZERO + Duration::from_secs(second);
+        crate::warn_repeating!(logging.logger, limiter, now, "full"; "pool" => "p");
+    }
+    drop(logging);
+    let counts: Vec<Value> = sink
+        .lines()
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["suppressed"].clone())
+        .collect();
+    assert_eq!(counts, [0, 2]);
+}
+
+#[test]
+fn timestamps_are_rfc_3339_in_utc() {
+    let at =
+        |seconds, millis| timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + millis);
+    let none = Duration::ZERO;
+    assert_eq!(at(0, none), "1970-01-01T00:00:00.000Z");
+    assert_eq!(at(951_782_400, none), "2000-02-29T00:00:00.000Z");
+    assert_eq!(at(951_868_800, none), "2000-03-01T00:00:00.000Z");
+    assert_eq!(
+        at(1_735_689_599, Duration::from_millis(7)),
+        "2024-12-31T23:59:59.007Z"
+    );
+    assert_eq!(at(4_107_542_400, none), "2100-03-01T00:00:00.000Z");
+    assert_eq!(at(4_107_542_399, none), "2100-02-28T23:59:59.000Z");
+}
+
+#[test]
+fn every_key_is_listed_once() {
+    let mut names: Vec<_> = KEYS.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), KEYS.len());
+}

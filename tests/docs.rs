@@ -1,0 +1,208 @@
+//! What the documentation lists is what the program has: keys of the configuration, keys and events
+//! of the log, dependencies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use settee::config::{DEFAULTS, keys};
+use settee::logging;
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the cells of every table row, without headings and rulers, by the heading above it.
+fn tables(text: &str) -> BTreeMap<String, Vec<Vec<String>>> {
+    let mut tables: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+    let (mut heading, mut ruled) = (String::new(), false);
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('#') {
+            heading = name.trim_start_matches('#').trim().to_owned();
+        } else if line.starts_with("|--") {
+            ruled = true;
+        } else if ruled && line.starts_with('|') {
+            let cells = line
+                .trim_matches('|')
+                .split('|')
+                .map(|c| c.trim().replace('`', ""));
+            tables
+                .entry(heading.clone())
+                .or_default()
+                .push(cells.collect());
+        } else {
+            ruled = false;
+        }
+    }
+    tables
+}
+
+#[test]
+fn every_key_is_documented_with_its_default_and_when_it_can_change() {
+    let tables = tables(&read("docs/configuration.md"));
+    let defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
+    for (section, values) in &defaults {
+        let values = values.as_table().expect("a section");
+        let rows = &tables[&format!("[{section}]")];
+        let documented: BTreeSet<_> = rows.iter().map(|row| row[0].as_str()).collect();
+        let known: BTreeSet<_> = values.keys().map(String::as_str).collect();
+        assert_eq!(documented, known, "[{section}]");
+        for row in rows {
+            let change = if keys::runtime(section, &row[0]) {
+                "now"
+            } else {
+                "start"
+            };
+            assert_eq!(row[1], values[&row[0]].to_string(), "default of {}", row[0]);
+            assert_eq!(row[3], change, "change of {}", row[0]);
+            assert!(!row[4].is_empty(), "meaning of {}", row[0]);
+        }
+    }
+    let sections = tables
+        .keys()
+        .filter(|heading| heading.starts_with('['))
+        .count();
+    assert_eq!(sections, defaults.len());
+}
+
+#[test]
+fn every_log_key_is_documented_with_its_meaning() {
+    let tables = tables(&read("docs/logging.md"));
+    let documented: Vec<_> = tables["Keys"]
+        .iter()
+        .map(|row| (row[0].as_str(), row[1].as_str()))
+        .collect();
+    assert_eq!(documented, logging::KEYS);
+}
+
+/// Returns the Rust files under `src`, without those that hold tests only.
+fn sources() -> Vec<PathBuf> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the folder can be read") {
+            let path = entry.expect("the entry can be read").path();
+            let tests = path
+                .file_stem()
+                .is_some_and(|s| s.to_string_lossy().ends_with("tests"));
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|e| e == "rs") && !tests => files.push(path),
+                false => {}
+            }
+        }
+    }
+    files
+}
+
+/// Returns the arguments of every logging macro in `code`, up to the matching bracket.
+fn records(code: &str) -> Vec<&str> {
+    let start = r"\b(?:trace|debug|info|warn|error|crit|warn_repeating|record)!\s*\(";
+    let starts = Regex::new(start).expect("a pattern");
+    let token = Regex::new(r#""(?:[^"\\]|\\.)*"|[()]"#).expect("a pattern");
+    let arguments = |begin: usize| {
+        let mut depth = 1;
+        for found in token.find_iter(&code[begin..]) {
+            depth += match found.as_str() {
+                "(" => 1,
+                ")" => -1,
+                _ => 0,
+            };
+            if depth == 0 {
+                return &code[begin..begin + found.start()];
+            }
+        }
+        panic!(
+            "a macro without its closing bracket: {:.80}",
+            &code[begin..]
+        );
+    };
+    starts
+        .find_iter(code)
+        .map(|start| arguments(start.end()))
+        .collect()
+}
+
+/// Returns the keys and the message of a record.
+fn keys_and_message(record: &str) -> (Vec<&str>, Option<&str>) {
+    let text = Regex::new(r#""((?:[^"\\]|\\.)*)"(\s*=>)?"#).expect("a pattern");
+    let (mut keys, mut message) = (Vec::new(), None);
+    for found in text.captures_iter(record) {
+        let content = found.get(1).map_or("", |content| content.as_str());
+        match found.get(2) {
+            Some(_) => keys.push(content),
+            None if !content.is_empty() => message = message.or(Some(content)),
+            None => {}
+        }
+    }
+    (keys, message)
+}
+
+#[test]
+fn records_are_found_with_their_keys_and_messages() {
+    let code = r#"match x { 1 => info!(log, "one"; "a" => f(1), "b" => "(text"), _ => y("z") }
+        slog::warn!(log, "two"; "c" => 3);"#;
+    let found: Vec<_> = records(code).into_iter().map(keys_and_message).collect();
+    let expected = [(vec!["a", "b"], Some("one")), (vec!["c"], Some("two"))];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn every_record_uses_documented_keys_and_is_a_documented_event() {
+    let tables = tables(&read("docs/logging.md"));
+    let documented: BTreeSet<_> = tables["Events"].iter().map(|row| row[1].clone()).collect();
+    let comment = Regex::new(r"(?m)^\s*//.*$").expect("a pattern");
+    let mut events = BTreeSet::new();
+    for path in sources() {
+        let source = read(&path);
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = comment.replace_all(code, "");
+        // The pattern of the macro itself is no record.
+        let code = code.split("macro_rules!").next().unwrap_or_default();
+        for (keys, message) in records(code).into_iter().map(keys_and_message) {
+            for key in keys {
+                let known = logging::KEYS.iter().any(|(name, _)| *name == key);
+                assert!(
+                    known,
+                    "{}: {key:?} is no key of logging::KEYS",
+                    path.display()
+                );
+            }
+            events.extend(message.map(str::to_owned));
+        }
+    }
+    assert_eq!(events, documented);
+}
+
+#[test]
+fn every_dependency_is_documented() {
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("the manifest is TOML");
+    let mut declared = BTreeSet::new();
+    for section in ["dependencies", "dev-dependencies"] {
+        let table = manifest[section].as_table().expect("a table");
+        declared.extend(table.keys().cloned());
+    }
+    let tables = tables(&read("docs/dependencies.md"));
+    let names = tables["Dependencies"]
+        .iter()
+        .flat_map(|row| row[0].split(", "));
+    let documented: BTreeSet<String> = names.map(str::to_owned).collect();
+    assert_eq!(declared, documented);
+}
+
+#[test]
+fn the_licence_is_complete_and_the_notice_credits_the_origins() {
+    let licence = read("LICENSE");
+    for part in [
+        "Version 2.0, January 2004",
+        "END OF TERMS AND CONDITIONS",
+        "APPENDIX",
+    ] {
+        assert!(licence.contains(part), "{part}");
+    }
+    let notice = read("NOTICE");
+    for origin in ["Apache CouchDB", "pidq", "pooler", "Postfix"] {
+        assert!(notice.contains(origin), "{origin}");
+    }
+}
