@@ -236,9 +236,12 @@ impl OsProcess {
             }
             Line::Error(error) => self.answer(Err(PromptError::function(error, false)), false),
             Line::Fatal(error) => {
-                let fatal = PromptError::function(error, true);
-                self.answer(Err(fatal.clone()), false);
-                self.end_for(fatal);
+                self.answer(Err(PromptError::function(error, true)), false);
+                // The error was that prompt's; the others are told of the end.
+                self.end_for(PromptError::Exited(Obituary {
+                    exit: Some("was killed after it reported a fatal error".into()),
+                    ..Obituary::default()
+                }));
             }
         }
     }
@@ -352,8 +355,8 @@ impl Actor for OsProcess {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.add_stream(StdoutChunks(Chunks(Rc::clone(&self.stdout))));
-        ctx.add_stream(StderrChunks(Chunks(Rc::clone(&self.stderr))));
+        ctx.add_stream(StdoutChunks(Chunks::new(Rc::clone(&self.stdout))));
+        ctx.add_stream(StderrChunks(Chunks::new(Rc::clone(&self.stderr))));
         let child = Rc::clone(&self.child);
         let exit = async move { child.reap().await }.into_actor(self);
         ctx.spawn(exit.map(|exit, process, ctx| process.child_exited(exit, ctx)));

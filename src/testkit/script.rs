@@ -20,6 +20,8 @@ pub enum Step {
     Echo,
     /// Prints this line again and again, as fast as it can, and does nothing else any more.
     Flood(String),
+    /// Writes this line to its standard error as fast as it can, and does nothing else any more.
+    FloodErrors(String),
     /// Prints this line every few milliseconds, and does nothing else any more.
     Drip(String),
     /// Writes this as one line to its standard error.
@@ -162,6 +164,7 @@ fn write_steps(text: &mut String, steps: &[Step]) {
             }
             Step::Echo => "printf '%s\\n' \"$line\"".into(),
             Step::Flood(line) => format!("exec yes {}", quote(line)),
+            Step::FloodErrors(line) => format!("exec yes {} >&2", quote(line)),
             Step::Drip(line) => {
                 let line = quote(line);
                 format!("while printf '%s\\n' {line}; do sleep 0.01; done")
