@@ -148,7 +148,10 @@ async fn a_pipelined_prompt_has_its_whole_time_from_when_it_is_the_oldest() {
     let third = client.sends("[\"three\"]");
     let asked = Instant::now();
     // The deadline of the second does not run while the first is worked on.
-    eventually("its time would be over", async || asked.elapsed() > SHORT * 2).await;
+    eventually("its time would be over", async || {
+        asked.elapsed() > SHORT * 2
+    })
+    .await;
     child.release("one");
     assert_eq!(first.answer().await.as_deref(), Ok("[\"one\"]"));
     assert_eq!(

@@ -176,7 +176,7 @@ async fn should_not_return_broken_process_to_the_pool() {
     assert!(client.prompts("[\"x\"]").await.is_ok());
     client.returns().await;
     eventually("the broken one is gone", async || !is_alive(broken.1)).await;
-    assert_eq!(child.started().len(), 2);
+    assert_eq!(pool.started().len(), 2);
     pool.assert_quiet().await;
 }
 

@@ -302,6 +302,11 @@ impl TestPool {
         self.call(TerminateStaleProcs).await;
     }
 
+    /// Returns the settings in force.
+    pub fn settings(&self) -> Arc<ManagerSettings> {
+        Arc::clone(&self.settings)
+    }
+
     /// Changes the settings, as a reload of the configuration does.
     pub async fn reconfigure(&mut self, change: impl FnOnce(&mut ManagerSettings)) {
         let mut settings = ManagerSettings::clone(&self.settings);
@@ -333,6 +338,16 @@ impl TestPool {
         .await;
         // A manager that is gone already is what is wanted.
         let _ = self.manager().send(Stop { now: false }).await;
+        self.assert_gone().await;
+    }
+
+    /// Stops the pool whatever is going on, and proves that nothing is left.
+    ///
+    /// # Panics
+    /// Something is left after [`super::PATIENCE`]; says what.
+    pub async fn stop_at_once(self) {
+        // A manager that is gone already is what is wanted.
+        let _ = self.manager().send(Stop { now: true }).await;
         self.assert_gone().await;
     }
 
