@@ -44,6 +44,7 @@ impl NativeServer for Fields {
     }
 }
 
+/// Borrows one process of it and maps one document.
 #[actix::main]
 pub async fn main() {
     let pool = TestPool::builder().language("field", FieldLanguage).start();

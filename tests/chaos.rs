@@ -184,7 +184,8 @@ async fn operate(pool: Rc<TestPool>, mut random: TestRandom) {
                 settings.limits.hard_limit = random.below(LIMIT as usize + 1) as u32;
                 settings.limits.affinity_wait = Duration::from_millis(random.below(50) as u64);
                 let reload = ReloadConfig(Arc::new(settings));
-                pool.manager().send(reload).await.unwrap();
+                let answer = pool.manager().send(reload).await;
+                answer.expect("the manager lives");
             }
         }
         let status = pool.status().await;

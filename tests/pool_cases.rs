@@ -1,4 +1,5 @@
-//! The fifteen cases of couch_proc_manager's own tests, on real actors and real children.
+//! The fifteen cases of couch_proc_manager's own tests, on real actors and real children: the
+//! built-in JavaScript query server.
 //!
 //! SOURCE    couchdb_os_proc_pool.erl: hard limit 3, soft limit 2, a fresh manager for each case.
 
@@ -7,14 +8,20 @@ use std::time::Duration;
 use settee::messages::proc_manager::GetProcError;
 use settee::messages::process::PromptError;
 use settee::policy::pool::db_tag::DbTag;
-use settee::testkit::{Script, ScriptedChild, TestPool, TestPoolBuilder, eventually};
+use settee::query_server::child::CommandSpec;
+use settee::query_server::languages::command::CommandLanguage;
+use settee::testkit::{TestPool, TestPoolBuilder, eventually};
 
 fn builder() -> TestPoolBuilder {
-    let child = ScriptedChild::new(Script::echo());
+    let couchjs = CommandSpec {
+        program: env!("CARGO_BIN_EXE_settee").into(),
+        arguments: vec!["couchjs".into()],
+        environment: Vec::new(),
+    };
     TestPool::builder()
         .hard_limit(3)
         .soft_limit(2)
-        .script("javascript", &child)
+        .language("javascript", CommandLanguage::from_spec(couchjs))
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -49,10 +56,8 @@ async fn should_free_slot_on_proc_unexpected_exit() {
     let pool = builder().start();
     let [first, mut second, mut third] = pool.clients(["1", "2", "3"]).await;
     let lost = (first.proc(), first.os_pid());
-    assert_eq!(
-        first.prompts("[\"left\"]").await.as_deref(),
-        Ok("[\"left\"]")
-    );
+    let source = r#"["add_fun","function(doc) {}"]"#;
+    assert_eq!(first.prompts(source).await.as_deref(), Ok("true"));
     // The reference lends the process on as it is; here it is reset first, and stays the same.
     let mut fourth = pool.client("4");
     fourth.asks(pool.any());
@@ -155,25 +160,29 @@ async fn should_reduce_pool_of_tagged_processes_on_idle() {
 
 #[actix_rt::test]
 async fn should_not_return_broken_process_to_the_pool() {
-    let child =
-        ScriptedChild::new(Script::echo().on("bad", [settee::testkit::Step::error("oops", "no")]));
-    let pool = TestPool::builder()
-        .hard_limit(1)
-        .soft_limit(1)
-        .script("javascript", &child)
-        .start();
+    let pool = builder().hard_limit(1).soft_limit(1).start();
     let mut client = pool.client("1");
-    client.takes(pool.ddoc("db", "_design/bad")).await;
+    let shows = r#""shows": {"s": "function(doc) { if (doc.bad) throw 'oops'; return 'ok'; }"}"#;
+    let show = |id, doc| format!(r#"["ddoc","{id}",["shows","s"],[{doc},{{}}]]"#);
+    client
+        .takes(pool.ddoc_with("db", "_design/bad", shows))
+        .await;
     assert_eq!(pool.proc_count().await, 1);
     let broken = (client.proc(), client.os_pid());
-    let error = client.prompts("[\"bad\"]").await.unwrap_err();
-    assert!(matches!(error, PromptError::Function { ref name, .. } if name == "oops"));
+    let error = client
+        .prompts(&show("_design/bad", r#"{"bad":true}"#))
+        .await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, PromptError::Function { ref name, .. } if name == "render_error"));
     assert!(client.returns_broken().await);
     assert_eq!(pool.proc_count().await, 0);
 
-    client.takes(pool.ddoc("db", "_design/good")).await;
+    client
+        .takes(pool.ddoc_with("db", "_design/good", shows))
+        .await;
     assert_ne!(client.proc(), broken.0);
-    assert!(client.prompts("[\"x\"]").await.is_ok());
+    let answer = client.prompts(&show("_design/good", "{}")).await;
+    assert_eq!(answer.as_deref(), Ok(r#"["resp",{"body":"ok"}]"#));
     client.returns().await;
     eventually("the broken one is gone", async || !is_alive(broken.1)).await;
     assert_eq!(pool.started().len(), 2);

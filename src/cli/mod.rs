@@ -7,6 +7,7 @@
 pub mod check_config;
 pub mod completions;
 pub mod config_args;
+pub mod couchjs;
 pub mod exit;
 pub mod output;
 

@@ -7,5 +7,6 @@ pub mod languages;
 pub mod line;
 pub mod pipe;
 pub mod prompt;
+pub mod sandbox;
 pub mod status;
 pub mod stderr;

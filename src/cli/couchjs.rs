@@ -1,0 +1,183 @@
+//! `settee couchjs`: the built-in JavaScript query server on standard input and output.
+//!
+//! SUMMARY   A drop-in for CouchDB's `couchjs`, also when the program is called through a link of
+//!           that name. Reads the options of both of CouchDB's servers, so that every start command
+//!           found in the field works; scripts and unknown options are passed over.
+//! SOURCE    The `couchjs` programs of CouchDB (SpiderMonkey's `-S`, `-V`, `-h`, `--eval`;
+//!           QuickJS's `-M`). Here `-S` and `-M` are both the memory limit, and `eval` is always on.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::query_server::languages::javascript::{self, Options};
+
+/// Less memory than this does not hold the standard objects of the functions of one view.
+const MEMORY_BYTES_MIN: usize = 1 << 20;
+
+/// The exit status for options that make no sense: `couchjs`'s own.
+const BAD_OPTION_STATUS: u8 = 2;
+
+/// The exit status when input or output fails (EX_IOERR).
+const IO_STATUS: u8 = 74;
+
+const USAGE: &str = "\
+Usage: couchjs [-h] [-V] [-S BYTES] [-M BYTES] [SCRIPT..]
+
+Answers CouchDB's query server protocol on standard input and output.
+
+  -h, --help     print this text
+  -V, --version  print the version
+  -S BYTES       memory limit of the functions of views, and of those of design
+  -M BYTES       documents; each has this much (default 67108864)
+      --eval     accepted, and always on
+  SCRIPT         accepted and ignored: the server is built in
+";
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Help,
+    Version,
+    Serve(Options),
+}
+
+/// Whether the program was called as `couchjs`.
+pub fn is_called(program: Option<&OsString>) -> bool {
+    program
+        .and_then(|path| Path::new(path).file_name())
+        .is_some_and(|name| name == "couchjs")
+}
+
+/// Runs the query server with the arguments that follow the name of the program or subcommand.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let request = match read(arguments) {
+        Ok(request) => request,
+        Err(problem) => {
+            eprintln!("couchjs: {problem}");
+            return ExitCode::from(BAD_OPTION_STATUS);
+        }
+    };
+    let done = match request {
+        Request::Help => io::stdout().write_all(USAGE.as_bytes()).map(|()| 0),
+        Request::Version => {
+            writeln!(io::stdout(), "settee {}", env!("CARGO_PKG_VERSION")).map(|()| 0)
+        }
+        Request::Serve(options) => serve(options),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("couchjs: {error}");
+            ExitCode::from(IO_STATUS)
+        }
+    }
+}
+
+fn serve(options: Options) -> io::Result<u8> {
+    crate::query_server::sandbox::die_with_parent_if_asked()?;
+    // The streams of the standard library buffer lines of their own.
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    javascript::run(options, input, output)
+}
+
+/// Reads the arguments; of several limits the last one counts.
+fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
+    let mut options = Options::default();
+    let mut arguments = arguments
+        .into_iter()
+        .map(|text| text.to_string_lossy().into_owned());
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "-h" | "--help" => return Ok(Request::Help),
+            "-V" | "--version" => return Ok(Request::Version),
+            "--" => break,
+            text if text.starts_with("-S") || text.starts_with("-M") => {
+                let (name, attached) = text.split_at(2);
+                let value = match attached.trim_start_matches('=') {
+                    "" => arguments.next().unwrap_or_default(),
+                    attached => attached.to_owned(),
+                };
+                options.memory_bytes = memory(name, &value)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(Request::Serve(options))
+}
+
+fn memory(name: &str, value: &str) -> Result<usize, String> {
+    match value.trim().parse::<usize>() {
+        Ok(bytes) if bytes >= MEMORY_BYTES_MIN => Ok(bytes),
+        _ => Err(format!(
+            "{name} needs a memory limit of at least {MEMORY_BYTES_MIN} bytes, not '{value}'"
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn request(arguments: &[&str]) -> Result<Request, String> {
+        read(arguments.iter().map(OsString::from))
+    }
+
+    fn serves_with(bytes: usize) -> Result<Request, String> {
+        Ok(Request::Serve(Options {
+            memory_bytes: bytes,
+        }))
+    }
+
+    #[test]
+    fn start_commands_of_couchdb_are_accepted() {
+        let default = javascript::DEFAULT_MEMORY_BYTES;
+        assert_eq!(request(&[]), serves_with(default));
+        assert_eq!(
+            request(&["/usr/share/couchdb/server/main.js"]),
+            serves_with(default)
+        );
+        assert_eq!(
+            request(&["--eval", "--no-such-option", "-x", "main.js"]),
+            serves_with(default)
+        );
+        assert_eq!(
+            request(&["-S", "134217728", "main.js"]),
+            serves_with(128 << 20)
+        );
+        assert_eq!(request(&["-M8388608"]), serves_with(8 << 20));
+        assert_eq!(
+            request(&["-S", "2097152", "-M", "4194304"]),
+            serves_with(4 << 20)
+        );
+        assert_eq!(request(&["--", "-h"]), serves_with(default));
+    }
+
+    #[test]
+    fn help_and_version_come_first() {
+        assert_eq!(request(&["main.js", "-h"]), Ok(Request::Help));
+        assert_eq!(request(&["-V", "-h"]), Ok(Request::Version));
+    }
+
+    #[test]
+    fn limits_that_hold_nothing_are_refused_by_name() {
+        for value in ["", "0", "-5", "lots", "1048575"] {
+            assert!(
+                request(&["-S", value]).is_err_and(|text| text.contains("-S")),
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_named_couchjs_is_recognised() {
+        assert!(is_called(Some(&"/opt/couchdb/bin/couchjs".into())));
+        assert!(!is_called(Some(&"/usr/bin/settee".into())));
+        assert!(!is_called(None));
+    }
+}

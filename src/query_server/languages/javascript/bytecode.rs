@@ -1,0 +1,73 @@
+//! Scripts of the server itself, compiled once and loaded into many realms.
+//!
+//! Parsing the preludes takes longer than everything else a new realm needs; their bytecode loads
+//! in microseconds. rquickjs offers that for modules only, so this file uses the engine's own
+//! calls. It is the only one of the query server that does.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+
+use rquickjs::{Ctx, Error, FromJs, Result, Value, qjs};
+
+/// A compiled script. Its bytes come from [`Script::compile`] alone, which makes loading them safe.
+pub(super) struct Script(Vec<u8>);
+
+impl Script {
+    /// Compiles `source`, called `name` in stack traces. Sources are not kept: user code cannot
+    /// print them.
+    pub(super) fn compile(ctx: &Ctx<'_>, name: &CStr, source: &CStr) -> Result<Script> {
+        let context = ctx.as_raw().as_ptr();
+        let flags = qjs::JS_EVAL_TYPE_GLOBAL | qjs::JS_EVAL_FLAG_COMPILE_ONLY;
+        // SAFETY: the context is alive while `ctx` is; both strings end in NUL, and the length
+        // leaves that out, as JS_Eval requires. The engine copies what it keeps.
+        let code = unsafe {
+            let length = source.count_bytes() as qjs::size_t;
+            qjs::JS_Eval(
+                context,
+                source.as_ptr(),
+                length,
+                name.as_ptr(),
+                flags as i32,
+            )
+        };
+        let flags = qjs::JS_WRITE_OBJ_BYTECODE | qjs::JS_WRITE_OBJ_STRIP_SOURCE;
+        let mut length = 0;
+        // SAFETY: `code` is a value of this context that this function owns, and frees once. The
+        // written bytes are `length` long, belong to the caller and are freed once.
+        unsafe {
+            if qjs::JS_IsException(code) {
+                return Err(Error::Exception);
+            }
+            let bytes = qjs::JS_WriteObject(context, &mut length, code, flags as i32);
+            qjs::JS_FreeValue(context, code);
+            if bytes.is_null() {
+                return Err(Error::Exception);
+            }
+            let script = Script(std::slice::from_raw_parts(bytes, length as usize).to_vec());
+            qjs::js_free(context, bytes.cast());
+            Ok(script)
+        }
+    }
+
+    /// Runs the script in a realm; its value.
+    pub(super) fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> Result<V> {
+        let context = ctx.as_raw().as_ptr();
+        // SAFETY: the bytes were written by the same engine in the same process, so they hold well
+        // formed bytecode. JS_EvalFunction takes the ownership of `code` and gives that of its
+        // result, which goes to the new Value.
+        unsafe {
+            let length = self.0.len() as qjs::size_t;
+            let flags = qjs::JS_READ_OBJ_BYTECODE as i32;
+            let code = qjs::JS_ReadObject(context, self.0.as_ptr(), length, flags);
+            if qjs::JS_IsException(code) {
+                return Err(Error::Exception);
+            }
+            let result = qjs::JS_EvalFunction(context, code);
+            if qjs::JS_IsException(result) {
+                return Err(Error::Exception);
+            }
+            V::from_js(ctx, Value::from_raw(ctx.clone(), result))
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A line of the protocol, taken apart without an engine: a command and its arguments as JSON text.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::failure::Failure;
+use super::text::unquote;
+
+/// A command line: a JSON array whose first element is the name.
+pub(super) struct Command<'a> {
+    /// The name as JavaScript would write it: `undefined` for an empty array.
+    pub(super) name: String,
+    arguments: Vec<&'a RawValue>,
+}
+
+impl<'a> Command<'a> {
+    /// Takes a line apart.
+    ///
+    /// # Errors
+    /// A line that is not JSON is fatal: nobody can say what the parent meant, nor how many answers
+    /// it waits for. JSON other than an array is what CouchDB answers with a TypeError.
+    pub(super) fn parse(line: &'a str) -> Result<Self, Failure> {
+        let mut elements: Vec<&RawValue> = match serde_json::from_str(line) {
+            Ok(elements) => elements,
+            Err(error) => {
+                return Err(match serde_json::from_str::<&RawValue>(line) {
+                    Ok(_) => Failure::type_error(),
+                    Err(_) => {
+                        Failure::fatal("invalid_json", &format!("not a line of JSON: {error}"))
+                    }
+                });
+            }
+        };
+        let first = (!elements.is_empty()).then(|| elements.remove(0));
+        Ok(Command {
+            name: first.map_or_else(|| "undefined".to_owned(), as_text),
+            arguments: elements,
+        })
+    }
+
+    /// The JSON text of an argument, `None` when it is missing.
+    pub(super) fn argument(&self, index: usize) -> Option<&'a str> {
+        self.arguments.get(index).map(|raw| raw.get())
+    }
+}
+
+/// What String() makes of a JSON value.
+fn as_text(raw: &RawValue) -> String {
+    if let Some(text) = unquote(raw.get()) {
+        return text.into_owned();
+    }
+    match serde_json::from_str(raw.get()) {
+        Ok(value) => value_as_text(&value),
+        Err(_) => raw.get().to_owned(),
+    }
+}
+
+pub(super) fn value_as_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let item = |item: &Value| {
+                if item.is_null() {
+                    String::new()
+                } else {
+                    value_as_text(item)
+                }
+            };
+            items.iter().map(item).collect::<Vec<_>>().join(",")
+        }
+        Value::Object(_) => "[object Object]".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The JSON text of the only argument of a `map_doc` line as the parent writes it. The text is not
+/// checked: parsing it is the engine's work, and doing it twice would cost a tenth of a document.
+pub(super) fn only_document(line: &str) -> Option<&str> {
+    line.strip_prefix("[\"map_doc\",")?
+        .trim_end()
+        .strip_suffix(']')
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn name(line: &str) -> String {
+        Command::parse(line).map(|command| command.name).unwrap()
+    }
+
+    #[test]
+    fn names_are_read_as_javascript_would_write_them() {
+        assert_eq!(name(r#" [ "re\u0073et" , {} ] "#), "reset");
+        assert_eq!(name("[]"), "undefined");
+        assert_eq!(name("[42,1]"), "42");
+        assert_eq!(name("[null]"), "null");
+        assert_eq!(name(r#"[{"a":1}]"#), "[object Object]");
+        assert_eq!(name(r#"[["a",null,[1]]]"#), "a,,1");
+    }
+
+    #[test]
+    fn arguments_keep_their_text() {
+        let command = Command::parse(r#"["x", {"a": 1.0} ,2]"#)
+            .map_err(|f| f.line)
+            .unwrap();
+        assert_eq!(command.argument(0), Some(r#"{"a": 1.0}"#));
+        assert_eq!(command.argument(1), Some("2"));
+        assert_eq!(command.argument(2), None);
+    }
+
+    #[test]
+    fn deep_nesting_is_taken_apart_without_recursion() {
+        let line = format!("[\"x\",{}{}]", "[".repeat(500_000), "]".repeat(500_000));
+        assert_eq!(
+            Command::parse(&line)
+                .map(|c| c.argument(0).unwrap().len())
+                .unwrap(),
+            1_000_000
+        );
+    }
+
+    #[test]
+    fn what_is_not_an_array_is_an_error_and_what_is_not_json_is_fatal() {
+        for (line, fatal) in [
+            ("{}", false),
+            ("null", false),
+            ("{", true),
+            (" ", true),
+            ("[1] x", true),
+        ] {
+            assert_eq!(
+                Command::parse(line).err().map(|failure| failure.fatal),
+                Some(fatal),
+                "{line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Design documents: `ddoc new` and the calls of their functions. They outlive every `reset`.
+//!
+//! A design document is one object, which all its functions see as `this`. It lives in a realm of
+//! its own that holds nothing else; each function has a realm of its own too.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use rquickjs::convert::Coerced;
+use rquickjs::{Context, Ctx, Function, Object, Persistent, Value};
+use serde_json::Value as Json;
+
+use super::command::value_as_text;
+use super::failure::{Failure, json};
+use super::realm::{Engine, Realm, Shared, Tree, compilation_error};
+use super::text::unquote;
+use super::views::parse;
+
+/// The kinds of functions, by the head of their path.
+const KINDS: [&str; 7] = [
+    "shows",
+    "lists",
+    "updates",
+    "filters",
+    "views",
+    "validate_doc_update",
+    "rewrites",
+];
+
+/// The realm of one function, found by its path. The handle is freed before the realm.
+struct DdocRealm {
+    responders: Persistent<Object<'static>>,
+    realm: Realm,
+}
+
+/// A design document that has been called. The handle is freed before the context.
+struct Loaded {
+    /// Path of a function -> its realm.
+    realms: HashMap<Vec<String>, DdocRealm>,
+    root: Persistent<Object<'static>>,
+    context: Context,
+}
+
+/// A design document as it was taught; its object is made at the first call.
+struct DesignDoc {
+    json: String,
+    loaded: Option<Loaded>,
+}
+
+/// All design documents of the process.
+pub(super) struct DesignDocs {
+    /// Id -> document; a later one of the same id replaces it.
+    docs: HashMap<String, DesignDoc>,
+    engine: Option<Engine>,
+    shared: Rc<Shared>,
+}
+
+/// What to do with the thing that stands at the end of a path.
+enum Leaf {
+    Missing,
+    /// Compiled by an earlier call, or put there by user code.
+    Function(Persistent<Function<'static>>),
+    Source(String),
+}
+
+impl DesignDocs {
+    pub(super) fn new(shared: &Rc<Shared>) -> Self {
+        DesignDocs {
+            docs: HashMap::new(),
+            engine: None,
+            shared: Rc::clone(shared),
+        }
+    }
+
+    /// Keeps a design document, instead of an earlier one of the same id.
+    pub(super) fn teach(&mut self, id: String, document: Option<&str>) {
+        match document {
+            Some(document) if document != "null" => {
+                let doc = DesignDoc {
+                    json: document.to_owned(),
+                    loaded: None,
+                };
+                self.docs.insert(id, doc);
+            }
+            _ => {
+                self.docs.remove(&id);
+            }
+        }
+    }
+
+    /// Calls a function of a design document; its answer.
+    pub(super) fn call(
+        &mut self,
+        id: &str,
+        path: Option<&str>,
+        arguments: Option<&str>,
+    ) -> Result<String, Failure> {
+        let Some(doc) = self.docs.get_mut(id) else {
+            let reason = format!("uncached design doc: {id}");
+            return Err(Failure::fatal("query_protocol_error", &reason));
+        };
+        let path = read_path(path)?;
+        let kind = path[0].as_str();
+        if !KINDS.contains(&kind) {
+            let reason = format!("unknown ddoc command '{kind}'");
+            return Err(Failure::fatal("unknown_command", &reason));
+        }
+        if self.engine.is_none() {
+            self.engine = Some(Engine::new(&self.shared)?);
+        }
+        let engine = self.engine.as_ref().expect("ddocs: made above");
+        let loaded = doc.load(engine)?;
+        let answer = loaded.call(engine, id, &path, arguments);
+        engine.finish_jobs();
+        answer
+    }
+
+    /// Prepares the realm of the next function; whether there was anything to do.
+    pub(super) fn prepare(&self) -> bool {
+        self.engine.as_ref().is_some_and(Engine::prepare)
+    }
+}
+
+/// The path of a function as names of properties.
+fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
+    match path.map(serde_json::from_str) {
+        Some(Ok(Json::Array(names))) if !names.is_empty() => {
+            Ok(names.iter().map(value_as_text).collect())
+        }
+        Some(Ok(Json::Array(_) | Json::Object(_) | Json::Number(_) | Json::Bool(_))) => {
+            Ok(vec!["undefined".to_owned()])
+        }
+        Some(Ok(Json::String(name))) => Ok(vec![
+            name.chars()
+                .next()
+                .map_or("undefined".to_owned(), String::from),
+        ]),
+        _ => Err(Failure::type_error()),
+    }
+}
+
+impl DesignDoc {
+    fn load(&mut self, engine: &Engine) -> Result<&mut Loaded, Failure> {
+        if self.loaded.is_none() {
+            let context = engine.data_realm()?;
+            let root = context.with(|ctx| {
+                let make = || {
+                    let root: Object<'_> = parse(&ctx, Some(&self.json))?.get()?;
+                    root.set("_module_cache", Object::new(ctx.clone())?)?;
+                    Ok::<_, rquickjs::Error>(Persistent::save(&ctx, root))
+                };
+                make().map_err(|_| Failure::caught(&ctx))
+            })?;
+            self.loaded = Some(Loaded {
+                realms: HashMap::new(),
+                root,
+                context,
+            });
+        }
+        Ok(self.loaded.as_mut().expect("ddocs: loaded above"))
+    }
+}
+
+impl Loaded {
+    fn call(
+        &mut self,
+        engine: &Engine,
+        id: &str,
+        path: &[String],
+        arguments: Option<&str>,
+    ) -> Result<String, Failure> {
+        let leaf = self.context.with(|ctx| {
+            let leaf = find(&ctx, &self.root, path).map_err(|_| Failure::caught(&ctx))?;
+            leaf.ok_or_else(Failure::type_error)
+        })?;
+        let (kind, name) = (&path[0], &path[path.len() - 1]);
+        let call = match leaf {
+            Leaf::Missing => {
+                let reason = format!("missing {kind} function {name} on design doc {id}");
+                return Err(Failure::error("not_found", &reason));
+            }
+            Leaf::Function(call) => {
+                if !self.realms.contains_key(path) {
+                    let made = DdocRealm::new(engine, &self.root)?;
+                    self.realms.insert(path.to_vec(), made);
+                }
+                call
+            }
+            Leaf::Source(source) => {
+                let made = DdocRealm::new(engine, &self.root)?;
+                let call = made.realm.compile(&source)?;
+                self.keep(path, &call)?;
+                self.realms.insert(path.to_vec(), made);
+                call
+            }
+        };
+        let realm = self
+            .realms
+            .get(path)
+            .expect("ddocs: the realm of the function was kept");
+        realm.respond(kind, call, &self.root, arguments)
+    }
+
+    /// Puts a compiled function in the place of its source, where later calls find it.
+    fn keep(&self, path: &[String], call: &Persistent<Function<'static>>) -> Result<(), Failure> {
+        self.context.with(|ctx| {
+            let put = || {
+                let mut point = self.root.clone().restore(&ctx)?;
+                for name in &path[..path.len() - 1] {
+                    point = point.get(name)?;
+                }
+                point.set(path[path.len() - 1].as_str(), call.clone().restore(&ctx)?)
+            };
+            put().map_err(|_: rquickjs::Error| Failure::caught(&ctx))
+        })
+    }
+}
+
+impl DdocRealm {
+    fn new(engine: &Engine, root: &Persistent<Object<'static>>) -> Result<Self, Failure> {
+        let realm = engine.realm()?;
+        let responders = realm.add_render()?;
+        realm.add_modules(Tree::DesignDoc(root))?;
+        Ok(DdocRealm { responders, realm })
+    }
+
+    fn respond(
+        &self,
+        kind: &str,
+        call: Persistent<Function<'static>>,
+        root: &Persistent<Object<'static>>,
+        arguments: Option<&str>,
+    ) -> Result<String, Failure> {
+        self.realm.with(|ctx| {
+            let responder: Function<'_> = self.responders.clone().restore(ctx)?.get(kind)?;
+            let arguments = parse(ctx, arguments)?;
+            responder.call((call.restore(ctx)?, root.clone().restore(ctx)?, arguments))
+        })
+    }
+}
+
+/// Walks a path from the root of a design document; `None` where it leaves the objects.
+fn find<'js>(
+    ctx: &Ctx<'js>,
+    root: &Persistent<Object<'static>>,
+    path: &[String],
+) -> rquickjs::Result<Option<Leaf>> {
+    let mut point = root.clone().restore(ctx)?.into_value();
+    for name in path {
+        point = match point.as_object() {
+            Some(object) => object.get(name)?,
+            None if point.is_null() || point.is_undefined() => return Ok(None),
+            None => Value::new_undefined(ctx.clone()),
+        };
+    }
+    Ok(Some(if let Some(function) = point.as_function() {
+        Leaf::Function(Persistent::save(ctx, function.clone()))
+    } else if !point.get::<Coerced<bool>>()?.0 {
+        Leaf::Missing
+    } else {
+        let text = json(ctx, point)?;
+        match unquote(&text) {
+            Some(source) => Leaf::Source(source.into_owned()),
+            None => {
+                let error = compilation_error("Expression does not eval to a function.", &text);
+                return Err(throw(ctx, &error));
+            }
+        }
+    }))
+}
+
+/// Raises a failure as the exception it would have come from.
+fn throw(ctx: &Ctx<'_>, failure: &Failure) -> rquickjs::Error {
+    match ctx.json_parse(failure.line.as_bytes()) {
+        Ok(value) => ctx.throw(value),
+        Err(error) => error,
+    }
+}

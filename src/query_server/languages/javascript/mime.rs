@@ -1,0 +1,214 @@
+//! Content types of `provides` and `registerType`, and the choice among them by an Accept header.
+//!
+//! SOURCE    CouchDB's render.js and mimeparse.js, their oddities included: the candidates are
+//!           ordered as text, so of more than ten the position "9" comes after "10".
+
+use std::collections::HashMap;
+
+/// The types that every design document finds registered.
+const PREDEFINED: [(&str, &[&str]); 15] = [
+    ("all", &["*/*"]),
+    ("text", &["text/plain; charset=utf-8", "txt"]),
+    ("html", &["text/html; charset=utf-8"]),
+    ("xhtml", &["application/xhtml+xml", "xhtml"]),
+    ("xml", &["application/xml", "text/xml", "application/x-xml"]),
+    (
+        "js",
+        &[
+            "text/javascript",
+            "application/javascript",
+            "application/x-javascript",
+        ],
+    ),
+    ("css", &["text/css"]),
+    ("ics", &["text/calendar"]),
+    ("csv", &["text/csv"]),
+    ("rss", &["application/rss+xml"]),
+    ("atom", &["application/atom+xml"]),
+    ("yaml", &["application/x-yaml", "text/yaml"]),
+    ("multipart_form", &["multipart/form-data"]),
+    ("url_encoded_form", &["application/x-www-form-urlencoded"]),
+    ("json", &["application/json", "text/x-json"]),
+];
+
+/// Keys (`html`) and their content types.
+pub(super) struct Registry {
+    /// Key -> types, the first one first.
+    types: HashMap<String, Vec<String>>,
+    /// Type -> the key it was registered for last.
+    keys: HashMap<String, String>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry {
+            types: HashMap::new(),
+            keys: HashMap::new(),
+        };
+        for (key, types) in PREDEFINED {
+            registry.register(
+                key.to_owned(),
+                types.iter().map(|&t| t.to_owned()).collect(),
+            );
+        }
+        registry
+    }
+
+    /// Gives `key` these types instead of those it had.
+    pub(super) fn register(&mut self, key: String, types: Vec<String>) {
+        for name in &types {
+            self.keys.insert(name.clone(), key.clone());
+        }
+        self.types.insert(key, types);
+    }
+
+    pub(super) fn types_of(&self, key: &str) -> Option<&[String]> {
+        self.types.get(key).map(Vec::as_slice)
+    }
+
+    pub(super) fn key_of(&self, name: &str) -> Option<&str> {
+        self.keys.get(name).map(String::as_str)
+    }
+}
+
+/// A media type or range: `type/subtype;name=value`.
+struct Range<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f64,
+}
+
+impl<'a> Range<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';');
+        let full = parts.next().unwrap_or("").trim();
+        let full = if full == "*" { "*/*" } else { full };
+        let (kind, subtype) = full.split_once('/').unwrap_or((full, ""));
+        let pair = |part: &'a str| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            (name.trim(), value.trim())
+        };
+        let parameters: Vec<_> = parts.map(pair).collect();
+        let stated = parameters
+            .iter()
+            .find(|(name, _)| *name == "q")
+            .map(|(_, value)| value.parse());
+        let quality = match stated {
+            Some(Ok(q)) if (0.0..=1.0).contains(&q) => q,
+            _ => 1.0,
+        };
+        Range {
+            kind: kind.trim(),
+            subtype: subtype.trim(),
+            parameters,
+            quality,
+        }
+    }
+
+    /// How well this range of a header fits a type; `None` when it does not.
+    fn fitness(&self, target: &Range<'_>) -> Option<i32> {
+        let fits = |a: &str, b: &str| a == b || a == "*" || b == "*";
+        if !fits(self.kind, target.kind) || !fits(self.subtype, target.subtype) {
+            return None;
+        }
+        let equal = |pair: &&(&str, &str)| pair.0 != "q" && self.parameters.contains(pair);
+        let parameters = target.parameters.iter().filter(equal).count() as i32;
+        let kind = if self.kind == target.kind { 100 } else { 0 };
+        let subtype = if self.subtype == target.subtype {
+            10
+        } else {
+            0
+        };
+        Some(kind + subtype + parameters)
+    }
+}
+
+/// The one of `types` that an Accept header likes best; empty when it likes none.
+pub(super) fn best_match<'a>(types: &'a [String], accept: &str) -> &'a str {
+    let ranges: Vec<_> = accept.split(',').map(Range::parse).collect();
+    let weigh = |(position, name): (usize, &'a String)| {
+        let target = Range::parse(name);
+        // The first of the best fitting ranges decides about the quality.
+        let mut best = (-1, 0.0);
+        for range in &ranges {
+            if let Some(fitness) = range.fitness(&target)
+                && fitness > best.0
+            {
+                best = (fitness, range.quality);
+            }
+        }
+        (format!("{},{},{position}", best.0, best.1), best.1, name)
+    };
+    let weighed = types.iter().enumerate().map(weigh);
+    match weighed.max_by(|a, b| a.0.cmp(&b.0)) {
+        Some((_, quality, name)) if quality > 0.0 => name,
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn best(keys: &[&str], accept: &str) -> String {
+        let registry = Registry::new();
+        let types = |key: &&str| registry.types_of(key).unwrap().to_vec();
+        best_match(&keys.iter().flat_map(types).collect::<Vec<_>>(), accept).to_owned()
+    }
+
+    #[test]
+    fn specific_ranges_win_over_quality() {
+        assert_eq!(
+            best(&["json", "html"], "text/*;q=1,application/json;q=0.1"),
+            "application/json"
+        );
+        assert_eq!(
+            best(&["json", "html"], "text/html;q=0.3,application/json;q=0.8"),
+            "application/json"
+        );
+    }
+
+    #[test]
+    fn ties_go_to_the_last_candidate() {
+        assert_eq!(best(&["json"], "*/*"), "text/x-json");
+        assert_eq!(best(&["text"], "*/*"), "txt");
+        assert_eq!(best(&["xml"], "*"), "application/x-xml");
+    }
+
+    #[test]
+    fn parameters_add_to_the_fit() {
+        assert_eq!(best(&["html"], "text/html"), "text/html; charset=utf-8");
+        let types = [
+            "text/plain".to_owned(),
+            "text/plain; charset=utf-8".to_owned(),
+        ];
+        assert_eq!(best_match(&types, "text/plain;charset=utf-8"), types[1]);
+    }
+
+    #[test]
+    fn quality_zero_is_no_match() {
+        assert_eq!(best(&["html"], "text/html;q=0"), "");
+        assert_eq!(best(&["html"], "image/png"), "");
+        assert_eq!(best(&[], "*/*"), "");
+    }
+
+    #[test]
+    fn more_than_ten_candidates_are_ordered_as_text() {
+        let keys = ["yaml", "csv", "css", "js", "xml", "json", "html"];
+        assert_eq!(best(&keys, "*/*"), "application/x-xml");
+    }
+
+    #[test]
+    fn a_later_registration_replaces_the_types_of_a_key() {
+        let mut registry = Registry::new();
+        registry.register(
+            "web".to_owned(),
+            vec!["text/html; charset=utf-8".to_owned()],
+        );
+        assert_eq!(registry.key_of("text/html; charset=utf-8"), Some("web"));
+        registry.register("web".to_owned(), vec!["a/b".to_owned()]);
+        assert_eq!(registry.types_of("web").unwrap(), ["a/b"]);
+    }
+}

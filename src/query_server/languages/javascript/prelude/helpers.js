@@ -1,0 +1,85 @@
+// The helper functions every realm has, and the small tools the other preludes share.
+// Evaluates to a function of `host`, the native calls; answers the tools, which user code never sees.
+// Everything of the language that is used after user code has run is taken hold of here, first.
+(function (host) {
+  var stringify = JSON.stringify, setPrototype = Object.setPrototypeOf;
+  var page = { __proto__: null, chunks: null, start: null, handlers: null, list: null };
+
+  // A list without prototype: nothing user code adds to Array.prototype shows in it.
+  function bare(list) { return setPrototype(list, null); }
+
+  function append(list, item) { list[list.length] = item; }
+
+  // What an Error becomes when it is emitted or logged.
+  function plain(value) {
+    if (value && typeof value === 'object' && value.stack && value.name && value.message !== undefined) {
+      return { error: value.name, message: value.message };
+    }
+    return value;
+  }
+
+  function write(message) { host.log(stringify(message)); }
+
+  function clear() {
+    page.chunks = bare([]);
+    page.start = null;
+    page.handlers = bare([]);
+    page.list = null;
+  }
+  clear();
+
+  function sum(values) {
+    var total = 0;
+    for (var i in values) { total += values[i]; }
+    return total;
+  }
+  function log(message) {
+    write(typeof message === 'string' ? message : '' + stringify(plain(message)));
+  }
+  function toJSON(value) { return stringify(value); }
+  function start(response) { page.start = response || {}; }
+  function send(chunk) { append(page.chunks, chunk.toString()); }
+  function provides(key, handler) { append(page.handlers, bare([key, handler])); }
+  function registerType(key) {
+    if (!host.registerType) { return; }
+    var types = bare([]);
+    for (var i = 1; i < arguments.length; i++) { append(types, arguments[i]); }
+    host.registerType(stringify(bare([key, types])));
+  }
+  function getRow() {
+    if (!page.list) { throw new Error('getRow is only available in list functions'); }
+    return page.list();
+  }
+
+  var names = ['normalize', 'localeCompare'];
+  for (var i = 0; i < names.length; i++) { delete String.prototype[names[i]]; }
+  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError', 'queueMicrotask'];
+  for (i = 0; i < names.length; i++) { delete globalThis[names[i]]; }
+  delete Array.fromAsync;
+
+  // The sites of a stack trace would hand out the functions of the server.
+  Error.prepareStackTrace = function (error, sites) {
+    if (sites.length) { delete Object.getPrototypeOf(sites[0]).getFunction; }
+  };
+  new Error('').stack;
+  Error.prepareStackTrace = undefined;
+
+  function define(name, value) {
+    Object.defineProperty(globalThis, name, { value: value, writable: true, enumerable: true, configurable: true });
+  }
+  define('sum', sum);
+  define('log', log);
+  define('toJSON', toJSON);
+  define('isArray', Array.isArray);
+  define('provides', provides);
+  define('registerType', registerType);
+  define('start', start);
+  define('send', send);
+  define('getRow', getRow);
+
+  return {
+    __proto__: null, host: host, page: page, clear: clear, bare: bare, append: append, plain: plain,
+    write: write, define: define, stringify: stringify, parse: JSON.parse, apply: Reflect.apply,
+    evaluate: eval, freeze: Object.freeze, keys: Object.keys, has: Object.hasOwn, world: globalThis
+  };
+})

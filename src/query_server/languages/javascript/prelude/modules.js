@@ -1,0 +1,53 @@
+// CommonJS `require` for one tree of modules: a design document, or the library of a view.
+// Evaluates to a function of the tools and of the root of the tree; or, without root, of a library
+// as JSON text, which is parsed when it is first needed.
+(function (tools, root, library) {
+  var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
+
+  function wrong(text) { return ['error', 'invalid_require_path', text]; }
+
+  // One step along a path. A place is {current, parent, id}; the root has neither parent nor id.
+  function step(name, place) {
+    if (name === '..') {
+      if (!(place.parent && place.parent.parent)) { throw wrong('Object has no parent ' + stringify(place.current)); }
+      var cut = place.id.lastIndexOf('/');
+      return { current: place.parent.current, parent: place.parent.parent, id: place.id.slice(0, cut) };
+    }
+    if (name === '.') {
+      if (!place.parent) { throw wrong('Object has no parent ' + stringify(place.current)); }
+      return { current: place.current, parent: place.parent, id: place.id };
+    }
+    var found = place.current[name];
+    if (found === undefined) {
+      throw wrong('Object has no property "' + name + '". ' + stringify(place.current));
+    }
+    return { current: found, parent: place, id: place.id ? place.id + '/' + name : name };
+  }
+
+  function load(path, from) {
+    if (!root) { root = { views: { lib: tools.parse(library) }, _module_cache: {} }; }
+    var names = path.split('/');
+    var relative = names[0] === '.' || names[0] === '..';
+    var place = relative ? from : { current: root };
+    for (var i = 0; i < names.length; i++) { place = step(names[i], place); }
+    if (typeof place.current !== 'string') {
+      throw wrong('Must require a JavaScript string, not: ' + typeof place.current);
+    }
+    var cache = root._module_cache;
+    if (!has(cache, place.id)) {
+      // What a cycle sees, and what stays when the module fails.
+      cache[place.id] = {};
+      var module = { current: place.current, parent: place.parent, id: place.id, exports: {} };
+      try {
+        var body = evaluate('(function (module, exports, require) { ' + place.current + '\n });');
+        apply(body, tools.world, [module, module.exports, function require(name) { return load(name, place.parent); }]);
+      } catch (error) {
+        throw ['error', 'compilation_error', "Module require('" + path + "') raised error " + error];
+      }
+      cache[place.id] = module.exports;
+    }
+    return cache[place.id];
+  }
+
+  tools.define('require', function require(path) { return load(path, undefined); });
+})

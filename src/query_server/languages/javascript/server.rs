@@ -1,0 +1,241 @@
+//! The main loop: a line in, what it asks for, a line out.
+//!
+//! PROMISES  `reset` costs the caller nothing but an exchange of two values as long as the server
+//!           had a moment without input since the last one: the next view state is prepared and the
+//!           old one freed while nothing can be read.
+
+use std::io;
+use std::io::Write;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::Options;
+use super::command::{Command, only_document};
+use super::ddocs::DesignDocs;
+use super::failure::Failure;
+use super::lines::{Input, Lines};
+use super::realm::{Shared, ViewKind};
+use super::reduce_limit::{ReduceLimit, Sizes, Verdict};
+use super::text::{unquote, utf16_len};
+use super::views::{Reduction, Rows, Views, source_text};
+
+/// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
+pub(super) const FATAL_STATUS: u8 = 255;
+
+/// The query server of one process.
+pub(super) struct Server {
+    /// The functions added since the last `reset`; made when they are needed.
+    views: Option<Views>,
+    /// What the next `reset` puts in the place of `views`.
+    spare: Option<Views>,
+    /// What the last `reset` replaced; freed when there is time.
+    old: Option<Views>,
+    ddocs: DesignDocs,
+    limit: ReduceLimit,
+    /// Whether the first answer is out: until then nothing is prepared.
+    started: bool,
+    shared: Rc<Shared>,
+}
+
+impl Server {
+    pub(super) fn new(options: Options, input: Box<dyn Input>, output: Box<dyn Write>) -> Self {
+        let shared = Shared::new(options, Lines::new(input, output));
+        Server {
+            views: None,
+            spare: None,
+            old: None,
+            ddocs: DesignDocs::new(&shared),
+            limit: ReduceLimit::default(),
+            started: false,
+            shared,
+        }
+    }
+
+    /// Answers lines until the input ends, an empty line comes or an answer is fatal; the exit
+    /// status. Whoever ends the process next need not wait for the engines to be taken apart.
+    pub(super) fn serve(mut self) -> io::Result<u8> {
+        let status = self.answer_all();
+        self.shared.lines.borrow_mut().flush()?;
+        std::mem::forget(self);
+        status
+    }
+
+    fn answer_all(&mut self) -> io::Result<u8> {
+        let shared = Rc::clone(&self.shared);
+        let mut line = Vec::new();
+        loop {
+            let more = shared.lines.borrow_mut().next(&mut line, || self.prepare());
+            if !more? || line.is_empty() {
+                return Ok(0);
+            }
+            let result = self.answer(&String::from_utf8_lossy(&line));
+            if let Some(status) = shared.ended.get() {
+                return Ok(status);
+            }
+            let (answer, fatal) = match result {
+                Ok(answer) => (answer, false),
+                Err(failure) => (failure.line, failure.fatal),
+            };
+            shared.lines.borrow_mut().put(&answer);
+            self.started = true;
+            if fatal {
+                return Ok(FATAL_STATUS);
+            }
+        }
+    }
+
+    /// Does one piece of work that a later line will be glad of; whether there was any.
+    fn prepare(&mut self) -> bool {
+        if !self.started {
+            return false;
+        }
+        match &self.views {
+            None => {
+                self.views = Views::new(&self.shared).ok();
+                return self.views.is_some();
+            }
+            Some(views) if views.is_fresh() && views.prepare() => return true,
+            Some(_) => {}
+        }
+        if self.old.take().is_some() {
+            return true;
+        }
+        match &self.spare {
+            None => {
+                self.spare = Views::new(&self.shared).ok();
+                self.spare.is_some()
+            }
+            Some(spare) => spare.prepare() || self.ddocs.prepare(),
+        }
+    }
+
+    fn answer(&mut self, line: &str) -> Result<String, Failure> {
+        if let Some(views) = self.views.as_ref().filter(|views| views.has_functions())
+            && let Some(document) = only_document(line)
+        {
+            let mapped = views.map(Some(document), Rows::Emitted);
+            // A line the engine cannot parse may be one of another shape, or no JSON at all.
+            if mapped.is_ok() || Command::parse(line)?.argument(0) == Some(document.trim()) {
+                return mapped;
+            }
+        }
+        let command = Command::parse(line)?;
+        match command.name.as_str() {
+            "reset" => self.reset(&command),
+            "add_lib" => {
+                self.views()?.add_lib(command.argument(0).unwrap_or("null"));
+                Ok("true".to_owned())
+            }
+            "add_fun" => {
+                let nouveau = command
+                    .argument(1)
+                    .and_then(unquote)
+                    .is_some_and(|v| v == "nouveau");
+                let kind = if nouveau {
+                    ViewKind::Nouveau
+                } else {
+                    ViewKind::Map
+                };
+                self.views()?.add_fun(command.argument(0), kind)?;
+                Ok("true".to_owned())
+            }
+            "map_doc" => self.views()?.map(command.argument(0), Rows::Emitted),
+            "index_doc" | "nouveau_index_doc" => {
+                self.views()?.map(command.argument(0), Rows::Indexed)
+            }
+            "reduce" => {
+                let pairs = command.argument(1);
+                self.reduce(line, &command, pairs.map(Reduction::Pairs), 2)
+            }
+            "rereduce" => {
+                let values = Reduction::Again(command.argument(1));
+                self.reduce(line, &command, Some(values), 2)
+            }
+            "ddoc" => self.ddoc(&command),
+            name => {
+                let reason = format!("unknown command '{name}'");
+                Err(Failure::fatal("unknown_command", &reason))
+            }
+        }
+    }
+
+    fn views(&mut self) -> Result<&mut Views, Failure> {
+        if self.views.is_none() {
+            self.views = Some(Views::new(&self.shared)?);
+        }
+        Ok(self.views.as_mut().expect("server: made above"))
+    }
+
+    fn reset(&mut self, command: &Command<'_>) -> Result<String, Failure> {
+        let config = command
+            .argument(0)
+            .and_then(|json| serde_json::from_str(json).ok());
+        self.limit = ReduceLimit::new(&config.unwrap_or(Value::Null));
+        if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
+            // A predecessor that is still here would cost memory for a third state.
+            self.old = None;
+            self.old = std::mem::replace(&mut self.views, self.spare.take());
+        }
+        Ok("true".to_owned())
+    }
+
+    fn reduce(
+        &mut self,
+        line: &str,
+        command: &Command<'_>,
+        rows: Option<Reduction<'_>>,
+        context: usize,
+    ) -> Result<String, Failure> {
+        let sources = command.argument(0).ok_or_else(Failure::type_error)?;
+        let sources: Vec<&serde_json::value::RawValue> =
+            serde_json::from_str(sources).map_err(|_| Failure::type_error())?;
+        let rows = rows.filter(|rows| !matches!(rows, Reduction::Pairs("null")));
+        let rows = rows.ok_or_else(Failure::type_error)?;
+        let (mut results, mut sources_units) = ("[".to_owned(), 0);
+        for source in sources {
+            let source = source_text(Some(source.get()))?;
+            let result = self.views()?.reduce(&source, rows)?;
+            sources_units += utf16_len(&source);
+            if results.len() > 1 {
+                results.push(',');
+            }
+            results.push_str(
+                result
+                    .strip_prefix('[')
+                    .and_then(|r| r.strip_suffix(']'))
+                    .unwrap_or("null"),
+            );
+        }
+        results.push(']');
+        let sizes = Sizes {
+            input: utf16_len(line).saturating_sub(sources_units),
+            output: utf16_len(&results),
+        };
+        let context = command
+            .argument(context)
+            .map_or("".into(), |json| unquote(json).unwrap_or(json.into()));
+        match self.limit.judge(&sizes, &context) {
+            Verdict::Passes => {}
+            Verdict::Warns(text) => self.shared.log(&format!("reduce_overflow_error: {text}")),
+            Verdict::Fails(text) => return Err(Failure::error("reduce_overflow_error", &text)),
+        }
+        Ok(format!("[true,{results}]"))
+    }
+
+    fn ddoc(&mut self, command: &Command<'_>) -> Result<String, Failure> {
+        let id = |index| {
+            command
+                .argument(index)
+                .and_then(unquote)
+                .unwrap_or("undefined".into())
+        };
+        let first = id(0);
+        if first == "new" {
+            self.ddocs.teach(id(1).into_owned(), command.argument(2));
+            return Ok("true".to_owned());
+        }
+        self.ddocs
+            .call(&first, command.argument(1), command.argument(2))
+    }
+}

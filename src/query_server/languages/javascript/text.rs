@@ -1,0 +1,87 @@
+//! JSON text: what the server needs to know about it without an engine.
+
+use std::borrow::Cow;
+
+/// `text` as a JSON string.
+pub(super) fn quote(text: &str) -> String {
+    serde_json::to_string(text).expect("a string is always JSON")
+}
+
+/// The string a JSON string stands for, a lone surrogate read as U+FFFD; `None` for other values.
+pub(super) fn unquote(json: &str) -> Option<Cow<'_, str>> {
+    let json = json.trim();
+    if !json.starts_with('"') {
+        return None;
+    }
+    if let Some(plain) = json[1..].strip_suffix('"')
+        && !plain.contains('\\')
+    {
+        return Some(Cow::Borrowed(plain));
+    }
+    let decoded = serde_json::from_str(json).or_else(|_| serde_json::from_str(&replaced(json)));
+    decoded.ok().map(Cow::Owned)
+}
+
+/// `json` with the escapes of lone surrogates replaced: Rust's strings cannot hold them.
+fn replaced(json: &str) -> String {
+    let mut result = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        result.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = match (escape(rest), escape(rest.get(6..).unwrap_or(""))) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 12,
+            (Some(0xD800..=0xDFFF), _) => {
+                result.push_str("\\ufffd");
+                rest = &rest[6..];
+                continue;
+            }
+            (Some(_), _) => 6,
+            (None, _) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        result.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    result + rest
+}
+
+/// The code of a `\uXXXX` that `text` starts with.
+fn escape(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+/// The length of `text` in UTF-16 units: what `length` is in JavaScript.
+pub(super) fn utf16_len(text: &str) -> usize {
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.encode_utf16().count()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_unquoted() {
+        assert_eq!(unquote(r#" "plain é" "#).unwrap(), "plain é");
+        assert_eq!(unquote(r#""a\"\u00e9\ud83d\ude00""#).unwrap(), "a\"é😀");
+        assert_eq!(unquote("7"), None);
+    }
+
+    #[test]
+    fn lone_surrogates_become_replacement_characters() {
+        assert_eq!(unquote(r#""\ude00\ud83d""#).unwrap(), "\u{fffd}\u{fffd}");
+        assert_eq!(unquote(r#""\ud83dx\ud83d\ude00""#).unwrap(), "\u{fffd}x😀");
+        assert_eq!(unquote(r#""\\ud83d\ud83d""#).unwrap(), "\\ud83d\u{fffd}");
+    }
+
+    #[test]
+    fn length_counts_utf16_units() {
+        assert_eq!(utf16_len("abc"), 3);
+        assert_eq!(utf16_len("é🚀"), 3);
+    }
+}

@@ -1,0 +1,188 @@
+//! The functions of views and searches: `add_lib`, `add_fun`, `map_doc`, `reduce` and their kin.
+//!
+//! All of it is forgotten with a `reset`: the state is one value that is replaced whole.
+
+use std::rc::Rc;
+
+use rquickjs::{Ctx, Function, Object, Persistent, Value};
+
+use super::failure::Failure;
+use super::reading;
+use super::realm::{Engine, Realm, Shared, Tree, ViewKind, compilation_error};
+use super::text::unquote;
+
+/// A function that `add_fun` added. The handles are freed before the realm.
+struct ViewFunction {
+    call: Persistent<Function<'static>>,
+    map: Persistent<Function<'static>>,
+    index: Persistent<Function<'static>>,
+    realm: Realm,
+}
+
+/// Which rows of a document a function is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// What it emits.
+    Emitted,
+    /// What it indexes for a search.
+    Indexed,
+}
+
+/// What reduce functions get.
+#[derive(Clone, Copy)]
+pub(super) enum Reduction<'a> {
+    /// `[[[key, id], value], ..]` as JSON text.
+    Pairs(&'a str),
+    /// `[value, ..]` as JSON text.
+    Again(Option<&'a str>),
+}
+
+/// Everything since the last `reset`.
+pub(super) struct Views {
+    functions: Vec<ViewFunction>,
+    library: Option<String>,
+    /// Whether user code has run.
+    used: bool,
+    engine: Engine,
+}
+
+impl Views {
+    pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
+        let engine = Engine::new(shared)?;
+        Ok(Views {
+            functions: Vec::new(),
+            library: None,
+            used: false,
+            engine,
+        })
+    }
+
+    /// Whether nothing has been done since the last `reset`.
+    pub(super) fn is_fresh(&self) -> bool {
+        !self.used && self.library.is_none()
+    }
+
+    /// Whether `map_doc` has a function to call.
+    pub(super) fn has_functions(&self) -> bool {
+        !self.functions.is_empty()
+    }
+
+    /// Prepares the realm of the next function; whether there was anything to do.
+    pub(super) fn prepare(&self) -> bool {
+        self.engine.prepare()
+    }
+
+    /// Sets the library for the functions that are added from now on.
+    pub(super) fn add_lib(&mut self, library: &str) {
+        self.library = Some(library.to_owned());
+    }
+
+    /// Compiles and adds a map or index function.
+    pub(super) fn add_fun(&mut self, source: Option<&str>, kind: ViewKind) -> Result<(), Failure> {
+        let function = self.function(source, kind)?;
+        self.functions.push(function);
+        Ok(())
+    }
+
+    fn function(&mut self, json: Option<&str>, kind: ViewKind) -> Result<ViewFunction, Failure> {
+        let source = source_text(json)?;
+        self.used = true;
+        let realm = self.engine.realm()?;
+        let runners = realm.add_views(kind, reading::only_reads(&source))?;
+        realm.add_modules(Tree::Library(self.library.as_deref().unwrap_or("null")))?;
+        let call = realm.compile(&source)?;
+        let (map, index) = realm.with(|ctx| {
+            Ok((
+                runner(ctx, &runners, "map")?,
+                runner(ctx, &runners, "index")?,
+            ))
+        })?;
+        Ok(ViewFunction {
+            call,
+            map,
+            index,
+            realm,
+        })
+    }
+
+    /// Runs every function on a document; the answer: one list of rows a function.
+    pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<String, Failure> {
+        let mut answer = "[".to_owned();
+        for function in &self.functions {
+            if answer.len() > 1 {
+                answer.push(',');
+            }
+            function.realm.with(|ctx| {
+                let runner = if rows == Rows::Emitted {
+                    &function.map
+                } else {
+                    &function.index
+                };
+                let document = parse(ctx, document)?;
+                let call = function.call.clone().restore(ctx)?;
+                let text: rquickjs::String<'_> =
+                    runner.clone().restore(ctx)?.call((call, document))?;
+                answer.push_str(text.to_cstring()?.as_str());
+                Ok(())
+            })?;
+        }
+        self.engine.finish_jobs();
+        answer.push(']');
+        Ok(answer)
+    }
+
+    /// Compiles one function, which lives for this call only, and reduces with it; a JSON array
+    /// with the one result.
+    pub(super) fn reduce(&mut self, source: &str, rows: Reduction<'_>) -> Result<String, Failure> {
+        self.used = true;
+        let realm = self.engine.realm()?;
+        let runners = realm.add_views(ViewKind::Reduce, true)?;
+        let call = realm.compile(source)?;
+        let result = realm.with(|ctx| {
+            let (name, rows) = match rows {
+                Reduction::Pairs(json) => ("reduce", Some(json)),
+                Reduction::Again(json) => ("rereduce", json),
+            };
+            let rows = parse(ctx, rows)?;
+            let runner: Function<'_> = runners.clone().restore(ctx)?.get(name)?;
+            runner.call::<_, String>((call.clone().restore(ctx)?, rows))
+        });
+        self.engine.finish_jobs();
+        result
+    }
+}
+
+fn runner<'js>(
+    ctx: &Ctx<'js>,
+    runners: &Persistent<Object<'static>>,
+    name: &str,
+) -> rquickjs::Result<Persistent<Function<'static>>> {
+    let function: Function<'js> = runners.clone().restore(ctx)?.get(name)?;
+    Ok(Persistent::save(ctx, function))
+}
+
+/// Parses an argument in the realm that gets it; a missing one is undefined.
+pub(super) fn parse<'js>(ctx: &Ctx<'js>, json: Option<&str>) -> rquickjs::Result<Value<'js>> {
+    let Some(json) = json else {
+        return Ok(Value::new_undefined(ctx.clone()));
+    };
+    // One byte more than the text: the engine's copy ends in NUL.
+    let mut text = Vec::with_capacity(json.len() + 1);
+    text.extend_from_slice(json.as_bytes());
+    ctx.json_parse(text)
+}
+
+/// The text of a source given as JSON.
+pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
+    let missing = || Failure::error("not_found", "missing function");
+    let json = json.ok_or_else(missing)?;
+    match unquote(json) {
+        Some(source) if source.is_empty() => Err(missing()),
+        Some(source) => Ok(source.into_owned()),
+        None if matches!(json, "null" | "false" | "0") => Err(missing()),
+        None => Err(compilation_error(
+            "Expression does not eval to a function.",
+            json,
+        )),
+    }
+}

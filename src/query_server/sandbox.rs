@@ -1,0 +1,31 @@
+//! Confinement of children.
+//!
+//! The built-in server confines itself: a hook between fork and exec would cost the parent more
+//! than the whole start of the child.
+
+use std::io;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// Set by Settee for the children it starts itself.
+pub const CHILD_VARIABLE: &str = "SETTEE_CHILD";
+
+/// Makes the process die with the thread that started it, so that an endless loop of a user
+/// function does not outlive a killed parent.
+///
+/// # Errors
+/// The system refuses.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// [`die_with_parent`], in a process whose environment has `SETTEE_CHILD=1`.
+///
+/// # Errors
+/// The system refuses.
+pub fn die_with_parent_if_asked() -> io::Result<()> {
+    if std::env::var_os(CHILD_VARIABLE).is_some_and(|value| value == "1") {
+        die_with_parent()?;
+    }
+    Ok(())
+}
