@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use settee::messages::proc_manager::{GetProcError, ReloadConfig, Want};
+use settee::messages::proc_manager::{GetProcError, GetStatus, ReloadConfig, Want};
 use settee::messages::process::PromptError;
 use settee::testkit::{Script, ScriptedChild, Step, TestClient, TestPool, TestRandom, within};
 
@@ -188,9 +188,12 @@ async fn operate(pool: Rc<TestPool>, mut random: TestRandom) {
                 answer.expect("the manager lives");
             }
         }
-        let status = pool.status().await;
+        // One message, one moment.
+        let service = pool.manager().send(GetStatus::default()).await;
+        let service = service.expect("the manager lives");
+        let status = &service.pools[0];
         let known = status.used + status.free + status.opening;
-        assert_eq!(pool.proc_count().await, known, "{status:?}");
+        assert_eq!(service.proc_count, known, "{status:?}");
         assert_eq!(status.procs.len() as u32, status.used + status.free);
         assert!(known <= LIMIT, "{status:?}");
         actix_rt::time::sleep(Duration::from_millis(random.below(300) as u64)).await;
