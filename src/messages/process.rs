@@ -69,6 +69,7 @@ pub struct ProcShared {
     in_flight: AtomicU32,
     list_open: AtomicBool,
     taught_by_client: AtomicBool,
+    doomed: AtomicBool,
     touched: AtomicBool,
     last_activity: AtomicU64,
 }
@@ -88,6 +89,7 @@ impl ProcShared {
             in_flight: AtomicU32::new(0),
             list_open: AtomicBool::new(false),
             taught_by_client: AtomicBool::new(false),
+            doomed: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
         })
@@ -107,7 +109,7 @@ impl ProcShared {
 
     /// Returns whether `token` is the assignment in force.
     pub fn is_assigned_to(&self, token: Token) -> bool {
-        self.assignment.load(Ordering::Acquire) == token.0
+        token.0 != UNASSIGNED && self.assignment.load(Ordering::Acquire) == token.0
     }
 
     /// Counts a prompt that is sent. Called by the process's actor only.
@@ -132,6 +134,12 @@ impl ProcShared {
         self.taught_by_client.store(true, Ordering::Relaxed);
     }
 
+    /// Says that the process is being killed and answers nothing any more. Called by the process's
+    /// actor only.
+    pub fn set_doomed(&self) {
+        self.doomed.store(true, Ordering::Relaxed);
+    }
+
     /// Restarts the time that the process has been idle.
     pub fn note_activity(&self, now: Timestamp) {
         self.last_activity
@@ -152,8 +160,9 @@ impl ProcShared {
 
     /// Judges the state in which the process comes back from a client that returned it.
     pub fn condition_on_return(&self) -> Condition {
-        let list_open = self.list_open.load(Ordering::Relaxed);
-        if self.in_flight() > 0 || list_open || self.taught_by_client.load(Ordering::Relaxed) {
+        let flags = [&self.list_open, &self.taught_by_client, &self.doomed];
+        let unusable = flags.iter().any(|flag| flag.load(Ordering::Relaxed));
+        if self.in_flight() > 0 || unusable {
             Condition::Broken
         } else {
             Condition::Clean
