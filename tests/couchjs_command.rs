@@ -162,6 +162,8 @@ fn every_reset_is_answered_whatever_was_prepared_before() {
         assert_eq!(prompt("[\"map_doc\",{}]"), "[[[\"undefined\",1]]]");
         assert_eq!(prompt("[\"map_doc\",{}]"), "[[[\"string\",1]]]");
     }
+    drop(input);
+    assert!(ends(child).success());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Output is written at the latest when it has this many bytes. A peer that writes everything before
-/// it reads anything stops for ever once its answers outgrow this and a pipe.
+/// Output is written at the latest when it has this many bytes. A peer that writes everything
+/// before it reads anything stops for ever once its answers outgrow this and a pipe.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// How much is read at once, in bytes: what a pipe holds.
