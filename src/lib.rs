@@ -3,8 +3,10 @@
 pub mod actors;
 pub mod app;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod logging;
 pub mod messages;
 pub mod policy;
 pub mod query_server;
+pub mod testkit;

@@ -284,3 +284,6 @@ impl Handler<Stop> for Supervisor {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests;

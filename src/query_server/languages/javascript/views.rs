@@ -7,6 +7,7 @@ use std::rc::Rc;
 use rquickjs::{Ctx, Function, Object, Persistent, Value};
 
 use super::failure::Failure;
+use super::reading;
 use super::realm::{Engine, Realm, Shared, Tree, ViewKind, compilation_error};
 use super::text::unquote;
 
@@ -87,7 +88,7 @@ impl Views {
         let source = source_text(json)?;
         self.used = true;
         let realm = self.engine.realm()?;
-        let runners = realm.add_views(kind)?;
+        let runners = realm.add_views(kind, reading::only_reads(&source))?;
         realm.add_modules(Tree::Library(self.library.as_deref().unwrap_or("null")))?;
         let call = realm.compile(&source)?;
         let (map, index) = realm.with(|ctx| {
@@ -135,7 +136,7 @@ impl Views {
     pub(super) fn reduce(&mut self, source: &str, rows: Reduction<'_>) -> Result<String, Failure> {
         self.used = true;
         let realm = self.engine.realm()?;
-        let runners = realm.add_views(ViewKind::Reduce)?;
+        let runners = realm.add_views(ViewKind::Reduce, true)?;
         let call = realm.compile(source)?;
         let result = realm.with(|ctx| {
             let (name, rows) = match rows {

@@ -1,6 +1,7 @@
 // Map, index and reduce functions of views. Evaluates to a function of the tools and of the kind of
-// realm ("map", "nouveau" or "reduce"), which answers what the server calls.
-(function (tools, kind) {
+// realm ("map", "nouveau" or "reduce"), which answers what the server calls. A function that only
+// reads its document cannot tell whether that is frozen, and gets it as it is.
+(function (tools, kind, reading) {
   var bare = tools.bare, append = tools.append, plain = tools.plain, stringify = tools.stringify;
   var freeze = tools.freeze, keys = tools.keys;
   var rows = bare([]), fields = bare([]), count = 0;
@@ -13,7 +14,9 @@
 
   function checkName(name, text) {
     if (typeof name !== 'string') { throw wrong(text + typeof name); }
-    if (name[0] === '_') { throw { name: 'ReservedName', message: 'name must not start with an underscore' }; }
+    if (name[0] === '_') {
+      throw { name: 'ReservedName', message: 'name must not start with an underscore' };
+    }
   }
 
   // Fields of the Lucene search (clouseau).
@@ -23,7 +26,9 @@
     if (type !== 'string' && type !== 'number' && type !== 'boolean') {
       throw wrong('value must be a string, a number or boolean not ' + type);
     }
-    if (options && typeof options !== 'object') { throw wrong('options must be a object not ' + typeof options); }
+    if (options && typeof options !== 'object') {
+      throw wrong('options must be a object not ' + typeof options);
+    }
     append(fields, bare([name, value, options || {}]));
   }
 
@@ -36,7 +41,9 @@
     stored: { value: null, options: [] }
   };
   function nouveauField(type, name, value, options) {
-    if (typeof type !== 'string') { throw wrong('type of type must be a string not ' + typeof type); }
+    if (typeof type !== 'string') {
+      throw wrong('type of type must be a string not ' + typeof type);
+    }
     checkName(name, 'type of name must be a string not ');
     var rule = nouveauTypes[type], actual = typeof value;
     if (!rule) { throw wrong(type + ' not supported'); }
@@ -47,10 +54,13 @@
     } else if (actual !== rule.value) {
       throw wrong('type of value must be a ' + rule.value + ' not ' + actual);
     }
-    if (options && typeof options !== 'object') { throw wrong('type of options must be a object not ' + typeof options); }
+    if (options && typeof options !== 'object') {
+      throw wrong('type of options must be a object not ' + typeof options);
+    }
     var field = { __proto__: null, '@type': type, name: name, value: value };
     for (var i = 0; options && i < rule.options.length; i++) {
-      if (options[rule.options[i]] !== undefined) { field[rule.options[i]] = options[rule.options[i]]; }
+      var option = rule.options[i];
+      if (options[option] !== undefined) { field[option] = options[option]; }
     }
     append(fields, field);
   }
@@ -67,7 +77,9 @@
 
   // An exception of a user function: a few end the command, the others are logged.
   function failed(error, doc, indexing) {
-    if (error === 'fatal_error') { throw ['error', 'map_runtime_error', "function raised 'fatal_error'"]; }
+    if (error === 'fatal_error') {
+      throw ['error', 'map_runtime_error', "function raised 'fatal_error'"];
+    }
     if (error[0] === 'fatal' || (!indexing && error.name === 'InternalError')) { throw error; }
     if (error.name === 'RangeError' && error.message === 'Maximum call stack size exceeded') {
       throw ['error', 'RangeError', error.message];
@@ -76,7 +88,7 @@
   }
 
   function run(call, doc, indexing) {
-    if (typeof doc === 'object' && doc !== null) { freezeDeeply(doc); }
+    if (!reading && typeof doc === 'object' && doc !== null) { freezeDeeply(doc); }
     rows = bare([]);
     fields = bare([]);
     count = 0;
