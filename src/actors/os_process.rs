@@ -265,7 +265,7 @@ impl OsProcess {
 
     fn break_off(&mut self, what: &'static str, line: &[u8]) {
         warn!(self.log, "query server broke the protocol and is killed";
-              "what" => what, "prompts" => self.pending.len());
+              "error" => what, "count" => self.pending.len());
         self.end_for(PromptError::protocol(what, line));
     }
 
