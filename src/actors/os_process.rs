@@ -265,7 +265,7 @@ impl OsProcess {
 
     fn break_off(&mut self, what: &'static str, line: &[u8]) {
         warn!(self.log, "query server broke the protocol and is killed";
-              "what" => what, "prompts" => self.pending.len());
+              "error" => what, "count" => self.pending.len());
         self.end_for(PromptError::protocol(what, line));
     }
 
@@ -273,8 +273,9 @@ impl OsProcess {
     fn end_for(&mut self, reason: PromptError) {
         self.child.kill();
         self.stdin = None;
+        // First, so that whoever hears of it and returns the process at once returns a broken one.
+        self.shared.set_doom(reason.clone());
         self.fail_pending(&reason);
-        self.shared.set_doom(reason);
     }
 
     fn fail_pending(&mut self, reason: &PromptError) {
