@@ -365,3 +365,67 @@ const QUOTED_CHARACTERS: usize = 100;
 fn shorten(text: &str) -> String {
     text.chars().take(QUOTED_CHARACTERS).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_reads_as_it_is_written_and_nothing_else_is_one() {
+        let token = ProcToken {
+            proc: ProcId {
+                pool: PoolId(3),
+                number: 17,
+            },
+            token: Token(4),
+        };
+        assert_eq!(token.to_string(), "3.17.4");
+        assert_eq!("3.17.4".parse(), Ok(token));
+        for text in [
+            "",
+            "3.17",
+            "3.17.4.",
+            "3.17.4.1",
+            "a.b.c",
+            "3.17.-4",
+            "4294967296.1.1",
+        ] {
+            assert_eq!(text.parse::<ProcToken>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_of_a_request_are_not_touched() {
+        let line = br#" { "data" : [ "x", 1.0 ] , "proc":"1.2.3", "id" : 1.50 , "call":"prompt"} "#;
+        let request = Request::parse(line).unwrap();
+        assert_eq!(request.id, "1.50");
+        let Call::Prompt { data, timeout, .. } = request.call else {
+            panic!("not a prompt");
+        };
+        assert_eq!((data, timeout), (r#"[ "x", 1.0 ]"#, None));
+    }
+
+    #[test]
+    fn members_that_no_call_has_and_nulls_are_passed_over() {
+        let line = br#"{"call":"get_proc","lang":"A","db":null,"ddoc":null,"future":[1]}"#;
+        let request = Request::parse(line).unwrap();
+        assert_eq!(request.id, "null");
+        let Call::GetProc {
+            want: Want::Language(name),
+            ..
+        } = request.call
+        else {
+            panic!("not a get_proc for a language");
+        };
+        assert_eq!(name.as_str(), "a");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_id_of_the_request() {
+        let bad = Request::parse(br#"{"id":[7],"call":"ret_proc"}"#).unwrap_err();
+        assert_eq!(bad.id, "[7]");
+        assert_eq!(bad.error.reason.get(), "\"'proc' is missing\"");
+        let bad = Request::parse(b"\xff").unwrap_err();
+        assert_eq!(bad.id, "null");
+    }
+}

@@ -196,3 +196,68 @@ impl Serialize for ErrorReply {
         map.end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::policy::pool::Phase;
+
+    fn wire(error: impl Into<ErrorReply>) -> Value {
+        serde_json::to_value(error.into()).unwrap()
+    }
+
+    #[test]
+    fn an_error_without_more_to_tell_has_its_five_members() {
+        let error = GetProcError::Timeout {
+            phase: Phase::Open,
+            waited: Duration::from_millis(70),
+        };
+        let expected = json!({
+            "name": "timeout", "reason": "the query server did not start within 70 ms",
+            "phase": "open", "fault": "query_server", "retry": true,
+        });
+        assert_eq!(wire(error), expected);
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_told_with_its_last_words() {
+        let error = PromptError::Exited(Obituary {
+            exit: Some("exited with status 2".into()),
+            status: Some(2),
+            stderr: vec!["usage".into()],
+        });
+        let wire = wire(ErrorReply::from(error).about("1.2.3"));
+        assert_eq!(wire["name"], "os_process_error");
+        assert_eq!(wire["phase"], "exit");
+        assert_eq!(wire["exit"], "exited with status 2");
+        assert_eq!(wire["status"], 2);
+        assert_eq!(wire["stderr"], json!(["usage"]));
+        assert_eq!(wire["proc"], "1.2.3");
+    }
+
+    #[test]
+    fn what_a_function_said_is_passed_on_unchanged() {
+        let error = PromptError::Function {
+            name: "not_found".into(),
+            reason: "ignored".into(),
+            raw_reason: "{\"a\": 1.0}".into(),
+            fatal: true,
+        };
+        let text = serde_json::to_string(&ErrorReply::from(error)).unwrap();
+        assert!(text.contains("\"reason\":{\"a\": 1.0}"), "{text}");
+        assert!(text.contains("\"fatal\":true"), "{text}");
+    }
+
+    #[test]
+    fn a_failed_reset_of_a_compound_call_is_told_as_one() {
+        let timeout = PromptError::Timeout {
+            timeout: Duration::from_secs(5),
+        };
+        assert_eq!(wire(CallError::Prompt(timeout.clone()))["phase"], "prompt");
+        assert_eq!(wire(CallError::Reset(timeout))["phase"], "reset");
+    }
+}
