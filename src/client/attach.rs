@@ -131,5 +131,5 @@ fn line_end(received: &[u8], from: usize) -> Result<Option<usize>, ClientError> 
 
 fn accept(line: &[u8]) -> Result<Borrowed, ClientError> {
     let (_, outcome) = wire::reply(line)?;
-    wire::typed("attach", &*outcome?)
+    wire::typed("attach", &outcome?)
 }
