@@ -6,9 +6,11 @@
 //! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15); a
 //!           process that answered with an error line and is in step goes back and not to its end.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Addr;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
@@ -44,6 +46,8 @@ pub enum CallError {
 /// A client inside this program. Its drop is its death.
 pub struct Caller {
     manager: Named<ProcManager>,
+    /// The manager's address as it was last seen: looking it up costs more than a call.
+    address: RefCell<Addr<ProcManager>>,
     client: Pulse,
     /// None when it speaks in the name of a client that lives elsewhere.
     lifeline: Option<Lifeline>,
@@ -53,18 +57,18 @@ impl Caller {
     /// Makes a client of a manager.
     pub fn new(manager: Named<ProcManager>) -> Self {
         let lifeline = Lifeline::new();
-        Self {
-            manager,
-            client: lifeline.pulse(),
-            lifeline: Some(lifeline),
-        }
+        let mut caller = Self::in_the_name_of(lifeline.pulse(), manager);
+        caller.lifeline = Some(lifeline);
+        caller
     }
 
     /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
     /// through it comes back when that client ends.
     pub fn in_the_name_of(client: Pulse, manager: Named<ProcManager>) -> Self {
+        let address = RefCell::new(manager.address());
         Self {
             manager,
+            address,
             client,
             lifeline: None,
         }
@@ -84,8 +88,12 @@ impl Caller {
             want,
             timeout,
         };
-        let answer = self.manager.address().send(request).await;
-        answer.unwrap_or(Err(GetProcError::ShuttingDown))
+        let call = self.address.borrow().send(request);
+        call.await.unwrap_or_else(|_| {
+            // A successor, if there is one, serves the next call.
+            self.address.replace(self.manager.address());
+            Err(GetProcError::ShuttingDown)
+        })
     }
 
     /// Takes a process and resets it.
@@ -225,7 +233,7 @@ impl Lease {
 
     async fn send(&self, prompt: Prompt) -> Result<Bytes, PromptError> {
         let answer = self.process.prompt.send(prompt).await;
-        answer.unwrap_or_else(|_| Err(PromptError::Exited(Default::default())))
+        answer.unwrap_or_else(|_| Err(self.process.shared.gone()))
     }
 
     /// Sends `reset` with the configuration that came with the process, and requires `true`.

@@ -71,8 +71,6 @@ pub struct OsProcess {
     /// The deadline timer that is set: when it fires, and how to cancel it.
     timer: Option<(Instant, SpawnHandle)>,
     prompt_timeout: Duration,
-    /// Why the child is being ended, once it is: what prompts get from then on.
-    doom: Option<PromptError>,
     stopping: bool,
     lifeline: Lifeline,
 }
@@ -89,6 +87,7 @@ impl OsProcess {
         let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
         let log = context.log.new(o!("os_pid" => child.pid()));
         let shared = ProcShared::new(Some(child.pid()));
+        shared.note_activity(context.clock.now());
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let address = Self {
@@ -104,7 +103,6 @@ impl OsProcess {
             head_since: Instant::now(),
             timer: None,
             prompt_timeout: context.prompt_timeout,
-            doom: None,
             stopping: false,
             lifeline,
             context,
@@ -124,7 +122,7 @@ impl OsProcess {
         if !self.shared.is_assigned_to(prompt.token) {
             return Some(PromptError::NotHolder);
         }
-        if let Some(doom) = &self.doom {
+        if let Some(doom) = self.shared.doom() {
             return Some(doom.clone());
         }
         let unsent = self.stdin.as_ref().map_or(0, PipeWriter::unsent_bytes);
@@ -187,7 +185,7 @@ impl OsProcess {
 
     /// Takes output, line by line.
     fn take_output(&mut self, chunk: Bytes) {
-        if self.doom.is_some() {
+        if self.shared.doom().is_some() {
             return;
         }
         self.lines.add(chunk);
@@ -197,7 +195,7 @@ impl OsProcess {
                 Ok(None) => return,
                 Err(_) => return self.break_off("a line that is too long", b""),
             }
-            if self.doom.is_some() {
+            if self.shared.doom().is_some() {
                 return;
             }
         }
@@ -255,7 +253,7 @@ impl OsProcess {
         self.child.kill();
         self.stdin = None;
         self.fail_pending(&reason);
-        self.doom.get_or_insert(reason);
+        self.shared.set_doom(reason);
     }
 
     fn fail_pending(&mut self, reason: &PromptError) {
@@ -290,7 +288,7 @@ impl OsProcess {
             status: Some(exit.status()),
             stderr: self.stderr_log.last_words(),
         };
-        let wanted = self.stopping || self.doom.is_some();
+        let wanted = self.stopping || self.shared.doom().is_some();
         if wanted || exit.is_success() {
             debug!(self.log, "query server ended"; "exit" => %exit);
             self.lifeline.ending(ExitReason::Normal);
@@ -301,7 +299,7 @@ impl OsProcess {
         }
         let gone = PromptError::Exited(obituary);
         self.fail_pending(&gone);
-        self.doom.get_or_insert(gone);
+        self.shared.set_doom(gone);
         ctx.stop();
     }
 
@@ -309,7 +307,7 @@ impl OsProcess {
     fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let limit = process.context.idle_limit;
-            let idle = process.shared.idle_time();
+            let idle = process.shared.idle_time(process.context.clock.now());
             if idle < limit || !process.pending.is_empty() {
                 let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
                 return process.watch_idleness(rest, ctx);
@@ -369,7 +367,7 @@ impl Handler<Prompt> for OsProcess {
             transcript: prompt.verbatim.then(Vec::new),
         });
         self.shared.prompt_sent();
-        self.shared.note_activity();
+        self.shared.note_activity(self.context.clock.now());
         self.send(prompt, kind, ctx);
         answer
     }
@@ -393,7 +391,7 @@ impl Handler<StopProc> for OsProcess {
     fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
         self.stopping = true;
         self.stdin = None;
-        self.doom.get_or_insert(PromptError::Exited(Obituary {
+        self.shared.set_doom(PromptError::Exited(Obituary {
             exit: Some("was told to stop".into()),
             ..Obituary::default()
         }));

@@ -21,7 +21,9 @@ use crate::actors::deferred::Replier;
 use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
-use crate::messages::proc_manager::{GetProcError, HelperDone, Lease, ManagerSettings, Want};
+use crate::messages::proc_manager::{
+    GetProcError, HelperDone, Lease, ManagerSettings, RetProc, Want,
+};
 use crate::messages::process::{Fault, MANAGER_TOKEN, ProcessRef, Prompt, StopProc};
 use crate::policy::pool::{
     Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Token,
@@ -69,7 +71,7 @@ pub struct ProcManager {
     /// Language -> pool number.
     pool_of: FxHashMap<LanguageName, PoolId>,
     /// Process -> how to reach it; those that are told to stop stay until they are gone.
-    procs: FxHashMap<ProcId, ProcessRef>,
+    procs: FxHashMap<ProcId, Arc<ProcessRef>>,
     /// Process to be -> its opener.
     openers: FxHashMap<ProcId, Addr<Opener>>,
     /// Request -> who waits for it.
@@ -79,6 +81,10 @@ pub struct ProcManager {
     /// Watched party -> what it is to us.
     parties: FxHashMap<PartyId, Party>,
     next_request: u64,
+    /// The request at hand, before it is known whether it has to wait in the table.
+    arriving: Option<(RequestId, Request)>,
+    /// Where leases go back; one for all of them, because making one costs several allocations.
+    returns: Option<Arc<Recipient<RetProc>>>,
     /// The actions of the event at hand; kept for its memory.
     actions: Vec<Action>,
     /// Why the event at hand failed, for those who are refused over it.
@@ -107,6 +113,8 @@ impl ProcManager {
             clients: FxHashMap::default(),
             parties: FxHashMap::default(),
             next_request: 0,
+            arriving: None,
+            returns: None,
             actions: Vec::new(),
             cause: None,
             timer: None,
@@ -143,6 +151,10 @@ impl ProcManager {
     /// Tells the core what happened and does what it says.
     fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
         let now = self.clock.now();
+        self.event_at(now, event, ctx);
+    }
+
+    fn event_at(&mut self, now: Timestamp, event: Event, ctx: &mut Context<Self>) {
         let mut actions = std::mem::take(&mut self.actions);
         self.core.handle(event, now, &mut actions);
         for action in actions.drain(..) {
@@ -165,7 +177,7 @@ impl ProcManager {
                 request,
                 proc,
                 token,
-            } => self.assign(request, proc, token, ctx),
+            } => self.assign(request, proc, token),
             Action::Refuse { request, why } => self.refuse(request, why, now),
             Action::Stop { proc, why } => self.stop(proc, why.is_polite()),
         }
@@ -183,6 +195,7 @@ impl ProcManager {
         };
         let context = StartContext {
             proc,
+            clock: self.clock,
             spawner: self.spawner.clone(),
             manager: ctx.address().recipient(),
             owner: self.lifeline.pulse(),
@@ -201,7 +214,7 @@ impl ProcManager {
     }
 
     fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.requests.get(&request).map(|request| &request.want);
+        let want = self.request(request).map(|request| &request.want);
         let Some(Want::Ddoc { ddoc, .. }) = want else {
             let result = Err("the request is gone".to_owned());
             return ctx.notify(HelperDone { proc, result });
@@ -217,6 +230,7 @@ impl ProcManager {
         };
         process.shared.assign(MANAGER_TOKEN);
         let manager = ctx.address();
+        let clock = self.clock;
         let order = Prompt {
             token: MANAGER_TOKEN,
             line,
@@ -232,18 +246,31 @@ impl ProcManager {
                     Err(format!("it answered {} instead of true", shorten(&text)))
                 }
                 Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err("the query server ended".into()),
+                Err(_) => Err(process.shared.gone().to_string()),
             };
-            process.shared.unassign();
+            process.shared.unassign(clock.now());
             // Ignores the mailbox's bound: there is one such report for each process at most.
             manager.do_send(HelperDone { proc, result });
         });
     }
 
-    fn assign(&mut self, id: RequestId, proc: ProcId, token: Token, ctx: &mut Context<Self>) {
+    fn request(&self, id: RequestId) -> Option<&Request> {
+        match &self.arriving {
+            Some((arriving, request)) if *arriving == id => Some(request),
+            _ => self.requests.get(&id),
+        }
+    }
+
+    fn take_request(&mut self, id: RequestId) -> Option<Request> {
+        match self.arriving.take_if(|(arriving, _)| *arriving == id) {
+            Some((_, request)) => Some(request),
+            None => self.requests.remove(&id),
+        }
+    }
+
+    fn assign(&mut self, id: RequestId, proc: ProcId, token: Token) {
         let request = self
-            .requests
-            .remove(&id)
+            .take_request(id)
             .expect("PM-4: an open request has a caller");
         let process = self
             .procs
@@ -258,7 +285,7 @@ impl ProcManager {
             config: Arc::clone(&self.settings.reset_config),
             process,
             client: request.client,
-            manager: Some(ctx.address().recipient()),
+            manager: self.returns.clone(),
         };
         // A caller that is gone gives the lease back by dropping it.
         drop(request.replier.send(Ok(lease)));
@@ -266,8 +293,7 @@ impl ProcManager {
 
     fn refuse(&mut self, id: RequestId, why: Refusal, now: Timestamp) {
         let request = self
-            .requests
-            .remove(&id)
+            .take_request(id)
             .expect("PM-4: an open request has a caller");
         let language = self.pools[request.pool.0 as usize].language.to_string();
         let cause = self.cause.clone().unwrap_or_else(|| StartError {
@@ -301,7 +327,7 @@ impl ProcManager {
                 .get(&proc)
                 .is_none_or(|p| p.shared.in_flight() == 0);
         if let Some(process) = self.procs.get(&proc) {
-            process.shared.unassign();
+            process.shared.unassign(self.clock.now());
             // Ignores the mailbox's bound: it must not be lost, and it is sent once.
             process.stop.do_send(StopProc { polite });
         } else if let Some(opener) = self.openers.get(&proc) {
@@ -366,6 +392,7 @@ impl Actor for ProcManager {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
+        self.returns = Some(Arc::new(ctx.address().recipient()));
         info!(self.log, "process manager started"; "pools" => self.pools.len());
     }
 }

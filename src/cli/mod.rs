@@ -79,22 +79,31 @@ enum Command {
     /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without
     /// --socket the processes are a pool of this command's own.
     Map(map::Args),
+    /// The built-in JavaScript query server on standard input and output.
+    ///
+    /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
+    #[command(disable_help_flag = true)]
+    Couchjs(couchjs::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
 }
 
 /// Runs the program with these arguments, the first of which is its name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    if let Some(couchjs) = couchjs_arguments(&arguments) {
-        return couchjs::run(couchjs);
+    if let Some(arguments) = couchjs::arguments_of(&arguments) {
+        return couchjs::run(arguments);
     }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),
     };
+    let command = match cli.command {
+        Command::Couchjs(args) => return couchjs::run(args.arguments),
+        command => command,
+    };
     // A mistake of ours must not look like one of the codes that mean something to a service
     // manager; the panic's own message has been printed by then.
-    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
+    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(command))) {
         Ok(Ok(())) => Exit::Ok.into(),
         Ok(Err(error)) => {
             error.report();
@@ -102,21 +111,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
         Err(_) => Exit::Internal.into(),
     }
-}
-
-/// Returns what belongs to `couchjs`, which reads its command line as CouchDB's does.
-fn couchjs_arguments(arguments: &[OsString]) -> Option<impl Iterator<Item = OsString> + use<>> {
-    let by_name = couchjs::is_called(arguments.first());
-    let by_subcommand = arguments.get(1).is_some_and(|word| word == "couchjs");
-    let skipped = if by_name { 1 } else { 2 };
-    (by_name || by_subcommand).then(|| {
-        arguments
-            .iter()
-            .skip(skipped)
-            .cloned()
-            .collect::<Vec<_>>()
-            .into_iter()
-    })
 }
 
 fn dispatch(command: Command) -> Result<(), CliError> {
@@ -127,6 +121,8 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::Status(args) => status::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Completions(args) => completions::run(&args),
+        // Has an exit status of its own, so `main` runs it.
+        Command::Couchjs(_) => Ok(()),
     }
 }
 

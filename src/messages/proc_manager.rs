@@ -73,11 +73,11 @@ pub struct Lease {
     /// The arguments that the client's first prompt, `reset`, is to carry: a JSON object.
     pub config: Arc<str>,
     /// Whom to prompt.
-    pub process: ProcessRef,
+    pub process: Arc<ProcessRef>,
     /// The client it is lent to.
     pub client: ClientId,
     /// Whom to give it back to; `None` once it is given back.
-    pub(crate) manager: Option<Recipient<RetProc>>,
+    pub(crate) manager: Option<Arc<Recipient<RetProc>>>,
 }
 
 impl Lease {

@@ -2,16 +2,16 @@
 //! [`NativeProcess`](crate::actors::native_process::NativeProcess), or an actor of your own.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix::{Message, Recipient};
-use actix_rt::time::Instant;
 use bytes::Bytes;
 
 use crate::actors::lifeline::Pulse;
 use crate::policy::pool::{Condition, Token};
+use crate::policy::time::Timestamp;
 use crate::query_server::line::ErrorLine;
 
 /// Sends one command to the process and waits for its answer.
@@ -70,8 +70,8 @@ pub struct ProcShared {
     list_open: AtomicBool,
     taught_by_client: AtomicBool,
     touched: AtomicBool,
-    started: Instant,
     last_activity: AtomicU64,
+    doom: OnceLock<PromptError>,
 }
 
 /// No token is ever zero.
@@ -90,8 +90,8 @@ impl ProcShared {
             list_open: AtomicBool::new(false),
             taught_by_client: AtomicBool::new(false),
             touched: AtomicBool::new(false),
-            started: Instant::now(),
             last_activity: AtomicU64::new(0),
+            doom: OnceLock::new(),
         })
     }
 
@@ -102,8 +102,8 @@ impl ProcShared {
     }
 
     /// Takes the process back: prompts are refused until it is lent again.
-    pub fn unassign(&self) {
-        self.note_activity();
+    pub fn unassign(&self, now: Timestamp) {
+        self.note_activity(now);
         self.assignment.store(UNASSIGNED, Ordering::Release);
     }
 
@@ -135,18 +135,16 @@ impl ProcShared {
     }
 
     /// Restarts the time that the process has been idle.
-    pub fn note_activity(&self) {
-        let elapsed = self.started.elapsed().as_nanos();
-        self.last_activity.store(
-            u64::try_from(elapsed).unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
+    pub fn note_activity(&self, now: Timestamp) {
+        self.last_activity
+            .store(now.as_nanoseconds(), Ordering::Relaxed);
     }
 
-    /// Returns for how long nobody has prompted, borrowed or returned the process.
-    pub fn idle_time(&self) -> Duration {
-        let last = Duration::from_nanos(self.last_activity.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(last)
+    /// Returns for how long nobody has prompted or returned the process.
+    pub fn idle_time(&self, now: Timestamp) -> Duration {
+        now.since(Timestamp::from_nanoseconds(
+            self.last_activity.load(Ordering::Relaxed),
+        ))
     }
 
     /// Returns how many prompts are sent and not answered.
@@ -154,10 +152,29 @@ impl ProcShared {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Says that the process has ended or is being ended, and why; the first word counts. Called by
+    /// the process's actor only.
+    pub fn set_doom(&self, why: PromptError) {
+        let _ = self.doom.set(why);
+    }
+
+    /// Returns why the process has ended or is being ended, if it is: what a prompt gets from then
+    /// on, also when its actor is gone already.
+    pub fn doom(&self) -> Option<&PromptError> {
+        self.doom.get()
+    }
+
+    /// Returns what a prompt gets when nobody is there any more to take it.
+    pub fn gone(&self) -> PromptError {
+        let unknown = || PromptError::Exited(Obituary::default());
+        self.doom().cloned().unwrap_or_else(unknown)
+    }
+
     /// Judges the state in which the process comes back from a client that returned it.
     pub fn condition_on_return(&self) -> Condition {
-        let list_open = self.list_open.load(Ordering::Relaxed);
-        if self.in_flight() > 0 || list_open || self.taught_by_client.load(Ordering::Relaxed) {
+        let halfway = self.in_flight() > 0 || self.list_open.load(Ordering::Relaxed);
+        let taught = self.taught_by_client.load(Ordering::Relaxed);
+        if halfway || taught || self.doom().is_some() {
             Condition::Broken
         } else {
             Condition::Clean

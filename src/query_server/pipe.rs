@@ -65,6 +65,11 @@ impl PipeReader {
         loop {
             let mut guard = ready!(self.pipe.poll_read_ready(cx))?;
             if let Ok(result) = guard.try_io(|_| self.read()) {
+                if result.as_ref().is_ok_and(|chunk| chunk.len() < READ_BYTES) {
+                    // A short read has emptied the pipe; what comes later is announced anew. Saves
+                    // the system call that would only say so.
+                    guard.clear_ready();
+                }
                 return Poll::Ready(result);
             }
         }

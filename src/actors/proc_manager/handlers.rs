@@ -1,5 +1,7 @@
 //! The calls, casts and infos of the ProcManager, one handler each.
 
+use std::sync::Arc;
+
 use actix::prelude::*;
 use slog::{info, warn};
 
@@ -44,17 +46,16 @@ impl Handler<GetProc> for ProcManager {
         };
         let asked = self.clock.now();
         let deadline = asked + msg.timeout.unwrap_or(self.settings.os_process_timeout);
-        self.requests.insert(
-            request,
-            Request {
-                replier,
-                client,
-                want: msg.want,
-                pool,
-                asked,
-            },
-        );
-        self.event(
+        let waiting = Request {
+            replier,
+            client,
+            want: msg.want,
+            pool,
+            asked,
+        };
+        self.arriving = Some((request, waiting));
+        self.event_at(
+            asked,
             Event::GetProc {
                 request,
                 client,
@@ -64,6 +65,7 @@ impl Handler<GetProc> for ProcManager {
             },
             ctx,
         );
+        self.requests.extend(self.arriving.take());
         answer
     }
 }
@@ -79,7 +81,8 @@ impl Handler<RetProc> for ProcManager {
             .procs
             .get(&msg.proc)
             .expect("PM-2: an assigned process is known");
-        process.shared.unassign();
+        let now = self.clock.now();
+        process.shared.unassign(now);
         let RetProc {
             client,
             proc,
@@ -88,7 +91,8 @@ impl Handler<RetProc> for ProcManager {
             ..
         } = msg;
         let condition = msg.condition(process);
-        self.event(
+        self.event_at(
+            now,
             Event::RetProc {
                 client,
                 proc,
@@ -121,11 +125,12 @@ impl ProcManager {
             self.requests.remove(&request);
         }
         let held = self.core.held_by(client);
+        let now = self.clock.now();
         let conditions = held
             .into_iter()
             .filter_map(|proc| {
                 let shared = &self.procs.get(&proc)?.shared;
-                shared.unassign();
+                shared.unassign(now);
                 Some((proc, shared.condition_on_loss()))
             })
             .collect();
@@ -144,7 +149,7 @@ impl Handler<Exit> for ProcManager {
                 self.parties
                     .insert(process.pulse.party(), Party::Proc(proc));
                 process.pulse.monitor(ctx.address().recipient());
-                self.procs.insert(proc, process);
+                self.procs.insert(proc, Arc::new(process));
                 self.event(Event::SpawnOk { proc }, ctx);
             }
             OpenerExit::SpawnError(error) => {

@@ -1,0 +1,130 @@
+//! What the benches share: timing, a table of results beside their floors, a process that costs nothing.
+#![allow(dead_code, reason = "each bench uses a part of it")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use settee::actors::lifeline::{ExitReason, Lifeline};
+use settee::messages::opener::StartError;
+use settee::messages::proc_manager::ManagerSettings;
+use settee::messages::process::{
+    ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
+};
+use settee::policy::pool::Limits;
+use settee::query_server::language::{Language, Registry, StartContext};
+
+/// Runs `operation` for about `time` after a short warm-up; returns nanoseconds for each.
+pub async fn nanoseconds_each<F: Future<Output = u64>>(
+    time: Duration,
+    mut batch: impl FnMut() -> F,
+) -> f64 {
+    batch().await;
+    let start = Instant::now();
+    let mut count = 0;
+    while start.elapsed() < time {
+        count += batch().await;
+    }
+    start.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// Prints one line: what, its figure, its floor's, and the ratio with what is to be reached.
+pub fn report(what: &str, figure: f64, floor: f64, unit: &str, wanted: f64) {
+    let ratio = figure / floor;
+    let verdict = if ratio <= wanted { "ok" } else { "over" };
+    println!(
+        "{what:<44} {figure:>10.2} {unit}   floor {floor:>9.2} {unit}   ratio {ratio:>5.2}   wanted {wanted:.2} {verdict}"
+    );
+}
+
+/// Settings for a manager with one language.
+pub fn settings(
+    name: &str,
+    language: impl Language + 'static,
+    hard_limit: u32,
+) -> Arc<ManagerSettings> {
+    let mut languages = Registry::new();
+    languages.register(name, language);
+    Arc::new(ManagerSettings {
+        limits: Limits {
+            hard_limit,
+            soft_limit: hard_limit,
+            affinity_wait: Duration::from_millis(200),
+        },
+        os_process_timeout: Duration::from_secs(60),
+        idle_limit: Duration::from_secs(300),
+        stop_grace: Duration::from_secs(2),
+        line_bytes_max: 64 << 20,
+        db_tag: Default::default(),
+        reset_config: Arc::from(
+            r#"{"reduce_limit":true,"reduce_limit_threshold":5000,"reduce_limit_ratio":2.0,"timeout":5000}"#,
+        ),
+        languages,
+    })
+}
+
+/// A log that nobody reads.
+pub fn no_log() -> slog::Logger {
+    slog::Logger::root(slog::Discard, slog::o!())
+}
+
+/// A language whose processes are nothing but an actor.
+pub struct Nothing;
+
+impl Language for Nothing {
+    fn describe(&self) -> String {
+        "nothing".into()
+    }
+
+    fn start(&self, _: StartContext) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
+        async {
+            let shared = ProcShared::new(None);
+            let lifeline = Lifeline::new();
+            let pulse = lifeline.pulse();
+            let address = NothingProcess { lifeline }.start();
+            Ok(ProcessRef {
+                prompt: address.clone().recipient(),
+                set_timeout: address.clone().recipient(),
+                stop: address.recipient(),
+                pulse,
+                shared,
+            })
+        }
+        .boxed_local()
+    }
+}
+
+struct NothingProcess {
+    lifeline: Lifeline,
+}
+
+impl Actor for NothingProcess {
+    type Context = Context<Self>;
+}
+
+impl Handler<Prompt> for NothingProcess {
+    type Result = Result<bytes::Bytes, PromptError>;
+
+    fn handle(&mut self, _: Prompt, _: &mut Self::Context) -> Self::Result {
+        Ok(bytes::Bytes::from_static(b"true"))
+    }
+}
+
+impl Handler<SetTimeout> for NothingProcess {
+    type Result = bool;
+
+    fn handle(&mut self, _: SetTimeout, _: &mut Self::Context) -> bool {
+        true
+    }
+}
+
+impl Handler<StopProc> for NothingProcess {
+    type Result = ();
+
+    fn handle(&mut self, _: StopProc, ctx: &mut Self::Context) {
+        self.lifeline.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+}
