@@ -1,6 +1,7 @@
 //! Settee keeps pools of query servers and lends each to one client at a time.
 
 pub mod actors;
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod logging;

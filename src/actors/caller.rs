@@ -14,7 +14,7 @@ use actix::Addr;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::Named;
 use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Want};
@@ -48,17 +48,31 @@ pub struct Caller {
     manager: Named<ProcManager>,
     /// The manager's address as it was last seen: looking it up costs more than a call.
     address: RefCell<Addr<ProcManager>>,
-    lifeline: Lifeline,
+    client: Pulse,
+    /// None when it speaks in the name of a client that lives elsewhere.
+    lifeline: Option<Lifeline>,
 }
 
 impl Caller {
     /// Makes a client of a manager.
     pub fn new(manager: Named<ProcManager>) -> Self {
-        let address = RefCell::new(manager.address());
+        let lifeline = Lifeline::new();
         Self {
+            address: RefCell::new(manager.address()),
             manager,
-            address,
-            lifeline: Lifeline::new(),
+            client: lifeline.pulse(),
+            lifeline: Some(lifeline),
+        }
+    }
+
+    /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
+    /// through it comes back when that client ends.
+    pub fn in_the_name_of(client: Pulse, manager: Named<ProcManager>) -> Self {
+        Self {
+            address: RefCell::new(manager.address()),
+            manager,
+            client,
+            lifeline: None,
         }
     }
 
@@ -72,7 +86,7 @@ impl Caller {
         timeout: Option<Duration>,
     ) -> Result<Lease, GetProcError> {
         let request = GetProc {
-            client: self.lifeline.pulse(),
+            client: self.client.clone(),
             want,
             timeout,
         };
@@ -151,7 +165,9 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        self.lifeline.ending(ExitReason::Normal);
+        if let Some(lifeline) = &self.lifeline {
+            lifeline.ending(ExitReason::Normal);
+        }
     }
 }
 

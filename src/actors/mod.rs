@@ -2,9 +2,12 @@
 //! it decides; they decide nothing themselves.
 
 pub mod caller;
+pub mod client;
 pub mod clock;
+pub mod config_listener;
 pub mod deferred;
 pub mod lifeline;
+pub mod listener;
 pub mod native_process;
 pub mod opener;
 pub mod os_process;

@@ -73,6 +73,7 @@ impl NativeProcess {
     ) -> Result<ProcessRef, StartError> {
         let jobs = start_thread(server, &context)?;
         let shared = ProcShared::new(None);
+        shared.note_activity(context.clock.now());
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let address = Self {
@@ -177,7 +178,7 @@ impl NativeProcess {
     fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let limit = process.context.idle_limit;
-            let idle = process.shared.idle_time();
+            let idle = process.shared.idle_time(process.context.clock.now());
             if idle < limit || !process.pending.is_empty() {
                 let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
                 return process.watch_idleness(rest, ctx);
@@ -230,6 +231,8 @@ impl Actor for NativeProcess {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        // As in an OsProcess: prompts that wait for room are overtaken by later ones.
+        ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
         self.context.owner.monitor(ctx.address().recipient());
         self.watch_idleness(self.context.idle_limit, ctx);
         info!(self.context.log, "native query server started");
@@ -253,7 +256,7 @@ impl Handler<Prompt> for NativeProcess {
             self.shared.set_taught_by_client();
         }
         self.shared.prompt_sent();
-        self.shared.note_activity();
+        self.shared.note_activity(self.context.clock.now());
         self.pending.push_back(Pending {
             prompt,
             kind,

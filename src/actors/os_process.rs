@@ -95,6 +95,7 @@ impl OsProcess {
         let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
         let log = context.log.new(o!("os_pid" => child.pid()));
         let shared = ProcShared::new(Some(child.pid()));
+        shared.note_activity(context.clock.now());
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let address = Self {
@@ -331,7 +332,7 @@ impl OsProcess {
     fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let limit = process.context.idle_limit;
-            let idle = process.shared.idle_time();
+            let idle = process.shared.idle_time(process.context.clock.now());
             if idle < limit || !process.pending.is_empty() {
                 let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
                 return process.watch_idleness(rest, ctx);
@@ -355,6 +356,9 @@ impl Actor for OsProcess {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        // A holder's prompts must not have to wait for room in the mailbox: those that wait are
+        // overtaken by later ones.
+        ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
         ctx.add_stream(StdoutChunks(Chunks::new(Rc::clone(&self.stdout))));
         ctx.add_stream(StderrChunks(Chunks::new(Rc::clone(&self.stderr))));
         let child = Rc::clone(&self.child);
@@ -393,7 +397,7 @@ impl Handler<Prompt> for OsProcess {
             transcript: prompt.verbatim.then(Vec::new),
         });
         self.shared.prompt_sent();
-        self.shared.note_activity();
+        self.shared.note_activity(self.context.clock.now());
         self.send(prompt, kind, ctx);
         answer
     }

@@ -81,6 +81,8 @@ pub struct ProcManager {
     /// Watched party -> what it is to us.
     parties: FxHashMap<PartyId, Party>,
     next_request: u64,
+    /// The request at hand, before it is known whether it has to wait in the table.
+    arriving: Option<(RequestId, Request)>,
     /// Where leases go back; one for all of them, because making one costs several allocations.
     returns: Option<Arc<Recipient<RetProc>>>,
     /// The actions of the event at hand; kept for its memory.
@@ -111,6 +113,7 @@ impl ProcManager {
             clients: FxHashMap::default(),
             parties: FxHashMap::default(),
             next_request: 0,
+            arriving: None,
             returns: None,
             actions: Vec::new(),
             cause: None,
@@ -192,6 +195,7 @@ impl ProcManager {
         };
         let context = StartContext {
             proc,
+            clock: self.clock,
             spawner: self.spawner.clone(),
             manager: ctx.address().recipient(),
             owner: self.lifeline.pulse(),
@@ -210,7 +214,7 @@ impl ProcManager {
     }
 
     fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.requests.get(&request).map(|request| &request.want);
+        let want = self.request(request).map(|request| &request.want);
         let Some(Want::Ddoc { ddoc, .. }) = want else {
             let result = Err("the request is gone".to_owned());
             return ctx.notify(HelperDone { proc, result });
@@ -226,6 +230,7 @@ impl ProcManager {
         };
         process.shared.assign(MANAGER_TOKEN);
         let manager = ctx.address();
+        let clock = self.clock;
         let order = Prompt {
             token: MANAGER_TOKEN,
             line,
@@ -243,16 +248,29 @@ impl ProcManager {
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => Err("the query server ended".into()),
             };
-            process.shared.unassign();
+            process.shared.unassign(clock.now());
             // Ignores the mailbox's bound: there is one such report for each process at most.
             manager.do_send(HelperDone { proc, result });
         });
     }
 
+    fn request(&self, id: RequestId) -> Option<&Request> {
+        match &self.arriving {
+            Some((arriving, request)) if *arriving == id => Some(request),
+            _ => self.requests.get(&id),
+        }
+    }
+
+    fn take_request(&mut self, id: RequestId) -> Option<Request> {
+        match self.arriving.take_if(|(arriving, _)| *arriving == id) {
+            Some((_, request)) => Some(request),
+            None => self.requests.remove(&id),
+        }
+    }
+
     fn assign(&mut self, id: RequestId, proc: ProcId, token: Token) {
         let request = self
-            .requests
-            .remove(&id)
+            .take_request(id)
             .expect("PM-4: an open request has a caller");
         let process = self
             .procs
@@ -275,8 +293,7 @@ impl ProcManager {
 
     fn refuse(&mut self, id: RequestId, why: Refusal, now: Timestamp) {
         let request = self
-            .requests
-            .remove(&id)
+            .take_request(id)
             .expect("PM-4: an open request has a caller");
         let language = self.pools[request.pool.0 as usize].language.to_string();
         let cause = self.cause.clone().unwrap_or_else(|| StartError {
@@ -310,7 +327,7 @@ impl ProcManager {
                 .get(&proc)
                 .is_none_or(|p| p.shared.in_flight() == 0);
         if let Some(process) = self.procs.get(&proc) {
-            process.shared.unassign();
+            process.shared.unassign(self.clock.now());
             // Ignores the mailbox's bound: it must not be lost, and it is sent once.
             process.stop.do_send(StopProc { polite });
         } else if let Some(opener) = self.openers.get(&proc) {

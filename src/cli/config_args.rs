@@ -23,12 +23,16 @@ impl ConfigArgs {
     /// # Errors
     /// Every problem of every source, with exit code 78.
     pub fn load(&self, flags: Vec<Flag>) -> Result<Loaded, CliError> {
-        let sources = Sources {
+        Ok(config::load(&self.sources(flags))?)
+    }
+
+    /// Returns everything that the configuration is made of, to be read now and again.
+    pub fn sources(&self, flags: Vec<Flag>) -> Sources {
+        Sources {
             files: self.files.clone(),
             surroundings: Surroundings::of_process(),
             flags,
             natives: NATIVE_LANGUAGES.to_vec(),
-        };
-        Ok(config::load(&sources)?)
+        }
     }
 }

@@ -45,11 +45,38 @@ enum Request {
     Serve(Options),
 }
 
-/// Whether the program was called as `couchjs`.
-pub fn is_called(program: Option<&OsString>) -> bool {
-    program
-        .and_then(|path| Path::new(path).file_name())
+/// What clap knows of the subcommand, for its help and for completions: the options themselves are
+/// more forgiving than clap can be, and are read here.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Options: settee couchjs -h
+
+Exit codes:
+  0    the end of the input
+  2    an option makes no sense
+  74   reading or writing failed
+  255  a fatal error was answered
+
+Example:
+  echo '[\"reset\"]' | settee couchjs")]
+pub struct Args {
+    /// couchjs's options and script paths.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+}
+
+/// Returns the arguments for `couchjs` when the program was called for it: by that name, or with
+/// that subcommand.
+pub fn arguments_of(all: &[OsString]) -> Option<Vec<OsString>> {
+    let (program, arguments) = all.split_first()?;
+    if Path::new(program)
+        .file_name()
         .is_some_and(|name| name == "couchjs")
+    {
+        return Some(arguments.to_vec());
+    }
+    let (subcommand, arguments) = arguments.split_first()?;
+    (subcommand == "couchjs").then(|| arguments.to_vec())
 }
 
 /// Runs the query server with the arguments that follow the name of the program or subcommand.
@@ -176,8 +203,16 @@ mod tests {
 
     #[test]
     fn a_link_named_couchjs_is_recognised() {
-        assert!(is_called(Some(&"/opt/couchdb/bin/couchjs".into())));
-        assert!(!is_called(Some(&"/usr/bin/settee".into())));
-        assert!(!is_called(None));
+        let of = |words: &[&str]| {
+            let all: Vec<OsString> = words.iter().map(Into::into).collect();
+            arguments_of(&all)
+        };
+        assert_eq!(
+            of(&["/opt/couchdb/bin/couchjs", "-S", "9"]),
+            Some(vec!["-S".into(), "9".into()])
+        );
+        assert_eq!(of(&["settee", "couchjs", "-V"]), Some(vec!["-V".into()]));
+        assert_eq!(of(&["/usr/bin/settee", "status"]), None);
+        assert_eq!(of(&[]), None);
     }
 }

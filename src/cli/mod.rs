@@ -10,6 +10,8 @@ pub mod config_args;
 pub mod couchjs;
 pub mod exit;
 pub mod output;
+pub mod serve;
+pub mod service_manager;
 
 use std::ffi::OsString;
 use std::panic::{self, AssertUnwindSafe};
@@ -47,25 +49,42 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the service in the foreground.
+    ///
+    /// Keeps pools of query servers and lends them to clients on a Unix socket. Prints where it
+    /// listens once it is ready. Logs to standard error.
+    Serve(serve::Args),
     /// Validate the configuration and print every value with where it came from.
     ///
     /// Reads the built-in defaults, the files named with -c in order, and the environment
     /// (SETTEE__SECTION__KEY and CouchDB's COUCHDB_QUERY_SERVER_LANGUAGE). Prints the result as
     /// TOML; the origin of each value, and what was read without effect, stand in comments.
     CheckConfig(check_config::Args),
+    /// The built-in JavaScript query server on standard input and output.
+    ///
+    /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
+    #[command(disable_help_flag = true)]
+    Couchjs(couchjs::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
 }
 
 /// Runs the program with these arguments, the first of which is its name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    if let Some(arguments) = couchjs::arguments_of(&arguments) {
+        return couchjs::run(arguments);
+    }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),
     };
+    let command = match cli.command {
+        Command::Couchjs(args) => return couchjs::run(args.arguments),
+        command => command,
+    };
     // A mistake of ours must not look like one of the codes that mean something to a service
     // manager; the panic's own message has been printed by then.
-    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
+    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(command))) {
         Ok(Ok(())) => Exit::Ok.into(),
         Ok(Err(error)) => {
             error.report();
@@ -77,8 +96,11 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn dispatch(command: Command) -> Result<(), CliError> {
     match command {
+        Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Completions(args) => completions::run(&args),
+        // Has an exit status of its own, so `main` runs it.
+        Command::Couchjs(_) => Ok(()),
     }
 }
 

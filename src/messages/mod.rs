@@ -1,5 +1,8 @@
 //! What actors say to each other: one file an actor, messages beside their replies and errors.
 
+pub mod client;
+pub mod client_error;
+pub mod config_listener;
 pub mod opener;
 pub mod proc_manager;
 pub mod process;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::{Message, Recipient};
-use actix_rt::time::Instant;
 use bytes::Bytes;
 
 use crate::actors::lifeline::Pulse;
 use crate::policy::pool::{Condition, Token};
+use crate::policy::time::Timestamp;
 use crate::query_server::line::ErrorLine;
 
 /// Sends one command to the process and waits for its answer.
@@ -71,7 +71,6 @@ pub struct ProcShared {
     taught_by_client: AtomicBool,
     doomed: AtomicBool,
     touched: AtomicBool,
-    started: Instant,
     last_activity: AtomicU64,
 }
 
@@ -92,7 +91,6 @@ impl ProcShared {
             taught_by_client: AtomicBool::new(false),
             doomed: AtomicBool::new(false),
             touched: AtomicBool::new(false),
-            started: Instant::now(),
             last_activity: AtomicU64::new(0),
         })
     }
@@ -104,8 +102,8 @@ impl ProcShared {
     }
 
     /// Takes the process back: prompts are refused until it is lent again.
-    pub fn unassign(&self) {
-        self.note_activity();
+    pub fn unassign(&self, now: Timestamp) {
+        self.note_activity(now);
         self.assignment.store(UNASSIGNED, Ordering::Release);
     }
 
@@ -143,18 +141,16 @@ impl ProcShared {
     }
 
     /// Restarts the time that the process has been idle.
-    pub fn note_activity(&self) {
-        let elapsed = self.started.elapsed().as_nanos();
-        self.last_activity.store(
-            u64::try_from(elapsed).unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
+    pub fn note_activity(&self, now: Timestamp) {
+        self.last_activity
+            .store(now.as_nanoseconds(), Ordering::Relaxed);
     }
 
-    /// Returns for how long nobody has prompted, borrowed or returned the process.
-    pub fn idle_time(&self) -> Duration {
-        let last = Duration::from_nanos(self.last_activity.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(last)
+    /// Returns for how long nobody has prompted or returned the process.
+    pub fn idle_time(&self, now: Timestamp) -> Duration {
+        now.since(Timestamp::from_nanoseconds(
+            self.last_activity.load(Ordering::Relaxed),
+        ))
     }
 
     /// Returns how many prompts are sent and not answered.

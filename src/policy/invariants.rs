@@ -3,10 +3,10 @@
 //! SUMMARY   What must hold after every event, judged on the tables of [`Pools`] by scanning them:
 //!           slow, obvious, and written apart from the code that keeps it true.
 //! PROMISES  Judging changes nothing.
-//! CALLED    By unit and property tests and by the simulation after every event; by the service's
-//!           own check, which counts violations and logs them.
-//! LIMITS    Costs a scan of all tables. PM-9 and PM-10 are about children and lines, which the core
-//!           does not know: the actors' tests judge them.
+//! CALLED    By the tests of the core after every event; for any simulation, or a running service
+//!           that wants to check itself, alike.
+//! LIMITS    Costs a scan of all tables. PM-9 and PM-10 are about children and lines, which the
+//!           core does not know: the actors' tests judge them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -270,7 +270,7 @@ fn nobody_waits_in_vain(pools: &Pools) -> Result<(), String> {
         })?;
         if let Some(until) = pool.head_until {
             let db = head.affinity.as_ref().and_then(|wanted| wanted.db.as_ref());
-            let ends = head.arrived + pool.limits.affinity_wait;
+            let ends = pool.affinity_end(head.arrived);
             let waits = until == ends && pools.ledger.now < ends;
             require(
                 waits && db.is_some_and(|db| pool.idle.in_use(db) > 0),
@@ -366,7 +366,7 @@ fn tags_are_respected(pools: &Pools) -> Result<(), String> {
 
 fn queue_indexes_are_exact(pools: &Pools) -> Result<(), String> {
     for (id, pool) in numbered(pools) {
-        let rebuilt = pool.rebuilt_waiters(&pools.ledger);
+        let rebuilt = pool.rebuilt_waiters(id, &pools.ledger);
         require(pool.waiters == rebuilt, || {
             format!("pool {}: {:?} should be {rebuilt:?}", id.0, pool.waiters)
         })?;

@@ -14,6 +14,7 @@ use actix::Recipient;
 use futures_util::future::LocalBoxFuture;
 use slog::Logger;
 
+use crate::actors::clock::Clock;
 use crate::actors::lifeline::Pulse;
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::OsProcIdle;
@@ -54,6 +55,8 @@ pub struct StartContext {
     pub proc: ProcId,
     /// Its language.
     pub language: LanguageName,
+    /// The service's clock.
+    pub clock: Clock,
     /// Starts children.
     pub spawner: Spawner,
     /// Where to say that it has been idle for `idle_limit`.

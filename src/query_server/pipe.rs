@@ -24,6 +24,18 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Reads a chunk by way of the thread's one buffer; an empty one is the end.
+///
+/// # Errors
+/// Those of `read`.
+pub(crate) fn read_chunk(read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(READ_BYTES, 0);
+        let length = read(scratch)?;
+        Ok(Bytes::copy_from_slice(&scratch[..length]))
+    })
+}
+
 /// The reading end: a stream of chunks, which can also be asked for what is there already.
 pub struct PipeReader {
     pipe: AsyncFd<File>,
@@ -47,17 +59,18 @@ impl PipeReader {
     }
 
     fn read(&self) -> io::Result<Bytes> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(READ_BYTES, 0);
-            let length = self.pipe.get_ref().read(scratch)?;
-            Ok(Bytes::copy_from_slice(&scratch[..length]))
-        })
+        read_chunk(|scratch| self.pipe.get_ref().read(scratch))
     }
 
     fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         loop {
             let mut guard = ready!(self.pipe.poll_read_ready(cx))?;
             if let Ok(result) = guard.try_io(|_| self.read()) {
+                if result.as_ref().is_ok_and(|chunk| chunk.len() < READ_BYTES) {
+                    // A short read has emptied the pipe; what comes later is announced anew. Saves
+                    // the system call that would only say so.
+                    guard.clear_ready();
+                }
                 return Poll::Ready(result);
             }
         }

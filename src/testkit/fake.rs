@@ -156,6 +156,7 @@ struct FakeProcess {
 impl FakeProcess {
     fn start_with(language: FakeLanguage, context: StartContext) -> ProcessRef {
         let shared = ProcShared::new(None);
+        shared.note_activity(context.clock.now());
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let address = Self {
@@ -227,7 +228,7 @@ impl FakeProcess {
     fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let limit = process.context.idle_limit;
-            let idle = process.shared.idle_time();
+            let idle = process.shared.idle_time(process.context.clock.now());
             if idle < limit || !process.pending.is_empty() {
                 let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
                 return process.watch_idleness(rest, ctx);
@@ -260,7 +261,7 @@ impl Handler<Prompt> for FakeProcess {
             return answer;
         }
         self.shared.prompt_sent();
-        self.shared.note_activity();
+        self.shared.note_activity(self.context.clock.now());
         self.pending.push_back(Pending { prompt, replier });
         if self.pending.len() == 1 {
             self.work(ctx);

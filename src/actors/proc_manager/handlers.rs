@@ -46,16 +46,14 @@ impl Handler<GetProc> for ProcManager {
         };
         let asked = self.clock.now();
         let deadline = asked + msg.timeout.unwrap_or(self.settings.os_process_timeout);
-        self.requests.insert(
-            request,
-            Request {
-                replier,
-                client,
-                want: msg.want,
-                pool,
-                asked,
-            },
-        );
+        let waiting = Request {
+            replier,
+            client,
+            want: msg.want,
+            pool,
+            asked,
+        };
+        self.arriving = Some((request, waiting));
         self.event_at(
             asked,
             Event::GetProc {
@@ -67,6 +65,7 @@ impl Handler<GetProc> for ProcManager {
             },
             ctx,
         );
+        self.requests.extend(self.arriving.take());
         answer
     }
 }
@@ -82,7 +81,8 @@ impl Handler<RetProc> for ProcManager {
             .procs
             .get(&msg.proc)
             .expect("PM-2: an assigned process is known");
-        process.shared.unassign();
+        let now = self.clock.now();
+        process.shared.unassign(now);
         let RetProc {
             client,
             proc,
@@ -91,7 +91,8 @@ impl Handler<RetProc> for ProcManager {
             ..
         } = msg;
         let condition = msg.condition(process);
-        self.event(
+        self.event_at(
+            now,
             Event::RetProc {
                 client,
                 proc,
@@ -124,11 +125,12 @@ impl ProcManager {
             self.requests.remove(&request);
         }
         let held = self.core.held_by(client);
+        let now = self.clock.now();
         let conditions = held
             .into_iter()
             .filter_map(|proc| {
                 let shared = &self.procs.get(&proc)?.shared;
-                shared.unassign();
+                shared.unassign(now);
                 Some((proc, shared.condition_on_loss()))
             })
             .collect();

@@ -289,8 +289,8 @@ pub struct Limits {
     /// pool counts at least this many.
     pub soft_limit: u32,
     /// How long the oldest waiter waits for a process of its own database that is in use, before
-    /// idle processes of other databases are reaped for it. Zero reaps at once, as the reference
-    /// does.
+    /// an idle process of another database is reaped for it; also the least time between two such
+    /// exchanges. Zero reaps at once and in batches, as the reference does.
     pub affinity_wait: Duration,
 }
 

@@ -1,8 +1,8 @@
 //! Serving requests: from an idle process, from a slot, or by reaping; and in what order.
 //!
 //! SUMMARY   `get_proc`, and the flush that ends every event.
-//! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It costs
-//!           a logarithm for each waiter that it serves, and one more.
+//! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It
+//!           costs a logarithm for each waiter that it serves, and one more.
 //! SOURCE    couch_proc_manager 001: get_proc, flush_waiters, find_proc, teach_ddoc,
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
@@ -45,21 +45,33 @@ impl Turn<'_> {
                 self.open_for(head);
                 continue;
             }
-            if let Some(until) = self.affinity_end(head) {
-                head_until = Some(until);
+            let patience = self.affinity_end(head);
+            if patience.is_some_and(|until| self.ledger.now < until) {
+                head_until = patience;
                 if self.serve_overtaking() {
                     continue;
                 }
                 break;
             }
-            if !self.reap() {
+            let reaped = match patience {
+                // What this one waits for exists, so one process more of its database is all that
+                // can be of use, and the next such waiter is not served this way at once: a load
+                // for which all waits are too long would otherwise come to nothing but restarts.
+                Some(_) => self.reap(1),
+                None => self.reap(usize::MAX),
+            };
+            if !reaped {
                 break;
+            }
+            if patience.is_some() {
+                self.pool.last_impatience = self.ledger.now;
             }
         }
         self.set_head_timer(head_until);
     }
 
-    /// Gives a process in hand to the request that it was opened or taken for, taught first if need be.
+    /// Gives a process in hand to the request that it was opened or taken for, taught first if
+    /// need be.
     pub(super) fn hand_over(&mut self, id: RequestId, number: u64) {
         let affinity = self.ledger.request(id).and_then(|row| row.affinity.clone());
         match affinity {
@@ -165,17 +177,17 @@ impl Turn<'_> {
         });
     }
 
-    /// Until when the oldest waiter waits for a process of its own database that is in use.
+    /// Until when the oldest waiter waits for a process of its own database, if one is in use.
     fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
         let request = self.ledger.request(head)?;
         let db = request.affinity.as_ref()?.db.as_ref()?;
-        let until = request.arrived + self.pool.limits.affinity_wait;
-        (self.ledger.now < until && self.pool.idle.in_use(db) > 0).then_some(until)
+        let waits = !self.pool.limits.affinity_wait.is_zero() && self.pool.idle.in_use(db) > 0;
+        waits.then(|| self.pool.affinity_end(request.arrived))
     }
 
-    /// Stops the idle tagged processes whose last use is longest ago, a batch at most.
-    fn reap(&mut self) -> bool {
-        let batch = self.pool.reapable();
+    /// Stops the idle tagged processes whose last use is longest ago: `most`, and a batch at most.
+    fn reap(&mut self, most: usize) -> bool {
+        let batch = self.pool.reapable().min(most);
         for _ in 0..batch {
             if let Some(number) = self.pool.idle.oldest_used() {
                 self.stop(number, StopReason::Reaped);

@@ -5,8 +5,8 @@
 //!           out costs one such change for each design document that it knows.
 //! SOURCE    couch_proc_manager 001, tables idle_by_db and idle_access.
 //! DIFFERS   The reference scans idle_by_db of a database for the design document; here it is
-//!           indexed. A shelf lives as long as a process belongs to it, idle or not, so that lending
-//!           and returning neither creates nor frees anything.
+//!           indexed. A shelf lives as long as a process belongs to it, idle or not, so that
+//!           lending and returning neither creates nor frees anything.
 
 use std::collections::BTreeSet;
 

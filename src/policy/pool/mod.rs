@@ -4,7 +4,8 @@
 //!           ([`Action`]). It holds no clock, no actor and no process.
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::policy::invariants`].
 //!           Every event costs at most a logarithm of what is in the tables, times the number of
-//!           processes and requests that it changes.
+//!           processes and requests that it changes. Reload, `terminate_stale_procs` and shutdown
+//!           walk the tables.
 //! CALLED    By the ProcManager actor; directly by tests and benches.
 //! SOURCE    couch_proc_manager 000 and 001: limits, waiters, find, teach, replenish, reap, flush.
 //!
@@ -27,11 +28,17 @@
 //! # Who waits for whom
 //!
 //! Waiters are served in order of arrival. A waiter is overtaken only while the oldest waiter sits
-//! in its affinity wait, only by one that takes an idle process which the oldest cannot use. That
-//! wait is counted from the arrival of the oldest waiter, which is no later than that of anyone
-//! behind it. Hence the bound: **a waiter is overtaken during its first `affinity_wait` at most;
-//! from then on the order is strict.** With an `affinity_wait` of zero it is always strict, as in
-//! the reference.
+//! in its affinity wait, and only by one that takes an idle process which the oldest cannot use.
+//!
+//! The oldest waiter waits so while a process of its own database is in use, until `affinity_wait`
+//! after its arrival, or after the last process that was reaped for such a waiter, whichever is
+//! later. Then one idle process is reaped for it. So under a load for which every wait is too long
+//! at most one process is exchanged each `affinity_wait`, which moves processes to the databases
+//! that lack them and costs next to nothing; with one wait for all, counted from the arrival
+//! alone, every call would end up exchanging processes. Hence the bound: **whoever is the oldest
+//! waiter is served at the latest an `affinity_wait` after it became that, if any process is
+//! idle**, and a waiter with n before it is overtaken for n + 1 such times at most. With an
+//! `affinity_wait` of zero the order is always strict, as in the reference.
 
 pub mod db_tag;
 mod event;

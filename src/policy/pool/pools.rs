@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   Gives each event to the pools that it concerns, after what time brought about, and
 //!           flushes them.
-//! PROMISES  Total: an event about something unknown or gone changes nothing. Deterministic: the same
-//!           events at the same times give the same actions.
+//! PROMISES  Total: an event about something unknown or gone changes nothing. Deterministic: the
+//!           same events at the same times give the same actions.
 //! CALLED    By the ProcManager actor.
 //! SOURCE    couch_proc_manager 000 and 001: the gen_server's calls, casts and infos.
 
@@ -53,6 +53,9 @@ impl Pools {
     ///
     /// Whatever is due by `now` happens before the event, as if a [`Event::Tick`] had come first,
     /// so no request is served after its deadline. A `now` before the latest one counts as that.
+    ///
+    /// A request of an unknown pool, or whose identity is not larger than every earlier one, is
+    /// ignored as any other event about something unknown: it gets no answer.
     pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<Action>) {
         self.ledger.now = self.ledger.now.max(now);
         if self.ledger.overdue().is_some() {
@@ -66,15 +69,13 @@ impl Pools {
                 affinity,
                 deadline,
             } => {
-                let arrived = self.ledger.now;
-                let place = Place::Queue;
                 let row = Request {
                     client,
                     pool,
                     affinity,
-                    arrived,
+                    arrived: self.ledger.now,
                     deadline,
-                    place,
+                    place: Place::Queue,
                 };
                 self.get_proc(request, row, out);
             }
@@ -85,25 +86,17 @@ impl Pools {
                 token,
                 status,
                 condition,
-            } => self.on_pool(proc.pool, out, |turn| {
-                turn.ret_proc(proc.number, (client, token), status, condition);
+            } => self.on_proc(proc, out, |turn, n| {
+                turn.ret_proc(n, (client, token), status, condition);
             }),
             Event::ClientDown { client, conditions } => self.client_down(client, conditions, out),
-            Event::SpawnOk { proc } => {
-                self.on_pool(proc.pool, out, |turn| turn.spawn_ok(proc.number));
-            }
-            Event::SpawnError { proc } => {
-                self.on_pool(proc.pool, out, |turn| turn.spawn_error(proc.number));
-            }
+            Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
+            Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
             Event::HelperDone { proc, ok } => {
-                self.on_pool(proc.pool, out, |turn| turn.helper_done(proc.number, ok));
+                self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
             }
-            Event::ProcExit { proc } => {
-                self.on_pool(proc.pool, out, |turn| turn.proc_exit(proc.number));
-            }
-            Event::OsProcIdle { proc } => {
-                self.on_pool(proc.pool, out, |turn| turn.os_proc_idle(proc.number));
-            }
+            Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
+            Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.next_number;
                 self.on_all(out, |turn| turn.stop_stale());
@@ -279,6 +272,16 @@ impl Pools {
             handler(&mut turn);
             turn.flush();
         }
+    }
+
+    /// Runs a handler about one process on its pool, if that exists, and flushes the pool.
+    fn on_proc(
+        &mut self,
+        proc: ProcId,
+        out: &mut Vec<Action>,
+        handler: impl FnOnce(&mut Turn<'_>, u64),
+    ) {
+        self.on_pool(proc.pool, out, |turn| handler(turn, proc.number));
     }
 
     /// Runs a handler on every pool and flushes it, in order of their identities.

@@ -1,15 +1,15 @@
 //! The tables of one pool, and the only functions that change two of them at once.
 //!
 //! SUMMARY   procs, opening, stopping, the count, the idle indexes, the waiters.
-//! PROMISES  count = procs + opening (PM-1); the idle indexes hold exactly the idle processes (PM-2);
-//!           the queue knows which tags have an idle process (PM-11).
+//! PROMISES  count = procs + opening (PM-1); the idle indexes hold exactly the idle processes
+//!           (PM-2); the queue knows which tags have an idle process (PM-11).
 //! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so no key bears it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Affinity, ClientId, DbKey, DdocKey, Limits, RequestId, Token};
+use super::event::{Affinity, ClientId, DbKey, DdocKey, Limits, PoolId, RequestId, Token};
 use super::idle::IdleIndex;
-use super::ledger::{Ledger, Request};
+use super::ledger::{Ledger, Place, Request};
 use super::status::PoolTotals;
 use super::waiters::Waiters;
 use crate::policy::time::Timestamp;
@@ -35,6 +35,8 @@ pub(in crate::policy) struct Pool {
     pub(in crate::policy) waiters: Waiters,
     /// The end of the oldest waiter's affinity wait, while it is in it.
     pub(in crate::policy) head_until: Option<Timestamp>,
+    /// When a process was last reaped because an affinity wait was over.
+    pub(in crate::policy) last_impatience: Timestamp,
     /// What happened so far.
     pub(super) totals: PoolTotals,
 }
@@ -102,6 +104,7 @@ impl Pool {
             idle: IdleIndex::default(),
             waiters: Waiters::default(),
             head_until: None,
+            last_impatience: Timestamp::ZERO,
             totals: PoolTotals::default(),
         }
     }
@@ -114,6 +117,12 @@ impl Pool {
     /// Whether the limit was lowered below what there is.
     pub(super) const fn is_over_limit(&self) -> bool {
         self.count > self.limits.hard_limit
+    }
+
+    /// Until when a waiter that arrived at `arrived` waits for a process of its own database, once
+    /// it is the oldest one.
+    pub(in crate::policy) fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
+        arrived.max(self.last_impatience) + self.limits.affinity_wait
     }
 
     /// How many idle tagged processes may be stopped for their slots now.
@@ -295,12 +304,14 @@ impl Pool {
         idle
     }
 
-    /// The queue as it must be, made anew from the requests.
-    pub(in crate::policy) fn rebuilt_waiters(&self, ledger: &Ledger) -> Waiters {
+    /// The queue as it must be, made anew from the requests of this pool, whose identity is `id`.
+    pub(in crate::policy) fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
         let mut waiters = Waiters::default();
-        for id in self.waiters.iter() {
-            let affinity = ledger.request(id).and_then(|row| row.affinity.as_ref());
-            waiters.push(id, affinity, self.has_idle_of(affinity));
+        for (request, row) in &ledger.requests {
+            if row.pool == id && row.place == Place::Queue {
+                let affinity = row.affinity.as_ref();
+                waiters.push(*request, affinity, self.has_idle_of(affinity));
+            }
         }
         waiters
     }

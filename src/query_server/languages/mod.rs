@@ -1,4 +1,5 @@
 //! The languages that Settee brings along.
 
 pub mod command;
+pub mod echo;
 pub mod javascript;

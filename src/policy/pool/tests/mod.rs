@@ -1,9 +1,15 @@
 //! Tests of the decision core, and the world in which they run it.
 //!
-//! SUMMARY   A [`World`] that asks, opens, teaches and returns, and checks every invariant after every
-//!           event.
+//! SUMMARY   A [`World`] that asks, opens, teaches and returns, and checks every invariant after
+//!           every event.
 
+mod affinity;
 mod cases;
+mod defects;
+mod edges;
+mod model;
+mod properties;
+mod sabotage;
 
 use std::time::Duration;
 

@@ -1,0 +1,212 @@
+//! What one decision costs: taking and returning, teaching, and long queues.
+//!
+//! SUMMARY   Run with `cargo bench --bench pool_core`. Each figure is one take and its return, or
+//!           one whole queue, on a pool that holds the given number of idle processes.
+//! LIMITS    Only the core: no actor, no message, no process.
+
+use std::time::Duration;
+
+use divan::{Bencher, black_box};
+use settee::policy::pool::{
+    Action, Affinity, ClientId, Condition, DdocKey, Event, Limits, PoolId, Pools, ProcId,
+    RequestId, ReturnStatus, Token,
+};
+use settee::policy::time::Timestamp;
+
+const CLIENT: ClientId = ClientId(1);
+const DATABASES: usize = 1_000;
+const IDLE: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
+
+fn main() {
+    divan::main();
+}
+
+/// A pool full of idle processes, and a client that takes and returns them.
+struct Bench {
+    pools: Pools,
+    now: u64,
+    request: u64,
+    out: Vec<Action>,
+}
+
+/// What clients ask for, made before the clock runs.
+struct Wishes {
+    databases: Vec<Affinity>,
+    next: usize,
+}
+
+impl Wishes {
+    /// One design document in each of as many databases as `idle` processes are spread over.
+    fn new(idle: usize) -> Self {
+        let wish = |db| Affinity {
+            db: Some(format!("accounts/customer-{db:05}").into()),
+            ddoc: DdocKey {
+                id: "_design/reports".into(),
+                rev: "3-a81f6c0d5e".into(),
+            },
+        };
+        Self {
+            databases: (0..idle.min(DATABASES)).map(wish).collect(),
+            next: 0,
+        }
+    }
+
+    /// A known document of the next database, in an order that is not the alphabet's.
+    fn known(&mut self) -> Affinity {
+        self.next += 389;
+        self.databases[self.next % self.databases.len()].clone()
+    }
+
+    /// A revision that no process knows, of the next database.
+    fn unknown(&mut self) -> Affinity {
+        let mut wish = self.known();
+        wish.ddoc.rev = format!("{}-c0ffee", self.next).into();
+        wish
+    }
+}
+
+impl Bench {
+    /// `idle` processes: untagged, or spread over the databases and knowing one document each.
+    fn new(idle: usize, tagged: bool) -> Self {
+        let mut pools = Pools::new();
+        pools.add_pool(Limits {
+            hard_limit: idle as u32,
+            soft_limit: 0,
+            affinity_wait: Duration::ZERO,
+        });
+        let mut bench = Self {
+            pools,
+            now: 1,
+            request: 0,
+            out: Vec::with_capacity(64),
+        };
+        let wishes = Wishes::new(idle).databases;
+        let wish = |n: usize| tagged.then(|| wishes[n % wishes.len()].clone());
+        let leases: Vec<_> = (0..idle).map(|n| bench.take(wish(n))).collect();
+        for (proc, token) in leases {
+            bench.give_back(proc, token);
+        }
+        bench
+    }
+
+    fn on(&mut self, event: Event) {
+        self.now += 1;
+        let now = Timestamp::from_nanoseconds(self.now);
+        self.out.clear();
+        self.pools.handle(event, now, &mut self.out);
+    }
+
+    /// Takes a process, and opens or teaches it if need be.
+    fn take(&mut self, affinity: Option<Affinity>) -> (ProcId, Token) {
+        self.request += 1;
+        self.on(Event::GetProc {
+            request: RequestId(self.request),
+            client: CLIENT,
+            pool: PoolId(0),
+            affinity,
+            deadline: Timestamp::from_nanoseconds(self.now + 5_000_000_000),
+        });
+        loop {
+            match *self.out.last().expect("there is always an action") {
+                Action::Assign { proc, token, .. } => return (proc, token),
+                Action::Open { proc, .. } => self.on(Event::SpawnOk { proc }),
+                Action::Teach { proc, .. } => self.on(Event::HelperDone { proc, ok: true }),
+                ref other => panic!("{other:?} in a bench of things that go well"),
+            }
+        }
+    }
+
+    fn give_back(&mut self, proc: ProcId, token: Token) {
+        self.on(Event::RetProc {
+            client: CLIENT,
+            proc,
+            token,
+            status: ReturnStatus::Ok,
+            condition: Condition::Clean,
+        });
+    }
+
+    fn take_and_return(&mut self, affinity: Option<Affinity>) {
+        let (proc, token) = self.take(affinity);
+        self.give_back(black_box(proc), token);
+    }
+}
+
+#[divan::bench(args = IDLE)]
+fn untagged(bencher: Bencher<'_, '_>, idle: usize) {
+    let mut bench = Bench::new(idle, false);
+    bencher.bench_local(|| bench.take_and_return(None));
+}
+
+#[divan::bench(args = IDLE)]
+fn tagged_exact_hit(bencher: Bencher<'_, '_>, idle: usize) {
+    let mut bench = Bench::new(idle, true);
+    let mut wishes = Wishes::new(idle);
+    bencher
+        .with_inputs(|| wishes.known())
+        .bench_local_values(|wish| bench.take_and_return(Some(wish)));
+}
+
+#[divan::bench(args = IDLE)]
+fn same_database_teach(bencher: Bencher<'_, '_>, idle: usize) {
+    let mut bench = Bench::new(idle, true);
+    let mut wishes = Wishes::new(idle);
+    bencher
+        .with_inputs(|| wishes.unknown())
+        .bench_local_values(|wish| bench.take_and_return(Some(wish)));
+}
+
+#[divan::bench(args = IDLE)]
+fn untagged_last_resort(bencher: Bencher<'_, '_>, idle: usize) {
+    let mut bench = Bench::new(idle, true);
+    bencher.bench_local(|| bench.take_and_return(None));
+}
+
+/// 10,000 requests of 1,000 databases join the queue of a full pool.
+#[divan::bench(sample_count = 20)]
+fn queue_10_000_waiters(bencher: Bencher<'_, '_>) {
+    bencher
+        .with_inputs(full_pool)
+        .bench_local_refs(|(bench, wishes)| queue_up(bench, wishes));
+}
+
+/// They all reach their deadline at once.
+#[divan::bench(sample_count = 20)]
+fn time_out_10_000_waiters(bencher: Bencher<'_, '_>) {
+    let queued = || {
+        let (mut bench, wishes) = full_pool();
+        queue_up(&mut bench, &wishes);
+        bench.out.reserve(WAITERS);
+        bench
+    };
+    bencher.with_inputs(queued).bench_local_refs(|bench| {
+        bench.now += 10_000_000_000;
+        bench.on(Event::Tick);
+        assert_eq!(bench.out.len(), WAITERS);
+    });
+}
+
+const WAITERS: usize = 10_000;
+
+/// A pool whose one process is held, and what 10,000 clients will ask for.
+fn full_pool() -> (Bench, Vec<Affinity>) {
+    let mut bench = Bench::new(1, false);
+    bench.take(None);
+    let mut wishes = Wishes::new(DATABASES);
+    let wishes = (0..WAITERS).map(|_| wishes.known()).collect();
+    (bench, wishes)
+}
+
+fn queue_up(bench: &mut Bench, wishes: &[Affinity]) {
+    for wish in wishes {
+        bench.request += 1;
+        bench.on(Event::GetProc {
+            request: RequestId(bench.request),
+            client: ClientId(bench.request),
+            pool: PoolId(0),
+            affinity: Some(wish.clone()),
+            deadline: Timestamp::from_nanoseconds(5_000_000_000),
+        });
+        assert!(bench.out.is_empty());
+    }
+}

@@ -1,0 +1,227 @@
+//! Prompts through a lease beside the same lines over a raw pipe, one at a time and in flight; and
+//! calls of design-document functions by many clients over many databases.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use bytes::Bytes;
+use common::{no_log, report, settings};
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use serde_json::value::RawValue;
+use settee::actors::caller::{Caller, DdocCall};
+use settee::actors::proc_manager::ProcManager;
+use settee::actors::supervisor::{Named, Stop};
+use settee::messages::proc_manager::{Lease, Want};
+use settee::policy::pool::ReturnStatus;
+use settee::query_server::child::{CommandSpec, Spawner};
+use settee::query_server::ddoc::Ddoc;
+use settee::query_server::language::LanguageName;
+use settee::query_server::languages::command::CommandLanguage;
+
+const ADD_FUN: &str = r#"["add_fun","function(doc) { emit(doc.customer, doc.total); }"]"#;
+const ROUNDS: usize = 5;
+const PROMPTS: usize = 4_000;
+
+/// A `map_doc` command for a document of about 300 bytes.
+fn map_doc() -> String {
+    format!(
+        r#"["map_doc",{{"_id":"order-000017","_rev":"3-9f","customer":"acme","total":31.5,"note":"{}","lines":[{{"sku":"A1","qty":2}},{{"sku":"B9","qty":1}}]}}]"#,
+        "x".repeat(160)
+    )
+}
+
+fn couchjs() -> CommandSpec {
+    CommandSpec {
+        program: env!("CARGO_BIN_EXE_settee").into(),
+        arguments: vec!["couchjs".into()],
+        environment: Vec::new(),
+    }
+}
+
+/// The floor: a child, its two pipes, and a loop that waits for each answer.
+struct RawChild {
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    line: String,
+}
+
+impl RawChild {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_settee"))
+            .arg("couchjs")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("settee starts");
+        let stdin = child.stdin.take().expect("a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        // Ends with its input and is reaped with this program.
+        let mut raw = Self {
+            stdin,
+            stdout,
+            line: String::new(),
+        };
+        raw.prompt(b"[\"reset\"]\n");
+        raw.prompt(format!("{ADD_FUN}\n").as_bytes());
+        raw
+    }
+
+    fn prompt(&mut self, line: &[u8]) {
+        self.stdin.write_all(line).expect("the child listens");
+        self.line.clear();
+        self.stdout
+            .read_line(&mut self.line)
+            .expect("the child answers");
+    }
+}
+
+fn raw_microseconds(child: &mut RawChild) -> f64 {
+    let line = format!("{}\n", map_doc());
+    let start = Instant::now();
+    (0..PROMPTS).for_each(|_| child.prompt(line.as_bytes()));
+    start.elapsed().as_secs_f64() * 1e6 / PROMPTS as f64
+}
+
+async fn lease_microseconds(lease: &Lease, in_flight: usize) -> f64 {
+    let line = Bytes::from(map_doc());
+    let start = Instant::now();
+    let mut answers = FuturesOrdered::new();
+    for _ in 0..PROMPTS {
+        answers.push_back(lease.prompt(line.clone(), None));
+        if answers.len() >= in_flight {
+            answers
+                .next()
+                .await
+                .expect("one is out")
+                .expect("an answer");
+        }
+    }
+    while let Some(answer) = answers.next().await {
+        answer.expect("an answer");
+    }
+    start.elapsed().as_secs_f64() * 1e6 / PROMPTS as f64
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+async fn prompts(manager: &Named<ProcManager>) {
+    let caller = Caller::new(manager.clone());
+    let want = Want::Language(LanguageName::new("javascript"));
+    let lease = caller.get_clean_proc(&want, None).await.expect("a process");
+    lease
+        .prompt(Bytes::from_static(ADD_FUN.as_bytes()), None)
+        .await
+        .expect("it compiles");
+    let mut raw = RawChild::start();
+    let (mut floor, mut one, mut sixteen) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        floor.push(raw_microseconds(&mut raw));
+        one.push(lease_microseconds(&lease, 1).await);
+        sixteen.push(lease_microseconds(&lease, 16).await);
+    }
+    let (floor, one, sixteen) = (median(floor), median(one), median(sixteen));
+    report(
+        "one prompt of 300 B, waiting for each",
+        one,
+        floor,
+        "us",
+        1.3,
+    );
+    report(
+        "the same, 16 in flight, beside 1 in flight",
+        sixteen,
+        one,
+        "us",
+        1.0 / 3.0,
+    );
+    lease.ret_proc(ReturnStatus::Ok).await;
+}
+
+fn ddoc(number: usize) -> Arc<Ddoc> {
+    let text = format!(
+        r#"{{"_id":"_design/d{number}","_rev":"1-{number}","shows":{{"s":"function(doc, req) {{ return 'hello ' + doc.name; }}"}}}}"#
+    );
+    Arc::new(Ddoc::parse(&text).expect("a design document"))
+}
+
+/// 100 clients, each calling a function of one of 20 databases x 5 design documents at a time.
+async fn ddoc_calls(manager: &Named<ProcManager>) {
+    const CLIENTS: usize = 100;
+    const DATABASES: usize = 20;
+    const DDOCS: usize = 5;
+    const TIME: Duration = Duration::from_secs(6);
+    let ddocs: Vec<_> = (0..DDOCS).map(ddoc).collect();
+    let path = RawValue::from_string(r#"["shows","s"]"#.into()).expect("JSON");
+    let args = RawValue::from_string(r#"[{"name":"ida"},{}]"#.into()).expect("JSON");
+    let shared = Rc::new((ddocs, path, args));
+    let end = Instant::now() + TIME;
+    let clients = (0..CLIENTS).map(|client| {
+        let (caller, shared) = (Caller::new(manager.clone()), Rc::clone(&shared));
+        actix_rt::spawn(async move {
+            let mut random = client as u64 * 0x9e37_79b9_7f4a_7c15 + 1;
+            let mut times = Vec::new();
+            while Instant::now() < end {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let db = format!("db{}", random as usize % DATABASES);
+                let ddoc = Arc::clone(&shared.0[(random >> 32) as usize % DDOCS]);
+                let start = Instant::now();
+                let call = DdocCall {
+                    db: &db,
+                    ddoc,
+                    path: &shared.1,
+                    args: &shared.2,
+                    timeout: None,
+                };
+                let answer = caller.ddoc_prompt(call).await.expect("an answer");
+                assert_eq!(&answer[..], br#"["resp",{"body":"hello ida"}]"#);
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+            times
+        })
+    });
+    let start = Instant::now();
+    let mut times: Vec<f64> = join_all(clients)
+        .await
+        .into_iter()
+        .flat_map(|r| r.expect("it ends"))
+        .collect();
+    let seconds = start.elapsed().as_secs_f64();
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+    println!(
+        "ddoc calls, 100 clients, 20 databases x 5 ddocs  {:>8.0} calls/s (wanted 10000)   \
+         p50 {:.1} ms   p99 {:.1} ms (wanted 30)   max {:.1} ms",
+        times.len() as f64 / seconds,
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+}
+
+#[actix_rt::main]
+async fn main() {
+    let spawner = Spawner::start().expect("a thread can be started");
+    let settings = settings("javascript", CommandLanguage::from_spec(couchjs()), 100);
+    let pool = ProcManager::new(settings, spawner, &no_log());
+    let pulse = pool.pulse();
+    let address = pool.start();
+    let manager = Named::new(address.clone());
+    prompts(&manager).await;
+    ddoc_calls(&manager).await;
+    address.send(Stop { now: false }).await.expect("it ends");
+    while pulse.is_alive() {
+        actix_rt::task::yield_now().await;
+    }
+}

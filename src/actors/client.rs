@@ -1,0 +1,205 @@
+//! Client: one connection to the service, and everything it holds.
+//!
+//! SUMMARY   Reads requests, has them carried out, writes the replies. What a client outside is to
+//!           the pool is this actor: when it ends, its processes and its requests go with it.
+//! PROMISES  Every request is answered once, in any order, but prompts to one process in order. Bad
+//!           input costs an error reply and nothing else. What it holds comes back when it ends,
+//!           for whatever reason.
+//! CALLED    Started by the listener; talked to by its peer only.
+//! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
+//! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
+
+mod calls;
+mod holding;
+mod lines;
+mod session;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use actix::prelude::*;
+use bytes::Bytes;
+use slog::{Logger, debug, o};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+use crate::actors::caller::{CallError, Caller};
+use crate::actors::config_listener::ConfigListener;
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::{Named, Stop};
+use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::Lease;
+use holding::Holding;
+use lines::{Input, Lines};
+use session::{Phase, Session, Ticket};
+
+/// What all connections share.
+pub struct Services {
+    /// The pools.
+    pub manager: Named<ProcManager>,
+    /// The configuration.
+    pub config: Named<ConfigListener>,
+    stopping: Cell<bool>,
+    stop: Notify,
+}
+
+impl Services {
+    /// Names the actors that serve connections.
+    pub fn new(manager: Named<ProcManager>, config: Named<ConfigListener>) -> Self {
+        Self {
+            manager,
+            config,
+            stopping: Cell::new(false),
+            stop: Notify::new(),
+        }
+    }
+
+    /// Refuses whoever waits for a process, now and from now on: what they get could not be used
+    /// any more.
+    pub fn refuse_waiters(&self) {
+        self.stopping.set(true);
+        self.stop.notify_waiters();
+    }
+
+    /// Returns once waiters are refused.
+    async fn refusal(&self) {
+        if !self.stopping.get() {
+            self.stop.notified().await;
+        }
+    }
+}
+
+/// What a connection is given by its listener.
+pub struct ClientOptions {
+    /// Its number, for the log.
+    pub number: u64,
+    /// The longest line it may send, in bytes.
+    pub line_bytes_max: usize,
+    /// The log.
+    pub log: Logger,
+}
+
+/// One connection.
+pub struct Client {
+    session: Rc<Session>,
+    line_bytes_max: usize,
+    /// The process at the other end, once the connection is a tunnel.
+    tunnel: Option<Rc<Holding>>,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl Client {
+    /// Starts the actor for a connection. Returns where to tell it to stop, and its life.
+    pub fn serve(
+        stream: UnixStream,
+        services: Rc<Services>,
+        options: ClientOptions,
+    ) -> (Recipient<Stop>, Pulse) {
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let caller = Caller::in_the_name_of(pulse.clone(), services.manager.clone());
+        let client = Self {
+            session: Session::new(stream, services, caller),
+            line_bytes_max: options.line_bytes_max,
+            tunnel: None,
+            log: options.log.new(o!("client" => options.number)),
+            lifeline,
+        };
+        (client.start().recipient(), pulse)
+    }
+
+    fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
+        match &self.tunnel {
+            Some(process) => {
+                let ticket = self.session.tunnel_ticket(line.len());
+                process.tunnel(ticket, line);
+            }
+            None => calls::take_request(&self.session, &line, ctx),
+        }
+    }
+
+    /// Says what is wrong and ends; what the client still sends is thrown away.
+    fn refuse_long_line(&mut self, ctx: &mut Context<Self>) {
+        debug!(self.log, "line too long, connection closed"; "limit" => self.line_bytes_max);
+        if self.tunnel.is_none() {
+            let error = ErrorReply::line_too_long(self.line_bytes_max);
+            self.session.push_error("null", &error);
+        }
+        self.session.flush();
+        // Ends after a bounded time.
+        actix_rt::spawn(Rc::clone(&self.session).linger());
+        self.lifeline
+            .ending(ExitReason::Failed("a line was too long".into()));
+        ctx.stop();
+    }
+}
+
+impl Actor for Client {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        debug!(self.log, "client connected");
+        ctx.add_stream(Lines::new(Rc::clone(&self.session), self.line_bytes_max));
+    }
+}
+
+impl StreamHandler<Input> for Client {
+    fn handle(&mut self, input: Input, ctx: &mut Self::Context) {
+        match input {
+            Input::Line(line) => self.take_line(line, ctx),
+            Input::TooLong => self.refuse_long_line(ctx),
+        }
+    }
+
+    fn finished(&mut self, ctx: &mut Self::Context) {
+        debug!(self.log, "client disconnected");
+        self.session.end();
+        self.lifeline.ending(ExitReason::Normal);
+        ctx.stop();
+    }
+}
+
+impl Handler<Stop> for Client {
+    type Result = ();
+
+    fn handle(&mut self, msg: Stop, _: &mut Self::Context) {
+        let phase = if msg.now { Phase::Over } else { Phase::Closing };
+        self.session.set_phase(phase);
+    }
+}
+
+impl Client {
+    /// The process for a tunnel was got, or not.
+    fn attached(
+        &mut self,
+        ticket: Ticket,
+        result: Result<Lease, CallError>,
+        ctx: &mut Context<Self>,
+    ) {
+        match result {
+            Ok(lease) => {
+                // The process's end is the tunnel's.
+                lease
+                    .process
+                    .pulse
+                    .monitor(ctx.address().recipient::<Down>());
+                let reply = calls::Attached::of(&lease);
+                self.tunnel = Some(Holding::new(lease));
+                ticket.ok(&reply);
+            }
+            Err(error) => ticket.error(&error.into()),
+        }
+        self.session.set_attaching(false);
+    }
+}
+
+/// The process of the tunnel ended: what it printed is delivered, then the connection closes.
+impl Handler<Down> for Client {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, _: &mut Self::Context) {
+        self.session.set_phase(Phase::Closing);
+    }
+}

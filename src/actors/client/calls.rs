@@ -1,0 +1,251 @@
+//! Carrying out a client's requests.
+//!
+//! SUMMARY   What can be answered in the turn is; the rest becomes a task that owns the request's
+//!           ticket, so that its answer, or its loss, reaches the client.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix::dev::ToEnvelope;
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::Client;
+use super::holding::Holding;
+use super::session::{Session, Ticket};
+use crate::actors::caller::{CallError, DdocCall};
+use crate::actors::proc_manager::ProcManager;
+use crate::messages::client::{Call, ProcToken, Request};
+use crate::messages::client_error::ErrorReply;
+use crate::messages::config_listener::{Reload, ReloadError};
+use crate::messages::proc_manager::{
+    GetProcCount, GetProcError, GetStaleProcCount, GetStatus, Lease, SetThresholdTs,
+    TerminateStaleProcs, Want,
+};
+use crate::query_server::language::LanguageName;
+
+/// The value of `get_proc`.
+#[derive(Serialize)]
+struct Got<'a> {
+    proc: String,
+    lang: &'a str,
+    os_pid: Option<u32>,
+    config: &'a RawValue,
+}
+
+/// The value of `attach`.
+#[derive(Serialize)]
+pub(super) struct Attached {
+    proc: String,
+    lang: String,
+    os_pid: Option<u32>,
+}
+
+impl Attached {
+    pub(super) fn of(lease: &Lease) -> Self {
+        Self {
+            proc: name_of(lease).to_string(),
+            lang: lease.language.to_string(),
+            os_pid: lease.process.shared.os_pid,
+        }
+    }
+}
+
+fn name_of(lease: &Lease) -> ProcToken {
+    ProcToken {
+        proc: lease.proc,
+        token: lease.token,
+    }
+}
+
+/// Takes one line of a client.
+pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Context<Client>) {
+    let request = match Request::parse(line) {
+        Ok(request) => request,
+        Err(bad) => {
+            session.push_error(bad.id, &bad.error);
+            return session.flush();
+        }
+    };
+    let ticket = session.ticket(request.id, line.len());
+    match request.call {
+        Call::Prompt {
+            proc,
+            data,
+            timeout,
+        } => match session.holding(proc) {
+            Some(holding) => {
+                holding.prompt(ticket, line.slice_ref(data.as_bytes()), timeout);
+            }
+            None => ticket.error(&ErrorReply::not_holder()),
+        },
+        Call::SetTimeout { proc, timeout } => match session.holding(proc) {
+            Some(holding) => holding.set_timeout(ticket, timeout),
+            None => ticket.error(&ErrorReply::not_holder()),
+        },
+        Call::RetProc { proc, status } => match session.release(proc) {
+            Some(holding) => holding.give_back(ticket, status),
+            None => ticket.ok(&false),
+        },
+        Call::GetProc { want, timeout } => get_proc(ticket, want, timeout),
+        Call::Attach(language) => attach(ticket, language, ctx),
+        Call::DdocPrompt {
+            db,
+            ddoc,
+            path,
+            args,
+            timeout,
+        } => {
+            let (path, args) = (path.to_owned(), args.to_owned());
+            ddoc_prompt(ticket, async move |session: &Session| {
+                let call = DdocCall {
+                    db: &db,
+                    ddoc,
+                    path: &path,
+                    args: &args,
+                    timeout,
+                };
+                session.caller.ddoc_prompt(call).await
+            });
+        }
+        call => take_service_request(ticket, call),
+    }
+}
+
+/// Takes a request that concerns no process in particular.
+fn take_service_request(ticket: Ticket, call: Call<'_>) {
+    match call {
+        Call::GetProcCount => ask(ticket, GetProcCount, Ok),
+        Call::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
+        Call::Reload => ask(ticket, SetThresholdTs, |()| Ok(true)),
+        Call::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
+        Call::Status(pool) => {
+            let name = pool.map(|pool| LanguageName::new(&pool).to_string());
+            let wanted = name.clone();
+            ask(
+                ticket,
+                GetStatus { pool: name },
+                move |status| match wanted {
+                    Some(name) if status.pools.is_empty() => {
+                        let reason = format!("there is no pool named '{name}'");
+                        Err(ErrorReply::not_found(reason))
+                    }
+                    _ => Ok(status),
+                },
+            );
+        }
+        Call::ReloadConfig => {
+            actix_rt::spawn(async move {
+                let config = ticket.session().services.config.address();
+                let answer = config.send(Reload).await;
+                match answer.unwrap_or(Err(ReloadError::ShuttingDown)) {
+                    Ok(changes) => ticket.ok(&changes),
+                    Err(ReloadError::ShuttingDown) => {
+                        ticket.error(&GetProcError::ShuttingDown.into());
+                    }
+                    Err(error) => ticket.error(&ErrorReply::bad_config(error.to_string())),
+                }
+            });
+        }
+        // Every call with a process was taken before.
+        _ => ticket.error(&ErrorReply::internal()),
+    }
+}
+
+/// Asks the manager something that it answers at once.
+fn ask<M, V>(
+    ticket: Ticket,
+    question: M,
+    value: impl FnOnce(M::Result) -> Result<V, ErrorReply> + 'static,
+) where
+    M: Message + Send + 'static,
+    M::Result: Send,
+    V: Serialize,
+    ProcManager: Handler<M>,
+    Context<ProcManager>: ToEnvelope<ProcManager, M>,
+{
+    let request = ticket.session().services.manager.address().send(question);
+    actix_rt::spawn(async move {
+        match request.await.map(value) {
+            Ok(Ok(value)) => ticket.ok(&value),
+            Ok(Err(error)) => ticket.error(&error),
+            Err(_) => ticket.error(&GetProcError::ShuttingDown.into()),
+        }
+    });
+}
+
+/// Lends a process.
+fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
+    let Some(ticket) = ticket.wait_for_process() else {
+        return;
+    };
+    // Ends with the request's deadline, or with the connection.
+    actix_rt::spawn(async move {
+        let session = Rc::clone(ticket.session());
+        let lease = unless_stopping(&session, session.caller.get_proc(want, timeout)).await;
+        match lease {
+            Ok(lease) => {
+                let reply = Got {
+                    proc: name_of(&lease).to_string(),
+                    lang: lease.language.as_str(),
+                    os_pid: lease.process.shared.os_pid,
+                    config: serde_json::from_str(&lease.config)
+                        .expect("config: the arguments of reset are JSON"),
+                };
+                ticket.ok(&reply);
+                session.hold(Holding::new(lease));
+            }
+            Err(error) => ticket.error(&error.into()),
+        }
+    });
+}
+
+/// Gets a process for a tunnel; nothing more is read until it is there or is not to be had.
+fn attach(ticket: Ticket, language: LanguageName, ctx: &mut Context<Client>) {
+    let session = Rc::clone(ticket.session());
+    session.set_attaching(true);
+    let get = async move {
+        let want = Want::Language(language);
+        let proc = session.caller.get_clean_proc(&want, None);
+        tokio::select! {
+            result = proc => result,
+            () = session.services.refusal() => Err(GetProcError::ShuttingDown.into()),
+        }
+    };
+    // Ends with the request's deadline and the reset's, or with the connection.
+    ctx.spawn(wrap_future::<_, Client>(get).map(|result, client, ctx| {
+        client.attached(ticket, result, ctx);
+    }));
+}
+
+fn ddoc_prompt(
+    ticket: Ticket,
+    call: impl AsyncFnOnce(&Session) -> Result<Bytes, CallError> + 'static,
+) {
+    let Some(ticket) = ticket.wait_for_process() else {
+        return;
+    };
+    // Ends with the deadlines of the process and the answer, or with the connection.
+    actix_rt::spawn(async move {
+        let session = Rc::clone(ticket.session());
+        match call(&session).await {
+            Ok(answer) => ticket.ok_later(&answer),
+            Err(error) => ticket.error_later(&error.into()),
+        }
+        session.flush();
+    });
+}
+
+async fn unless_stopping(
+    session: &Session,
+    get: impl Future<Output = Result<Lease, GetProcError>>,
+) -> Result<Lease, GetProcError> {
+    tokio::select! {
+        result = get => result,
+        () = session.services.refusal() => Err(GetProcError::ShuttingDown),
+    }
+}

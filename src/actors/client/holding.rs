@@ -1,0 +1,193 @@
+//! A process that a connection holds, and what waits for it.
+//!
+//! SUMMARY   Prompts go to the process at once; one task takes the answers, in order, and passes
+//!           those that are there together on together.
+//! PROMISES  Prompts to one process are answered in the order in which they came. A return that
+//!           says `ok` comes after them, one that says `fail` at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix::dev::RecipientRequest;
+use bytes::Bytes;
+use futures_util::FutureExt;
+
+use super::session::{Phase, Session, Ticket};
+use crate::messages::client::ProcToken;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::Lease;
+use crate::messages::process::{Obituary, Prompt, PromptError, SetTimeout};
+use crate::policy::pool::ReturnStatus;
+
+/// What a tunnel answers to a line that is no command, as a query server would.
+const NO_COMMAND: &[u8] =
+    b"[\"error\",\"bad_request\",\"a command must be one JSON array on one line\"]\n";
+
+/// Something that was asked of the process, or that waits for what was asked before it.
+enum Entry {
+    Prompt(Ticket, RecipientRequest<Prompt>),
+    Timeout(Ticket, RecipientRequest<SetTimeout>),
+    Return(Ticket),
+}
+
+/// One process that is held.
+pub(super) struct Holding {
+    /// What the client calls it.
+    pub(super) name: ProcToken,
+    /// Gone once it is given back.
+    lease: RefCell<Option<Lease>>,
+    /// Oldest first.
+    queue: RefCell<VecDeque<Entry>>,
+    /// Whether a task takes answers.
+    pumping: Cell<bool>,
+}
+
+impl Holding {
+    pub(super) fn new(lease: Lease) -> Rc<Self> {
+        let name = ProcToken {
+            proc: lease.proc,
+            token: lease.token,
+        };
+        Rc::new(Self {
+            name,
+            lease: RefCell::new(Some(lease)),
+            queue: RefCell::new(VecDeque::new()),
+            pumping: Cell::new(false),
+        })
+    }
+
+    /// Returns whether the process runs and is held.
+    pub(super) fn is_alive(&self) -> bool {
+        let lease = self.lease.borrow();
+        lease
+            .as_ref()
+            .is_some_and(|lease| lease.process.pulse.is_alive())
+    }
+
+    /// Sends a command.
+    pub(super) fn prompt(self: &Rc<Self>, ticket: Ticket, line: Bytes, timeout: Option<Duration>) {
+        self.send(ticket, line, timeout, false);
+    }
+
+    /// Sends a line of a tunnel, without a deadline.
+    pub(super) fn tunnel(self: &Rc<Self>, ticket: Ticket, line: Bytes) {
+        self.send(ticket, line, Some(Duration::MAX), true);
+    }
+
+    fn send(
+        self: &Rc<Self>,
+        ticket: Ticket,
+        line: Bytes,
+        timeout: Option<Duration>,
+        verbatim: bool,
+    ) {
+        let request = self.lease.borrow().as_ref().map(|lease| {
+            lease.process.prompt.send(Prompt {
+                token: lease.token,
+                line,
+                timeout,
+                verbatim,
+            })
+        });
+        match request {
+            Some(request) => self.queue(ticket.session().clone(), Entry::Prompt(ticket, request)),
+            None => ticket.error(&ErrorReply::not_holder().about(self.name)),
+        }
+    }
+
+    /// Changes the timeout of the prompts that follow.
+    pub(super) fn set_timeout(self: &Rc<Self>, ticket: Ticket, timeout: Duration) {
+        let request = self.lease.borrow().as_ref().map(|lease| {
+            let token = lease.token;
+            lease
+                .process
+                .set_timeout
+                .send(SetTimeout { token, timeout })
+        });
+        match request {
+            Some(request) => self.queue(ticket.session().clone(), Entry::Timeout(ticket, request)),
+            None => ticket.error(&ErrorReply::not_holder().about(self.name)),
+        }
+    }
+
+    /// Gives the process back, which the client has already been parted from.
+    pub(super) fn give_back(self: &Rc<Self>, ticket: Ticket, status: ReturnStatus) {
+        if status == ReturnStatus::Ok {
+            return self.queue(ticket.session().clone(), Entry::Return(ticket));
+        }
+        let lease = self.lease.take();
+        actix_rt::spawn(async move {
+            if let Some(lease) = lease {
+                lease.ret_proc(status).await;
+            }
+            ticket.ok(&true);
+        });
+    }
+
+    fn queue(self: &Rc<Self>, session: Rc<Session>, entry: Entry) {
+        self.queue.borrow_mut().push_back(entry);
+        if !self.pumping.replace(true) {
+            // Ends when everything is answered: at the latest with the last prompt's deadline, or
+            // with the process.
+            actix_rt::spawn(Rc::clone(self).pump(session));
+        }
+    }
+
+    async fn pump(self: Rc<Self>, session: Rc<Session>) {
+        loop {
+            let entry = self.queue.borrow_mut().pop_front();
+            match entry {
+                Some(Entry::Prompt(ticket, answer)) => {
+                    let answer = soon(&session, answer).await;
+                    let gone = |_| Err(PromptError::Exited(Obituary::default()));
+                    self.answer(ticket, answer.unwrap_or_else(gone));
+                }
+                Some(Entry::Timeout(ticket, answer)) => {
+                    // The client holds it; a process that has died takes any timeout.
+                    let _ = soon(&session, answer).await;
+                    ticket.ok_later(b"true");
+                }
+                Some(Entry::Return(ticket)) => {
+                    session.flush();
+                    let lease = self.lease.take();
+                    if let Some(lease) = lease {
+                        // Also true for a process that has died meanwhile: the client held it.
+                        lease.ret_proc(ReturnStatus::Ok).await;
+                    }
+                    ticket.ok_later(b"true");
+                }
+                None => break,
+            }
+        }
+        self.pumping.set(false);
+        session.flush();
+    }
+
+    fn answer(&self, ticket: Ticket, answer: Result<Bytes, PromptError>) {
+        match answer {
+            Ok(answer) => ticket.ok_later(&answer),
+            Err(error) if !ticket.is_tunnel() => {
+                ticket.error_later(&ErrorReply::from(error).about(self.name));
+            }
+            Err(PromptError::BadPrompt) => ticket.ok_later(NO_COMMAND),
+            // The process is gone: the tunnel ends as it does.
+            Err(_) => ticket.session().set_phase(Phase::Closing),
+        }
+    }
+}
+
+/// Waits for an answer; what was answered before it is written first when it is not there yet.
+async fn soon<T>(session: &Rc<Session>, answer: impl Future<Output = T>) -> T {
+    let mut answer = pin!(answer);
+    match answer.as_mut().now_or_never() {
+        Some(answer) => answer,
+        None => {
+            session.flush();
+            answer.await
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a client sends, line by line, as fast as the connection's bounds allow.
+//!
+//! SUMMARY   A stream over the connection's socket. It does not read while the connection has too
+//!           much in hand, so that a client that sends faster than it is served has to wait.
+//! PROMISES  A client that is gone altogether is noticed at once, also while nothing is read; one
+//!           that only ended its own side still gets its replies.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
+
+use super::session::{Phase, Session};
+use crate::query_server::child::watch;
+use crate::query_server::line::LineBuffer;
+
+/// What came from the client.
+pub(super) enum Input {
+    /// A line without its line feed.
+    Line(Bytes),
+    /// A line passed the bound: what follows cannot be told apart any more.
+    TooLong,
+}
+
+/// The lines of one connection. Ends when the connection is over.
+pub(super) struct Lines {
+    session: Rc<Session>,
+    buffer: LineBuffer,
+    /// Tells when the client has closed both sides; there only while nothing is read.
+    hang_up: Option<AsyncFd<std::os::fd::OwnedFd>>,
+}
+
+impl Lines {
+    pub(super) fn new(session: Rc<Session>, line_bytes_max: usize) -> Self {
+        Self {
+            session,
+            buffer: LineBuffer::new(line_bytes_max),
+            hang_up: None,
+        }
+    }
+
+    /// Waits for room, for the end, or for the client to hang up.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        self.session.wake_reader_later(cx.waker());
+        if self.hang_up.is_none() {
+            // Registered for nothing but urgent data, which leaves the end of both directions.
+            let copy = self.session.duplicate();
+            self.hang_up = copy.and_then(|fd| watch(fd, Interest::PRIORITY)).ok();
+        }
+        let Some(hang_up) = &self.hang_up else {
+            return Poll::Pending;
+        };
+        loop {
+            match ready!(hang_up.poll_read_ready(cx)) {
+                Ok(mut guard) if !guard.ready().is_read_closed() => {
+                    guard.clear_ready_matching(Ready::READABLE);
+                }
+                _ => {
+                    self.session.set_phase(Phase::Over);
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        match ready!(self.session.poll_read(cx)) {
+            Ok(chunk) if !chunk.is_empty() => {
+                self.buffer.add(chunk);
+                Poll::Ready(None)
+            }
+            Ok(_) => {
+                self.session.set_phase(Phase::Closing);
+                let rest = self.buffer.take_rest();
+                Poll::Ready((!rest.is_empty()).then_some(Input::Line(rest)))
+            }
+            Err(_) => {
+                self.session.set_phase(Phase::Over);
+                Poll::Ready(None)
+            }
+        }
+    }
+}
+
+impl Stream for Lines {
+    type Item = Input;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        loop {
+            match self.session.phase() {
+                Phase::Over => return Poll::Ready(None),
+                Phase::Closing if self.session.is_quiet() => return Poll::Ready(None),
+                Phase::Closing => return self.wait(cx),
+                Phase::Open if !self.session.has_room() => return self.wait(cx),
+                Phase::Open => self.hang_up = None,
+            }
+            match self.buffer.next_line() {
+                Ok(Some(line)) => return Poll::Ready(Some(Input::Line(line))),
+                Ok(None) => {}
+                Err(_) => return Poll::Ready(Some(Input::TooLong)),
+            }
+            if let Some(input) = ready!(self.read(cx)) {
+                return Poll::Ready(Some(input));
+            }
+        }
+    }
+}

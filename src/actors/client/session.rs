@@ -1,0 +1,406 @@
+//! A connection's state, shared by its actor and the calls in hand.
+//!
+//! SUMMARY   The socket, what is to be written to it, what is in hand and what is held.
+//! PROMISES  Replies are written together where they come together. Every bound stands here.
+//!           A request in hand is a [`Ticket`]: it is answered once, whatever happens.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use tokio::net::UnixStream;
+
+use super::Services;
+use super::holding::Holding;
+use crate::actors::caller::Caller;
+use crate::messages::client::ProcToken;
+use crate::messages::client_error::ErrorReply;
+use crate::policy::pool::Token;
+use crate::query_server::pipe::read_chunk;
+
+/// Requests in hand beyond which no more are read; those that wait for a process do not count.
+const REQUESTS_IN_HAND_MAX: usize = 256;
+
+/// The same as a size, in bytes. One request of any size is always taken.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Requests that wait for a process beyond which more are refused. They do not stop the reading:
+/// the return that they wait for may be the next line.
+const WAITING_MAX: usize = 4096;
+
+/// The same as a size, in bytes. One request of any size is always taken.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// Replies that the client has not taken beyond which nothing more is read, in bytes.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+
+/// How long a connection that is closed over a line that was too long may go on sending it, so
+/// that the client sees the error and not a broken pipe.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How many processes a connection may hold, dead ones included, before dead ones are forgotten.
+const HELD_SWEEP_MIN: usize = 256;
+
+/// How far the connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Requests are read.
+    Open,
+    /// Nothing more is read; it ends when everything in hand is answered and written.
+    Closing,
+    /// It has ended.
+    Over,
+}
+
+/// What is in hand, and how large it is.
+#[derive(Default)]
+struct Load {
+    requests: Cell<usize>,
+    bytes: Cell<usize>,
+}
+
+impl Load {
+    fn add(&self, bytes: usize) {
+        self.requests.set(self.requests.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.requests.set(self.requests.get() - 1);
+        self.bytes.set(self.bytes.get() - bytes);
+    }
+
+    fn is_over(&self, requests_max: usize, bytes_max: usize) -> bool {
+        self.requests.get() >= requests_max || self.bytes.get() >= bytes_max
+    }
+}
+
+/// One connection.
+pub(super) struct Session {
+    stream: UnixStream,
+    pub(super) services: Rc<Services>,
+    /// Asks for processes in the name of this connection.
+    pub(super) caller: Caller,
+    phase: Cell<Phase>,
+    unsent: RefCell<BytesMut>,
+    /// Whether a task is at work that writes when the socket takes more.
+    sending: Cell<bool>,
+    /// Whom to wake when there is room again, or when it is over.
+    reader: RefCell<Option<Waker>>,
+    in_hand: Load,
+    waiting: Load,
+    /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
+    attaching: Cell<bool>,
+    held: RefCell<FxHashMap<Token, Rc<Holding>>>,
+    sweep_at: Cell<usize>,
+}
+
+impl Session {
+    pub(super) fn new(stream: UnixStream, services: Rc<Services>, caller: Caller) -> Rc<Self> {
+        Rc::new(Self {
+            stream,
+            services,
+            caller,
+            phase: Cell::new(Phase::Open),
+            unsent: RefCell::new(BytesMut::new()),
+            sending: Cell::new(false),
+            reader: RefCell::new(None),
+            in_hand: Load::default(),
+            waiting: Load::default(),
+            attaching: Cell::new(false),
+            held: RefCell::new(FxHashMap::default()),
+            sweep_at: Cell::new(HELD_SWEEP_MIN),
+        })
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// Goes on to a later phase; there is no way back.
+    pub(super) fn set_phase(&self, phase: Phase) {
+        if self.phase.get() != Phase::Over {
+            self.phase.set(phase);
+        }
+        self.wake_reader();
+    }
+
+    /// Returns whether everything in hand is answered and written.
+    pub(super) fn is_quiet(&self) -> bool {
+        let in_hand = self.in_hand.requests.get() + self.waiting.requests.get();
+        in_hand == 0 && self.unsent.borrow().is_empty()
+    }
+
+    /// Returns whether more may be read.
+    pub(super) fn has_room(&self) -> bool {
+        !self.attaching.get()
+            && !self
+                .in_hand
+                .is_over(REQUESTS_IN_HAND_MAX, REQUEST_BYTES_MAX)
+            && self.unsent.borrow().len() < UNSENT_BYTES_MAX
+    }
+
+    pub(super) fn set_attaching(&self, attaching: bool) {
+        self.attaching.set(attaching);
+        self.wake_reader();
+    }
+
+    pub(super) fn wake_reader_later(&self, waker: &Waker) {
+        let mut reader = self.reader.borrow_mut();
+        if !reader.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *reader = Some(waker.clone());
+        }
+    }
+
+    fn wake_reader(&self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// Returns another descriptor of the same socket.
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.stream.as_fd().try_clone_to_owned()
+    }
+
+    pub(super) fn poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match read_chunk(|scratch| self.stream.try_read(scratch)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Takes a request in hand.
+    pub(super) fn ticket(self: &Rc<Self>, id: &str, bytes: usize) -> Ticket {
+        self.new_ticket(Some(id.into()), bytes)
+    }
+
+    /// Takes a line of a tunnel in hand: its answer is written as it comes.
+    pub(super) fn tunnel_ticket(self: &Rc<Self>, bytes: usize) -> Ticket {
+        self.new_ticket(None, bytes)
+    }
+
+    fn new_ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
+        self.in_hand.add(bytes);
+        Ticket {
+            session: Rc::clone(self),
+            id,
+            bytes,
+            waits: false,
+            answered: false,
+        }
+    }
+
+    /// Queues a reply for writing.
+    fn push(&self, id: &str, member: &[u8], value: &[u8]) {
+        if self.phase.get() == Phase::Over {
+            return;
+        }
+        let mut unsent = self.unsent.borrow_mut();
+        unsent.reserve(id.len() + member.len() + value.len() + 10);
+        for piece in [b"{\"id\":", id.as_bytes(), member, value, b"}\n"] {
+            unsent.extend_from_slice(piece);
+        }
+    }
+
+    /// Queues an error reply for writing.
+    pub(super) fn push_error(&self, id: &str, error: &ErrorReply) {
+        let json = serde_json::to_vec(error).expect("config: texts can always be written");
+        self.push(id, b",\"error\":", &json);
+    }
+
+    /// Queues bytes for writing as they are.
+    pub(super) fn push_raw(&self, bytes: &[u8]) {
+        if self.phase.get() != Phase::Over {
+            self.unsent.borrow_mut().extend_from_slice(bytes);
+        }
+    }
+
+    /// Writes what is queued, as far as the client takes it; the rest as soon as it does.
+    pub(super) fn flush(self: &Rc<Self>) {
+        if !self.sending.get() && !self.write_now() {
+            self.sending.set(true);
+            // Ends when everything is written or the connection is over.
+            actix_rt::spawn(Rc::clone(self).write_all());
+        }
+    }
+
+    async fn write_all(self: Rc<Self>) {
+        while !self.write_now() {
+            if self.stream.writable().await.is_err() {
+                break;
+            }
+        }
+        self.sending.set(false);
+    }
+
+    /// Returns whether nothing is left to write.
+    fn write_now(&self) -> bool {
+        let mut unsent = self.unsent.borrow_mut();
+        while !unsent.is_empty() {
+            match self.stream.try_write(&unsent) {
+                Ok(length) => unsent.advance(length),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    unsent.clear();
+                    self.phase.set(Phase::Over);
+                }
+            }
+        }
+        *unsent = BytesMut::new();
+        drop(unsent);
+        self.wake_reader();
+        true
+    }
+
+    /// Ends the connection: whatever is still in hand is answered to nobody.
+    pub(super) fn end(&self) {
+        self.set_phase(Phase::Over);
+        self.unsent.take();
+        self.held.take();
+        // Fails when the client is gone already, which is as good.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+    }
+
+    /// Ends the connection after its last words have been written and the client has stopped
+    /// sending, or after [`LINGER`].
+    pub(super) async fn linger(self: Rc<Self>) {
+        let farewell = async {
+            while !self.unsent.borrow().is_empty() {
+                self.stream.writable().await?;
+                self.write_now();
+            }
+            rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write)?;
+            while !std::future::poll_fn(|cx| self.poll_read(cx))
+                .await?
+                .is_empty()
+            {}
+            io::Result::Ok(())
+        };
+        // In time or not, well or not: the connection ends.
+        let _ = actix_rt::time::timeout(LINGER, farewell).await;
+        self.end();
+    }
+}
+
+/// What is held.
+impl Session {
+    pub(super) fn hold(&self, holding: Rc<Holding>) {
+        let mut held = self.held.borrow_mut();
+        held.insert(holding.name.token, holding);
+        if held.len() >= self.sweep_at.get() {
+            held.retain(|_, holding| holding.is_alive());
+            self.sweep_at.set(HELD_SWEEP_MIN.max(held.len() * 2));
+        }
+    }
+
+    /// Finds what the client holds under this name.
+    pub(super) fn holding(&self, name: Option<ProcToken>) -> Option<Rc<Holding>> {
+        let name = name?;
+        let held = self.held.borrow();
+        held.get(&name.token)
+            .filter(|holding| holding.name == name)
+            .cloned()
+    }
+
+    /// Takes what the client holds under this name away from it.
+    pub(super) fn release(&self, name: Option<ProcToken>) -> Option<Rc<Holding>> {
+        let holding = self.holding(name)?;
+        self.held.borrow_mut().remove(&holding.name.token)
+    }
+}
+
+/// A request in hand, answered once: by [`Ticket::ok`] or [`Ticket::error`], or by its drop, which
+/// is what happens when whoever worked on it panicked.
+pub(super) struct Ticket {
+    session: Rc<Session>,
+    /// The JSON text of the request's `id`; none for a line of a tunnel.
+    id: Option<Box<str>>,
+    bytes: usize,
+    waits: bool,
+    answered: bool,
+}
+
+impl Ticket {
+    pub(super) fn session(&self) -> &Rc<Session> {
+        &self.session
+    }
+
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.id.is_none()
+    }
+
+    /// Lets it wait for a process, or refuses it when too much waits.
+    pub(super) fn wait_for_process(mut self) -> Option<Self> {
+        let session = &self.session;
+        let waiting = &session.waiting;
+        let too_large = waiting.bytes.get() + self.bytes > WAITING_BYTES_MAX;
+        let first = waiting.requests.get() == 0;
+        if waiting.requests.get() >= WAITING_MAX || (too_large && !first) {
+            self.error(&ErrorReply::too_many_requests(WAITING_MAX));
+            return None;
+        }
+        session.in_hand.remove(self.bytes);
+        waiting.add(self.bytes);
+        self.waits = true;
+        Some(self)
+    }
+
+    /// Answers with a value, JSON text, and leaves it to be flushed.
+    pub(super) fn ok_later(mut self, json: &[u8]) {
+        self.answered = true;
+        match &self.id {
+            Some(id) => self.session.push(id, b",\"ok\":", json.trim_ascii()),
+            None => self.session.push_raw(json),
+        }
+    }
+
+    /// Answers with a value.
+    pub(super) fn ok(self, value: &impl Serialize) {
+        let json = serde_json::to_vec(value).expect("config: plain values can be written");
+        let session = Rc::clone(&self.session);
+        self.ok_later(&json);
+        session.flush();
+    }
+
+    /// Answers with an error, and leaves it to be flushed.
+    pub(super) fn error_later(mut self, error: &ErrorReply) {
+        self.answered = true;
+        if let Some(id) = &self.id {
+            self.session.push_error(id, error);
+        }
+    }
+
+    /// Answers with an error.
+    pub(super) fn error(self, error: &ErrorReply) {
+        let session = Rc::clone(&self.session);
+        self.error_later(error);
+        session.flush();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let (false, Some(id)) = (self.answered, &self.id) {
+            self.session.push_error(id, &ErrorReply::internal());
+            self.session.flush();
+        }
+        let load = if self.waits {
+            &self.session.waiting
+        } else {
+            &self.session.in_hand
+        };
+        load.remove(self.bytes);
+        self.session.wake_reader();
+    }
+}

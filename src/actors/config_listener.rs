@@ -1,0 +1,161 @@
+//! ConfigListener: holds the configuration in force and replaces it on demand.
+//!
+//! SUMMARY   Reads the configuration again, compares, and tells everybody who works by it.
+//! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read off the
+//!           arbiter.
+//! CALLED    By HUP and by the call `reload_config`.
+//! SOURCE    couch_proc_manager's config listener; config:reload/0.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::{Logger, error, info, o, warn};
+use tokio::sync::watch;
+
+use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::{Named, Stop};
+use crate::app::settings::manager_settings;
+use crate::config::{Config, ConfigError, Loaded, Sources, load, reload};
+use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel};
+use crate::messages::proc_manager::ReloadConfig;
+use crate::query_server::language::Registry;
+
+/// What the service works by, shared by those who have to start over with it after a failure.
+pub struct ActiveConfig {
+    /// Where it came from; none for one that was made in the program and never changes.
+    pub sources: Option<Sources>,
+    /// The program that runs the built-in query servers.
+    pub program: PathBuf,
+    /// Languages that the configuration does not know of.
+    pub languages: Registry,
+    /// The configuration in force.
+    pub current: watch::Sender<Arc<Config>>,
+    /// Follows a change of the log's level.
+    pub set_log_level: Option<SetLogLevel>,
+}
+
+impl ActiveConfig {
+    /// Returns the configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.current.borrow())
+    }
+}
+
+/// Keeps the configuration in force.
+pub struct ConfigListener {
+    active: Rc<ActiveConfig>,
+    manager: Named<ProcManager>,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl ConfigListener {
+    /// Makes a keeper of a configuration.
+    pub fn new(active: Rc<ActiveConfig>, manager: Named<ProcManager>, log: &Logger) -> Self {
+        Self {
+            active,
+            manager,
+            log: log.new(o!("component" => "config_listener")),
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    fn apply(&self, new: Config) -> Result<Vec<reload::Change>, ReloadError> {
+        let old = self.active.config();
+        let changes = reload::plan(&old, &new)?;
+        if changes.is_empty() {
+            info!(self.log, "configuration is unchanged");
+            return Ok(changes);
+        }
+        let settings = manager_settings(&new, &self.active.program, &self.active.languages);
+        // Ignores the mailbox's bound: it must not be lost, and whoever asks the manager for
+        // something after the answer comes after it.
+        self.manager
+            .address()
+            .do_send(ReloadConfig(Arc::new(settings)));
+        if let Some(set_level) = &self.active.set_log_level {
+            set_level(new.log.level);
+        }
+        self.active.current.send_replace(Arc::new(new));
+        let text: Vec<String> = changes.iter().map(describe).collect();
+        info!(self.log, "configuration changed"; "changes" => text.join("; "));
+        Ok(changes)
+    }
+
+    fn finish(&self, loaded: Loading) -> Result<Vec<reload::Change>, ReloadError> {
+        let result = match loaded {
+            None => Err(ReloadError::ShuttingDown),
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(loaded)) => {
+                for notice in &loaded.notices {
+                    warn!(self.log, "read without effect"; "line" => notice.to_string());
+                }
+                self.apply(loaded.config)
+            }
+        };
+        if let Err(error) = &result {
+            error!(self.log, "configuration was not reloaded, the old one stays in force";
+                   "error" => %error, "remedy" => "settee check-config shows the mistakes");
+        }
+        result
+    }
+}
+
+/// `None`: the reading was given up, because the service ends.
+type Loading = Option<Result<Loaded, ConfigError>>;
+
+async fn read(active: Rc<ActiveConfig>) -> Loading {
+    let Some(sources) = active.sources.clone() else {
+        let config = Config::clone(&active.config());
+        return Some(Ok(Loaded {
+            config,
+            notices: Vec::new(),
+        }));
+    };
+    actix_rt::task::spawn_blocking(move || load(&sources))
+        .await
+        .ok()
+}
+
+fn describe(change: &reload::Change) -> String {
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+    format!(
+        "[{}] {}: {} -> {}",
+        change.section,
+        change.key,
+        shown(&change.old),
+        shown(&change.new)
+    )
+}
+
+impl Actor for ConfigListener {
+    type Context = Context<Self>;
+}
+
+impl Handler<Reload> for ConfigListener {
+    type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
+
+    fn handle(&mut self, _: Reload, _: &mut Self::Context) -> Self::Result {
+        let loading = read(Rc::clone(&self.active)).into_actor(self);
+        AtomicResponse::new(Box::pin(
+            loading.map(|loaded, listener, _| listener.finish(loaded)),
+        ))
+    }
+}
+
+impl Handler<Stop> for ConfigListener {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        self.lifeline.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+}

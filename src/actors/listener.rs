@@ -1,0 +1,231 @@
+//! Listener: accepts connections and starts a client for each.
+//!
+//! SUMMARY   One Unix socket. At most `max_connections` clients at a time; more wait in the system's
+//!           queue to be accepted.
+//! PROMISES  Stops accepting first, lets calls in hand finish, and ends when the last client has.
+//!           Clients end with it. An error of the system's delays the next accept and loses nobody.
+//! SOURCE    The role of Postfix's master; an Erlang listener linked to its connections.
+
+pub mod socket;
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use rustc_hash::FxHashMap;
+use slog::{Logger, error, info, o};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+use crate::actors::client::{Client, ClientOptions, Services};
+use crate::actors::clock::Clock;
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::actors::supervisor::Stop;
+use crate::config::Config;
+use crate::logging::RepeatLimiter;
+use crate::warn_repeating;
+use socket::BoundSocket;
+
+/// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
+/// and clients that end give some back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a listener needs.
+#[derive(Clone)]
+pub struct ListenerOptions {
+    /// Where it listens.
+    pub socket: Rc<BoundSocket>,
+    /// What clients are served with.
+    pub services: Rc<Services>,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// The log.
+    pub log: Logger,
+}
+
+/// Accepts connections.
+pub struct Listener {
+    options: ListenerOptions,
+    listener: Option<Rc<UnixListener>>,
+    /// Client -> where to tell it to stop. Those that are gone are taken out by their `Down`.
+    clients: FxHashMap<PartyId, Recipient<Stop>>,
+    next_number: u64,
+    /// The task that waits for a connection, or for the time to try again.
+    accepting: Option<SpawnHandle>,
+    clock: Clock,
+    full: RepeatLimiter,
+    failing: RepeatLimiter,
+    stopping: bool,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl Listener {
+    /// Makes a listener.
+    pub fn new(options: ListenerOptions) -> Self {
+        Self {
+            log: options.log.new(o!("component" => "listener")),
+            options,
+            listener: None,
+            clients: FxHashMap::default(),
+            next_number: 1,
+            accepting: None,
+            clock: Clock::new(),
+            full: RepeatLimiter::default(),
+            failing: RepeatLimiter::default(),
+            stopping: false,
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        if let Some(listener) = self.options.socket.listener()? {
+            self.listener = Some(Rc::new(UnixListener::from_std(listener)?));
+        }
+        Ok(())
+    }
+
+    /// Waits for the next connection, unless there are as many as there may be.
+    fn accept(&mut self, ctx: &mut Context<Self>) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let limit = self.options.config.borrow().server.max_connections;
+        if self.accepting.is_some() {
+            return;
+        }
+        if self.clients.len() >= limit {
+            warn_repeating!(self.log, self.full, self.clock.now(),
+                "as many clients as there may be"; "limit" => limit,
+                "effect" => "more clients wait to be accepted",
+                "remedy" => "raise [server] max_connections");
+            return;
+        }
+        let listener = Rc::clone(listener);
+        let next = async move { listener.accept().await }.into_actor(self);
+        self.accepting = Some(ctx.spawn(next.map(|accepted, listener, ctx| {
+            listener.accepting = None;
+            match accepted {
+                Ok((stream, _)) => {
+                    listener.start_client(stream, ctx);
+                    listener.accept(ctx);
+                }
+                Err(error) => listener.pause(&error, ctx),
+            }
+        })));
+    }
+
+    /// Lets some time pass: an error of accept's is as a rule a lack of something.
+    fn pause(&mut self, error: &io::Error, ctx: &mut Context<Self>) {
+        warn_repeating!(self.log, self.failing, self.clock.now(),
+            "cannot accept a client"; "error" => %error,
+            "effect" => "clients wait to be accepted",
+            "remedy" => "raise the limit of open files (ulimit -n)");
+        self.accepting = Some(ctx.run_later(ACCEPT_PAUSE, |listener, ctx| {
+            listener.accepting = None;
+            listener.accept(ctx);
+        }));
+    }
+
+    fn start_client(&mut self, stream: UnixStream, ctx: &mut Context<Self>) {
+        let options = ClientOptions {
+            number: self.next_number,
+            line_bytes_max: self.options.config.borrow().server.line_max,
+            log: self.options.log.clone(),
+        };
+        self.next_number += 1;
+        let services = Rc::clone(&self.options.services);
+        let (stop, pulse) = Client::serve(stream, services, options);
+        self.clients.insert(pulse.party(), stop);
+        pulse.monitor(ctx.address().recipient());
+    }
+
+    /// Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
+    fn stop_clients(&self, now: bool) {
+        self.clients
+            .values()
+            .for_each(|client| client.do_send(Stop { now }));
+    }
+
+    fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
+        if self.stopping && self.clients.is_empty() {
+            self.lifeline.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }
+    }
+}
+
+/// However it ends, its clients end with it: a successor would not know of them.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop_clients(true);
+    }
+}
+
+/// The configuration changed: there may be room for more clients.
+struct Changed;
+
+impl Actor for Listener {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        if let Err(error) = self.listen() {
+            error!(self.log, "cannot listen"; "error" => %error);
+            self.lifeline
+                .ending(ExitReason::Failed(format!("cannot listen: {error}")));
+            return ctx.stop();
+        }
+        let path = self.options.socket.path().display().to_string();
+        info!(self.log, "listening"; "listen" => path);
+        let changes = self.options.config.clone();
+        ctx.add_stream(futures_util::stream::unfold(
+            changes,
+            async |mut changes| changes.changed().await.ok().map(|()| (Changed, changes)),
+        ));
+        self.accept(ctx);
+    }
+}
+
+impl StreamHandler<Changed> for Listener {
+    fn handle(&mut self, _: Changed, ctx: &mut Self::Context) {
+        self.accept(ctx);
+    }
+
+    /// The configuration does not change any more, which is no reason to end.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl Handler<Down> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        self.clients.remove(&msg.party);
+        self.accept(ctx);
+        self.finish_shutdown(ctx);
+    }
+}
+
+/// Ends: no new clients, no new requests, and those in hand are let finish, or not.
+impl Handler<Stop> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        self.stopping = true;
+        if let Some(accepting) = self.accepting.take() {
+            ctx.cancel_future(accepting);
+        }
+        self.listener = None;
+        self.options.socket.close();
+        self.options.services.refuse_waiters();
+        info!(self.log, "stopped listening"; "count" => self.clients.len());
+        self.stop_clients(msg.now);
+        self.finish_shutdown(ctx);
+    }
+}

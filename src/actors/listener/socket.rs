@@ -1,0 +1,211 @@
+//! The service's Unix socket as a file: making it, and removing it.
+//!
+//! SUMMARY   [`BoundSocket::bind`] makes a socket that only its owner can reach, in place of one that
+//!           an earlier run of ours left behind, and of nothing else.
+//! PROMISES  Two services that start at the same time do not take each other's socket. What is
+//!           removed at the end is what was made at the start.
+
+use std::cell::RefCell;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// The permission bits with which others than the owner could enter a directory.
+const OTHERS_ENTER: u32 = 0o011;
+
+/// The socket cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Somebody answers there.
+    #[error("another settee is running: it answers on {}", .0.display())]
+    InUse(PathBuf),
+    /// Something else stands there.
+    #[error("{}: {what}", path.display())]
+    NotOurs {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Others could get at the socket.
+    #[error("{}: {what}", directory.display())]
+    Exposed {
+        /// The directory.
+        directory: PathBuf,
+        /// Who could get in.
+        what: String,
+    },
+    /// The system refuses.
+    #[error("{}: {what}: {source}", path.display())]
+    System {
+        /// Where.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl SocketError {
+    fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::System { path, what, source }
+    }
+
+    /// Returns what to do about it.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::InUse(_) => "stop it first, or give this one another [server] socket",
+            Self::NotOurs { .. } => "name another path as [server] socket, or remove what is there",
+            Self::Exposed { .. } => {
+                "chmod 0700 it, or name a [server] socket in a directory of this user's own"
+            }
+            Self::System { .. } => "name a [server] socket where this user may make one",
+        }
+    }
+}
+
+/// A socket that listens. Its drop removes the file.
+pub struct BoundSocket {
+    path: PathBuf,
+    bound: RefCell<Option<Bound>>,
+}
+
+struct Bound {
+    listener: UnixListener,
+    /// Device and inode of the file that was made.
+    identity: (u64, u64),
+}
+
+impl BoundSocket {
+    /// Makes a socket at `path`, and its directory if there is none.
+    ///
+    /// # Errors
+    /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
+    /// nobody answers on.
+    pub async fn bind(path: &Path) -> Result<Self, SocketError> {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        prepare(directory)?;
+        // Held from the look at the old socket to the making of the new one.
+        let lock = File::open(directory).map_err(SocketError::system(directory, "cannot open"))?;
+        lock.lock()
+            .map_err(SocketError::system(directory, "cannot lock"))?;
+        clear(path).await?;
+        let listener = UnixListener::bind(path)
+            .map_err(SocketError::system(path, "cannot make the socket"))?;
+        let cannot = |what| SocketError::system(path, what);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(cannot("cannot set the permissions"))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(cannot("cannot use the socket"))?;
+        let file = fs::symlink_metadata(path).map_err(cannot("cannot look at the socket"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            bound: RefCell::new(Some(Bound {
+                listener,
+                identity: (file.dev(), file.ino()),
+            })),
+        })
+    }
+
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns another handle to accept connections with; none once it is closed.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn listener(&self) -> io::Result<Option<UnixListener>> {
+        let bound = self.bound.borrow();
+        bound
+            .as_ref()
+            .map(|bound| bound.listener.try_clone())
+            .transpose()
+    }
+
+    /// Stops listening and removes the file, if it is still the one that was made.
+    pub fn close(&self) {
+        let Some(bound) = self.bound.take() else {
+            return;
+        };
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|file| (file.dev(), file.ino()) == bound.identity);
+        if ours {
+            // A directory that was taken away meanwhile has taken the socket with it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for BoundSocket {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Makes the directory, or checks that only this user can enter it.
+fn prepare(directory: &Path) -> Result<(), SocketError> {
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory);
+    made.map_err(SocketError::system(directory, "cannot make the directory"))?;
+    let found = fs::metadata(directory).map_err(SocketError::system(
+        directory,
+        "cannot look at the directory",
+    ))?;
+    let exposed = |what| {
+        Err(SocketError::Exposed {
+            directory: directory.to_owned(),
+            what,
+        })
+    };
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return exposed(format!(
+            "the directory belongs to another user (uid {})",
+            found.uid()
+        ));
+    }
+    let mode = found.mode() & 0o777;
+    if mode & OTHERS_ENTER != 0 {
+        return exposed(format!("others can enter the directory (mode {mode:04o})"));
+    }
+    Ok(())
+}
+
+/// Makes room for the socket.
+async fn clear(path: &Path) -> Result<(), SocketError> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(SocketError::system(path, "cannot look at it"))?,
+    };
+    let not_ours = |what| {
+        Err(SocketError::NotOurs {
+            path: path.to_owned(),
+            what,
+        })
+    };
+    if !found.file_type().is_socket() {
+        return not_ours("what stands there is no socket, and is left alone");
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return not_ours("the socket there belongs to another user, and is left alone");
+    }
+    match tokio::net::UnixStream::connect(path).await {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(SocketError::system(path, "cannot remove the old socket"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // One whose queue is full answers too, only later.
+        _ => Err(SocketError::InUse(path.to_owned())),
+    }
+}

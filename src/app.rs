@@ -1,0 +1,280 @@
+//! App: the service as a whole, from its configuration to its end.
+//!
+//! SUMMARY   Binds the socket, then starts the supervision tree: ProcManager, ConfigListener,
+//!           Listener, in this order; stops them in reverse.
+//! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
+//! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
+//!           runs on the arbiter that calls.
+//! SOURCE    couch_proc_manager's place in couch_secondary_services.
+
+pub mod settings;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use slog::Logger;
+use tokio::sync::{oneshot, watch};
+
+use crate::actors::client::Services;
+use crate::actors::config_listener::{ActiveConfig, ConfigListener};
+use crate::actors::lifeline::{Down, ExitReason, Pulse};
+use crate::actors::listener::socket::{BoundSocket, SocketError};
+use crate::actors::listener::{Listener, ListenerOptions};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
+use crate::config::{Config, Sources};
+use crate::messages::config_listener::SetLogLevel;
+use crate::query_server::child::Spawner;
+use crate::query_server::language::Registry;
+use settings::manager_settings;
+
+/// More failures of the service's own actors than this in so short a time, and it gives up.
+const INTENSITY: Intensity = Intensity {
+    restarts_max: 10,
+    period: Duration::from_secs(3),
+};
+
+/// How much longer than it should an actor may take to end before it is left behind.
+const SHUTDOWN_SLACK: Duration = Duration::from_secs(5);
+
+/// What a service needs beside its configuration.
+pub struct AppOptions {
+    /// The program that runs the built-in query servers: `settee`. As a rule this one.
+    pub program: PathBuf,
+    /// Where a reload reads the configuration; none, and it never changes.
+    pub sources: Option<Sources>,
+    /// Languages that are not in the configuration.
+    pub languages: Registry,
+    /// Follows a change of `[log] level`.
+    pub set_log_level: Option<SetLogLevel>,
+    /// The log.
+    pub log: Logger,
+}
+
+impl AppOptions {
+    /// Returns options with nothing but a log; the program is the running one.
+    ///
+    /// # Errors
+    /// The system cannot say which program runs.
+    pub fn new(log: Logger) -> io::Result<Self> {
+        Ok(Self {
+            program: std::env::current_exe()?,
+            sources: None,
+            languages: Registry::new(),
+            set_log_level: None,
+            log,
+        })
+    }
+}
+
+/// The service cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The socket cannot be used.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The configuration asks for something that this version does not have.
+    #[error("{0}")]
+    NotSupported(&'static str),
+    /// The system has no room for a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Starts services.
+pub struct App;
+
+impl App {
+    /// Starts a service and returns once it accepts connections.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing is left of what was started.
+    pub async fn start(config: Config, options: AppOptions) -> Result<RunningApp, StartError> {
+        if config.server.tcp.is_some() {
+            return Err(StartError::NotSupported(
+                "[server] tcp needs [admins], which this version does not have",
+            ));
+        }
+        let spawner = Spawner::start()?;
+        let socket = Rc::new(BoundSocket::bind(&config.server.socket).await?);
+        let (current, changes) = watch::channel(Arc::new(config));
+        let active = Rc::new(ActiveConfig {
+            sources: options.sources,
+            program: options.program,
+            languages: options.languages,
+            current,
+            set_log_level: options.set_log_level,
+        });
+        let log = options.log;
+
+        let (manager, manager_spec) = manager_spec(Rc::clone(&active), spawner, log.clone());
+        let (config_listener, config_spec) =
+            config_spec(Rc::clone(&active), manager.clone(), log.clone());
+        let services = Services::new(manager.clone(), config_listener.clone());
+        let listener_spec = listener_spec(
+            ListenerOptions {
+                socket: Rc::clone(&socket),
+                services: Rc::new(services),
+                config: changes,
+                log: log.clone(),
+            },
+            &active,
+        );
+        let children = vec![manager_spec, config_spec, listener_spec];
+        let supervisor = Supervisor::new(children, INTENSITY, &log);
+        let ended = when_ended(&supervisor.pulse());
+        Ok(RunningApp {
+            supervisor: supervisor.start(),
+            manager,
+            config_listener,
+            socket,
+            active,
+            ended,
+        })
+    }
+}
+
+/// A service that runs. Dropping it without [`RunningApp::stop`] leaves its end to the arbiter's.
+pub struct RunningApp {
+    /// The pools.
+    pub manager: Named<ProcManager>,
+    /// The configuration.
+    pub config_listener: Named<ConfigListener>,
+    supervisor: Addr<Supervisor>,
+    socket: Rc<BoundSocket>,
+    active: Rc<ActiveConfig>,
+    ended: oneshot::Receiver<ExitReason>,
+}
+
+impl RunningApp {
+    /// Returns where clients connect.
+    pub fn socket(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// Returns the configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        self.active.config()
+    }
+
+    /// Begins to stop: accepts nobody, lets calls in hand finish unless it has to be `now`, then
+    /// ends the processes. May be asked again with `now`. [`RunningApp::ended`] tells when it is over.
+    pub fn begin_stop(&self, now: bool) {
+        // Ignores the mailbox's bound: the order must not be lost, and is given a few times.
+        self.supervisor.do_send(Stop { now });
+    }
+
+    /// Waits for the end of the service, however it comes about, and returns why it ended. Safe to
+    /// cancel.
+    pub async fn ended(&mut self) -> ExitReason {
+        (&mut self.ended).await.unwrap_or(ExitReason::Killed)
+    }
+
+    /// Stops the service: at once, or as gracefully as `shutdown_grace` allows.
+    pub async fn stop(mut self, now: bool) {
+        self.begin_stop(now);
+        let grace = self.config().server.shutdown_grace;
+        if actix_rt::time::timeout(grace, self.ended()).await.is_err() {
+            self.begin_stop(true);
+            self.ended().await;
+        }
+    }
+}
+
+fn manager_spec(
+    active: Rc<ActiveConfig>,
+    spawner: Spawner,
+    log: Logger,
+) -> (Named<ProcManager>, ChildSpec) {
+    let make = move || {
+        let settings = manager_settings(&active.config(), &active.program, &active.languages);
+        let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log);
+        (manager.pulse(), manager.start())
+    };
+    named_spec("proc_manager", make)
+}
+
+fn config_spec(
+    active: Rc<ActiveConfig>,
+    manager: Named<ProcManager>,
+    log: Logger,
+) -> (Named<ConfigListener>, ChildSpec) {
+    let make = move || {
+        let listener = ConfigListener::new(Rc::clone(&active), manager.clone(), &log);
+        (listener.pulse(), listener.start())
+    };
+    named_spec("config_listener", make)
+}
+
+fn listener_spec(options: ListenerOptions, active: &ActiveConfig) -> ChildSpec {
+    ChildSpec {
+        id: "listener",
+        restart: Restart::Permanent,
+        // Whoever stops the service ends the grace; this is for an actor that is stuck.
+        shutdown: active.config().server.shutdown_grace + SHUTDOWN_SLACK,
+        start: Box::new(move || {
+            let listener = Listener::new(options.clone());
+            Running {
+                pulse: listener.pulse(),
+                stop: listener.start().recipient(),
+            }
+        }),
+    }
+}
+
+/// Starts an actor, and describes how its successors are started under the same name.
+fn named_spec<A>(
+    id: &'static str,
+    mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
+) -> (Named<A>, ChildSpec)
+where
+    A: Actor<Context = Context<A>> + Handler<Stop>,
+{
+    let (pulse, address) = make();
+    let name = Named::new(address.clone());
+    let registered = name.clone();
+    let mut first = Some((pulse, address));
+    let spec = ChildSpec {
+        id,
+        restart: Restart::Permanent,
+        shutdown: SHUTDOWN_SLACK,
+        start: Box::new(move || {
+            let (pulse, address) = first.take().unwrap_or_else(&mut make);
+            registered.replace(address.clone());
+            Running {
+                pulse,
+                stop: address.recipient(),
+            }
+        }),
+    };
+    (name, spec)
+}
+
+/// Returns what resolves when a party ends.
+fn when_ended(pulse: &Pulse) -> oneshot::Receiver<ExitReason> {
+    struct Watcher(Option<oneshot::Sender<ExitReason>>);
+
+    impl Actor for Watcher {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Down> for Watcher {
+        type Result = ();
+
+        fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+            if let Some(waiting) = self.0.take() {
+                // Nobody may wait any more.
+                let _ = waiting.send(msg.reason);
+            }
+            ctx.stop();
+        }
+    }
+
+    let (sender, receiver) = oneshot::channel();
+    pulse.monitor(Watcher(Some(sender)).start().recipient());
+    receiver
+}

@@ -1,0 +1,104 @@
+//! From the configuration to what the ProcManager works by: the one place that does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::{Config, DbTag, LanguageCommand};
+use crate::messages::proc_manager::ManagerSettings;
+use crate::policy::pool::{self, Limits};
+use crate::query_server::child::CommandSpec;
+use crate::query_server::language::Registry;
+use crate::query_server::languages::command::CommandLanguage;
+use crate::query_server::languages::echo::Echo;
+
+/// What a query server may print on a line even where clients may send less, in bytes.
+const ANSWER_BYTES_MIN: usize = 64 << 20;
+
+/// Returns the manager's settings. Languages of the configuration win over those of `languages`.
+///
+/// `program` is this program, which the built-in query servers are subcommands of.
+pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -> ManagerSettings {
+    let query_servers = &config.query_server_config;
+    ManagerSettings {
+        limits: Limits {
+            hard_limit: query_servers.os_process_limit,
+            soft_limit: query_servers.os_process_soft_limit,
+            affinity_wait: query_servers.affinity_wait,
+        },
+        os_process_timeout: config.couchdb.os_process_timeout,
+        idle_limit: query_servers.os_process_idle_limit,
+        // The process gets TERM after half of it, and KILL at its end.
+        stop_grace: config.server.stop_grace * 2,
+        line_bytes_max: config.server.line_max.max(ANSWER_BYTES_MIN),
+        db_tag: match query_servers.db_tag {
+            DbTag::Name => pool::db_tag::DbTag::Name,
+            DbTag::Prefix => pool::db_tag::DbTag::Prefix,
+            DbTag::None => pool::db_tag::DbTag::None,
+        },
+        reset_config: Arc::from(config.reset_config()),
+        languages: registry(config, program, languages),
+    }
+}
+
+fn registry(config: &Config, program: &Path, languages: &Registry) -> Registry {
+    let mut registry = languages.clone();
+    for (name, command) in &config.languages {
+        let language = match command {
+            LanguageCommand::Builtin => builtin(config, program),
+            LanguageCommand::Command(text) => CommandLanguage::new(text),
+        };
+        registry.register(name, language);
+    }
+    // `config_args::NATIVE_LANGUAGES` says which names there are.
+    if config.native_languages.get("echo") == Some(&true) {
+        registry.register("echo", Echo);
+    }
+    registry
+}
+
+fn builtin(config: &Config, program: &Path) -> CommandLanguage {
+    let memory = config.sandbox.javascript_memory_max.to_string();
+    CommandLanguage::from_spec(CommandSpec {
+        program: program.to_owned(),
+        arguments: ["couchjs", "-S", &memory].map(Into::into).to_vec(),
+        // Asks the child to end with its parent, whatever happens to that.
+        environment: vec![("SETTEE_CHILD".to_owned(), "1".to_owned())],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_server::language::LanguageName;
+
+    #[test]
+    fn every_language_of_the_configuration_is_there_under_its_one_name() {
+        let mut config = Config::default();
+        let python = LanguageCommand::Command("couchpy --debug".into());
+        config.languages.insert("python".into(), python);
+        config.native_languages.insert("echo".into(), true);
+        let settings = manager_settings(&config, Path::new("/bin/settee"), &Registry::new());
+        let described = |name| {
+            let language = settings.languages.get(&LanguageName::new(name));
+            language.map(|language| language.describe())
+        };
+        let javascript = described("JavaScript");
+        assert_eq!(
+            javascript.as_deref(),
+            Some("/bin/settee couchjs -S 67108864")
+        );
+        assert_eq!(described("python").as_deref(), Some("couchpy --debug"));
+        assert_eq!(described("echo").as_deref(), Some("native"));
+        assert_eq!(described("perl"), None);
+    }
+
+    #[test]
+    fn limits_and_times_are_those_of_the_configuration() {
+        let config = Config::default();
+        let settings = manager_settings(&config, Path::new("settee"), &Registry::new());
+        assert_eq!(settings.limits.hard_limit, 100);
+        assert_eq!(settings.os_process_timeout.as_millis(), 5000);
+        assert_eq!(settings.idle_limit.as_secs(), 300);
+        assert_eq!(settings.stop_grace.as_millis(), 4000);
+    }
+}

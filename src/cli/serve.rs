@@ -1,0 +1,197 @@
+//! `settee serve`: runs the service in the foreground.
+//!
+//! SUMMARY   Loads the configuration, starts the [`App`], and turns signals into its orders.
+//! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once; HUP
+//!           reloads the configuration, and a mistake in it changes nothing. A query server whose
+//!           command is missing or wrong never stops it.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use actix_rt::time::{Instant, sleep_until};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use slog::{Logger, info, warn};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::actors::lifeline::ExitReason;
+use crate::actors::listener::socket::SocketError;
+use crate::app::{App, AppOptions, RunningApp, StartError};
+use crate::config::{Flag, Loaded};
+use crate::logging::Logging;
+use crate::messages::config_listener::Reload;
+
+use super::config_args::ConfigArgs;
+use super::exit::{CliError, Exit};
+use super::output;
+use super::service_manager;
+
+/// Options of `settee serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Signals:
+  TERM, INT  stop: calls in hand may finish within [server] shutdown_grace; a second one: now
+  HUP        read the configuration again
+
+Exit codes:
+  0   stopped by a signal
+  64  the command line is wrong
+  70  the service failed too often to go on
+  74  standard output cannot be written
+  75  another settee answers on the socket
+  77  the socket's place is not this user's to use
+  78  the configuration is wrong
+
+Example:
+  settee serve -c /etc/settee.toml")]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The Unix socket, in place of [server] socket.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The configuration or the socket is wrong, or the service gave up.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let flags = args.socket.iter().map(|path| Flag {
+        name: "--socket",
+        section: "server",
+        key: "socket",
+        value: path.to_string_lossy().into_owned(),
+    });
+    let sources = args.config.sources(flags.collect());
+    let Loaded { config, notices } = crate::config::load(&sources)?;
+    let logging = Rc::new(Logging::to_stderr(&config.log));
+    let log = logging.logger.clone();
+    for notice in &notices {
+        warn!(log, "read without effect"; "line" => notice.to_string());
+    }
+    raise_open_files(&log);
+    let follow = Rc::clone(&logging);
+    let system = actix_rt::System::new();
+    system.block_on(async move {
+        let mut options =
+            AppOptions::new(log.clone()).map_err(|error| CliError::io("this program", &error))?;
+        options.sources = Some(sources);
+        options.set_log_level = Some(Rc::new(move |level| follow.set_level(level)));
+        let mut signals = Signals::catch().map_err(|error| CliError::io("signals", &error))?;
+        let app = App::start(config, options).await?;
+        output::print(&format!(
+            "settee: listening on unix:{}\n",
+            app.socket().display()
+        ))?;
+        info!(log, "service is ready"; "version" => env!("CARGO_PKG_VERSION"));
+        service_manager::notify("READY=1");
+        signals.rule(app, &log).await
+    })
+}
+
+/// The signals that mean something to the service.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Takes the signals over. Their default is to end the program.
+    fn catch() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Does what signals say until the service has ended.
+    async fn rule(&mut self, mut app: RunningApp, log: &Logger) -> Result<(), CliError> {
+        let mut stops = 0_u32;
+        let mut deadline = None;
+        loop {
+            let name = tokio::select! {
+                reason = app.ended() => return outcome(&reason),
+                _ = self.terminate.recv() => "TERM",
+                _ = self.interrupt.recv() => "INT",
+                _ = self.hang_up.recv() => {
+                    reload(&app);
+                    continue;
+                }
+                () = passed(deadline) => "",
+            };
+            stops += 1;
+            let now = stops > 1;
+            if now && name.is_empty() {
+                warn!(log, "the grace is over"; "effect" => "calls in hand are cut off");
+            } else {
+                info!(log, "told to stop"; "signal" => name, "count" => stops);
+            }
+            service_manager::notify("STOPPING=1");
+            app.begin_stop(now);
+            let grace = app.config().server.shutdown_grace;
+            deadline = (!now).then(|| Instant::now() + grace);
+        }
+    }
+}
+
+/// Waits for a time that there may be.
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Starts a reload; the listener logs how it went, and service managers are told.
+fn reload(app: &RunningApp) {
+    let reloading = app.config_listener.address().send(Reload);
+    actix_rt::spawn(async move {
+        service_manager::notify_reloading();
+        // Logged where it was done; there is nobody here to tell.
+        drop(reloading.await);
+        service_manager::notify("READY=1");
+    });
+}
+
+fn outcome(reason: &ExitReason) -> Result<(), CliError> {
+    match reason {
+        ExitReason::Normal | ExitReason::Shutdown => Ok(()),
+        reason => Err(CliError::new(
+            Exit::Internal,
+            format!("the service gave up: {reason}"),
+            "see its log, and please report this",
+        )),
+    }
+}
+
+impl From<StartError> for CliError {
+    fn from(error: StartError) -> Self {
+        let message = error.to_string();
+        match error {
+            StartError::Socket(error) => {
+                let code = match &error {
+                    SocketError::InUse(_) => Exit::TryAgain,
+                    SocketError::NotOurs { .. } => Exit::Config,
+                    SocketError::Exposed { .. } | SocketError::System { .. } => Exit::NoPermission,
+                };
+                Self::new(code, message, error.remedy())
+            }
+            StartError::NotSupported(_) => Self::new(Exit::Config, message, "set it to \"off\""),
+            StartError::Thread(_) => Self::new(Exit::TryAgain, message, "free some resources"),
+        }
+    }
+}
+
+/// Raises the limit of open files as far as it goes: every client and every process takes some.
+fn raise_open_files(log: &Logger) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if limit.current != limit.maximum && setrlimit(Resource::Nofile, raised).is_err() {
+        warn!(log, "cannot raise the limit of open files"; "limit" => ?limit.current);
+    }
+}

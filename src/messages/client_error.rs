@@ -1,0 +1,198 @@
+//! The errors that a client is told, and how they look on the wire.
+//!
+//! SUMMARY   [`ErrorReply`] is the `error` member of a reply, made from the errors of the pool.
+//! PROMISES  `name`, `reason`, `phase`, `fault` and `retry` are always there. Names are CouchDB's
+//!           where CouchDB has one. What a function of the client's own said is passed on unchanged.
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::actors::caller::CallError;
+use crate::messages::proc_manager::GetProcError;
+use crate::messages::process::{Fault, Obituary, PromptError};
+
+/// The error of a reply.
+#[derive(Clone, Debug)]
+pub struct ErrorReply {
+    /// What it is, for programs.
+    pub name: String,
+    /// What happened and what to do: text, or any JSON that a query server gave as its reason.
+    pub reason: Box<RawValue>,
+    /// What was going on: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
+    pub phase: &'static str,
+    /// Whose doing it is.
+    pub fault: Fault,
+    /// Whether the same call may succeed when it is repeated.
+    pub retry: bool,
+    /// Whether the query server ends over it.
+    pub fatal: bool,
+    /// How the query server ended, if that is what happened.
+    pub obituary: Option<Box<Obituary>>,
+    /// The process that it is about, as the client named it.
+    pub proc: Option<String>,
+}
+
+impl ErrorReply {
+    fn new(name: &str, reason: &str, phase: &'static str, fault: Fault, retry: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            reason: to_raw_value(reason).expect("config: a text is always JSON"),
+            phase,
+            fault,
+            retry,
+            fatal: false,
+            obituary: None,
+            proc: None,
+        }
+    }
+
+    /// The request cannot be understood.
+    pub fn bad_request(reason: impl AsRef<str>) -> Self {
+        Self::new(
+            "bad_request",
+            reason.as_ref(),
+            "queue",
+            Fault::Client,
+            false,
+        )
+    }
+
+    /// The request names a pool that does not exist.
+    pub fn not_found(reason: impl AsRef<str>) -> Self {
+        Self::new("not_found", reason.as_ref(), "queue", Fault::Client, false)
+    }
+
+    /// The line is longer than allowed.
+    pub fn line_too_long(limit: usize) -> Self {
+        let reason = format!(
+            "a line is longer than {limit} bytes ([server] line_max); the connection is closed"
+        );
+        Self::new("line_too_long", &reason, "queue", Fault::Client, false)
+    }
+
+    /// The connection has more requests waiting than it may.
+    pub fn too_many_requests(limit: usize) -> Self {
+        let reason = format!(
+            "more than {limit} requests of this connection wait for a process, or too large ones: \
+             wait for replies, or use more connections"
+        );
+        Self::new("too_many_requests", &reason, "queue", Fault::Client, true)
+    }
+
+    /// The configuration was not loaded, or not applied.
+    pub fn bad_config(reason: impl AsRef<str>) -> Self {
+        Self::new("bad_config", reason.as_ref(), "queue", Fault::Host, false)
+    }
+
+    /// Nobody answered the request: a mistake of ours.
+    pub fn internal() -> Self {
+        let reason = "the request was lost inside the service; its log may tell why";
+        Self::new("internal_error", reason, "queue", Fault::Settee, true)
+    }
+
+    /// The process is not held under this token.
+    pub fn not_holder() -> Self {
+        PromptError::NotHolder.into()
+    }
+
+    /// Adds the process that it is about.
+    pub fn about(mut self, proc: impl ToString) -> Self {
+        self.proc = Some(proc.to_string());
+        self
+    }
+}
+
+impl From<GetProcError> for ErrorReply {
+    fn from(error: GetProcError) -> Self {
+        let text = error.to_string();
+        Self::new(
+            error.name(),
+            &text,
+            error.phase(),
+            error.fault(),
+            error.retryable(),
+        )
+    }
+}
+
+impl From<PromptError> for ErrorReply {
+    fn from(error: PromptError) -> Self {
+        let (name, phase) = match &error {
+            PromptError::Function { name, .. } => (name.as_str(), "prompt"),
+            PromptError::Timeout { .. } => ("timeout", "prompt"),
+            PromptError::Exited(_) => ("os_process_error", "exit"),
+            PromptError::Protocol { .. } => ("os_process_error", "prompt"),
+            PromptError::BadPrompt => ("bad_request", "prompt"),
+            PromptError::TooMany { .. } => ("too_many_requests", "prompt"),
+            PromptError::NotHolder => ("not_holder", "prompt"),
+        };
+        let reason = match &error {
+            PromptError::Protocol { excerpt, .. } if !excerpt.is_empty() => {
+                format!("{error}: {excerpt}")
+            }
+            _ => error.to_string(),
+        };
+        let mut reply = Self::new(name, &reason, phase, error.fault(), error.retryable());
+        match error {
+            PromptError::Function {
+                raw_reason, fatal, ..
+            } => {
+                reply.fatal = fatal;
+                if let Ok(raw) = RawValue::from_string(raw_reason) {
+                    reply.reason = raw;
+                }
+            }
+            PromptError::Exited(obituary) => reply.obituary = Some(Box::new(obituary)),
+            _ => {}
+        }
+        reply
+    }
+}
+
+impl From<CallError> for ErrorReply {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::GetProc(error) => error.into(),
+            CallError::Prompt(error) => error.into(),
+            CallError::Reset(error) => Self {
+                phase: "reset",
+                ..error.into()
+            },
+        }
+    }
+}
+
+impl Serialize for ErrorReply {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("name", &self.name)?;
+        map.serialize_entry("reason", &self.reason)?;
+        map.serialize_entry("phase", self.phase)?;
+        map.serialize_entry("fault", self.fault.name())?;
+        map.serialize_entry("retry", &self.retry)?;
+        if self.fatal {
+            map.serialize_entry("fatal", &true)?;
+        }
+        if let Some(Obituary {
+            exit,
+            status,
+            stderr,
+        }) = self.obituary.as_deref()
+        {
+            if let Some(exit) = exit {
+                map.serialize_entry("exit", exit)?;
+            }
+            if let Some(status) = status {
+                map.serialize_entry("status", status)?;
+            }
+            if !stderr.is_empty() {
+                map.serialize_entry("stderr", stderr)?;
+            }
+        }
+        if let Some(proc) = &self.proc {
+            map.serialize_entry("proc", proc)?;
+        }
+        map.end()
+    }
+}

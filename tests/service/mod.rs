@@ -1,0 +1,370 @@
+//! A real `settee serve` for tests: its configuration, its query servers, its clients, its end.
+//!
+//! PROMISES  [`Service::stop`] ends it and asserts that nothing is left: no process that was started
+//!           for it, no socket. Nothing here sleeps; everything has a deadline.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// How long anything that must happen may take.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A query server that does what it is told, one command a line.
+const SCRIPTED: &str = r#"
+import json, os, sys, time
+def say(value):
+    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n"); sys.stdout.flush()
+for line in sys.stdin:
+    command = json.loads(line)
+    name = command[0]
+    if name == "reset" or command[:2] == ["ddoc", "new"]: say(True)
+    elif name == "echo": say(command[1])
+    elif name == "pid": say(os.getpid())
+    elif name == "sleep": time.sleep(command[1]); say("slept")
+    elif name == "wait":
+        open(command[1] + ".here", "w").close()
+        while not os.path.exists(command[1]): time.sleep(0.005)
+        say("waited")
+    elif name == "never":
+        while True: time.sleep(3600)
+    elif name == "exit": sys.stderr.write("last words\n"); sys.stderr.flush(); os._exit(command[1])
+    elif name == "raw": sys.stdout.write(command[1]); sys.stdout.flush()
+    elif name == "fatal": say(command); sys.exit(1)
+    elif name == "log": say(["log", command[1]]); say(True)
+    else: say(command)
+"#;
+
+/// A running service.
+pub struct Service {
+    pub directory: TempDir,
+    child: Child,
+    stderr: Arc<Mutex<String>>,
+}
+
+/// Makes the files of a service: the scripted query server as the language `python`.
+pub fn directory() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("scripted.py"), SCRIPTED).unwrap();
+    directory
+}
+
+/// Writes the configuration: the socket, the language `python`, and `extra`.
+pub fn configure(directory: &Path, extra: &str) -> PathBuf {
+    let file = directory.join("settee.toml");
+    let socket = socket_of(directory);
+    let script = directory.join("scripted.py");
+    let (mut servers, mut others) = (String::new(), String::new());
+    let mut into_servers = false;
+    // `extra` may bring lines for a section that stands here already.
+    for line in extra.lines() {
+        if line.starts_with('[') {
+            into_servers = line == "[query_servers]";
+            if into_servers {
+                continue;
+            }
+        }
+        let text = if into_servers {
+            &mut servers
+        } else {
+            &mut others
+        };
+        text.push_str(line);
+        text.push('\n');
+    }
+    let (server, others) = match others.split_once("[server]\n") {
+        Some((before, rest)) => {
+            let end = rest.find("\n[").map_or(rest.len(), |at| at + 1);
+            (rest[..end].to_owned(), format!("{before}{}", &rest[end..]))
+        }
+        None => (String::new(), others),
+    };
+    let text = format!(
+        "[query_servers]\npython = \"python3 -u {}\"\n{servers}\n[server]\nsocket = {:?}\n{server}\n{others}",
+        script.display(),
+        socket,
+    );
+    fs::write(&file, text).unwrap();
+    file
+}
+
+pub fn socket_of(directory: &Path) -> PathBuf {
+    directory.join("run").join("s.sock")
+}
+
+/// Returns the command `settee serve` with a configuration.
+pub fn serve_command(config: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    command.arg("serve").arg("-c").arg(config);
+    command.stdin(Stdio::null());
+    command
+}
+
+impl Service {
+    /// Starts a service with additional configuration, and waits until it is ready.
+    pub fn start(extra: &str) -> Self {
+        Self::start_in(directory(), extra)
+    }
+
+    pub fn start_in(directory: TempDir, extra: &str) -> Self {
+        let config = configure(directory.path(), extra);
+        Self::start_command(directory, serve_command(&config))
+    }
+
+    pub fn start_command(directory: TempDir, mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = collect(child.stderr.take().unwrap());
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let socket = socket_of(directory.path());
+        let expected = format!("settee: listening on unix:{}\n", socket.display());
+        let service = Self {
+            directory,
+            child,
+            stderr,
+        };
+        assert_eq!(line, expected, "{}", service.log());
+        service
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        socket_of(self.directory.path())
+    }
+
+    /// Returns what it has logged so far.
+    pub fn log(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged something.
+    pub fn wait_for_log(&self, text: &str) {
+        wait_until(&format!("{text:?} in the log"), || {
+            self.log().contains(text)
+        });
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(&self.socket())
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Returns a path inside its directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Stops it, and asserts that it ends well and leaves nothing behind.
+    pub fn stop(self) {
+        self.signal("TERM");
+        self.ends_well();
+    }
+
+    /// Asserts that it ends by itself, well, and leaves nothing behind.
+    pub fn ends_well(mut self) {
+        let status = wait_for_exit(&mut self.child);
+        assert_eq!(status, Some(0), "{}", self.log());
+        assert!(!self.socket().exists(), "the socket is left");
+        assert_nothing_runs_for(self.directory.path());
+        assert!(!self.log().contains("panicked"), "{}", self.log());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Only when a test failed: by then a stopped one has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until a process has ended, and returns its exit status.
+pub fn wait_for_exit(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    wait_until("the end of a process", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code()
+}
+
+/// Runs `settee serve` that must not start, and returns its exit status and complaint.
+pub fn refused(config: &Path) -> (Option<i32>, String) {
+    let mut child = serve_command(config)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = collect(child.stderr.take().unwrap());
+    let status = wait_for_exit(&mut child);
+    let mut text = String::new();
+    wait_until("a complaint", || {
+        text = stderr.lock().unwrap().clone();
+        text.contains("settee: ")
+    });
+    (status, text)
+}
+
+/// Sends a signal by name.
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(done.success(), "kill -{name} {pid}");
+}
+
+/// Waits for something that is to come about.
+pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < DEADLINE, "no {what} in time");
+        std::thread::yield_now();
+    }
+}
+
+/// Returns the processes whose command line names `directory`.
+pub fn processes_of(directory: &Path) -> Vec<String> {
+    let needle = directory.to_str().unwrap();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let text = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).replace('\0', " ");
+        if text.contains(needle) {
+            found.push(text);
+        }
+    }
+    found
+}
+
+pub fn assert_nothing_runs_for(directory: &Path) {
+    let left = processes_of(directory);
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+pub fn pid_exists(pid: u64) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn collect(mut stderr: ChildStderr) -> Arc<Mutex<String>> {
+    let text = Arc::new(Mutex::new(String::new()));
+    let shared = Arc::clone(&text);
+    std::thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(length @ 1..) = stderr.read(&mut chunk) {
+            let piece = String::from_utf8_lossy(&chunk[..length]);
+            shared.lock().unwrap().push_str(&piece);
+        }
+    });
+    text
+}
+
+/// A client of the service.
+pub struct Client {
+    pub stream: UnixStream,
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    pub fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        Self { stream, reader }
+    }
+
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub fn send(&mut self, request: &Value) {
+        self.send_raw(format!("{request}\n").as_bytes());
+    }
+
+    /// Returns the next line, `None` at the end.
+    pub fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).expect("a line in time");
+        (!line.is_empty()).then_some(line)
+    }
+
+    pub fn reply(&mut self) -> Value {
+        let line = self.line().expect("a reply and not the end");
+        serde_json::from_str(&line).expect("a reply is JSON")
+    }
+
+    /// Sends a request and returns the reply.
+    pub fn call(&mut self, request: &Value) -> Value {
+        self.send(request);
+        self.reply()
+    }
+
+    /// Sends a request that must succeed and returns the value.
+    pub fn ok(&mut self, request: &Value) -> Value {
+        let reply = self.call(request);
+        assert!(reply.get("ok").is_some(), "{request}: {reply}");
+        reply["ok"].clone()
+    }
+
+    /// Sends a request that must fail and returns the error.
+    pub fn error(&mut self, request: &Value) -> Value {
+        let reply = self.call(request);
+        let error = reply["error"].clone();
+        for member in ["name", "reason", "phase", "fault", "retry"] {
+            assert!(error.get(member).is_some(), "{request}: {reply}");
+        }
+        error
+    }
+
+    /// Takes a process and returns its token.
+    pub fn get_proc(&mut self, lang: &str) -> String {
+        let got = self.ok(&json!({"id": "get", "call": "get_proc", "lang": lang}));
+        got["proc"].as_str().unwrap().to_owned()
+    }
+
+    pub fn prompt(&mut self, proc: &str, data: Value) -> Value {
+        self.ok(&json!({"id": "prompt", "call": "prompt", "proc": proc, "data": data}))
+    }
+
+    pub fn ret_proc(&mut self, proc: &str) -> bool {
+        let value = self.ok(&json!({"id": "ret", "call": "ret_proc", "proc": proc}));
+        value.as_bool().unwrap()
+    }
+
+    /// Returns the state of a language's pool.
+    pub fn pool(&mut self, name: &str) -> Value {
+        let status = self.ok(&json!({"id": "status", "call": "status", "pool": name}));
+        status["pools"][0].clone()
+    }
+
+    /// Waits until the pool's numbers are these.
+    pub fn wait_for_pool(&mut self, name: &str, numbers: &[(&str, u64)]) {
+        wait_until(&format!("{numbers:?}"), || {
+            let pool = self.pool(name);
+            numbers.iter().all(|(key, number)| pool[key] == *number)
+        });
+    }
+
+    /// Asserts that the service closes the connection without another word.
+    pub fn assert_closed(&mut self) {
+        assert_eq!(self.line(), None, "the connection is still open");
+    }
+}
