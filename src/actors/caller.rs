@@ -235,7 +235,7 @@ impl Lease {
 
     async fn send(&self, prompt: Prompt) -> Result<Bytes, PromptError> {
         let answer = self.process.prompt.send(prompt).await;
-        answer.unwrap_or_else(|_| Err(PromptError::Exited(Default::default())))
+        answer.unwrap_or_else(|_| Err(self.process.shared.end()))
     }
 
     /// Sends `reset` with the configuration that came with the process, and requires `true`.

@@ -156,6 +156,7 @@ impl NativeProcess {
             None => self.work(ctx),
             Some(error) => {
                 self.shared.set_doomed();
+                self.shared.set_end(error.clone());
                 warn!(self.context.log, "native query server failed"; "error" => %error);
                 self.end(ExitReason::Failed(error.to_string()), ctx);
             }

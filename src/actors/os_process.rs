@@ -324,7 +324,7 @@ impl OsProcess {
         }
         let gone = PromptError::Exited(obituary);
         self.fail_pending(&gone);
-        self.doom.get_or_insert(gone);
+        self.shared.set_end(self.doom.clone().unwrap_or(gone));
         ctx.stop();
     }
 

@@ -2,8 +2,8 @@
 //! [`NativeProcess`](crate::actors::native_process::NativeProcess), or an actor of your own.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix::{Message, Recipient};
@@ -72,6 +72,7 @@ pub struct ProcShared {
     doomed: AtomicBool,
     touched: AtomicBool,
     last_activity: AtomicU64,
+    end: OnceLock<PromptError>,
 }
 
 /// No token is ever zero.
@@ -92,6 +93,7 @@ impl ProcShared {
             doomed: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
+            end: OnceLock::new(),
         })
     }
 
@@ -138,6 +140,19 @@ impl ProcShared {
     /// actor only.
     pub fn set_doomed(&self) {
         self.doomed.store(true, Ordering::Relaxed);
+    }
+
+    /// Says how the process ended, for those who prompt it afterwards. Called by the process's actor
+    /// only; the first word counts.
+    pub fn set_end(&self, end: PromptError) {
+        // It is known already: what follows is told to nobody.
+        drop(self.end.set(end));
+    }
+
+    /// Returns what a prompt gets that finds the process's actor gone.
+    pub fn end(&self) -> PromptError {
+        let end = self.end.get().cloned();
+        end.unwrap_or_else(|| PromptError::Exited(Obituary::default()))
     }
 
     /// Restarts the time that the process has been idle.

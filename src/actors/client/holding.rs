@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::dev::RecipientRequest;
@@ -20,7 +21,7 @@ use super::session::{Phase, Session, Ticket};
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Lease;
-use crate::messages::process::{Obituary, Prompt, PromptError, SetTimeout};
+use crate::messages::process::{ProcShared, Prompt, PromptError, SetTimeout};
 use crate::policy::pool::ReturnStatus;
 
 /// What a tunnel answers to a line that is no command, as a query server would.
@@ -38,6 +39,8 @@ enum Entry {
 pub(super) struct Holding {
     /// What the client calls it.
     pub(super) name: ProcToken,
+    /// How the process ended is told here when its actor is gone.
+    shared: Arc<ProcShared>,
     /// Gone once it is given back.
     lease: RefCell<Option<Lease>>,
     /// Oldest first.
@@ -54,6 +57,7 @@ impl Holding {
         };
         Rc::new(Self {
             name,
+            shared: Arc::clone(&lease.process.shared),
             lease: RefCell::new(Some(lease)),
             queue: RefCell::new(VecDeque::new()),
             pumping: Cell::new(false),
@@ -143,7 +147,7 @@ impl Holding {
             match entry {
                 Some(Entry::Prompt(ticket, answer)) => {
                     let answer = soon(&session, answer).await;
-                    let gone = |_| Err(PromptError::Exited(Obituary::default()));
+                    let gone = |_| Err(self.shared.end());
                     self.answer(ticket, answer.unwrap_or_else(gone));
                 }
                 Some(Entry::Timeout(ticket, answer)) => {
