@@ -3,6 +3,7 @@
 pub mod actors;
 pub mod app;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod logging;
 pub mod messages;

@@ -136,12 +136,12 @@ async fn shrinks_to(left: u32, tagged: bool) {
     pool.becomes("it shrinks", |pool| pool.free == left && pool.stopping == 0)
         .await;
     // It stays there: the timers of those that are left fire again.
+    let started = pool.started();
+    let alive = || started.iter().filter(|process| process.pulse.is_alive());
     pool.becomes("the rest is idle for long", |pool| {
         pool.procs.iter().all(|process| process.idle_ms > 800)
     })
     .await;
-    let started = pool.started();
-    let alive = || started.iter().filter(|process| process.pulse.is_alive());
     assert_eq!(pool.proc_count().await, left);
     assert_eq!(alive().count(), left as usize);
     pool.assert_quiet().await;

@@ -57,20 +57,18 @@ impl Caller {
     /// Makes a client of a manager.
     pub fn new(manager: Named<ProcManager>) -> Self {
         let lifeline = Lifeline::new();
-        Self {
-            address: RefCell::new(manager.address()),
-            manager,
-            client: lifeline.pulse(),
-            lifeline: Some(lifeline),
-        }
+        let mut caller = Self::in_the_name_of(lifeline.pulse(), manager);
+        caller.lifeline = Some(lifeline);
+        caller
     }
 
     /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
     /// through it comes back when that client ends.
     pub fn in_the_name_of(client: Pulse, manager: Named<ProcManager>) -> Self {
+        let address = RefCell::new(manager.address());
         Self {
-            address: RefCell::new(manager.address()),
             manager,
+            address,
             client,
             lifeline: None,
         }
@@ -235,7 +233,7 @@ impl Lease {
 
     async fn send(&self, prompt: Prompt) -> Result<Bytes, PromptError> {
         let answer = self.process.prompt.send(prompt).await;
-        answer.unwrap_or_else(|_| Err(self.process.shared.end()))
+        answer.unwrap_or_else(|_| Err(self.process.shared.gone()))
     }
 
     /// Sends `reset` with the configuration that came with the process, and requires `true`.

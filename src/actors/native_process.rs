@@ -147,6 +147,9 @@ impl NativeProcess {
             .err()
             .filter(|error| error.is_final())
             .cloned();
+        if let Some(error) = &end {
+            self.shared.set_doom(error.clone());
+        }
         drop(head.replier.send(match line {
             // As it was printed, error lines and all, with its line feed.
             Ok(line) if head.prompt.verbatim => Ok(Bytes::from([&line[..], b"\n"].concat())),
@@ -155,8 +158,6 @@ impl NativeProcess {
         match end {
             None => self.work(ctx),
             Some(error) => {
-                self.shared.set_doomed();
-                self.shared.set_end(error.clone());
                 warn!(self.context.log, "native query server failed"; "error" => %error);
                 self.end(ExitReason::Failed(error.to_string()), ctx);
             }

@@ -77,8 +77,6 @@ pub struct OsProcess {
     /// The deadline timer that is set: when it fires, and how to cancel it.
     timer: Option<(Instant, SpawnHandle)>,
     prompt_timeout: Duration,
-    /// Why the child is being ended, once it is: what prompts get from then on.
-    doom: Option<PromptError>,
     stopping: bool,
     lifeline: Lifeline,
 }
@@ -112,7 +110,6 @@ impl OsProcess {
             head_since: Instant::now(),
             timer: None,
             prompt_timeout: context.prompt_timeout,
-            doom: None,
             stopping: false,
             lifeline,
             context,
@@ -132,7 +129,7 @@ impl OsProcess {
         if !self.shared.is_assigned_to(prompt.token) {
             return Some(PromptError::NotHolder);
         }
-        if let Some(doom) = &self.doom {
+        if let Some(doom) = self.shared.doom() {
             return Some(doom.clone());
         }
         let unsent = self.stdin.as_ref().map_or(0, PipeWriter::unsent_bytes);
@@ -195,7 +192,7 @@ impl OsProcess {
 
     /// Takes output, line by line.
     fn take_output(&mut self, chunk: Bytes) {
-        if self.doom.is_some() {
+        if self.shared.doom().is_some() {
             return;
         }
         self.lines.add(chunk);
@@ -205,7 +202,7 @@ impl OsProcess {
                 Ok(None) => return,
                 Err(_) => return self.break_off("a line that is too long", b""),
             }
-            if self.doom.is_some() {
+            if self.shared.doom().is_some() {
                 return;
             }
         }
@@ -276,9 +273,9 @@ impl OsProcess {
     fn end_for(&mut self, reason: PromptError) {
         self.child.kill();
         self.stdin = None;
-        self.shared.set_doomed();
+        // First, so that whoever hears of it and returns the process at once returns a broken one.
+        self.shared.set_doom(reason.clone());
         self.fail_pending(&reason);
-        self.doom.get_or_insert(reason);
     }
 
     fn fail_pending(&mut self, reason: &PromptError) {
@@ -313,7 +310,7 @@ impl OsProcess {
             status: Some(exit.status()),
             stderr: self.stderr_log.last_words(),
         };
-        let wanted = self.stopping || self.doom.is_some();
+        let wanted = self.stopping || self.shared.doom().is_some();
         if wanted || exit.is_success() {
             debug!(self.log, "query server ended"; "exit" => %exit);
             self.lifeline.ending(ExitReason::Normal);
@@ -324,7 +321,7 @@ impl OsProcess {
         }
         let gone = PromptError::Exited(obituary);
         self.fail_pending(&gone);
-        self.shared.set_end(self.doom.clone().unwrap_or(gone));
+        self.shared.set_doom(gone);
         ctx.stop();
     }
 
@@ -421,7 +418,7 @@ impl Handler<StopProc> for OsProcess {
     fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
         self.stopping = true;
         self.stdin = None;
-        self.doom.get_or_insert(PromptError::Exited(Obituary {
+        self.shared.set_doom(PromptError::Exited(Obituary {
             exit: Some("was told to stop".into()),
             ..Obituary::default()
         }));

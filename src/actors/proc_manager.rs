@@ -246,7 +246,7 @@ impl ProcManager {
                     Err(format!("it answered {} instead of true", shorten(&text)))
                 }
                 Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(process.shared.end().to_string()),
+                Err(_) => Err(process.shared.gone().to_string()),
             };
             process.shared.unassign(clock.now());
             // Ignores the mailbox's bound: there is one such report for each process at most.

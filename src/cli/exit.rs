@@ -32,6 +32,8 @@ pub enum Exit {
     NoPermission = 77,
     /// The configuration is wrong (`EX_CONFIG`).
     Config = 78,
+    /// The process behind `attach` ended by itself, as a `couchjs` that fails does.
+    ProcessEnded = 255,
 }
 
 impl From<Exit> for ExitCode {

@@ -4,14 +4,19 @@
 //!           code. It is the only place that does.
 //! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
 
+pub mod attach;
 pub mod check_config;
 pub mod completions;
 pub mod config_args;
 pub mod couchjs;
 pub mod exit;
+pub mod map;
 pub mod output;
 pub mod serve;
 pub mod service_manager;
+pub mod service_socket;
+pub mod status;
+mod status_table;
 
 use std::ffi::OsString;
 use std::panic::{self, AssertUnwindSafe};
@@ -39,6 +44,7 @@ Exit codes (those of sysexits.h):
   75  a failure worth another try later
   77  not permitted
   78  the configuration is wrong
+  255 the process behind `attach` ended by itself
 
 The configuration is described in config/default.toml and docs/configuration.md."
 )]
@@ -65,6 +71,19 @@ enum Command {
     /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
     #[command(disable_help_flag = true)]
     Couchjs(couchjs::Args),
+    /// Be a process of the running service: a couchjs for CouchDB that starts nothing.
+    ///
+    /// Standard input and output become those of a process of the service's pool. At the end of
+    /// the input the remaining answers are delivered and the process goes back, reset.
+    Attach(attach::Args),
+    /// Show what the running service is doing: pools, processes, who waits.
+    Status(status::Args),
+    /// Run a view over documents, one JSON document a line, with as many processes as there are
+    /// cores.
+    ///
+    /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without
+    /// --socket the processes are a pool of this command's own.
+    Map(map::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
 }
@@ -98,6 +117,9 @@ fn dispatch(command: Command) -> Result<(), CliError> {
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Attach(args) => attach::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Map(args) => map::run(&args),
         Command::Completions(args) => completions::run(&args),
         // Has an exit status of its own, so `main` runs it.
         Command::Couchjs(_) => Ok(()),

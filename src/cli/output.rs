@@ -36,10 +36,15 @@ impl<W: Write> Output<W> {
     /// # Errors
     /// Any failure to write but a closed pipe; the host is at fault.
     pub fn write(&mut self, text: &str) -> Result<ControlFlow<()>, CliError> {
-        let written = self
-            .sink
-            .write_all(text.as_bytes())
-            .and_then(|()| self.sink.flush());
+        self.write_bytes(text.as_bytes())
+    }
+
+    /// Writes `bytes` in the same way.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
+        let written = self.sink.write_all(bytes).and_then(|()| self.sink.flush());
         match written {
             Ok(()) => Ok(ControlFlow::Continue(())),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),

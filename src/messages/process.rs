@@ -69,10 +69,9 @@ pub struct ProcShared {
     in_flight: AtomicU32,
     list_open: AtomicBool,
     taught_by_client: AtomicBool,
-    doomed: AtomicBool,
     touched: AtomicBool,
     last_activity: AtomicU64,
-    end: OnceLock<PromptError>,
+    doom: OnceLock<PromptError>,
 }
 
 /// No token is ever zero.
@@ -90,10 +89,9 @@ impl ProcShared {
             in_flight: AtomicU32::new(0),
             list_open: AtomicBool::new(false),
             taught_by_client: AtomicBool::new(false),
-            doomed: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
-            end: OnceLock::new(),
+            doom: OnceLock::new(),
         })
     }
 
@@ -136,25 +134,6 @@ impl ProcShared {
         self.taught_by_client.store(true, Ordering::Relaxed);
     }
 
-    /// Says that the process is being killed and answers nothing any more. Called by the process's
-    /// actor only.
-    pub fn set_doomed(&self) {
-        self.doomed.store(true, Ordering::Relaxed);
-    }
-
-    /// Says how the process ended, for those who prompt it afterwards. Called by the process's actor
-    /// only; the first word counts.
-    pub fn set_end(&self, end: PromptError) {
-        // It is known already: what follows is told to nobody.
-        drop(self.end.set(end));
-    }
-
-    /// Returns what a prompt gets that finds the process's actor gone.
-    pub fn end(&self) -> PromptError {
-        let end = self.end.get().cloned();
-        end.unwrap_or_else(|| PromptError::Exited(Obituary::default()))
-    }
-
     /// Restarts the time that the process has been idle.
     pub fn note_activity(&self, now: Timestamp) {
         self.last_activity
@@ -173,11 +152,29 @@ impl ProcShared {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Says that the process has ended or is being ended, and why; the first word counts. Called by
+    /// the process's actor only.
+    pub fn set_doom(&self, why: PromptError) {
+        let _ = self.doom.set(why);
+    }
+
+    /// Returns why the process has ended or is being ended, if it is: what a prompt gets from then
+    /// on, also when its actor is gone already.
+    pub fn doom(&self) -> Option<&PromptError> {
+        self.doom.get()
+    }
+
+    /// Returns what a prompt gets when nobody is there any more to take it.
+    pub fn gone(&self) -> PromptError {
+        let unknown = || PromptError::Exited(Obituary::default());
+        self.doom().cloned().unwrap_or_else(unknown)
+    }
+
     /// Judges the state in which the process comes back from a client that returned it.
     pub fn condition_on_return(&self) -> Condition {
-        let flags = [&self.list_open, &self.taught_by_client, &self.doomed];
-        let unusable = flags.iter().any(|flag| flag.load(Ordering::Relaxed));
-        if self.in_flight() > 0 || unusable {
+        let halfway = self.in_flight() > 0 || self.list_open.load(Ordering::Relaxed);
+        let taught = self.taught_by_client.load(Ordering::Relaxed);
+        if halfway || taught || self.doom().is_some() {
             Condition::Broken
         } else {
             Condition::Clean

@@ -1,12 +1,16 @@
 //! The query-server protocol and the languages.
 
 pub mod child;
+pub mod collation;
 pub mod ddoc;
 pub mod language;
 pub mod languages;
 pub mod line;
+pub mod number;
 pub mod pipe;
 pub mod prompt;
+pub mod reduce;
 pub mod sandbox;
 pub mod status;
 pub mod stderr;
+pub mod view;

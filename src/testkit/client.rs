@@ -214,7 +214,7 @@ impl TestClient {
         let shared = Arc::clone(&self.lease().process.shared);
         let answer = self.lease().process.prompt.send(order);
         Sent(actix_rt::spawn(async move {
-            let answer = answer.await.unwrap_or_else(|_| Err(shared.end()))?;
+            let answer = answer.await.unwrap_or_else(|_| Err(shared.gone()))?;
             Ok(String::from_utf8_lossy(&answer).into_owned())
         }))
     }

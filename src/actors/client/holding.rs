@@ -39,12 +39,12 @@ enum Entry {
 pub(super) struct Holding {
     /// What the client calls it.
     pub(super) name: ProcToken,
-    /// How the process ended is told here when its actor is gone.
-    shared: Arc<ProcShared>,
     /// Gone once it is given back.
     lease: RefCell<Option<Lease>>,
     /// Oldest first.
     queue: RefCell<VecDeque<Entry>>,
+    /// What is known of the process, also after its end.
+    shared: Arc<ProcShared>,
     /// Whether a task takes answers.
     pumping: Cell<bool>,
 }
@@ -147,7 +147,7 @@ impl Holding {
             match entry {
                 Some(Entry::Prompt(ticket, answer)) => {
                     let answer = soon(&session, answer).await;
-                    let gone = |_| Err(self.shared.end());
+                    let gone = |_| Err(self.shared.gone());
                     self.answer(ticket, answer.unwrap_or_else(gone));
                 }
                 Some(Entry::Timeout(ticket, answer)) => {

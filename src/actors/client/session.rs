@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::Services;
@@ -172,11 +173,26 @@ impl Session {
     pub(super) fn poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
-            match read_chunk(|scratch| self.stream.try_read(scratch)) {
+            match read_chunk(|scratch| self.read(scratch)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return Poll::Ready(result),
             }
         }
+    }
+
+    /// Reads once. A short read has emptied the socket; what comes later is announced anew, which
+    /// saves the system call that would only say so.
+    fn read(&self, scratch: &mut [u8]) -> io::Result<usize> {
+        let mut short = None;
+        let result = self.stream.try_io(Interest::READABLE, || {
+            let length = rustix::io::read(&self.stream, &mut *scratch)?;
+            if (1..scratch.len()).contains(&length) {
+                short = Some(length);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(length)
+        });
+        short.map_or(result, Ok)
     }
 
     /// Takes a request in hand.

@@ -1,0 +1,145 @@
+//! `settee attach`: a drop-in `couchjs` that is a pooled process of a running service.
+//!
+//! SUMMARY   Copies standard input to the service and what comes back to standard output, byte by
+//!           byte, until one of them ends.
+//! PROMISES  Small and quick to start: no runtime, no configuration file, two threads. However it
+//!           ends, killed included, its connection ends with it and the service takes the process back.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::client::attach_blocking;
+use crate::query_server::ddoc::DEFAULT_LANGUAGE;
+
+use super::exit::{CliError, Exit};
+use super::service_socket::{SocketArgs, service_error};
+
+/// How much is copied at a time, in bytes: what a pipe holds.
+const COPY_BYTES: usize = 64 * 1024;
+
+/// The stack of the thread that copies the input, in bytes: it calls nothing deep.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// Options of `settee attach`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Exit codes:
+  0    standard input ended and everything it asked was answered; or nobody reads the answers
+  64   the command line is wrong
+  69   no service answers
+  74   reading standard input or writing standard output failed
+  75   no process was free in time, or none could be started now
+  77   the socket belongs to another user
+  78   the service has no such language
+  255  the process ended by itself; everything it printed was delivered
+
+Example:
+  COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb")]
+pub struct Args {
+    /// The language of the process.
+    #[arg(long, default_value = DEFAULT_LANGUAGE)]
+    language: String,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Accepted and ignored: the path of a script, as CouchDB's start commands have it.
+    #[arg(value_name = "SCRIPT")]
+    scripts: Vec<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let socket = args.socket.path();
+    let (stream, _, early) =
+        attach_blocking(&socket, &args.language).map_err(|error| service_error(&socket, &error))?;
+    // The streams of the standard library buffer what must not wait.
+    let unbuffered = |stream: &dyn AsFd| stream.as_fd().try_clone_to_owned().map(File::from);
+    let input = unbuffered(&io::stdin()).map_err(|error| CliError::io("standard input", &error))?;
+    let mut output =
+        unbuffered(&io::stdout()).map_err(|error| CliError::io("standard output", &error))?;
+    let asked_all = Arc::new(AtomicBool::new(false));
+    let asking = stream
+        .try_clone()
+        .and_then(|stream| ask(stream, input, Arc::clone(&asked_all)));
+    let asking = asking.map_err(|error| CliError::io("the connection", &error))?;
+    match deliver(&stream, &early, &mut output)? {
+        End::ReaderGone => Ok(()),
+        End::Done if asked_all.load(Ordering::Acquire) => match asking.join() {
+            Ok(Err(error)) => Err(CliError::io("standard input", &error)),
+            _ => Ok(()),
+        },
+        End::Done | End::CutOff => Err(CliError::new(
+            Exit::ProcessEnded,
+            "the process ended",
+            "what it printed last, and the log of the service, tell why",
+        )),
+    }
+}
+
+/// What ends the copying of answers.
+enum End {
+    /// The service has closed the connection.
+    Done,
+    /// It did so without having read everything.
+    CutOff,
+    /// Nobody reads standard output any more.
+    ReaderGone,
+}
+
+/// Copies standard input to the process in a thread of its own, and then tells it that this is all.
+fn ask(
+    mut stream: UnixStream,
+    mut input: File,
+    asked_all: Arc<AtomicBool>,
+) -> io::Result<std::thread::JoinHandle<io::Result<()>>> {
+    let copy = move || {
+        let mut buffer = vec![0; COPY_BYTES];
+        let copied = loop {
+            match input.read(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(length) => {
+                    if stream.write_all(&buffer[..length]).is_err() {
+                        // The process is gone; the other thread knows and ends the program.
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        asked_all.store(true, Ordering::Release);
+        // Fails only when the service has closed the connection already.
+        drop(stream.shutdown(Shutdown::Write));
+        copied
+    };
+    std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(copy)
+}
+
+/// Copies what the process prints to standard output.
+fn deliver(mut stream: &UnixStream, early: &[u8], output: &mut File) -> Result<End, CliError> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut written = output.write_all(early);
+    loop {
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(End::ReaderGone),
+            Err(error) => return Err(CliError::io("standard output", &error)),
+            Ok(()) => {}
+        }
+        written = match stream.read(&mut buffer) {
+            Ok(0) => return Ok(End::Done),
+            Ok(length) => output.write_all(&buffer[..length]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(_) => return Ok(End::CutOff),
+        };
+    }
+}

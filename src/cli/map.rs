@@ -1,0 +1,319 @@
+//! `settee map`: runs a view over documents, one JSON document a line.
+//!
+//! SUMMARY   Reads the functions, borrows processes - of a pool of its own, or of a running service
+//!           - streams the documents through them and prints rows, ordered or as they come, or
+//!           reduced.
+//! PROMISES  Reading, mapping and printing go on beside each other, with bounded queues in between:
+//!           a slow reader slows the mapping down and costs no memory. Nothing is left running.
+
+mod logs;
+mod pool;
+mod printer;
+mod progress;
+mod sources;
+
+use std::cell::RefCell;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use slog::{Logger, o};
+
+use crate::client::Client;
+use crate::config::Config;
+use crate::query_server::ddoc::DEFAULT_LANGUAGE;
+use crate::query_server::view::{
+    self, Batches, Counts, Grouping, InputError, ProcessError, Processes, Reducer, Row, RowSink,
+    Rows, Run, View, ViewError,
+};
+
+use super::config_args::ConfigArgs;
+use super::exit::{CliError, Exit};
+use super::service_socket::service_error;
+use logs::LogLines;
+use printer::Printer;
+use progress::Progress;
+
+/// Options of `settee map`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+A document for which the map function throws gets no rows, as in CouchDB; what the function said is
+told on standard error, the first lines of it. Lines of white space are passed over. Without rows,
+--reduce prints nothing.
+
+Exit codes:
+  0   done; also when nobody reads the rows any more (`| head`)
+  64  the command line is wrong
+  65  the input, the map function or the reduce function is wrong; told with line and document
+  69  --socket: no service answers
+  74  reading or writing failed
+  75  no process could be had now
+  77  a file may not be read, or the socket belongs to another user
+  78  the configuration is wrong, or has no such language
+
+Example:
+  settee map --map examples/orders/by_customer.js --reduce _sum --group examples/orders/orders.ndjson")]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The file with the source of the map function.
+    #[arg(long, value_name = "FILE")]
+    map: PathBuf,
+    /// Reduce the rows: _sum, _count, _stats, _first, _last, or a file with a function's source.
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "unsorted")]
+    reduce: Option<PathBuf>,
+    /// A directory of modules: DIR/NAME.js is what the map function requires as views/lib/NAME.
+    #[arg(long, value_name = "DIR")]
+    lib: Option<PathBuf>,
+    /// The language of the functions.
+    #[arg(long, default_value = DEFAULT_LANGUAGE)]
+    language: String,
+    /// With --reduce: one row a key, not one in all.
+    #[arg(long, requires = "reduce", conflicts_with = "group_level")]
+    group: bool,
+    /// With --reduce: one row for each beginning of so many elements of keys that are arrays.
+    #[arg(long, value_name = "N", requires = "reduce")]
+    group_level: Option<usize>,
+    /// Print rows as they come, in any order: memory stays small however many there are.
+    #[arg(long)]
+    unsorted: bool,
+    /// Borrow the processes of the service that listens here.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The documents, one JSON object with an _id a line; - is standard input.
+    #[arg(default_value = "-", value_name = "INPUT")]
+    input: PathBuf,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let loaded = args.config.load(Vec::new())?;
+    let job = Job {
+        view: View {
+            language: args.language.clone(),
+            map: sources::function(&args.map)?,
+            lib: sources::library(args.lib.as_deref())?,
+        },
+        reducer: args
+            .reduce
+            .as_deref()
+            .map(|name| sources::reducer(name, &loaded.config))
+            .transpose()?,
+        grouping: match (args.group, args.group_level) {
+            (true, _) => Grouping::Exact,
+            (false, None | Some(0)) => Grouping::None,
+            (false, Some(level)) => Grouping::Level(level),
+        },
+        unsorted: args.unsorted,
+        config: loaded.config,
+        names: Names::of(args),
+    };
+    let input = sources::input(&args.input)?;
+    let input = view::read_in_thread(input, job.config.server.line_max)
+        .map_err(|error| CliError::io("a thread for reading", &error))?;
+    let log_lines = LogLines::new();
+    let log = Logger::root(log_lines.drain(), o!());
+    let done = actix_rt::System::new().block_on(job.run(args.socket.as_deref(), input, &log));
+    log_lines.summarise();
+    done
+}
+
+/// How the user named what errors are about.
+struct Names {
+    map: String,
+    reduce: String,
+    input: String,
+}
+
+impl Names {
+    fn of(args: &Args) -> Self {
+        let input = if sources::is_standard_input(&args.input) {
+            "standard input".to_owned()
+        } else {
+            args.input.display().to_string()
+        };
+        let reduce = args.reduce.as_deref().unwrap_or(Path::new(""));
+        Self {
+            map: args.map.display().to_string(),
+            reduce: reduce.display().to_string(),
+            input,
+        }
+    }
+}
+
+/// What is to be done.
+struct Job {
+    config: Config,
+    view: View,
+    reducer: Option<Reducer>,
+    grouping: Grouping,
+    unsorted: bool,
+    names: Names,
+}
+
+impl Job {
+    async fn run(
+        &self,
+        socket: Option<&Path>,
+        input: Batches,
+        log: &Logger,
+    ) -> Result<(), CliError> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let Some(socket) = socket else {
+            let pool = pool::Pool::start(&self.config, log)?;
+            let limit = self.config.query_server_config.os_process_limit as usize;
+            let done = self
+                .produce(&pool.processes(), cores.min(limit), input)
+                .await;
+            pool.stop().await;
+            return done;
+        };
+        let client = Client::connect(socket)
+            .await
+            .map_err(|error| service_error(socket, &error))?;
+        self.produce(&Processes::Service(client), cores, input)
+            .await
+    }
+
+    /// Maps, orders, reduces and prints.
+    async fn produce(
+        &self,
+        processes: &Processes,
+        width: usize,
+        input: Batches,
+    ) -> Result<(), CliError> {
+        let printer = Printer::start()?;
+        let counts = Rc::new(Counts::default());
+        let progress = Progress::start(Rc::clone(&counts));
+        let run = Run {
+            width,
+            counts: &counts,
+        };
+        let produced = if self.unsorted {
+            self.stream(processes, input, &printer, run).await
+        } else {
+            self.collect(processes, input, &printer, run).await
+        };
+        progress.end();
+        let printed = printer.finish().await;
+        match produced {
+            Ok(()) | Err(ViewError::Unwanted) => printed,
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    async fn stream(
+        &self,
+        processes: &Processes,
+        input: Batches,
+        printer: &Printer,
+        run: Run<'_>,
+    ) -> Result<(), ViewError> {
+        let mapped = tokio::select! {
+            mapped = view::map(&self.view, processes, input, printer, run) => mapped,
+            never = printer.flush_regularly() => match never {},
+        };
+        // What was mapped before an error is printed too.
+        let flushed = printer.flush().await;
+        mapped?;
+        if flushed {
+            Ok(())
+        } else {
+            Err(ViewError::Unwanted)
+        }
+    }
+
+    async fn collect(
+        &self,
+        processes: &Processes,
+        input: Batches,
+        printer: &Printer,
+        run: Run<'_>,
+    ) -> Result<(), ViewError> {
+        let collector = Collector::default();
+        view::map(&self.view, processes, input, &collector, run).await?;
+        let mut rows = collector.rows.into_inner();
+        rows.sort();
+        if let Some(reducer) = &self.reducer {
+            let write = async |line: Vec<u8>| printer.print(&line).await;
+            view::reduce(
+                &self.view,
+                processes,
+                &rows,
+                (reducer, self.grouping),
+                write,
+            )
+            .await?;
+        } else {
+            for index in 0..rows.len() {
+                if !printer.print(rows.text(index)).await {
+                    return Err(ViewError::Unwanted);
+                }
+            }
+        }
+        if printer.flush().await {
+            Ok(())
+        } else {
+            Err(ViewError::Unwanted)
+        }
+    }
+
+    /// Turns an error into one for people: which file, which line, what to do.
+    fn explain(&self, error: &ViewError) -> CliError {
+        let Names { map, reduce, input } = &self.names;
+        let data =
+            |place: &str, hint: &str| CliError::new(Exit::Data, format!("{place}: {error}"), hint);
+        match error {
+            ViewError::Input(InputError::Read(source)) => CliError::io(input, source),
+            ViewError::Input(InputError::Line { .. }) => {
+                data(input, "correct the line, or take it out")
+            }
+            ViewError::Compile { .. } => data(map, "correct the function, or name its --language"),
+            ViewError::Document { .. } => {
+                data(input, "correct the map function, or take the document out")
+            }
+            ViewError::Reduce { .. } => data(
+                reduce,
+                "correct the reduce function, or what is emitted for it",
+            ),
+            ViewError::Process(error) => no_process(error, &self.view.language),
+            ViewError::Unwanted => {
+                CliError::new(Exit::Io, error.to_string(), "read them to the end")
+            }
+        }
+    }
+}
+
+fn no_process(error: &ProcessError, language: &str) -> CliError {
+    let message = format!("no process for '{language}': {error}");
+    match error {
+        ProcessError::Unavailable(_) => {
+            CliError::new(Exit::Unavailable, message, "start it again, and then this")
+        }
+        ProcessError::NoProcess { retry: false, .. } => CliError::new(
+            Exit::Config,
+            message,
+            "correct its command in [query_servers]; `settee check-config` shows it",
+        ),
+        _ => CliError::new(Exit::TryAgain, message, "try again later"),
+    }
+}
+
+/// Keeps all rows.
+#[derive(Default)]
+struct Collector {
+    rows: RefCell<Rows>,
+}
+
+impl RowSink for Collector {
+    fn row(&self, row: &Row<'_>) {
+        self.rows.borrow_mut().push(row);
+    }
+
+    async fn ready(&self) -> bool {
+        true
+    }
+}

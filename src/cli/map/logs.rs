@@ -1,0 +1,98 @@
+//! What functions log, on standard error: the first lines, and how many there were.
+//!
+//! SUMMARY   A drain for the pool's log that lets only the functions' own lines through.
+//! LIMITS    With --socket the lines are in the service's log.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use slog::{Drain, KV, Key, Never, OwnedKVList, Record, Serializer};
+
+/// How many lines are shown.
+const SHOWN_MAX: u64 = 5;
+
+/// Records of the pool's log that carry a line of a function or its query server.
+const MESSAGES: [&str; 2] = ["query server log", "query server stderr"];
+
+/// The lines that functions logged.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogLines {
+    count: Arc<AtomicU64>,
+}
+
+impl LogLines {
+    /// Makes a count of no lines.
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a drain that counts here.
+    pub(super) fn drain(&self) -> LogLinesDrain {
+        LogLinesDrain(self.clone())
+    }
+
+    fn add(&self, line: &str) {
+        if self.count.fetch_add(1, Ordering::Relaxed) < SHOWN_MAX {
+            tell(&format!("log: {line}"));
+        }
+    }
+
+    /// Tells how many lines were not shown.
+    pub(super) fn summarise(&self) {
+        let count = self.count.load(Ordering::Relaxed);
+        if count > SHOWN_MAX {
+            tell(&format!(
+                "{count} log lines, the first {SHOWN_MAX} are shown"
+            ));
+        }
+    }
+}
+
+fn tell(text: &str) {
+    // A function's line is one line here, whatever is in it.
+    let text: String = text
+        .chars()
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect();
+    // Nobody is left to tell when standard error is gone.
+    let _ = io::stderr().write_all(format!("settee: {text}\n").as_bytes());
+}
+
+/// The drain of [`LogLines`].
+pub(super) struct LogLinesDrain(LogLines);
+
+impl Drain for LogLinesDrain {
+    type Ok = ();
+    type Err = Never;
+
+    fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), Never> {
+        let message = record.msg().to_string();
+        if MESSAGES.contains(&message.as_str()) {
+            let mut line = Line(String::new());
+            // The serializer below refuses nothing.
+            let _ = record.kv().serialize(record, &mut line);
+            self.0.add(&line.0);
+        }
+        Ok(())
+    }
+}
+
+/// Picks the value of the key `line`.
+struct Line(String);
+
+impl Serializer for Line {
+    fn emit_arguments(&mut self, key: Key, value: &fmt::Arguments<'_>) -> slog::Result {
+        if key == "line" {
+            self.0 = value.to_string();
+        }
+        Ok(())
+    }
+}

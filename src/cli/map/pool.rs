@@ -1,0 +1,71 @@
+//! A pool of processes for one command: a ProcManager of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr};
+use slog::Logger;
+
+use crate::actors::caller::Caller;
+use crate::actors::lifeline::Pulse;
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::{Named, Stop};
+use crate::app::settings::manager_settings;
+use crate::cli::exit::{CliError, Exit};
+use crate::config::Config;
+use crate::query_server::child::Spawner;
+use crate::query_server::language::Registry;
+use crate::query_server::view::Processes;
+
+/// How long processes may take to end before they are left to their own end: they are killed by
+/// then, and only the system can keep them.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often the end of the pool is looked for.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A pool that runs.
+pub(super) struct Pool {
+    manager: Addr<ProcManager>,
+    pulse: Pulse,
+}
+
+impl Pool {
+    /// Starts a manager on this thread's actor system. Processes are started when they are needed.
+    pub(super) fn start(config: &Config, log: &Logger) -> Result<Self, CliError> {
+        let program = std::env::current_exe().map_err(|error| {
+            let message = format!("cannot find this program's own file: {error}");
+            CliError::new(
+                Exit::Internal,
+                message,
+                "mount /proc, or start it by its path",
+            )
+        })?;
+        let spawner = Spawner::start()
+            .map_err(|error| CliError::io("a thread for starting processes", &error))?;
+        let settings = manager_settings(config, &program, &Registry::new());
+        let manager = ProcManager::new(Arc::new(settings), spawner, log);
+        let pulse = manager.pulse();
+        Ok(Self {
+            manager: manager.start(),
+            pulse,
+        })
+    }
+
+    /// Returns a client of the pool.
+    pub(super) fn processes(&self) -> Processes {
+        Processes::Pool(Caller::new(Named::new(self.manager.clone())))
+    }
+
+    /// Ends all processes and waits until they are gone.
+    pub(super) async fn stop(self) {
+        // The answer would only say that the order has arrived.
+        let _ = self.manager.send(Stop { now: true }).await;
+        let gone = async {
+            while self.pulse.is_alive() {
+                actix_rt::time::sleep(STOP_POLL_INTERVAL).await;
+            }
+        };
+        drop(actix_rt::time::timeout(STOP_TIMEOUT, gone).await);
+    }
+}

@@ -1,0 +1,116 @@
+//! Prints rows from a thread of its own, in large pieces.
+//!
+//! SUMMARY   [`Printer`] collects text and hands it to the thread that writes standard output.
+//! PROMISES  A reader that is slow, or stops for minutes, blocks that thread only: the pool goes on
+//!           answering, and no document times out over it. The text that waits is bounded.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::output::Output;
+use crate::query_server::view::{Row, RowSink};
+
+/// How much text goes out at a time, in bytes.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How many pieces wait for being written.
+const PIECES_WAITING: usize = 8;
+
+/// How long a row waits for others at most.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Standard output behind a bounded queue.
+pub(super) struct Printer {
+    text: RefCell<Vec<u8>>,
+    pieces: mpsc::Sender<Vec<u8>>,
+    thread: JoinHandle<Result<(), CliError>>,
+}
+
+impl Printer {
+    /// Starts the thread.
+    pub(super) fn start() -> Result<Self, CliError> {
+        let (pieces, queue) = mpsc::channel(PIECES_WAITING);
+        let thread = std::thread::Builder::new()
+            .name("printer".into())
+            .spawn(move || write(queue))
+            .map_err(|error| CliError::io("a thread for printing", &error))?;
+        Ok(Self {
+            text: RefCell::new(Vec::with_capacity(PIECE_BYTES)),
+            pieces,
+            thread,
+        })
+    }
+
+    /// Prints a line. `false`: nobody reads any more, or writing failed.
+    pub(super) async fn print(&self, line: &[u8]) -> bool {
+        self.text.borrow_mut().extend_from_slice(line);
+        self.ready().await
+    }
+
+    /// Hands on what is collected. `false`: as [`Self::print`].
+    pub(super) async fn flush(&self) -> bool {
+        if self.text.borrow().is_empty() {
+            return !self.pieces.is_closed();
+        }
+        // Room first: a flush that is given up in between has not taken anything.
+        match self.pieces.reserve().await {
+            Ok(room) => {
+                room.send(self.text.take());
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Hands on what is collected every now and then, so that rows of a slow input are seen.
+    pub(super) async fn flush_regularly(&self) -> Infallible {
+        let mut ticks = actix_rt::time::interval(FLUSH_INTERVAL);
+        loop {
+            ticks.tick().await;
+            self.flush().await;
+        }
+    }
+
+    /// Waits until everything is written.
+    pub(super) async fn finish(self) -> Result<(), CliError> {
+        drop(self.pieces);
+        let joined = tokio::task::spawn_blocking(|| self.thread.join()).await;
+        joined.ok().and_then(Result::ok).unwrap_or_else(|| {
+            let hint = "report it with what the program printed";
+            Err(CliError::new(
+                Exit::Internal,
+                "printing ended unforeseen",
+                hint,
+            ))
+        })
+    }
+}
+
+impl RowSink for Printer {
+    fn row(&self, row: &Row<'_>) {
+        row.write(&mut self.text.borrow_mut());
+    }
+
+    async fn ready(&self) -> bool {
+        if self.text.borrow().len() >= PIECE_BYTES {
+            return self.flush().await;
+        }
+        !self.pieces.is_closed()
+    }
+}
+
+fn write(mut queue: mpsc::Receiver<Vec<u8>>) -> Result<(), CliError> {
+    let mut output = Output::standard();
+    while let Some(piece) = queue.blocking_recv() {
+        if output.write_bytes(&piece)? == ControlFlow::Break(()) {
+            break;
+        }
+    }
+    Ok(())
+}

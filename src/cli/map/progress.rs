@@ -1,0 +1,73 @@
+//! Progress on standard error, when it is a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::query_server::view::Counts;
+
+/// How often the line is drawn.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Goes to the beginning of the line and clears it.
+const CLEAR_LINE: &str = "\r\x1b[K";
+
+/// A line that tells how far the work is; drawn by a task of the same thread.
+pub(super) struct Progress {
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Progress {
+    /// Starts drawing, if anybody sees it.
+    pub(super) fn start(counts: Rc<Counts>) -> Self {
+        let draw = async move {
+            let start = Instant::now();
+            let mut ticks = actix_rt::time::interval(INTERVAL);
+            loop {
+                ticks.tick().await;
+                let line = format!("{CLEAR_LINE}{}", line(&counts, start.elapsed()));
+                // Nobody is left to tell when standard error is gone.
+                let _ = io::stderr().write_all(line.as_bytes());
+            }
+        };
+        let task = io::stderr().is_terminal().then(|| actix_rt::spawn(draw));
+        Self { task }
+    }
+
+    /// Stops drawing and clears the line.
+    pub(super) fn end(self) {
+        if let Some(task) = self.task {
+            task.abort();
+            let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());
+        }
+    }
+}
+
+fn line(counts: &Counts, elapsed: Duration) -> String {
+    let documents = counts.documents.get();
+    let seconds = elapsed.as_secs_f64().max(0.001);
+    #[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
+    let (rate, speed) = (
+        documents as f64 / seconds,
+        counts.bytes.get() as f64 / seconds / 1_000_000.0,
+    );
+    let rows = counts.rows.get();
+    format!("{documents} documents, {rows} rows, {rate:.0} documents/s, {speed:.1} MB/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_tells_counts_and_rates() {
+        let counts = Counts::default();
+        counts.documents.set(1000);
+        counts.rows.set(2500);
+        counts.bytes.set(3_000_000);
+        assert_eq!(
+            line(&counts, Duration::from_secs(2)),
+            "1000 documents, 2500 rows, 500 documents/s, 1.5 MB/s"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! `settee status`: what the running service is doing.
+//!
+//! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and
+//!           again until interrupted.
+
+use std::io::{IsTerminal, stdout};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::client::{Client, ClientError};
+use crate::query_server::status::ServiceStatus;
+
+use super::exit::{CliError, Exit};
+use super::output::Output;
+use super::service_socket::{SocketArgs, service_error};
+use super::status_table::table;
+
+/// How often `--watch` asks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the service may take over an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Moves to the upper left corner and clears the screen.
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
+
+/// Options of `settee status`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Exit codes:
+  0   the state was printed; with --watch also when its output is closed
+  64  the command line is wrong
+  69  no service answers
+  74  writing standard output failed
+  77  the socket belongs to another user
+
+Example:
+  settee status --watch")]
+pub struct Args {
+    /// Print the value as the service sends it: one JSON object on one line.
+    #[arg(long)]
+    json: bool,
+    /// Ask again every second until interrupted.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
+    runtime.block_on(show(args))
+}
+
+async fn show(args: &Args) -> Result<(), CliError> {
+    let socket = args.socket.path();
+    let connected = Client::connect(&socket).await;
+    let client = connected.map_err(|error| service_error(&socket, &error))?;
+    let mut output = Output::standard();
+    let clear = if args.watch && stdout().is_terminal() {
+        CLEAR_SCREEN
+    } else {
+        ""
+    };
+    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let status = ask(&client, &socket).await?;
+        let text = if args.json {
+            format!("{}\n", status.get())
+        } else {
+            let status: ServiceStatus = serde_json::from_str(status.get()).map_err(|error| {
+                let error = ClientError::Protocol(format!("the value of 'status': {error}"));
+                service_error(&socket, &error)
+            })?;
+            table(&status)
+        };
+        let shown = output.write(&format!("{clear}{text}"))?;
+        if !args.watch || shown == ControlFlow::Break(()) {
+            return Ok(());
+        }
+    }
+}
+
+async fn ask(client: &Client, socket: &Path) -> Result<Box<RawValue>, CliError> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, client.raw_status(None)).await {
+        Ok(answer) => answer.map_err(|error| service_error(socket, &error)),
+        Err(_) => Err(CliError::new(
+            Exit::Unavailable,
+            format!(
+                "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
+                socket.display()
+            ),
+            "look at its log; it may be stopped or overloaded",
+        )),
+    }
+}

@@ -1,0 +1,208 @@
+//! The state of the service as a table for people.
+
+use std::fmt::Write;
+
+use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus};
+
+/// Returns the state as text: totals, pools, processes.
+pub(super) fn table(status: &ServiceStatus) -> String {
+    let mut text = format!(
+        "{} processes, {} of them stale; {} pools\n",
+        status.proc_count,
+        status.stale_proc_count,
+        status.pools.len()
+    );
+    let pools: Vec<_> = status.pools.iter().map(pool_row).collect();
+    text.push('\n');
+    columns(&mut text, &POOL_COLUMNS, &pools);
+    let rows = |pool: &PoolStatus| {
+        pool.procs
+            .iter()
+            .map(|proc| proc_row(&pool.name, proc))
+            .collect::<Vec<_>>()
+    };
+    let procs: Vec<_> = status.pools.iter().flat_map(rows).collect();
+    if !procs.is_empty() {
+        text.push('\n');
+        columns(&mut text, &PROC_COLUMNS, &procs);
+    }
+    text
+}
+
+/// A column's title, and whether it is a number, which stands to the right.
+type Column = (&'static str, bool);
+
+const POOL_COLUMNS: [Column; 11] = [
+    ("POOL", false),
+    ("LANGUAGE", false),
+    ("HARD", true),
+    ("SOFT", true),
+    ("USED", true),
+    ("FREE", true),
+    ("OPENING", true),
+    ("STOPPING", true),
+    ("WAITING", true),
+    ("LONGEST", true),
+    ("COMMAND", false),
+];
+
+fn pool_row(pool: &PoolStatus) -> [String; 11] {
+    let longest = if pool.waiting == 0 {
+        "-".to_owned()
+    } else {
+        duration(pool.longest_wait_ms)
+    };
+    [
+        pool.name.clone(),
+        pool.language.clone(),
+        pool.hard_limit.to_string(),
+        pool.soft_limit.to_string(),
+        pool.used.to_string(),
+        pool.free.to_string(),
+        pool.opening.to_string(),
+        pool.stopping.to_string(),
+        pool.waiting.to_string(),
+        longest,
+        pool.command.clone(),
+    ]
+}
+
+const PROC_COLUMNS: [Column; 8] = [
+    ("POOL", false),
+    ("PID", true),
+    ("STATE", false),
+    ("DDOCS", true),
+    ("USES", true),
+    ("AGE", true),
+    ("IDLE", true),
+    ("DATABASE", false),
+];
+
+fn proc_row(pool: &str, proc: &ProcStatus) -> [String; 8] {
+    let idle = if proc.state == "idle" {
+        duration(proc.idle_ms)
+    } else {
+        "-".to_owned()
+    };
+    [
+        pool.to_owned(),
+        proc.os_pid
+            .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        proc.state.clone(),
+        proc.ddocs.to_string(),
+        proc.uses.to_string(),
+        duration(proc.age_ms),
+        idle,
+        proc.db.clone().unwrap_or_else(|| "-".to_owned()),
+    ]
+}
+
+/// Writes rows below their titles, each column as wide as its widest cell.
+fn columns<const N: usize>(text: &mut String, titles: &[Column; N], rows: &[[String; N]]) {
+    let width = |index: usize| {
+        let cells = rows
+            .iter()
+            .map(|row| printable(&row[index]).chars().count());
+        cells.max().unwrap_or(0).max(titles[index].0.len())
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let head: [String; N] = std::array::from_fn(|index| titles[index].0.to_owned());
+    for row in std::iter::once(&head).chain(rows) {
+        let mut line = String::new();
+        for ((cell, (_, number)), width) in row.iter().zip(titles).zip(widths) {
+            let cell = printable(cell);
+            let written = if *number {
+                write!(line, "{cell:>width$}  ")
+            } else {
+                write!(line, "{cell:<width$}  ")
+            };
+            written.expect("a String takes any text");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+/// Names come from outside: they must not move the cursor.
+fn printable(cell: &str) -> String {
+    cell.chars()
+        .map(|character| {
+            if character.is_control() {
+                '?'
+            } else {
+                character
+            }
+        })
+        .collect()
+}
+
+/// Returns a time in the two largest units that say something.
+fn duration(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match (milliseconds, seconds) {
+        (0..1000, _) => format!("{milliseconds}ms"),
+        (_, 0..60) => format!("{seconds}.{}s", milliseconds % 1000 / 100),
+        (_, 60..3600) => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        (_, 3600..86_400) => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_and_processes_stand_in_columns() {
+        let proc = ProcStatus {
+            os_pid: Some(4711),
+            state: "idle".into(),
+            db: Some("orders\x1b[2J".into()),
+            ddocs: 2,
+            uses: 30,
+            age_ms: 61_000,
+            idle_ms: 1500,
+        };
+        let pool = PoolStatus {
+            name: "javascript".into(),
+            language: "javascript".into(),
+            command: "settee couchjs".into(),
+            hard_limit: 100,
+            soft_limit: 50,
+            free: 1,
+            waiting: 3,
+            longest_wait_ms: 250,
+            procs: vec![proc],
+            ..PoolStatus::default()
+        };
+        let status = ServiceStatus {
+            pools: vec![pool],
+            proc_count: 1,
+            stale_proc_count: 0,
+        };
+        assert_eq!(
+            table(&status),
+            "1 processes, 0 of them stale; 1 pools\n\
+             \n\
+             POOL        LANGUAGE    HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  COMMAND\n\
+             javascript  javascript   100    50     0     1        0         0        3    250ms  settee couchjs\n\
+             \n\
+             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  DATABASE\n\
+             javascript  4711  idle       2    30  1m01s  1.5s  orders?[2J\n"
+        );
+    }
+
+    #[test]
+    fn times_are_told_in_their_largest_units() {
+        let told = [
+            0, 999, 1000, 59_999, 60_000, 3_599_999, 7_260_000, 90_000_000,
+        ]
+        .map(duration);
+        assert_eq!(
+            told,
+            [
+                "0ms", "999ms", "1.0s", "59.9s", "1m00s", "59m59s", "2h01m", "1d01h"
+            ]
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! `attach`: a connection that becomes the input and output of one process.
+//!
+//! SUMMARY   [`attach`] for tokio programs, [`attach_blocking`] for others: the latter starts no
+//!           runtime, which is what makes `settee attach` small and quick.
+//! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is handed on.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::error::ClientError;
+use super::wire::{self, Borrowed};
+
+/// How much is read at a time until the reply is whole, in bytes.
+const REPLY_READ_BYTES: usize = 8 * 1024;
+
+/// The longest reply to `attach`, in bytes.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// A process whose input and output are a connection.
+#[derive(Debug)]
+pub struct Attached {
+    /// The process; it carries no `config`.
+    pub proc: Borrowed,
+    /// What it prints.
+    pub output: AttachOutput,
+    /// What it reads. Shut it down to have the outstanding answers and then the end.
+    pub input: OwnedWriteHalf,
+}
+
+/// What a process prints: an [`AsyncRead`].
+#[derive(Debug)]
+pub struct AttachOutput {
+    early: Vec<u8>,
+    taken: usize,
+    stream: OwnedReadHalf,
+}
+
+impl AsyncRead for AttachOutput {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let early = &self.early[self.taken..];
+        if early.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let length = early.len().min(buffer.remaining());
+        buffer.put_slice(&early[..length]);
+        self.taken += length;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Attaches to a process of a language on a connection of its own.
+///
+/// # Errors
+/// As [`super::Client::connect`] and [`super::Client::get_proc`].
+pub async fn attach(path: impl AsRef<Path>, language: &str) -> Result<Attached, ClientError> {
+    let mut stream = UnixStream::connect(path).await?;
+    stream.write_all(&request(language)?).await?;
+    let mut received = Vec::new();
+    let end = loop {
+        let from = received.len();
+        stream.read_buf(&mut received).await?;
+        if let Some(end) = line_end(&received, from)? {
+            break end;
+        }
+    };
+    let proc = accept(&received[..end])?;
+    let (output, input) = stream.into_split();
+    Ok(Attached {
+        proc,
+        output: AttachOutput {
+            early: received,
+            taken: end + 1,
+            stream: output,
+        },
+        input,
+    })
+}
+
+/// Attaches without a runtime: returns the connection, the process, and what it printed already.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_blocking(
+    path: &Path,
+    language: &str,
+) -> Result<(BlockingStream, Borrowed, Vec<u8>), ClientError> {
+    let mut stream = BlockingStream::connect(path)?;
+    stream.write_all(&request(language)?)?;
+    let mut received = Vec::new();
+    let mut chunk = [0; REPLY_READ_BYTES];
+    let end = loop {
+        let from = received.len();
+        let length = stream.read(&mut chunk)?;
+        received.extend_from_slice(&chunk[..length]);
+        if let Some(end) = line_end(&received, from)? {
+            break end;
+        }
+    };
+    let proc = accept(&received[..end])?;
+    received.drain(..=end);
+    Ok((stream, proc, received))
+}
+
+fn request(language: &str) -> Result<Vec<u8>, ClientError> {
+    wire::request(0, "attach", &json!({"lang": language}))
+}
+
+/// Finds the end of the reply in what was received; nothing new since `from` is the end of all.
+fn line_end(received: &[u8], from: usize) -> Result<Option<usize>, ClientError> {
+    if received.len() == from {
+        return Err(ClientError::Closed);
+    }
+    let end = memchr::memchr(b'\n', &received[from..]).map(|end| from + end);
+    if end.is_none() && received.len() > REPLY_BYTES_MAX {
+        return Err(ClientError::Protocol("a reply without an end".into()));
+    }
+    Ok(end)
+}
+
+fn accept(line: &[u8]) -> Result<Borrowed, ClientError> {
+    let (_, outcome) = wire::reply(line)?;
+    wire::typed("attach", &*outcome?)
+}

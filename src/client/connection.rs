@@ -1,0 +1,188 @@
+//! One connection: requests out, replies in, matched by id.
+//!
+//! SUMMARY   A writer task sends what is queued, several requests at a time; a reader task hands
+//!           each reply to the call that waits for it.
+//! PROMISES  When the connection ends, for whatever reason, every call that waits is told. Reading
+//!           never waits for writing, so two full buffers cannot stop each other.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::error::ClientError;
+use super::wire::{self, Outcome};
+use crate::query_server::line::LineBuffer;
+
+/// How many requests may wait for being sent before callers have to wait.
+pub const REQUESTS_QUEUED_MAX: usize = 256;
+
+/// The longest reply that is read, in bytes.
+pub const REPLY_BYTES_MAX: usize = 256 << 20;
+
+/// How much is read at a time, in bytes.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How much is sent in one piece when many requests wait, in bytes.
+const WRITE_BYTES: usize = 256 * 1024;
+
+/// A connection. The last clone closes it.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    requests: mpsc::Sender<Vec<u8>>,
+    _tasks: Arc<Tasks>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    next_id: AtomicU64,
+    calls: Mutex<Calls>,
+}
+
+/// Id of a request -> who waits for its reply.
+#[derive(Debug, Default)]
+struct Calls {
+    waiting: HashMap<u64, oneshot::Sender<Outcome>>,
+    closed: bool,
+}
+
+/// The two tasks of a connection; they end with it.
+#[derive(Debug)]
+struct Tasks(AbortHandle, AbortHandle);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.abort();
+        self.1.abort();
+    }
+}
+
+impl Shared {
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells everybody who waits that the connection is over, one of them with the reason.
+    fn close(&self, reason: ClientError) {
+        let mut calls = self.calls();
+        calls.closed = true;
+        let mut reason = Some(reason);
+        for (_, waiter) in calls.waiting.drain() {
+            let error = reason.take().unwrap_or(ClientError::Closed);
+            drop(waiter.send(Err(error)));
+        }
+    }
+}
+
+/// Takes a call off the list when its caller gives up.
+struct Registration<'a>(&'a Shared, u64);
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.0.calls().waiting.remove(&self.1);
+    }
+}
+
+impl Connection {
+    pub(super) fn on(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        let shared = Arc::new(Shared::default());
+        let (requests, queue) = mpsc::channel(REQUESTS_QUEUED_MAX);
+        let reading = tokio::spawn(read(reader, Arc::clone(&shared)));
+        let writing = tokio::spawn(write(writer, queue, Arc::clone(&shared)));
+        let tasks = Tasks(reading.abort_handle(), writing.abort_handle());
+        Self {
+            shared,
+            requests,
+            _tasks: Arc::new(tasks),
+        }
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(super) async fn call(&self, call: &'static str, arguments: &impl Serialize) -> Outcome {
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let line = wire::request(id, call, arguments)?;
+        let (waiter, reply) = oneshot::channel();
+        {
+            let mut calls = self.shared.calls();
+            if calls.closed {
+                return Err(ClientError::Closed);
+            }
+            calls.waiting.insert(id, waiter);
+        }
+        let _registration = Registration(&self.shared, id);
+        let sent = self.requests.send(line).await;
+        // A writer that is gone has told the waiter why.
+        drop(sent);
+        reply.await.unwrap_or(Err(ClientError::Closed))
+    }
+}
+
+async fn write(
+    mut writer: OwnedWriteHalf,
+    mut queue: mpsc::Receiver<Vec<u8>>,
+    shared: Arc<Shared>,
+) {
+    while let Some(mut lines) = queue.recv().await {
+        while lines.len() < WRITE_BYTES
+            && let Ok(more) = queue.try_recv()
+        {
+            lines.extend_from_slice(&more);
+        }
+        if let Err(error) = writer.write_all(&lines).await {
+            return shared.close(broken(error));
+        }
+    }
+}
+
+async fn read(mut reader: OwnedReadHalf, shared: Arc<Shared>) {
+    let reason = read_replies(&mut reader, &shared).await;
+    shared.close(reason);
+}
+
+/// Reads until the connection ends, and returns why it did.
+async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientError {
+    let mut lines = LineBuffer::new(REPLY_BYTES_MAX);
+    let mut chunk = vec![0; READ_BYTES];
+    loop {
+        match reader.read(&mut chunk).await {
+            Ok(0) => return ClientError::Closed,
+            Ok(length) => lines.add(bytes::Bytes::copy_from_slice(&chunk[..length])),
+            Err(error) => return broken(error),
+        }
+        loop {
+            let line = match lines.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(error) => return ClientError::Protocol(format!("a reply: {error}")),
+            };
+            match wire::reply(&line) {
+                Ok((Some(id), outcome)) => {
+                    // Nobody may wait any more: the caller gave up.
+                    if let Some(waiter) = shared.calls().waiting.remove(&id) {
+                        drop(waiter.send(outcome));
+                    }
+                }
+                // The service could not read a request, and says why before it closes.
+                Ok((None, Err(error))) => return error,
+                Ok((None, Ok(_))) => return ClientError::Protocol("a reply without an id".into()),
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+/// A connection that the other side cut is closed, whatever the system calls it.
+fn broken(error: std::io::Error) -> ClientError {
+    match error.kind() {
+        std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => ClientError::Closed,
+        _ => ClientError::Io(error),
+    }
+}

@@ -1,0 +1,266 @@
+//! The client library: a running service's processes from any tokio program.
+//!
+//! SUMMARY   [`Client`] is one connection: it borrows processes, prompts them and gives them back.
+//!           [`attach`] turns a connection into the plain input and output of one process.
+//! PROMISES  Calls may be made at the same time: requests are pipelined on one connection and replies
+//!           matched by their id. Every call ends: with its answer, or with an error that says
+//!           whose fault it is and whether a retry may help. Dropping the client closes the
+//!           connection, and the service takes back what it held.
+//! LIMITS    Unix sockets. At most [`REQUESTS_QUEUED_MAX`] requests wait for being sent, at most
+//!           [`REPLY_BYTES_MAX`] bytes are read for one reply.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), settee::client::ClientError> {
+//! use serde_json::json;
+//! use settee::client::{Client, ReturnStatus};
+//!
+//! let client = Client::connect("/run/settee/settee.sock").await?;
+//! let proc = client.get_proc("javascript", None).await?;
+//! client.prompt(&proc.proc, &json!(["reset", proc.config]), None).await?;
+//! let source = "function(doc) { emit(doc.name, 1) }";
+//! client.prompt(&proc.proc, &json!(["add_fun", source]), None).await?;
+//! let rows = client.prompt(&proc.proc, &json!(["map_doc", {"_id": "a", "name": "x"}]), None).await?;
+//! assert_eq!(rows.get(), r#"[[["x",1]]]"#);
+//! client.ret_proc(&proc.proc, ReturnStatus::Ok).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod attach;
+mod connection;
+mod error;
+mod wire;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use crate::query_server::status::ServiceStatus;
+use connection::Connection;
+
+pub use attach::{AttachOutput, Attached, attach, attach_blocking};
+pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
+pub use error::{ClientError, ServiceError};
+pub use wire::{Borrowed, ReturnStatus};
+
+/// A connection to a service. Cheap to clone; the last clone closes it.
+#[derive(Clone, Debug)]
+pub struct Client {
+    connection: Connection,
+}
+
+/// A design document, and the database that it stands in.
+#[derive(Clone, Copy, Debug)]
+pub struct DdocIn<'a> {
+    /// The database's name.
+    pub db: &'a str,
+    /// The document: `_id`, `_rev`, `language` and its functions.
+    pub ddoc: &'a RawValue,
+}
+
+impl Client {
+    /// Connects to the service that listens at `path`. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`] when nobody listens there or this user may not enter.
+    pub async fn connect(path: impl AsRef<Path>) -> Result<Self, ClientError> {
+        Ok(Self::on(UnixStream::connect(path).await?))
+    }
+
+    /// Makes a client of a stream that is connected already.
+    pub fn on(stream: UnixStream) -> Self {
+        Self {
+            connection: Connection::on(stream),
+        }
+    }
+
+    /// Borrows any process of a language (`get_proc`). `None` as timeout is the service's own.
+    ///
+    /// The first prompt is to be `reset` with the [`Borrowed::config`] that comes along.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `unknown_query_language`, `timeout`, `os_process_error`.
+    pub async fn get_proc(
+        &self,
+        language: &str,
+        timeout: Option<Duration>,
+    ) -> Result<Borrowed, ClientError> {
+        self.get(json!({"lang": language}), timeout).await
+    }
+
+    /// Borrows a process that knows a design document (`get_proc`).
+    ///
+    /// # Errors
+    /// As [`Self::get_proc`], and `bad_request` for a document that is none.
+    pub async fn get_proc_for(
+        &self,
+        ddoc: DdocIn<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Borrowed, ClientError> {
+        self.get(json!({"db": ddoc.db, "ddoc": ddoc.ddoc}), timeout)
+            .await
+    }
+
+    async fn get(
+        &self,
+        mut arguments: Value,
+        timeout: Option<Duration>,
+    ) -> Result<Borrowed, ClientError> {
+        if let Some(timeout) = timeout {
+            arguments["timeout_ms"] = json!(milliseconds(timeout));
+        }
+        self.typed("get_proc", &arguments).await
+    }
+
+    /// Sends a command to a process and returns its answer, unchanged (`prompt`).
+    ///
+    /// Several may be sent before the first is answered; one process answers in their order.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: what the process's error line said, `timeout`,
+    /// `os_process_error`, `not_holder`, `bad_request`.
+    pub async fn prompt(
+        &self,
+        proc: &str,
+        command: &impl Serialize,
+        timeout: Option<Duration>,
+    ) -> Result<Box<RawValue>, ClientError> {
+        #[derive(Serialize)]
+        struct Arguments<'a, C> {
+            proc: &'a str,
+            data: &'a C,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            timeout_ms: Option<u64>,
+        }
+        let arguments = Arguments {
+            proc,
+            data: command,
+            timeout_ms: timeout.map(milliseconds),
+        };
+        self.connection.call("prompt", &arguments).await
+    }
+
+    /// Gives a process back (`ret_proc`). `false`: this client does not hold it, nothing changed.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn ret_proc(&self, proc: &str, status: ReturnStatus) -> Result<bool, ClientError> {
+        self.typed("ret_proc", &json!({"proc": proc, "status": status}))
+            .await
+    }
+
+    /// Sets the timeout of prompts that bring none (`set_timeout`).
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_holder`.
+    pub async fn set_timeout(&self, proc: &str, timeout: Duration) -> Result<(), ClientError> {
+        let arguments = json!({"proc": proc, "timeout_ms": milliseconds(timeout)});
+        self.connection
+            .call("set_timeout", &arguments)
+            .await
+            .map(drop)
+    }
+
+    /// Calls a function of a design document: a process is taken, reset, prompted and given back
+    /// by the service (`ddoc_prompt`). `path` names the function, for example `["shows", "s"]`.
+    ///
+    /// # Errors
+    /// As [`Self::get_proc_for`] and [`Self::prompt`].
+    pub async fn ddoc_prompt(
+        &self,
+        ddoc: DdocIn<'_>,
+        path: &[&str],
+        args: &impl Serialize,
+    ) -> Result<Box<RawValue>, ClientError> {
+        #[derive(Serialize)]
+        struct Arguments<'a, A> {
+            db: &'a str,
+            ddoc: &'a RawValue,
+            path: &'a [&'a str],
+            args: &'a A,
+        }
+        let DdocIn { db, ddoc } = ddoc;
+        let arguments = Arguments {
+            db,
+            ddoc,
+            path,
+            args,
+        };
+        self.connection.call("ddoc_prompt", &arguments).await
+    }
+
+    /// Counts the service's processes, those being opened included (`get_proc_count`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn get_proc_count(&self) -> Result<u32, ClientError> {
+        self.typed("get_proc_count", &json!({})).await
+    }
+
+    /// Counts the processes started before the last reload (`get_stale_proc_count`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn get_stale_proc_count(&self) -> Result<u32, ClientError> {
+        self.typed("get_stale_proc_count", &json!({})).await
+    }
+
+    /// Has all processes replaced: idle ones now, the others when they come back (`reload`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn reload(&self) -> Result<(), ClientError> {
+        self.connection.call("reload", &json!({})).await.map(drop)
+    }
+
+    /// Has the configuration read again (`reload_config`) and returns the changes that hold now.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`] when the configuration is wrong: then nothing has changed.
+    pub async fn reload_config(&self) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("reload_config", &json!({})).await
+    }
+
+    /// Stops idle processes started before the last reload (`terminate_stale_procs`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn terminate_stale_procs(&self) -> Result<(), ClientError> {
+        let arguments = json!({});
+        let done = self.connection.call("terminate_stale_procs", &arguments);
+        done.await.map(drop)
+    }
+
+    /// Returns what the service is doing (`status`), of one pool or of all.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn status(&self, pool: Option<&str>) -> Result<ServiceStatus, ClientError> {
+        wire::typed("status", &self.raw_status(pool).await?)
+    }
+
+    /// Returns the status as the service wrote it, with members that this version does not know.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn raw_status(&self, pool: Option<&str>) -> Result<Box<RawValue>, ClientError> {
+        let arguments = pool.map_or_else(|| json!({}), |pool| json!({"pool": pool}));
+        self.connection.call("status", &arguments).await
+    }
+
+    async fn typed<T: serde::de::DeserializeOwned>(
+        &self,
+        call: &'static str,
+        arguments: &Value,
+    ) -> Result<T, ClientError> {
+        wire::typed(call, &self.connection.call(call, arguments).await?)
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

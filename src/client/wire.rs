@@ -1,0 +1,148 @@
+//! Requests and replies as lines.
+//!
+//! SOURCE    The client socket: `{"id":ID,"call":NAME,...}` and `{"id":ID,"ok":VALUE}` or
+//!           `{"id":ID,"error":{...}}`, one JSON object a line.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::error::{ClientError, ServiceError};
+
+/// A process that this connection holds.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Borrowed {
+    /// The token that prompts and the return name it by.
+    pub proc: String,
+    /// Its language, as the service spells it.
+    pub lang: String,
+    /// The operating system's number of it, `None` for one inside the service.
+    #[serde(default)]
+    pub os_pid: Option<u32>,
+    /// What the first prompt, `reset`, is to carry; `None` after `attach`.
+    #[serde(default)]
+    pub config: Option<Box<RawValue>>,
+}
+
+/// What a client says of a process that it gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReturnStatus {
+    /// It is fine.
+    Ok,
+    /// It is not to be used again.
+    Fail,
+}
+
+/// What a reply says: the value as JSON text, or the service's error.
+pub(super) type Outcome = Result<Box<RawValue>, ClientError>;
+
+/// Writes a request as one line with its line feed.
+pub(super) fn request(
+    id: u64,
+    call: &str,
+    arguments: &impl Serialize,
+) -> Result<Vec<u8>, ClientError> {
+    #[derive(Serialize)]
+    struct Request<'a, A> {
+        id: u64,
+        call: &'a str,
+        #[serde(flatten)]
+        arguments: &'a A,
+    }
+    let request = Request {
+        id,
+        call,
+        arguments,
+    };
+    let mut line = serde_json::to_vec(&request)
+        .map_err(|error| ClientError::Protocol(format!("the request is no JSON: {error}")))?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads a reply: the request's id, `None` when the service could not tell which it was, and what
+/// it says.
+pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> {
+    #[derive(Deserialize)]
+    struct Reply {
+        #[serde(default)]
+        id: Option<u64>,
+        #[serde(default, deserialize_with = "present")]
+        ok: Option<Box<RawValue>>,
+        error: Option<Box<ServiceError>>,
+    }
+    let no_reply = |why: String| {
+        let excerpt = String::from_utf8_lossy(&line[..line.len().min(EXCERPT_BYTES)]);
+        ClientError::Protocol(format!("'{excerpt}' is no reply: {why}"))
+    };
+    let reply: Reply = serde_json::from_slice(line).map_err(|error| no_reply(error.to_string()))?;
+    match (reply.ok, reply.error) {
+        (_, Some(error)) => Ok((reply.id, Err(ClientError::Service(error)))),
+        (Some(value), None) => Ok((reply.id, Ok(value))),
+        (None, None) => Err(no_reply("it has neither 'ok' nor 'error'".into())),
+    }
+}
+
+/// How much of a line that is no reply an error quotes, in bytes.
+const EXCERPT_BYTES: usize = 100;
+
+/// A member that is there, also as `null`.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
+}
+
+/// Reads the value of a call.
+pub(super) fn typed<T: DeserializeOwned>(call: &str, value: &RawValue) -> Result<T, ClientError> {
+    serde_json::from_str(value.get())
+        .map_err(|error| ClientError::Protocol(format!("the value of '{call}': {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_one_line_with_its_arguments_beside_the_call() {
+        let line = request(7, "ret_proc", &json!({"proc": "0.1.2"})).unwrap();
+        assert_eq!(
+            line,
+            b"{\"id\":7,\"call\":\"ret_proc\",\"proc\":\"0.1.2\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_value_of_null_is_a_value() {
+        let (id, outcome) = reply(br#"{"id":1,"ok":null}"#).unwrap();
+        assert_eq!((id, outcome.unwrap().get()), (Some(1), "null"));
+    }
+
+    #[test]
+    fn an_error_keeps_what_the_service_said() {
+        let line = br#"{"id":null,"error":{"name":"x","reason":{"a":1},"phase":"prompt",
+            "fault":"client","retry":false,"exit":"exited with status 1","status":1,"more":[]}}"#;
+        let (id, outcome) = reply(line).unwrap();
+        let Err(ClientError::Service(error)) = outcome else {
+            panic!("not an error");
+        };
+        assert_eq!(id, None);
+        assert_eq!(error.to_string(), r#"x: {"a":1}"#);
+        assert_eq!((error.status, error.retry), (Some(1), false));
+    }
+
+    #[test]
+    fn what_is_no_reply_is_told_with_its_beginning() {
+        for line in [
+            "",
+            "HTTP/1.1 400 Bad Request",
+            "[]",
+            r#"{"id":1}"#,
+            "\u{fffd}",
+        ] {
+            let error = reply(line.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("is no reply"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! JSON numbers by exact value: their order as bytes.
+//!
+//! SUMMARY   A number is brought to sign, exponent and digits, and these to bytes in its order.
+//! SOURCE    Erlang's number order, in which an integer of any size and a float compare exactly.
+
+use std::borrow::Cow;
+
+/// First byte of a number's key.
+mod sign {
+    pub(super) const NEGATIVE: u8 = 1;
+    pub(super) const ZERO: u8 = 2;
+    pub(super) const POSITIVE: u8 = 3;
+}
+
+/// 2^53: every double from here on is an integer, and has more digits than its shortest text.
+const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
+
+/// Middle of the exponents, so that they are written as unsigned numbers.
+const EXPONENT_BIAS: i64 = 1 << 40;
+
+/// Appends bytes that compare as the numbers do. None is the beginning of another.
+pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
+    let (negative, magnitude) = match number.strip_prefix(b"-") {
+        Some(magnitude) => (true, magnitude),
+        None => (false, number),
+    };
+    let exact = as_exact(magnitude);
+    let Some((exponent, digits)) = parts(&exact) else {
+        return key.push(sign::ZERO);
+    };
+    key.push(if negative {
+        sign::NEGATIVE
+    } else {
+        sign::POSITIVE
+    });
+    let start = key.len();
+    let biased = exponent.clamp(-EXPONENT_BIAS, EXPONENT_BIAS) + EXPONENT_BIAS;
+    // Six bytes hold twice the bias.
+    key.extend_from_slice(&biased.to_be_bytes()[2..]);
+    key.extend(digits);
+    // Less than any digit: 1.2 comes before 1.23.
+    key.push(0);
+    if negative {
+        for byte in &mut key[start..] {
+            *byte = !*byte;
+        }
+    }
+}
+
+/// Replaces a float by the exact decimal text of the double that it stands for.
+///
+/// An integer's text is exact already. Below 2^53 the shortest text of a double is between the
+/// same integers as the double itself, and in the order of doubles: that is exact enough.
+fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
+    if magnitude.iter().all(u8::is_ascii_digit) {
+        return Cow::Borrowed(magnitude);
+    }
+    let text = std::str::from_utf8(magnitude).unwrap_or("0");
+    match text.parse::<f64>() {
+        Ok(double) if double.is_finite() && double >= EXACT_INTEGERS => {
+            Cow::Owned(format!("{double:.0}").into_bytes())
+        }
+        Ok(double) if double.is_finite() => Cow::Owned(double.to_string().into_bytes()),
+        // Beyond any double: by its digits.
+        _ => Cow::Borrowed(magnitude),
+    }
+}
+
+/// Splits `12.50e3` into the exponent of 0.1250 and its digits without zeros around them. `None` is
+/// zero.
+fn parts(magnitude: &[u8]) -> Option<(i64, impl Iterator<Item = u8>)> {
+    let mantissa_end = magnitude
+        .iter()
+        .position(|byte| matches!(byte, b'e' | b'E'))
+        .unwrap_or(magnitude.len());
+    let (mantissa, exponent) = magnitude.split_at(mantissa_end);
+    let point = mantissa
+        .iter()
+        .position(|byte| *byte == b'.')
+        .unwrap_or(mantissa.len());
+    let is_digit = |byte: &&u8| **byte != b'.';
+    let leading = mantissa
+        .iter()
+        .filter(is_digit)
+        .take_while(|byte| **byte == b'0')
+        .count();
+    let trailing = mantissa
+        .iter()
+        .rev()
+        .filter(is_digit)
+        .take_while(|byte| **byte == b'0')
+        .count();
+    let digits = mantissa.iter().filter(is_digit).count();
+    if leading == digits {
+        return None;
+    }
+    let written = exponent
+        .get(1..)
+        .and_then(|text| std::str::from_utf8(text).ok())
+        .map_or(0, |text| {
+            text.parse::<i64>().unwrap_or_else(|_| overflowed(text))
+        });
+    let place = i64::try_from(point).unwrap_or(i64::MAX) - i64::try_from(leading).unwrap_or(0);
+    let significant = mantissa.iter().filter(|byte| **byte != b'.').skip(leading);
+    // Digits are written one up, so that none is the end.
+    let bytes = significant
+        .take(digits - leading - trailing)
+        .map(|digit| digit - b'0' + 1);
+    Some((written.saturating_add(place), bytes))
+}
+
+fn overflowed(exponent: &str) -> i64 {
+    if exponent.starts_with('-') {
+        -EXPONENT_BIAS
+    } else {
+        EXPONENT_BIAS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(text: &str) -> Vec<u8> {
+        let mut key = Vec::new();
+        write_key(text.as_bytes(), &mut key);
+        key
+    }
+
+    #[test]
+    fn a_float_is_the_double_it_stands_for() {
+        assert_eq!(key("0.1"), key("0.1000000000000000055"));
+        assert_eq!(key("9007199254740993.0"), key("9007199254740992"));
+        assert!(key("1e23") < key("100000000000000000000000"));
+        assert_eq!(key("-0"), key("0"));
+    }
+
+    #[test]
+    fn numbers_beyond_doubles_keep_their_order() {
+        assert!(key("1e308") < key("1e400"));
+        assert!(key("-1e400") < key("-1e308"));
+        let googol = format!("1{}", "0".repeat(100));
+        let more = format!("1{}1", "0".repeat(99));
+        assert!(key(&googol) < key(&more));
+    }
+
+    proptest! {
+        #[test]
+        fn doubles_are_in_order(a in any::<f64>(), b in any::<f64>()) {
+            prop_assume!(a.is_finite() && b.is_finite());
+            let expected = if a == b { std::cmp::Ordering::Equal } else { a.total_cmp(&b) };
+            prop_assert_eq!(key(&format!("{a:e}")).cmp(&key(&format!("{b:e}"))), expected);
+        }
+
+        #[test]
+        fn integers_and_doubles_compare_exactly(a in any::<i64>(), b in -1e19f64..1e19) {
+            let expected = if (a as i128) < b.floor() as i128 || (a as i128 == b.floor() as i128 && b.fract() != 0.0) {
+                std::cmp::Ordering::Less
+            } else if a as i128 == b.floor() as i128 {
+                std::cmp::Ordering::Equal
+            } else {
+                std::cmp::Ordering::Greater
+            };
+            prop_assert_eq!(key(&a.to_string()).cmp(&key(&format!("{b:?}"))), expected);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Reducing ordered rows, group by group.
+//!
+//! SUMMARY   Rows with the same key, or the same beginning of it, are one group; a group is reduced
+//!           in pieces, and the pieces' results are reduced again.
+//! SOURCE    couch_mrview_util: grouping; couch_query_servers: reduce/4, rereduce/4.
+//! DIFFERS   CouchDB reduces along its tree's nodes, here pieces have a size. A function whose result
+//!           depends on that is wrong there too.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::processes::{Process, ProcessError, Processes};
+use super::rows::Rows;
+use super::{View, ViewError};
+use crate::query_server::collation::write_identity;
+use crate::query_server::prompt;
+use crate::query_server::reduce::{Builtin, SumLimit};
+
+/// How many bytes of keys and values are reduced at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How many prompts one process may have unanswered.
+const IN_FLIGHT_MAX: usize = 16;
+
+/// Which rows are one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// All rows.
+    None,
+    /// Rows of one key.
+    Exact,
+    /// Rows whose keys are arrays with the same first elements, or the same key. Not 0, which is
+    /// [`Grouping::None`].
+    Level(usize),
+}
+
+/// A reduce function.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reducer {
+    /// One of our own.
+    Builtin(Builtin, SumLimit),
+    /// The source of a function in the view's language.
+    Source(String),
+}
+
+/// Reduces ordered rows. `write` gets each result as it is printed, a JSON object and a line feed,
+/// in the order of the keys; `false` from it means that nobody wants more.
+///
+/// Without rows there are no groups and no results, as in CouchDB.
+///
+/// # Errors
+/// [`ViewError::Reduce`], [`ViewError::Process`], [`ViewError::Unwanted`].
+pub async fn reduce(
+    view: &View,
+    processes: &Processes,
+    rows: &Rows,
+    plan: (&Reducer, Grouping),
+    mut write: impl AsyncFnMut(Vec<u8>) -> bool,
+) -> Result<(), ViewError> {
+    let (reducer, grouping) = plan;
+    let groups = Groups {
+        rows,
+        grouping,
+        next: 0,
+    };
+    let process = match reducer {
+        Reducer::Builtin(..) => None,
+        Reducer::Source(_) => Some(processes.open(&view.language).await?),
+    };
+    let reduced = {
+        let process = process.as_ref();
+        let results = stream::iter(groups).map(|group| async move {
+            let value = match (reducer, process) {
+                (Reducer::Source(source), Some(process)) => {
+                    let function = Function { source, process };
+                    function.reduce_group(rows, group.clone()).await
+                }
+                (Reducer::Builtin(builtin, limit), _) => {
+                    builtin_group(*builtin, *limit, rows, group.clone())
+                }
+                (Reducer::Source(_), None) => Ok(Value::Null.to_string().into()),
+            };
+            let key = group_key(rows.get(group.start).key, grouping);
+            value
+                .map(|value| line(&key, &value))
+                .map_err(|reason| match reason {
+                    ReduceFailure::Process(error) => ViewError::Process(error),
+                    ReduceFailure::Value(reason) => ViewError::Reduce {
+                        key: (grouping != Grouping::None).then(|| key.get().to_owned()),
+                        reason,
+                    },
+                })
+        });
+        let mut results = std::pin::pin!(results.buffered(IN_FLIGHT_MAX));
+        loop {
+            let line = match results.try_next().await {
+                Ok(Some(line)) => line,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            if !write(line).await {
+                break Err(ViewError::Unwanted);
+            }
+        }
+    };
+    if let Some(process) = process {
+        process.close(reduced.is_ok()).await;
+    }
+    reduced
+}
+
+/// Why a group has no value.
+enum ReduceFailure {
+    Process(ProcessError),
+    Value(String),
+}
+
+impl From<ProcessError> for ReduceFailure {
+    fn from(error: ProcessError) -> Self {
+        match error {
+            ProcessError::NoProcess { .. } | ProcessError::Unavailable(_) => Self::Process(error),
+            other => Self::Value(other.to_string()),
+        }
+    }
+}
+
+/// Cuts ordered rows into groups.
+struct Groups<'a> {
+    rows: &'a Rows,
+    grouping: Grouping,
+    next: usize,
+}
+
+impl Iterator for Groups<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.next;
+        if start == self.rows.len() {
+            return None;
+        }
+        let mut end = self.rows.len();
+        if self.grouping != Grouping::None {
+            let head = Group::of(self.rows.get(start).key, self.grouping);
+            let belongs = |row: &usize| head.has(self.rows.get(*row).key, self.grouping);
+            end = (start + 1..end).find(|row| !belongs(row)).unwrap_or(end);
+        }
+        self.next = end;
+        Some(start..end)
+    }
+}
+
+/// What the keys of a group have in common.
+struct Group {
+    key: Box<RawValue>,
+    identity: Vec<u8>,
+}
+
+impl Group {
+    fn of(key: &RawValue, grouping: Grouping) -> Self {
+        let key = group_key(key, grouping);
+        let mut identity = Vec::new();
+        write_identity(&key, &mut identity);
+        Self { key, identity }
+    }
+
+    fn has(&self, key: &RawValue, grouping: Grouping) -> bool {
+        // Most keys of a group are written in the same way.
+        if grouping == Grouping::Exact && key.get() == self.key.get() {
+            return true;
+        }
+        Self::of(key, grouping).identity == self.identity
+    }
+}
+
+/// Returns the key under which a row's group is printed.
+fn group_key(key: &RawValue, grouping: Grouping) -> Box<RawValue> {
+    match grouping {
+        Grouping::None => RawValue::NULL.to_owned(),
+        Grouping::Exact => key.to_owned(),
+        Grouping::Level(level) => {
+            let elements: Vec<&RawValue> = match serde_json::from_str(key.get()) {
+                Ok(elements) => elements,
+                Err(_) => return key.to_owned(),
+            };
+            let first = elements.get(..level).unwrap_or(&elements);
+            to_raw_value(first).unwrap_or_else(|_| key.to_owned())
+        }
+    }
+}
+
+fn line(key: &RawValue, value: &[u8]) -> Vec<u8> {
+    [
+        b"{\"key\":",
+        key.get().as_bytes(),
+        b",\"value\":",
+        value,
+        b"}\n",
+    ]
+    .concat()
+}
+
+fn builtin_group(
+    reducer: Builtin,
+    limit: SumLimit,
+    rows: &Rows,
+    group: Range<usize>,
+) -> Result<Bytes, ReduceFailure> {
+    let value = reducer.reduce(group.map(|row| rows.get(row)), limit);
+    let value = value.map_err(|error| ReduceFailure::Value(error.to_string()))?;
+    Ok(Bytes::from(value.to_string()))
+}
+
+/// A reduce function in a process.
+struct Function<'a> {
+    source: &'a str,
+    process: &'a Process,
+}
+
+/// The name of the error, and of the member of the value that takes its place, when a result is
+/// too long.
+const OVERFLOW: &str = "reduce_overflow_error";
+
+impl Function<'_> {
+    async fn reduce_group(&self, rows: &Rows, group: Range<usize>) -> Result<Bytes, ReduceFailure> {
+        let pieces = stream::iter(Pieces { rows, rest: group }).map(|piece| {
+            let arguments: Vec<_> = piece
+                .map(|row| {
+                    let row = rows.get(row);
+                    ((row.key, row.id), row.value)
+                })
+                .collect();
+            self.ask(prompt::line(&("reduce", [self.source], arguments, "")))
+        });
+        let mut values: Vec<Box<RawValue>> = pieces.buffered(IN_FLIGHT_MAX).try_collect().await?;
+        // A tree, as CouchDB's is: no prompt grows with the number of rows.
+        while values.len() > 1 {
+            if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
+                return Ok(Bytes::from(overflow.get().to_owned()));
+            }
+            let parts: Vec<Vec<Box<RawValue>>> = parts(values);
+            let again = stream::iter(parts)
+                .map(|part| self.ask(prompt::line(&("rereduce", [self.source], part, ""))));
+            values = again.buffered(IN_FLIGHT_MAX).try_collect().await?;
+        }
+        Ok(values.pop().map_or_else(
+            || Bytes::from("null"),
+            |value| Bytes::from(String::from(Box::<str>::from(value))),
+        ))
+    }
+
+    async fn ask(&self, line: Bytes) -> Result<Box<RawValue>, ReduceFailure> {
+        let answer = match self.process.prompt(line).await {
+            Ok(answer) => answer,
+            Err(ProcessError::Function { name, reason }) if name == OVERFLOW => {
+                let value = to_raw_value(&json!({OVERFLOW: reason}));
+                return value.map_err(|error| ReduceFailure::Value(error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let wrong = || {
+            let text = String::from_utf8_lossy(&answer);
+            let text: String = text.chars().take(100).collect();
+            ReduceFailure::Value(format!(
+                "the query server answered {text} instead of one result"
+            ))
+        };
+        let (done, mut results): (bool, Vec<Box<RawValue>>) =
+            serde_json::from_slice(&answer).map_err(|_| wrong())?;
+        let result = results.pop().filter(|_| done && results.is_empty());
+        result.ok_or_else(wrong)
+    }
+}
+
+fn is_overflow(value: &RawValue) -> bool {
+    value.get().contains(OVERFLOW)
+        && serde_json::from_str::<Value>(value.get())
+            .is_ok_and(|value| value.get(OVERFLOW).is_some())
+}
+
+/// Cuts a group into pieces of bounded size.
+struct Pieces<'a> {
+    rows: &'a Rows,
+    rest: Range<usize>,
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.rest.start;
+        let mut bytes = 0;
+        let mut end = start;
+        while end < self.rest.end && bytes < PIECE_BYTES {
+            bytes += self.rows.text(end).len();
+            end += 1;
+        }
+        self.rest.start = end;
+        (end > start).then_some(start..end)
+    }
+}
+
+/// Cuts results into parts of bounded size, of two at least.
+fn parts(values: Vec<Box<RawValue>>) -> Vec<Vec<Box<RawValue>>> {
+    let mut parts: Vec<Vec<Box<RawValue>>> = Vec::new();
+    let mut bytes = PIECE_BYTES;
+    for value in values {
+        let length = value.get().len();
+        match parts
+            .last_mut()
+            .filter(|part| part.len() < 2 || bytes < PIECE_BYTES)
+        {
+            Some(part) => {
+                part.push(value);
+                bytes += length;
+            }
+            None => {
+                parts.push(vec![value]);
+                bytes = length;
+            }
+        }
+    }
+    parts
+}

@@ -1,0 +1,211 @@
+//! Where processes come from: a pool in this program, or a running service.
+//!
+//! SUMMARY   [`Processes`] lends; [`Process`] is prompted. The two origins are one from here on.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::actors::caller::{CallError, Caller};
+use crate::client::{Borrowed, Client, ClientError, ReturnStatus};
+use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::messages::process::{Fault, PromptError};
+use crate::policy::pool::ReturnStatus as LeaseStatus;
+use crate::query_server::language::LanguageName;
+use crate::query_server::prompt;
+
+/// Lends processes.
+pub enum Processes {
+    /// Those of a pool in this program.
+    Pool(Caller),
+    /// Those of a running service.
+    Service(Client),
+}
+
+/// A process on loan.
+pub enum Process {
+    /// From a pool in this program.
+    Pool(Box<Lease>),
+    /// From a running service.
+    Service(Client, Box<Borrowed>),
+}
+
+/// Why there is no process or no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProcessError {
+    /// The query server said no, and lives.
+    #[error("{name}: {reason}")]
+    Function {
+        /// The error's name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// No answer came in time; the process was ended.
+    #[error("{0}")]
+    Timeout(String),
+    /// The process ended, or did not keep to the protocol.
+    #[error("{0}")]
+    Died(String),
+    /// The service is gone, or never was there.
+    #[error("{0}")]
+    Unavailable(String),
+    /// No process could be had.
+    #[error("{reason}")]
+    NoProcess {
+        /// What happened.
+        reason: String,
+        /// Whether it may work later; otherwise the configuration is wrong.
+        retry: bool,
+    },
+}
+
+impl Processes {
+    /// Borrows a process and resets it.
+    ///
+    /// # Errors
+    /// [`ProcessError::NoProcess`], [`ProcessError::Unavailable`], or how the reset failed.
+    pub async fn open(&self, language: &str) -> Result<Process, ProcessError> {
+        match self {
+            Self::Pool(caller) => {
+                let want = Want::Language(LanguageName::new(language));
+                let lease = caller.get_clean_proc(&want, None).await?;
+                Ok(Process::Pool(Box::new(lease)))
+            }
+            Self::Service(client) => {
+                let borrowed = client.get_proc(language, None).await.map_err(no_process)?;
+                let config = borrowed.config.as_deref().map_or("{}", RawValue::get);
+                let reset = prompt::reset(config);
+                let process = Process::Service(client.clone(), Box::new(borrowed));
+                process.expect_true(reset).await?;
+                Ok(process)
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Sends a command and waits for its answer. Several may be on their way at a time.
+    ///
+    /// # Errors
+    /// See [`ProcessError`].
+    pub async fn prompt(&self, line: Bytes) -> Result<Bytes, ProcessError> {
+        match self {
+            Self::Pool(lease) => Ok(lease.prompt(line, None).await?),
+            Self::Service(client, borrowed) => {
+                let command: &RawValue = serde_json::from_slice(&line).map_err(|error| {
+                    ProcessError::Died(format!("the prompt is no JSON: {error}"))
+                })?;
+                let answer = client.prompt(&borrowed.proc, &command, None).await?;
+                Ok(Bytes::from(String::from(Box::<str>::from(answer))))
+            }
+        }
+    }
+
+    /// Sends a command that must be answered by `true`.
+    ///
+    /// # Errors
+    /// See [`ProcessError`]; another answer counts as a broken protocol.
+    pub async fn expect_true(&self, line: Bytes) -> Result<(), ProcessError> {
+        let answer = self.prompt(line).await?;
+        if answer.trim_ascii() == b"true" {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&answer)
+            .chars()
+            .take(100)
+            .collect::<String>();
+        Err(ProcessError::Died(format!(
+            "the query server answered {text} instead of true"
+        )))
+    }
+
+    /// Gives the process back; one that is not `usable` is stopped.
+    pub async fn close(self, usable: bool) {
+        match self {
+            Self::Pool(lease) => {
+                let status = if usable {
+                    LeaseStatus::Ok
+                } else {
+                    LeaseStatus::Fail
+                };
+                lease.ret_proc(status).await;
+            }
+            Self::Service(client, borrowed) => {
+                let status = if usable {
+                    ReturnStatus::Ok
+                } else {
+                    ReturnStatus::Fail
+                };
+                // A service that is gone took it back already.
+                drop(client.ret_proc(&borrowed.proc, status).await);
+            }
+        }
+    }
+}
+
+impl From<CallError> for ProcessError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::GetProc(error) => Self::NoProcess {
+                reason: error.to_string(),
+                retry: error.retryable() || error.fault() == Fault::Host,
+            },
+            CallError::Reset(_) => Self::Died(error.to_string()),
+            CallError::Prompt(error) => error.into(),
+        }
+    }
+}
+
+impl From<GetProcError> for ProcessError {
+    fn from(error: GetProcError) -> Self {
+        CallError::GetProc(error).into()
+    }
+}
+
+impl From<PromptError> for ProcessError {
+    fn from(error: PromptError) -> Self {
+        match error {
+            PromptError::Function { name, reason, .. } => Self::Function { name, reason },
+            PromptError::Timeout { timeout } => Self::Timeout(no_answer(timeout)),
+            PromptError::Protocol { what, excerpt } => Self::Died(format!(
+                "the query server broke the protocol with {what} ('{excerpt}')"
+            )),
+            other => Self::Died(other.to_string()),
+        }
+    }
+}
+
+fn no_answer(timeout: Duration) -> String {
+    format!(
+        "no answer within {} ms ([couchdb] os_process_timeout): the function is slow or never ends",
+        timeout.as_millis()
+    )
+}
+
+impl From<ClientError> for ProcessError {
+    fn from(error: ClientError) -> Self {
+        let ClientError::Service(said) = &error else {
+            return Self::Unavailable(error.to_string());
+        };
+        match (said.name.as_str(), said.fault.as_str()) {
+            ("timeout", _) => Self::Timeout(said.reason_text()),
+            (_, "client") => Self::Function {
+                name: said.name.clone(),
+                reason: said.reason_text(),
+            },
+            _ => Self::Died(said.reason_text()),
+        }
+    }
+}
+
+fn no_process(error: ClientError) -> ProcessError {
+    match &error {
+        ClientError::Service(said) => ProcessError::NoProcess {
+            reason: said.to_string(),
+            retry: said.retry,
+        },
+        _ => error.into(),
+    }
+}
