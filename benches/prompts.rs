@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +47,8 @@ fn couchjs() -> CommandSpec {
 
 /// The floor: a child, its two pipes, and a loop that waits for each answer.
 struct RawChild {
-    stdin: ChildStdin,
+    child: Child,
+    stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     line: String,
 }
@@ -62,9 +63,9 @@ impl RawChild {
             .expect("settee starts");
         let stdin = child.stdin.take().expect("a pipe");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
-        // Ends with its input and is reaped with this program.
         let mut raw = Self {
-            stdin,
+            child,
+            stdin: Some(stdin),
             stdout,
             line: String::new(),
         };
@@ -74,11 +75,20 @@ impl RawChild {
     }
 
     fn prompt(&mut self, line: &[u8]) {
-        self.stdin.write_all(line).expect("the child listens");
+        let stdin = self.stdin.as_mut().expect("its input is open");
+        stdin.write_all(line).expect("the child listens");
         self.line.clear();
         self.stdout
             .read_line(&mut self.line)
             .expect("the child answers");
+    }
+}
+
+impl Drop for RawChild {
+    fn drop(&mut self) {
+        // It ends with its input.
+        drop(self.stdin.take());
+        self.child.wait().expect("it ends");
     }
 }
 

@@ -126,6 +126,21 @@ async fn an_answer_before_the_exit_is_delivered() {
 }
 
 #[actix_rt::test]
+async fn whoever_prompts_a_process_that_is_gone_is_told_how_it_ended() {
+    let steps = [Step::Complain("no such script".into()), Step::Exit(2)];
+    let child = ScriptedChild::new(Script::echo().at_start(steps));
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    pool.becomes("it is gone", |pool| pool.procs.is_empty())
+        .await;
+    let expected = obituary("exited with status 2", 2, &["no such script"]);
+    assert_eq!(client.prompts("[1]").await, Err(expected));
+    assert!(!client.returns().await);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
 async fn a_child_that_ends_while_idle_leaves_the_pool() {
     let child = ScriptedChild::new(
         Script::echo().on("rogue", [Step::Echo, Step::Await("end"), Step::Exit(1)]),

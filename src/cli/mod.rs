@@ -66,11 +66,6 @@ enum Command {
     /// (SETTEE__SECTION__KEY and CouchDB's COUCHDB_QUERY_SERVER_LANGUAGE). Prints the result as
     /// TOML; the origin of each value, and what was read without effect, stand in comments.
     CheckConfig(check_config::Args),
-    /// The built-in JavaScript query server on standard input and output.
-    ///
-    /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
-    #[command(disable_help_flag = true)]
-    Couchjs(couchjs::Args),
     /// Be a process of the running service: a couchjs for CouchDB that starts nothing.
     ///
     /// Standard input and output become those of a process of the service's pool. At the end of
@@ -84,6 +79,11 @@ enum Command {
     /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without
     /// --socket the processes are a pool of this command's own.
     Map(map::Args),
+    /// The built-in JavaScript query server on standard input and output.
+    ///
+    /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
+    #[command(disable_help_flag = true)]
+    Couchjs(couchjs::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
 }

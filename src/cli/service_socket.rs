@@ -55,10 +55,12 @@ pub fn service_error(socket: &Path, error: &ClientError) -> CliError {
             };
             CliError::new(code, format!("{place}: {said}"), hint)
         }
-        _ => CliError::new(
-            Exit::Unavailable,
-            format!("no service answers at {place}: {error}"),
-            "start it with `settee serve`, or name its socket with --socket",
-        ),
+        ClientError::Io(error) => unavailable(&format!("no service answers at {place}: {error}")),
+        ClientError::Closed | ClientError::Protocol(_) => unavailable(&format!("{place}: {error}")),
     }
+}
+
+fn unavailable(message: &str) -> CliError {
+    let hint = "start it with `settee serve`, or name its socket with --socket";
+    CliError::new(Exit::Unavailable, message, hint)
 }

@@ -7,10 +7,10 @@ use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus};
 /// Returns the state as text: totals, pools, processes.
 pub(super) fn table(status: &ServiceStatus) -> String {
     let mut text = format!(
-        "{} processes, {} of them stale; {} pools\n",
-        status.proc_count,
+        "{}, {} of them stale; {}\n",
+        count(status.proc_count as usize, "process", "processes"),
         status.stale_proc_count,
-        status.pools.len()
+        count(status.pools.len(), "pool", "pools"),
     );
     let pools: Vec<_> = status.pools.iter().map(pool_row).collect();
     text.push('\n');
@@ -27,6 +27,10 @@ pub(super) fn table(status: &ServiceStatus) -> String {
         columns(&mut text, &PROC_COLUMNS, &procs);
     }
     text
+}
+
+fn count(number: usize, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
 }
 
 /// A column's title, and whether it is a number, which stands to the right.
@@ -182,7 +186,7 @@ mod tests {
         };
         assert_eq!(
             table(&status),
-            "1 processes, 0 of them stale; 1 pools\n\
+            "1 process, 0 of them stale; 1 pool\n\
              \n\
              POOL        LANGUAGE    HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  COMMAND\n\
              javascript  javascript   100    50     0     1        0         0        3    250ms  settee couchjs\n\

@@ -1,5 +1,6 @@
 //! TestClient: a client that does what the test tells it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_rt::task::JoinHandle;
@@ -210,10 +211,10 @@ impl TestClient {
             verbatim: false,
         };
         // Sent when this returns, so that a test decides the order.
+        let shared = Arc::clone(&self.lease().process.shared);
         let answer = self.lease().process.prompt.send(order);
         Sent(actix_rt::spawn(async move {
-            let gone = Err(PromptError::Exited(Default::default()));
-            let answer = answer.await.unwrap_or(gone)?;
+            let answer = answer.await.unwrap_or_else(|_| Err(shared.gone()))?;
             Ok(String::from_utf8_lossy(&answer).into_owned())
         }))
     }

@@ -156,6 +156,7 @@ struct FakeProcess {
 impl FakeProcess {
     fn start_with(language: FakeLanguage, context: StartContext) -> ProcessRef {
         let shared = ProcShared::new(None);
+        shared.note_activity(context.clock.now());
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let address = Self {

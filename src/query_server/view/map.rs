@@ -1,27 +1,36 @@
 //! Documents in, rows out, through several processes at once.
 //!
 //! SUMMARY   One worker a process keeps many documents in flight; the workers share the input.
-//! PROMISES  Documents in flight are bounded in number and bytes. A document whose process died is
-//!           tried once more, alone in a fresh process; dying again, or not answering in time, is an
-//!           error that names it.
+//! PROMISES  Documents in flight are bounded in number and bytes, and are few while answers are slow.
+//!           When a process died, or did not answer in time, its unanswered documents are tried once
+//!           more, one at a time in a fresh process: a query server may hold answers back while it
+//!           works on more, so only then is it clear which document it was. That one is an error
+//!           that names it.
 //! LIMITS    Rows of different documents come in any order.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 
-use super::documents::{Batches, Document};
+use super::documents::{Batches, Document, InputError};
 use super::processes::{Process, ProcessError, Processes};
 use super::rows::Row;
 use super::{View, ViewError};
 use crate::query_server::prompt;
 
-/// How many documents one process may have unanswered.
-const IN_FLIGHT_MAX: usize = 128;
+/// How many documents one process may have unanswered at first, and at most.
+const IN_FLIGHT: RangeInclusive<usize> = 8..=128;
+
+/// Answers that come sooner than this make the documents in flight more; much later ones, fewer.
+///
+/// A function that takes long must not let a queue of documents run into the deadline of the first.
+const ANSWER_TIME_GOAL: Duration = Duration::from_millis(50);
 
 /// How many bytes of documents one process may have unanswered, if it is more than one document.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
@@ -63,6 +72,7 @@ pub async fn map(
         input: Mutex::new(input),
         sink,
         counts: run.counts,
+        input_error: RefCell::new(None),
     };
     let worker = |first| {
         let shared = &shared;
@@ -72,7 +82,12 @@ pub async fn map(
     let first = shared.open().await?;
     let others = (1..run.width.max(1)).map(|_| worker(None));
     let workers = others.chain([worker(Some(first))]);
-    futures_util::future::try_join_all(workers).await.map(drop)
+    futures_util::future::try_join_all(workers).await?;
+    // Everything before the bad line is done by now.
+    shared
+        .input_error
+        .take()
+        .map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// How a view is run.
@@ -91,6 +106,8 @@ struct Shared<'a, S> {
     input: Mutex<Batches>,
     sink: &'a S,
     counts: &'a Counts,
+    /// Why the input ended early, if it did.
+    input_error: RefCell<Option<InputError>>,
 }
 
 impl<S> Shared<'_, S> {
@@ -125,8 +142,8 @@ impl<S> Shared<'_, S> {
 enum TurnEnd {
     /// Everything that was sent is answered, and there is no more input.
     NoMore,
-    /// The oldest unanswered document ended the process.
-    Died(String),
+    /// The process is gone, over one of the unanswered documents.
+    Failed(String),
 }
 
 /// One process and its documents.
@@ -134,10 +151,12 @@ struct Worker<'a, S> {
     shared: &'a Shared<'a, S>,
     /// Documents not sent yet, or to be sent again, oldest first.
     queue: VecDeque<Document>,
-    /// Documents sent and not answered, oldest first.
-    sent: VecDeque<Document>,
-    /// The line of the document over which the last process died: it goes alone.
-    suspect: Option<u64>,
+    /// Documents sent and not answered, oldest first, and when they were sent.
+    sent: VecDeque<(Document, Instant)>,
+    /// How many documents may be unanswered.
+    window: usize,
+    /// How many documents at the head of the queue are tried a second time.
+    again: usize,
 }
 
 impl<'a, S: RowSink> Worker<'a, S> {
@@ -146,7 +165,8 @@ impl<'a, S: RowSink> Worker<'a, S> {
             shared,
             queue: VecDeque::new(),
             sent: VecDeque::new(),
-            suspect: None,
+            window: *IN_FLIGHT.start(),
+            again: 0,
         }
     }
 
@@ -155,7 +175,7 @@ impl<'a, S: RowSink> Worker<'a, S> {
         let mut next = first;
         loop {
             // A process is borrowed when there is something for it.
-            if self.queue.is_empty() && !self.take_batch(true).await? {
+            if self.queue.is_empty() && !self.take_batch(true).await {
                 if let Some(process) = next {
                     process.close(true).await;
                 }
@@ -169,24 +189,22 @@ impl<'a, S: RowSink> Worker<'a, S> {
             process.close(matches!(end, Ok(TurnEnd::NoMore))).await;
             match end? {
                 TurnEnd::NoMore => return Ok(()),
-                TurnEnd::Died(reason) => self.blame(reason)?,
+                TurnEnd::Failed(reason) => self.put_back(reason)?,
             }
         }
     }
 
-    /// Puts unanswered documents back; the oldest one has had its second chance already?
-    fn blame(&mut self, reason: String) -> Result<(), ViewError> {
-        while let Some(document) = self.sent.pop_back() {
+    /// Has unanswered documents tried again, unless this was their second time.
+    fn put_back(&mut self, reason: String) -> Result<(), ViewError> {
+        if self.again > 0
+            && let Some((document, _)) = self.sent.front()
+        {
+            return Err(failed(document, format!("{reason} (twice)")));
+        }
+        self.again = self.sent.len();
+        while let Some((document, _)) = self.sent.pop_back() {
             self.queue.push_front(document);
         }
-        let Some(head) = self.queue.front() else {
-            return Ok(());
-        };
-        if self.suspect == Some(head.line) {
-            let reason = format!("{reason} (twice)");
-            return Err(failed(head, reason));
-        }
-        self.suspect = Some(head.line);
         Ok(())
     }
 
@@ -196,7 +214,7 @@ impl<'a, S: RowSink> Worker<'a, S> {
         let mut bytes = 0;
         loop {
             while self.may_send(bytes) {
-                if self.queue.is_empty() && !self.take_batch(self.sent.is_empty()).await? {
+                if self.queue.is_empty() && !self.take_batch(self.sent.is_empty()).await {
                     break;
                 }
                 let Some(document) = self.queue.pop_front() else {
@@ -204,28 +222,32 @@ impl<'a, S: RowSink> Worker<'a, S> {
                 };
                 bytes += document.prompt.len();
                 answers.push_back(process.prompt(document.prompt.clone()));
-                self.sent.push_back(document);
+                self.sent.push_back((document, Instant::now()));
             }
             let Some(answer) = answers.next().await else {
                 return Ok(TurnEnd::NoMore);
             };
-            let head = self
+            let (head, since) = self
                 .sent
                 .front()
                 .expect("VW-5: an answer belongs to a document");
             match answer {
                 Ok(answer) => self.take_rows(head, &answer)?,
-                Err(ProcessError::Died(reason)) => return Ok(TurnEnd::Died(reason)),
-                Err(error @ (ProcessError::Function { .. } | ProcessError::Timeout(_))) => {
+                Err(ProcessError::Timeout(reason)) if self.sent.len() == 1 => {
+                    return Err(failed(head, reason));
+                }
+                Err(ProcessError::Died(reason) | ProcessError::Timeout(reason)) => {
+                    return Ok(TurnEnd::Failed(reason));
+                }
+                Err(error @ ProcessError::Function { .. }) => {
                     return Err(failed(head, error.to_string()));
                 }
                 Err(error) => return Err(error.into()),
             }
             bytes -= head.prompt.len();
-            if self.suspect == Some(head.line) {
-                self.suspect = None;
-            }
+            self.adapt(since.elapsed());
             self.sent.pop_front();
+            self.again = self.again.saturating_sub(1);
             if !self.shared.sink.ready().await {
                 return Err(ViewError::Unwanted);
             }
@@ -233,33 +255,41 @@ impl<'a, S: RowSink> Worker<'a, S> {
     }
 
     fn may_send(&self, bytes: usize) -> bool {
-        match self.suspect {
-            Some(_) => self.sent.is_empty(),
-            None => {
-                self.sent.len() < IN_FLIGHT_MAX
-                    && (bytes < IN_FLIGHT_BYTES_MAX || self.sent.is_empty())
-            }
+        let room = self.sent.len() < self.window && bytes < IN_FLIGHT_BYTES_MAX;
+        self.sent.is_empty() || (room && self.again == 0)
+    }
+
+    /// Widens or narrows the window: slowly up, quickly down.
+    fn adapt(&mut self, answer_time: Duration) {
+        if answer_time <= ANSWER_TIME_GOAL {
+            self.window = (self.window + 1).min(*IN_FLIGHT.end());
+        } else if answer_time > 2 * ANSWER_TIME_GOAL {
+            self.window = (self.window / 2).max(1);
         }
     }
 
     /// Takes more documents from the input: waits for them, or takes those that are there.
     /// `false`: there are none.
-    async fn take_batch(&mut self, wait: bool) -> Result<bool, ViewError> {
+    async fn take_batch(&mut self, wait: bool) -> bool {
+        let input = &self.shared.input;
         let batch = if wait {
-            self.shared.input.lock().await.recv().await
+            input.lock().await.recv().await
         } else {
-            self.shared
-                .input
+            input
                 .try_lock()
                 .ok()
                 .and_then(|mut input| input.try_recv().ok())
         };
         match batch {
-            Some(batch) => {
-                self.queue.extend(batch?);
-                Ok(true)
+            Some(Ok(batch)) => {
+                self.queue.extend(batch);
+                true
             }
-            None => Ok(false),
+            Some(Err(error)) => {
+                self.shared.input_error.replace(Some(error));
+                false
+            }
+            None => false,
         }
     }
 
