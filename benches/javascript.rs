@@ -126,8 +126,15 @@ impl Drop for Prompted {
 
 /// A document of about so many bytes: scalars, a text and a list of objects.
 fn document(bytes: usize) -> String {
-    let head = r#"{"_id":"order-2024-000123","_rev":"3-917fa2381192822767f010b95b45325b","type":"order","customer":"acme","date":[2024,5,17],"total":129.95,"paid":true,"note":"leave at the door, ring twice","lines":["#;
-    let item = r#"{"sku":"A-10442","qty":2,"price":12.5,"name":"Lamp shade, linen","tags":["home","light"]}"#;
+    let head = concat!(
+        r#"{"_id":"order-2024-000123","_rev":"3-917fa2381192822767f010b95b45325b","#,
+        r#""type":"order","customer":"acme","date":[2024,5,17],"total":129.95,"paid":true,"#,
+        r#""note":"leave at the door, ring twice","lines":["#,
+    );
+    let item = concat!(
+        r#"{"sku":"A-10442","qty":2,"price":12.5,"name":"Lamp shade, linen","#,
+        r#""tags":["home","light"]}"#,
+    );
     let items = ((bytes.saturating_sub(head.len())) / (item.len() + 1)).max(1);
     format!("{head}{}]}}", vec![item; items].join(","))
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +47,8 @@ fn couchjs() -> CommandSpec {
 
 /// The floor: a child, its two pipes, and a loop that waits for each answer.
 struct RawChild {
-    stdin: ChildStdin,
+    child: Child,
+    stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     line: String,
 }
@@ -62,9 +63,9 @@ impl RawChild {
             .expect("settee starts");
         let stdin = child.stdin.take().expect("a pipe");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
-        // Ends with its input and is reaped with this program.
         let mut raw = Self {
-            stdin,
+            child,
+            stdin: Some(stdin),
             stdout,
             line: String::new(),
         };
@@ -74,11 +75,20 @@ impl RawChild {
     }
 
     fn prompt(&mut self, line: &[u8]) {
-        self.stdin.write_all(line).expect("the child listens");
+        let stdin = self.stdin.as_mut().expect("its input is open");
+        stdin.write_all(line).expect("the child listens");
         self.line.clear();
         self.stdout
             .read_line(&mut self.line)
             .expect("the child answers");
+    }
+}
+
+impl Drop for RawChild {
+    fn drop(&mut self) {
+        // It ends with its input.
+        drop(self.stdin.take());
+        self.child.wait().expect("it ends");
     }
 }
 
@@ -186,38 +196,18 @@ async fn ddoc_calls(manager: &Named<ProcManager>) {
                 };
                 let answer = caller.ddoc_prompt(call).await.expect("an answer");
                 assert_eq!(&answer[..], br#"["resp",{"body":"hello ida"}]"#);
-                times.push((start, start.elapsed().as_secs_f64() * 1e3));
+                times.push(start.elapsed().as_secs_f64() * 1e3);
             }
             times
         })
     });
     let start = Instant::now();
-    let all: Vec<(Instant, f64)> = join_all(clients)
+    let mut times: Vec<f64> = join_all(clients)
         .await
         .into_iter()
         .flat_map(|r| r.expect("it ends"))
         .collect();
     let seconds = start.elapsed().as_secs_f64();
-    for from in 0..6 {
-        let mut part: Vec<f64> = all
-            .iter()
-            .filter(|(at, _)| (at.duration_since(start).as_secs()) == from)
-            .map(|(_, t)| *t)
-            .collect();
-        part.sort_by(f64::total_cmp);
-        if part.is_empty() {
-            continue;
-        }
-        println!(
-            "second {from}: {} calls p50 {:.1} p99 {:.1} p999 {:.1} max {:.1}",
-            part.len(),
-            part[part.len() / 2],
-            part[part.len() * 99 / 100],
-            part[part.len() * 999 / 1000],
-            part[part.len() - 1]
-        );
-    }
-    let mut times: Vec<f64> = all.into_iter().map(|(_, time)| time).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
     println!(
@@ -240,17 +230,6 @@ async fn main() {
     let manager = Named::new(address.clone());
     prompts(&manager).await;
     ddoc_calls(&manager).await;
-    let status = address
-        .send(settee::messages::proc_manager::GetStatus::default())
-        .await
-        .unwrap();
-    let mut by: std::collections::BTreeMap<String, u32> = Default::default();
-    for p in &status.pools[0].procs {
-        *by.entry(p.db.clone().unwrap_or_default()).or_default() += 1;
-    }
-    println!("{by:?}");
-    let uses: Vec<u64> = status.pools[0].procs.iter().map(|p| p.uses).collect();
-    println!("{uses:?}");
     address.send(Stop { now: false }).await.expect("it ends");
     while pulse.is_alive() {
         actix_rt::task::yield_now().await;

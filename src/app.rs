@@ -38,8 +38,12 @@ const INTENSITY: Intensity = Intensity {
     period: Duration::from_secs(3),
 };
 
-/// How much longer than it should an actor may take to end before it is left behind.
-const SHUTDOWN_SLACK: Duration = Duration::from_secs(5);
+/// How long the service may take to end once it was told to end now.
+pub const STOP_NOW_MAX: Duration = Duration::from_secs(5);
+
+/// Whoever stops the service has the clock: [`RunningApp::stop`], `settee serve`. The supervisor
+/// only has to be more patient than they are.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What a service needs beside its configuration.
 pub struct AppOptions {
@@ -115,15 +119,12 @@ impl App {
         let (config_listener, config_spec) =
             config_spec(Rc::clone(&active), manager.clone(), log.clone());
         let services = Services::new(manager.clone(), config_listener.clone());
-        let listener_spec = listener_spec(
-            ListenerOptions {
-                socket: Rc::clone(&socket),
-                services: Rc::new(services),
-                config: changes,
-                log: log.clone(),
-            },
-            &active,
-        );
+        let listener_spec = listener_spec(ListenerOptions {
+            socket: Rc::clone(&socket),
+            services: Rc::new(services),
+            config: changes,
+            log: log.clone(),
+        });
         let children = vec![manager_spec, config_spec, listener_spec];
         let supervisor = Supervisor::new(children, INTENSITY, &log);
         let ended = when_ended(&supervisor.pulse());
@@ -174,14 +175,17 @@ impl RunningApp {
         (&mut self.ended).await.unwrap_or(ExitReason::Killed)
     }
 
-    /// Stops the service: at once, or as gracefully as `shutdown_grace` allows.
-    pub async fn stop(mut self, now: bool) {
+    /// Stops the service: at once, or as gracefully as `shutdown_grace` allows. Returns why it
+    /// ended; [`ExitReason::Killed`] when a part of it did not end in time and was left behind.
+    pub async fn stop(mut self, now: bool) -> ExitReason {
         self.begin_stop(now);
         let grace = self.config().server.shutdown_grace;
-        if actix_rt::time::timeout(grace, self.ended()).await.is_err() {
-            self.begin_stop(true);
-            self.ended().await;
+        if !now && let Ok(reason) = actix_rt::time::timeout(grace, self.ended()).await {
+            return reason;
         }
+        self.begin_stop(true);
+        let ended = actix_rt::time::timeout(STOP_NOW_MAX, self.ended()).await;
+        ended.unwrap_or(ExitReason::Killed)
     }
 }
 
@@ -210,12 +214,11 @@ fn config_spec(
     named_spec("config_listener", make)
 }
 
-fn listener_spec(options: ListenerOptions, active: &ActiveConfig) -> ChildSpec {
+fn listener_spec(options: ListenerOptions) -> ChildSpec {
     ChildSpec {
         id: "listener",
         restart: Restart::Permanent,
-        // Whoever stops the service ends the grace; this is for an actor that is stuck.
-        shutdown: active.config().server.shutdown_grace + SHUTDOWN_SLACK,
+        shutdown: SHUTDOWN_MAX,
         start: Box::new(move || {
             let listener = Listener::new(options.clone());
             Running {
@@ -241,7 +244,7 @@ where
     let spec = ChildSpec {
         id,
         restart: Restart::Permanent,
-        shutdown: SHUTDOWN_SLACK,
+        shutdown: SHUTDOWN_MAX,
         start: Box::new(move || {
             let (pulse, address) = first.take().unwrap_or_else(&mut make);
             registered.replace(address.clone());

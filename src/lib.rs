@@ -9,3 +9,4 @@ pub mod logging;
 pub mod messages;
 pub mod policy;
 pub mod query_server;
+pub mod testkit;

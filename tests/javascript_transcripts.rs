@@ -1,11 +1,12 @@
 //! Plays the transcripts of `tests/transcripts` against `settee couchjs`.
 //!
 //! A case starts the server once, plays its steps and compares what comes back. Steps: `in` sends a
-//! value as compact JSON, `in_raw` sends text as it is (`"eol": ""` closes the input after it), `out`
-//! expects a line of equal JSON, `out_raw` exactly this line, `closed` the end of the output. Without
-//! `closed` the input is closed after the last step, and the server has to end without another line.
-//! `{"$re"}`, `{"$any"}` and `{"$any_of"}` loosen an expectation, `{"$repeat", "times"}` stands for a
-//! long string. `compare` makes the order of keys count, or leaves out log lines.
+//! value as compact JSON, `in_raw` sends text as it is (`"eol": ""` closes the input after it),
+//! `out` expects a line of equal JSON, `out_raw` exactly this line, `closed` the end of the output.
+//! Without `closed` the input is closed after the last step, and the server has to end without
+//! another line. `{"$re"}`, `{"$any"}` and `{"$any_of"}` loosen an expectation, `{"$repeat",
+//! "times"}` stands for a long string. `compare` makes the order of keys count, or leaves out log
+//! lines.
 
 #![allow(clippy::unwrap_used)]
 

@@ -51,7 +51,7 @@ pub fn settings(
         limits: Limits {
             hard_limit,
             soft_limit: hard_limit,
-            affinity_wait: Duration::from_millis(200),
+            affinity_wait: Duration::from_millis(20),
         },
         os_process_timeout: Duration::from_secs(60),
         idle_limit: Duration::from_secs(300),

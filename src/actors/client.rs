@@ -13,6 +13,7 @@ mod calls;
 mod holding;
 mod lines;
 mod session;
+mod ticket;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -32,7 +33,8 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Lease;
 use holding::Holding;
 use lines::{Input, Lines};
-use session::{Phase, Session, Ticket};
+use session::{Phase, Session};
+use ticket::Ticket;
 
 /// What all connections share.
 pub struct Services {

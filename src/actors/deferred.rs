@@ -72,3 +72,103 @@ impl<T> Replier<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix::prelude::*;
+
+    use super::*;
+
+    /// Answers at once, later, never, or when told.
+    #[derive(Default)]
+    struct Answerer {
+        kept: Vec<Replier<u32>>,
+    }
+
+    impl Actor for Answerer {
+        type Context = Context<Self>;
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Ask {
+        AtOnce,
+        Later,
+        Never,
+    }
+
+    impl Message for Ask {
+        type Result = u32;
+    }
+
+    impl Handler<Ask> for Answerer {
+        type Result = Deferred<u32>;
+
+        fn handle(&mut self, how: Ask, _: &mut Self::Context) -> Deferred<u32> {
+            let (answer, replier) = deferred();
+            assert!(!replier.is_closed());
+            match how {
+                Ask::AtOnce => assert_eq!(replier.send(1), Ok(())),
+                Ask::Later => self.kept.push(replier),
+                Ask::Never => drop(replier),
+            }
+            answer
+        }
+    }
+
+    /// Answers everything that is kept; tells how many were still waited for.
+    struct AnswerAll;
+
+    impl Message for AnswerAll {
+        type Result = (usize, usize);
+    }
+
+    impl Handler<AnswerAll> for Answerer {
+        type Result = MessageResult<AnswerAll>;
+
+        fn handle(&mut self, _: AnswerAll, _: &mut Self::Context) -> Self::Result {
+            let closed = self.kept.iter().filter(|kept| kept.is_closed()).count();
+            let results: Vec<_> = self.kept.drain(..).map(|kept| kept.send(2)).collect();
+            assert!(
+                results
+                    .iter()
+                    .all(|result| *result == Ok(()) || *result == Err(2))
+            );
+            let taken = results.iter().filter(|result| result.is_ok()).count();
+            MessageResult((taken, closed))
+        }
+    }
+
+    #[actix_rt::test]
+    async fn an_answer_may_come_before_and_after_the_handler_returns() {
+        let address = Answerer::default().start();
+        assert_eq!(address.send(Ask::AtOnce).await, Ok(1));
+        let later = address.send(Ask::Later);
+        assert_eq!(address.send(AnswerAll).await, Ok((1, 0)));
+        assert_eq!(later.await, Ok(2));
+    }
+
+    #[actix_rt::test]
+    async fn an_answer_to_nobody_comes_back() {
+        let address = Answerer::default().start();
+        let mut gone = Box::pin(address.send(Ask::Later));
+        // Polled once, so that the handler has the sender, and then dropped.
+        assert!(futures_util::poll!(&mut gone).is_pending());
+        assert_eq!(address.send(Ask::AtOnce).await, Ok(1));
+        drop(gone);
+        assert_eq!(address.send(AnswerAll).await, Ok((0, 1)));
+        // Sent without a wish for an answer.
+        address.do_send(Ask::Later);
+        address.do_send(Ask::AtOnce);
+        assert_eq!(address.send(AnswerAll).await, Ok((0, 1)));
+    }
+
+    #[actix_rt::test]
+    async fn a_dropped_replier_is_an_error_to_its_caller() {
+        let address = Answerer::default().start();
+        assert!(address.send(Ask::Never).await.is_err());
+        let lost = address.send(Ask::Later);
+        assert_eq!(address.send(Ask::AtOnce).await, Ok(1));
+        drop(address);
+        assert!(lost.await.is_err());
+    }
+}

@@ -200,3 +200,117 @@ impl fmt::Debug for Pulse {
         write!(f, "Pulse({})", self.party.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix::prelude::*;
+
+    use super::*;
+    use crate::testkit::Probe;
+
+    async fn reason_after(end: impl FnOnce(Lifeline)) -> ExitReason {
+        let mut probe = Probe::<Down>::start();
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let monitor = pulse.monitor(probe.recipient());
+        assert!(pulse.is_alive());
+        end(lifeline);
+        assert!(!pulse.is_alive());
+        let down = probe.next().await;
+        assert_eq!((down.monitor, down.party), (monitor, pulse.party()));
+        down.reason
+    }
+
+    #[actix_rt::test]
+    async fn a_watcher_is_told_once_and_with_the_last_word() {
+        let reason = reason_after(|lifeline| {
+            lifeline.ending(ExitReason::Shutdown);
+            lifeline.ending(ExitReason::Failed("no luck".into()));
+        });
+        assert_eq!(reason.await, ExitReason::Failed("no luck".into()));
+        assert_eq!(reason_after(drop).await, ExitReason::Killed);
+    }
+
+    #[actix_rt::test]
+    async fn a_panic_is_told() {
+        let reason = reason_after(|lifeline| {
+            let unwinding = std::thread::spawn(move || {
+                let _lifeline = lifeline;
+                panic!("a party that panics (meant to happen)");
+            });
+            assert!(unwinding.join().is_err());
+        });
+        assert_eq!(reason.await, ExitReason::Panicked);
+    }
+
+    #[actix_rt::test]
+    async fn a_monitor_on_a_dead_party_fires_at_once() {
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        lifeline.ending(ExitReason::Normal);
+        drop(lifeline);
+        let mut probe = Probe::<Down>::start();
+        let monitor = pulse.monitor(probe.recipient());
+        let down = probe.next().await;
+        assert_eq!((down.monitor, down.reason), (monitor, ExitReason::Normal));
+    }
+
+    #[actix_rt::test]
+    async fn every_monitor_fires_but_those_that_were_taken_back() {
+        let mut probe = Probe::<Down>::start();
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let monitors: Vec<_> = (0..3).map(|_| pulse.monitor(probe.recipient())).collect();
+        pulse.demonitor(monitors[1]);
+        drop(lifeline);
+        let told = [probe.next().await.monitor, probe.next().await.monitor];
+        assert_eq!(told, [monitors[0], monitors[2]]);
+        assert_eq!(probe.take().len(), 0);
+    }
+
+    /// An actor that never says why it ends.
+    struct Silent(#[allow(dead_code, reason = "its drop is what matters")] Lifeline);
+
+    impl Actor for Silent {
+        type Context = Context<Self>;
+    }
+
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Burst;
+
+    impl Handler<Burst> for Silent {
+        type Result = ();
+
+        fn handle(&mut self, _: Burst, _: &mut Self::Context) {
+            panic!("an actor that panics (meant to happen)");
+        }
+    }
+
+    #[actix_rt::test]
+    async fn the_end_of_an_actor_is_told_however_it_ends() {
+        let mut probe = Probe::<Down>::start();
+        let start = || {
+            let lifeline = Lifeline::new();
+            lifeline.pulse().monitor(probe.recipient());
+            Silent(lifeline).start()
+        };
+        let (panics, forgotten) = (start(), start());
+        assert!(panics.send(Burst).await.is_err());
+        drop(forgotten);
+        let reasons = [probe.next().await.reason, probe.next().await.reason];
+        assert_eq!(reasons, [ExitReason::Panicked, ExitReason::Killed]);
+    }
+
+    #[actix_rt::test]
+    async fn the_end_of_an_arbiter_ends_its_actors() {
+        let mut probe = Probe::<Down>::start();
+        let lifeline = Lifeline::new();
+        lifeline.pulse().monitor(probe.recipient());
+        let arbiter = Arbiter::new();
+        let address = Silent::start_in_arbiter(&arbiter.handle(), |_| Silent(lifeline));
+        assert!(address.connected());
+        arbiter.stop();
+        assert_eq!(probe.next().await.reason, ExitReason::Killed);
+    }
+}

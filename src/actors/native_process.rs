@@ -23,11 +23,12 @@ use crate::actors::lifeline::{Down, ExitReason, Lifeline};
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
-    Fault, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
+    Fault, MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout,
+    StopProc,
 };
 use crate::query_server::language::StartContext;
 use crate::query_server::line::{Line, classify};
-use crate::query_server::prompt::kind_of;
+use crate::query_server::prompt::{PromptKind, kind_of, leaves_list_open};
 
 /// How many prompts may wait for the server's thread.
 const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
@@ -46,6 +47,7 @@ struct Job {
 
 struct Pending {
     prompt: Prompt,
+    kind: PromptKind,
     replier: Replier<Result<Bytes, PromptError>>,
 }
 
@@ -96,7 +98,7 @@ impl NativeProcess {
         if !self.shared.is_assigned_to(prompt.token) {
             return Some(PromptError::NotHolder);
         }
-        if kind_of(&prompt.line).is_none() || std::str::from_utf8(&prompt.line).is_err() {
+        if std::str::from_utf8(&prompt.line).is_err() {
             return Some(PromptError::BadPrompt);
         }
         (self.pending.len() >= PROMPTS_IN_FLIGHT_MAX).then_some(PromptError::TooMany {
@@ -119,7 +121,7 @@ impl NativeProcess {
         let result = actix_rt::time::timeout(timeout, result).into_actor(self);
         ctx.spawn(result.map(move |result, process, ctx| {
             let answer = match result {
-                Ok(Ok(text)) => read_answer(Bytes::from(text)),
+                Ok(Ok(text)) => Ok(Bytes::from(text)),
                 Ok(Err(_)) => Err(PromptError::Exited(Obituary {
                     exit: Some("panicked".into()),
                     ..Obituary::default()
@@ -130,17 +132,29 @@ impl NativeProcess {
         }));
     }
 
-    fn answered(&mut self, answer: Result<Bytes, PromptError>, ctx: &mut Context<Self>) {
+    fn answered(&mut self, line: Result<Bytes, PromptError>, ctx: &mut Context<Self>) {
         let Some(head) = self.pending.pop_front() else {
             return;
         };
         self.shared.prompt_answered();
+        let answer = line.clone().and_then(read_answer);
+        if matches!(head.kind, PromptKind::OpenList | PromptKind::ListRow) {
+            let open = answer.as_deref().is_ok_and(leaves_list_open);
+            self.shared.set_list_open(open);
+        }
         let end = answer
             .as_ref()
             .err()
             .filter(|error| error.is_final())
             .cloned();
-        drop(head.replier.send(answer));
+        if let Some(error) = &end {
+            self.shared.set_doom(error.clone());
+        }
+        drop(head.replier.send(match line {
+            // As it was printed, error lines and all, with its line feed.
+            Ok(line) if head.prompt.verbatim => Ok(Bytes::from([&line[..], b"\n"].concat())),
+            _ => answer,
+        }));
         match end {
             None => self.work(ctx),
             Some(error) => {
@@ -232,13 +246,24 @@ impl Handler<Prompt> for NativeProcess {
 
     fn handle(&mut self, prompt: Prompt, ctx: &mut Self::Context) -> Self::Result {
         let (answer, replier) = deferred();
-        if let Some(error) = self.refusal(&prompt) {
-            drop(replier.send(Err(error)));
-            return answer;
+        let kind = kind_of(&prompt.line).ok_or(PromptError::BadPrompt);
+        let kind = match (self.refusal(&prompt), kind) {
+            (Some(error), _) | (None, Err(error)) => {
+                drop(replier.send(Err(error)));
+                return answer;
+            }
+            (None, Ok(kind)) => kind,
+        };
+        if kind == PromptKind::Teach && prompt.token != MANAGER_TOKEN {
+            self.shared.set_taught_by_client();
         }
         self.shared.prompt_sent();
         self.shared.note_activity(self.context.clock.now());
-        self.pending.push_back(Pending { prompt, replier });
+        self.pending.push_back(Pending {
+            prompt,
+            kind,
+            replier,
+        });
         if self.pending.len() == 1 {
             self.work(ctx);
         }

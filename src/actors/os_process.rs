@@ -40,6 +40,10 @@ use crate::query_server::stderr::StderrLog;
 /// How many prompts may be unanswered at a time.
 pub const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
 
+/// How many reads take what a pipe held when they began: it holds a mebibyte at most. A child that
+/// writes as fast as we read must not keep the arbiter for itself.
+const READS_OF_A_FULL_PIPE: usize = 16;
+
 /// How long a child may live on after it has closed its output.
 const OUTPUT_END_GRACE: Duration = Duration::from_millis(500);
 
@@ -62,6 +66,8 @@ pub struct OsProcess {
     stdout: Rc<PipeReader>,
     stderr: Rc<PipeReader>,
     lines: LineBuffer,
+    /// Whether the line in the buffer began before any prompt that is unanswered now was sent.
+    line_is_stale: bool,
     stderr_log: StderrLog,
     shared: Arc<ProcShared>,
     /// Unanswered prompts, oldest first: the order of the answers.
@@ -98,6 +104,7 @@ impl OsProcess {
             stdout,
             stderr,
             lines: LineBuffer::new(context.line_bytes_max),
+            line_is_stale: false,
             shared: Arc::clone(&shared),
             pending: VecDeque::new(),
             head_since: Instant::now(),
@@ -201,24 +208,38 @@ impl OsProcess {
         }
     }
 
+    /// Takes the output that the child had written by now and that was not read yet.
+    fn take_what_is_there(&mut self) {
+        let stdout = Rc::clone(&self.stdout);
+        for chunk in what_is_there(&stdout) {
+            self.take_output(chunk);
+        }
+    }
+
     fn take_line(&mut self, line: Bytes) {
         if let Some(transcript) = self.pending.front_mut().and_then(|p| p.transcript.as_mut()) {
             transcript.extend_from_slice(&line);
             transcript.push(b'\n');
         }
+        let is_stale = std::mem::take(&mut self.line_is_stale);
         match classify(line.clone()) {
             Line::Log(text) => info!(self.log, "query server log"; "line" => text),
             Line::Malformed(what) => self.break_off(what, &line),
-            _ if self.pending.is_empty() => self.break_off("output that nobody asked for", &line),
+            _ if is_stale || self.pending.is_empty() => {
+                self.break_off("output that nobody asked for", &line)
+            }
             Line::Answer(answer) => {
                 let open = leaves_list_open(&answer);
                 self.answer(Ok(answer), open);
             }
             Line::Error(error) => self.answer(Err(PromptError::function(error, false)), false),
             Line::Fatal(error) => {
-                let fatal = PromptError::function(error, true);
-                self.answer(Err(fatal.clone()), false);
-                self.end_for(fatal);
+                self.answer(Err(PromptError::function(error, true)), false);
+                // The error was that prompt's; the others are told of the end.
+                self.end_for(PromptError::Exited(Obituary {
+                    exit: Some("was killed after it reported a fatal error".into()),
+                    ..Obituary::default()
+                }));
             }
         }
     }
@@ -244,7 +265,7 @@ impl OsProcess {
 
     fn break_off(&mut self, what: &'static str, line: &[u8]) {
         warn!(self.log, "query server broke the protocol and is killed";
-              "what" => what, "prompts" => self.pending.len());
+              "error" => what, "count" => self.pending.len());
         self.end_for(PromptError::protocol(what, line));
     }
 
@@ -252,8 +273,9 @@ impl OsProcess {
     fn end_for(&mut self, reason: PromptError) {
         self.child.kill();
         self.stdin = None;
+        // First, so that whoever hears of it and returns the process at once returns a broken one.
+        self.shared.set_doom(reason.clone());
         self.fail_pending(&reason);
-        self.shared.set_doom(reason);
     }
 
     fn fail_pending(&mut self, reason: &PromptError) {
@@ -265,6 +287,8 @@ impl OsProcess {
             let result = match (printed, position) {
                 (Some(transcript), _) => Ok(Bytes::from(transcript)),
                 (None, 0) => Err(reason.clone()),
+                // The end itself is the same for all.
+                (None, _) if matches!(reason, PromptError::Exited(_)) => Err(reason.clone()),
                 // These were not at fault: they are told of the end, not of its cause.
                 (None, _) => Err(PromptError::Exited(Obituary {
                     exit: Some("was killed because of an earlier prompt".into()),
@@ -277,10 +301,8 @@ impl OsProcess {
 
     /// The child has ended: takes its last words, answers what it answered, fails the rest.
     fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
-        while let Some(chunk) = self.stdout.read_now().filter(|chunk| !chunk.is_empty()) {
-            self.take_output(chunk);
-        }
-        while let Some(chunk) = self.stderr.read_now().filter(|chunk| !chunk.is_empty()) {
+        self.take_what_is_there();
+        for chunk in what_is_there(&self.stderr) {
             self.stderr_log.add(&chunk);
         }
         let obituary = Obituary {
@@ -321,6 +343,12 @@ impl OsProcess {
     }
 }
 
+/// Reads what a pipe holds, at most as much as it can have held when the first read began.
+fn what_is_there(pipe: &PipeReader) -> impl Iterator<Item = Bytes> {
+    std::iter::from_fn(|| pipe.read_now().filter(|chunk| !chunk.is_empty()))
+        .take(READS_OF_A_FULL_PIPE)
+}
+
 impl Actor for OsProcess {
     type Context = Context<Self>;
 
@@ -328,8 +356,8 @@ impl Actor for OsProcess {
         // A holder's prompts must not have to wait for room in the mailbox: those that wait are
         // overtaken by later ones.
         ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
-        ctx.add_stream(StdoutChunks(Chunks(Rc::clone(&self.stdout))));
-        ctx.add_stream(StderrChunks(Chunks(Rc::clone(&self.stderr))));
+        ctx.add_stream(StdoutChunks(Chunks::new(Rc::clone(&self.stdout))));
+        ctx.add_stream(StderrChunks(Chunks::new(Rc::clone(&self.stderr))));
         let child = Rc::clone(&self.child);
         let exit = async move { child.reap().await }.into_actor(self);
         ctx.spawn(exit.map(|exit, process, ctx| process.child_exited(exit, ctx)));
@@ -346,9 +374,8 @@ impl Handler<Prompt> for OsProcess {
         let (answer, replier) = deferred();
         if self.pending.is_empty() {
             // What the child printed since its last answer belongs to nobody.
-            while let Some(chunk) = self.stdout.read_now().filter(|chunk| !chunk.is_empty()) {
-                self.take_output(chunk);
-            }
+            self.take_what_is_there();
+            self.line_is_stale = self.lines.has_partial();
             self.head_since = Instant::now();
         }
         let kind = kind_of(&prompt.line);
@@ -452,7 +479,9 @@ impl StreamHandler<StdoutChunk> for OsProcess {
 
     /// The child closed its output: its exit should follow at once, and is made to.
     fn finished(&mut self, ctx: &mut Self::Context) {
-        ctx.run_later(OUTPUT_END_GRACE, |process, _| process.child.kill());
+        ctx.run_later(OUTPUT_END_GRACE, |process, _| {
+            process.break_off("the end of its output while it runs on", b"");
+        });
     }
 }
 

@@ -205,7 +205,7 @@ impl ProcManager {
             line_bytes_max: self.settings.line_bytes_max,
             log: self
                 .log
-                .new(o!("proc" => proc.number, "language" => language.to_string())),
+                .new(o!("generation" => proc.number, "language" => language.to_string())),
             language,
         };
         let timeout = self.settings.os_process_timeout;
@@ -393,6 +393,6 @@ impl Actor for ProcManager {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
         self.returns = Some(Arc::new(ctx.address().recipient()));
-        info!(self.log, "process manager started"; "pools" => self.pools.len());
+        info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }

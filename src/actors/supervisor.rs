@@ -156,15 +156,16 @@ impl Supervisor {
             Restart::Transient => !in_order,
             Restart::Temporary => false,
         };
-        warn!(self.log, "child ended"; "child" => id, "reason" => %reason, "restart" => restart);
+        warn!(self.log, "child ended"; "actor" => id, "error" => %reason,
+              "effect" => if restart { "it is started again" } else { "it stays down" });
         if !restart {
             return;
         }
         if self.may_restart() {
             return self.start_child(index, ctx);
         }
-        error!(self.log, "children fail too often, giving up"; "child" => id,
-               "restarts_max" => self.intensity.restarts_max,
+        error!(self.log, "children fail too often, giving up"; "actor" => id,
+               "limit" => self.intensity.restarts_max,
                "period_ms" => u64::try_from(self.intensity.period.as_millis()).unwrap_or(u64::MAX));
         let reason = ExitReason::Failed(format!("{id} failed too often: {reason}"));
         self.shut_down(true, reason, None, ctx);
@@ -238,7 +239,7 @@ impl Supervisor {
             .rev()
             .find(|child| child.running.is_some());
         if let Some(child) = late {
-            warn!(self.log, "child did not end in time and is left behind"; "child" => child.spec.id);
+            warn!(self.log, "child did not end in time and is left behind"; "actor" => child.spec.id);
             child.running = None;
         }
         self.stop_last(ctx);
@@ -284,3 +285,6 @@ impl Handler<Stop> for Supervisor {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,8 @@
 //!           that name. Reads the options of both of CouchDB's servers, so that every start command
 //!           found in the field works; scripts and unknown options are passed over.
 //! SOURCE    The `couchjs` programs of CouchDB (SpiderMonkey's `-S`, `-V`, `-h`, `--eval`;
-//!           QuickJS's `-M`). Here `-S` and `-M` are both the memory limit, and `eval` is always on.
+//!           QuickJS's `-M`). Here `-S` and `-M` are both the memory limit, and `eval` is always
+//!           on.
 
 use std::ffi::OsString;
 use std::fs::File;

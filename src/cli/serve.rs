@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::actors::lifeline::ExitReason;
 use crate::actors::listener::socket::SocketError;
-use crate::app::{App, AppOptions, RunningApp, StartError};
+use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
 use crate::config::{Flag, Loaded};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
@@ -108,39 +108,50 @@ impl Signals {
 
     /// Does what signals say until the service has ended.
     async fn rule(&mut self, mut app: RunningApp, log: &Logger) -> Result<(), CliError> {
-        let mut stops = 0_u32;
-        let mut deadline = None;
+        let mut stopping = Stopping::No;
         loop {
-            let name = tokio::select! {
+            tokio::select! {
                 reason = app.ended() => return outcome(&reason),
-                _ = self.terminate.recv() => "TERM",
-                _ = self.interrupt.recv() => "INT",
+                _ = self.terminate.recv() => info!(log, "told to stop"; "signal" => "TERM"),
+                _ = self.interrupt.recv() => info!(log, "told to stop"; "signal" => "INT"),
                 _ = self.hang_up.recv() => {
                     reload(&app);
                     continue;
                 }
-                () = passed(deadline) => "",
-            };
-            stops += 1;
-            let now = stops > 1;
-            if now && name.is_empty() {
-                warn!(log, "the grace is over"; "effect" => "calls in hand are cut off");
-            } else {
-                info!(log, "told to stop"; "signal" => name, "count" => stops);
+                () = stopping.time_is_up() => match stopping {
+                    Stopping::Now { .. } => return outcome(&ExitReason::Killed),
+                    _ => warn!(log, "the grace is over"; "effect" => "calls in hand are cut off"),
+                },
             }
             service_manager::notify("STOPPING=1");
-            app.begin_stop(now);
-            let grace = app.config().server.shutdown_grace;
-            deadline = (!now).then(|| Instant::now() + grace);
+            stopping = match stopping {
+                Stopping::No => Stopping::Gracefully {
+                    until: Instant::now() + app.config().server.shutdown_grace,
+                },
+                Stopping::Gracefully { .. } => Stopping::Now {
+                    until: Instant::now() + STOP_NOW_MAX,
+                },
+                now @ Stopping::Now { .. } => now,
+            };
+            app.begin_stop(matches!(stopping, Stopping::Now { .. }));
         }
     }
 }
 
-/// Waits for a time that there may be.
-async fn passed(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
+/// How far the service has been told to stop.
+#[derive(Clone, Copy)]
+enum Stopping {
+    No,
+    Gracefully { until: Instant },
+    Now { until: Instant },
+}
+
+impl Stopping {
+    async fn time_is_up(self) {
+        match self {
+            Self::No => std::future::pending().await,
+            Self::Gracefully { until } | Self::Now { until } => sleep_until(until).await,
+        }
     }
 }
 

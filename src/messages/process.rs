@@ -109,7 +109,7 @@ impl ProcShared {
 
     /// Returns whether `token` is the assignment in force.
     pub fn is_assigned_to(&self, token: Token) -> bool {
-        self.assignment.load(Ordering::Acquire) == token.0
+        token.0 != UNASSIGNED && self.assignment.load(Ordering::Acquire) == token.0
     }
 
     /// Counts a prompt that is sent. Called by the process's actor only.

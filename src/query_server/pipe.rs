@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::Stream;
+use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, Stream};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -77,16 +78,57 @@ impl PipeReader {
 }
 
 /// The chunks of a pipe until its end. Any error counts as the end.
-pub struct Chunks(pub Rc<PipeReader>);
+///
+/// A child that writes as fast as it can is read at the pace of everybody else: after a pipe full
+/// the event loop comes first. Waking the reader at once is not enough, because the loop looks at
+/// timers and other pipes only after a whole round of such tasks.
+pub struct Chunks {
+    pipe: Rc<PipeReader>,
+    /// How much was read since others had their turn, in bytes.
+    unshared_bytes: usize,
+    turn_of_others: Option<LocalBoxFuture<'static, ()>>,
+}
+
+impl Chunks {
+    /// Reads what the pipe brings from now on.
+    pub fn new(pipe: Rc<PipeReader>) -> Self {
+        Self {
+            pipe,
+            unshared_bytes: 0,
+            turn_of_others: None,
+        }
+    }
+
+    fn poll_turn_of_others(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.unshared_bytes >= READ_BYTES {
+            self.unshared_bytes = 0;
+            self.turn_of_others = Some(tokio::task::yield_now().boxed_local());
+        }
+        if let Some(turn) = &mut self.turn_of_others {
+            ready!(turn.poll_unpin(cx));
+            self.turn_of_others = None;
+        }
+        Poll::Ready(())
+    }
+}
 
 impl Stream for Chunks {
     type Item = Bytes;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        match ready!(self.0.poll_chunk(cx)) {
-            Ok(chunk) if !chunk.is_empty() => Poll::Ready(Some(chunk)),
-            _ => Poll::Ready(None),
-        }
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        ready!(self.poll_turn_of_others(cx));
+        let Poll::Ready(result) = self.pipe.poll_chunk(cx) else {
+            self.unshared_bytes = 0;
+            return Poll::Pending;
+        };
+        Poll::Ready(
+            result
+                .ok()
+                .filter(|chunk| !chunk.is_empty())
+                .inspect(|chunk| {
+                    self.unshared_bytes += chunk.len();
+                }),
+        )
     }
 }
 

@@ -16,7 +16,8 @@ use serde_json::value::RawValue;
 
 use super::Client;
 use super::holding::Holding;
-use super::session::{Session, Ticket};
+use super::session::Session;
+use super::ticket::Ticket;
 use crate::actors::caller::{CallError, DdocCall};
 use crate::actors::proc_manager::ProcManager;
 use crate::messages::client::{Call, ProcToken, Request};

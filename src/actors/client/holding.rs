@@ -17,7 +17,8 @@ use actix::dev::RecipientRequest;
 use bytes::Bytes;
 use futures_util::FutureExt;
 
-use super::session::{Phase, Session, Ticket};
+use super::session::{Phase, Session};
+use super::ticket::Ticket;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Lease;

@@ -1,8 +1,8 @@
 //! A connection's state, shared by its actor and the calls in hand.
 //!
-//! SUMMARY   The socket, what is to be written to it, what is in hand and what is held.
-//! PROMISES  Replies are written together where they come together. Every bound stands here.
-//!           A request in hand is a [`Ticket`]: it is answered once, whatever happens.
+//! SUMMARY   The socket, what is to be written to it, how much is in hand and what is held.
+//! PROMISES  Replies are written together where they come together. Nothing here grows without a
+//!           bound: a client that does not read is not read from.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
@@ -30,13 +29,6 @@ const REQUESTS_IN_HAND_MAX: usize = 256;
 
 /// The same as a size, in bytes. One request of any size is always taken.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-
-/// Requests that wait for a process beyond which more are refused. They do not stop the reading:
-/// the return that they wait for may be the next line.
-const WAITING_MAX: usize = 4096;
-
-/// The same as a size, in bytes. One request of any size is always taken.
-const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Replies that the client has not taken beyond which nothing more is read, in bytes.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
@@ -61,23 +53,23 @@ pub(super) enum Phase {
 
 /// What is in hand, and how large it is.
 #[derive(Default)]
-struct Load {
+pub(super) struct Load {
     requests: Cell<usize>,
     bytes: Cell<usize>,
 }
 
 impl Load {
-    fn add(&self, bytes: usize) {
+    pub(super) fn add(&self, bytes: usize) {
         self.requests.set(self.requests.get() + 1);
         self.bytes.set(self.bytes.get() + bytes);
     }
 
-    fn remove(&self, bytes: usize) {
+    pub(super) fn remove(&self, bytes: usize) {
         self.requests.set(self.requests.get() - 1);
         self.bytes.set(self.bytes.get() - bytes);
     }
 
-    fn is_over(&self, requests_max: usize, bytes_max: usize) -> bool {
+    pub(super) fn is_over(&self, requests_max: usize, bytes_max: usize) -> bool {
         self.requests.get() >= requests_max || self.bytes.get() >= bytes_max
     }
 }
@@ -94,8 +86,10 @@ pub(super) struct Session {
     sending: Cell<bool>,
     /// Whom to wake when there is room again, or when it is over.
     reader: RefCell<Option<Waker>>,
-    in_hand: Load,
-    waiting: Load,
+    /// What keeps more from being read.
+    pub(super) in_hand: Load,
+    /// What waits for a process, and does not.
+    pub(super) waiting: Load,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
@@ -159,7 +153,7 @@ impl Session {
         }
     }
 
-    fn wake_reader(&self) {
+    pub(super) fn wake_reader(&self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
@@ -195,29 +189,8 @@ impl Session {
         short.map_or(result, Ok)
     }
 
-    /// Takes a request in hand.
-    pub(super) fn ticket(self: &Rc<Self>, id: &str, bytes: usize) -> Ticket {
-        self.new_ticket(Some(id.into()), bytes)
-    }
-
-    /// Takes a line of a tunnel in hand: its answer is written as it comes.
-    pub(super) fn tunnel_ticket(self: &Rc<Self>, bytes: usize) -> Ticket {
-        self.new_ticket(None, bytes)
-    }
-
-    fn new_ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
-        self.in_hand.add(bytes);
-        Ticket {
-            session: Rc::clone(self),
-            id,
-            bytes,
-            waits: false,
-            answered: false,
-        }
-    }
-
     /// Queues a reply for writing.
-    fn push(&self, id: &str, member: &[u8], value: &[u8]) {
+    pub(super) fn push(&self, id: &str, member: &[u8], value: &[u8]) {
         if self.phase.get() == Phase::Over {
             return;
         }
@@ -270,6 +243,8 @@ impl Session {
                 Err(_) => {
                     unsent.clear();
                     self.phase.set(Phase::Over);
+                    // Also tells whoever waits for the client to send something.
+                    let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
                 }
             }
         }
@@ -333,90 +308,5 @@ impl Session {
     pub(super) fn release(&self, name: Option<ProcToken>) -> Option<Rc<Holding>> {
         let holding = self.holding(name)?;
         self.held.borrow_mut().remove(&holding.name.token)
-    }
-}
-
-/// A request in hand, answered once: by [`Ticket::ok`] or [`Ticket::error`], or by its drop, which
-/// is what happens when whoever worked on it panicked.
-pub(super) struct Ticket {
-    session: Rc<Session>,
-    /// The JSON text of the request's `id`; none for a line of a tunnel.
-    id: Option<Box<str>>,
-    bytes: usize,
-    waits: bool,
-    answered: bool,
-}
-
-impl Ticket {
-    pub(super) fn session(&self) -> &Rc<Session> {
-        &self.session
-    }
-
-    pub(super) fn is_tunnel(&self) -> bool {
-        self.id.is_none()
-    }
-
-    /// Lets it wait for a process, or refuses it when too much waits.
-    pub(super) fn wait_for_process(mut self) -> Option<Self> {
-        let session = &self.session;
-        let waiting = &session.waiting;
-        let too_large = waiting.bytes.get() + self.bytes > WAITING_BYTES_MAX;
-        let first = waiting.requests.get() == 0;
-        if waiting.requests.get() >= WAITING_MAX || (too_large && !first) {
-            self.error(&ErrorReply::too_many_requests(WAITING_MAX));
-            return None;
-        }
-        session.in_hand.remove(self.bytes);
-        waiting.add(self.bytes);
-        self.waits = true;
-        Some(self)
-    }
-
-    /// Answers with a value, JSON text, and leaves it to be flushed.
-    pub(super) fn ok_later(mut self, json: &[u8]) {
-        self.answered = true;
-        match &self.id {
-            Some(id) => self.session.push(id, b",\"ok\":", json.trim_ascii()),
-            None => self.session.push_raw(json),
-        }
-    }
-
-    /// Answers with a value.
-    pub(super) fn ok(self, value: &impl Serialize) {
-        let json = serde_json::to_vec(value).expect("config: plain values can be written");
-        let session = Rc::clone(&self.session);
-        self.ok_later(&json);
-        session.flush();
-    }
-
-    /// Answers with an error, and leaves it to be flushed.
-    pub(super) fn error_later(mut self, error: &ErrorReply) {
-        self.answered = true;
-        if let Some(id) = &self.id {
-            self.session.push_error(id, error);
-        }
-    }
-
-    /// Answers with an error.
-    pub(super) fn error(self, error: &ErrorReply) {
-        let session = Rc::clone(&self.session);
-        self.error_later(error);
-        session.flush();
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let (false, Some(id)) = (self.answered, &self.id) {
-            self.session.push_error(id, &ErrorReply::internal());
-            self.session.flush();
-        }
-        let load = if self.waits {
-            &self.session.waiting
-        } else {
-            &self.session.in_hand
-        };
-        load.remove(self.bytes);
-        self.session.wake_reader();
     }
 }

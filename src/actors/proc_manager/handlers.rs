@@ -154,7 +154,7 @@ impl Handler<Exit> for ProcManager {
             }
             OpenerExit::SpawnError(error) => {
                 warn!(self.log, "cannot start a query server";
-                      "proc" => proc.number, "reason" => &error.reason);
+                      "generation" => proc.number, "error" => &error.reason);
                 self.cause = Some(error);
                 self.event(Event::SpawnError { proc }, ctx);
                 self.finish_shutdown(ctx);
@@ -170,7 +170,7 @@ impl Handler<HelperDone> for ProcManager {
         let ok = msg.result.is_ok();
         self.cause = msg.result.err().map(|reason| {
             warn!(self.log, "a process did not learn or was not reset";
-                  "proc" => msg.proc.number, "reason" => &reason);
+                  "generation" => msg.proc.number, "error" => &reason);
             StartError {
                 reason,
                 fault: Fault::QueryServer,

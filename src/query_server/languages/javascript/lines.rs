@@ -8,8 +8,9 @@ use std::io::{self, Read, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Output is written at the latest when it has this many bytes.
-const OUTPUT_BYTES_MAX: usize = 256 << 10;
+/// Output is written at the latest when it has this many bytes. A peer that writes everything
+/// before it reads anything stops for ever once its answers outgrow this and a pipe.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// How much is read at once, in bytes: what a pipe holds.
 const READ_BYTES: usize = 64 << 10;
@@ -43,6 +44,8 @@ pub(super) struct Lines {
     searched: usize,
     ended: bool,
     written: Vec<u8>,
+    /// How many lines were taken.
+    taken: u64,
     /// The first error of the output. Answers are written from inside user code too.
     broken: Option<io::Error>,
 }
@@ -57,6 +60,7 @@ impl Lines {
             searched: 0,
             ended: false,
             written: Vec::new(),
+            taken: 0,
             broken: None,
         }
     }
@@ -77,6 +81,7 @@ impl Lines {
                 line.extend_from_slice(&self.read[self.start..end]);
                 self.start = end + 1;
                 self.searched = self.start;
+                self.taken += 1;
                 return Ok(true);
             }
             self.searched = self.read.len();
@@ -85,8 +90,10 @@ impl Lines {
                 self.start = self.read.len();
                 return Ok(!line.is_empty());
             }
-            self.flush()?;
-            while !self.input.readable() && idle() {}
+            if !self.input.readable() {
+                self.flush()?;
+                while idle() && !self.input.readable() {}
+            }
             self.fill()?;
         }
     }
@@ -124,7 +131,13 @@ impl Lines {
         self.broken.take().map_or(Ok(()), Err)
     }
 
-    fn write(&mut self) {
+    /// How many lines have been taken: tells whether one takes long.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Writes what is waiting; an error shows at the next [`Lines::flush`].
+    pub(super) fn write(&mut self) {
         if !self.written.is_empty() && self.broken.is_none() {
             let result = self
                 .output

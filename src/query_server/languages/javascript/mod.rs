@@ -35,8 +35,9 @@ pub use lines::Input;
 /// in bytes: the default of both of CouchDB's `couchjs`.
 pub const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
 
-/// The stack that JavaScript may use, in bytes. More than CouchDB's 10,000 plain frames.
-const SCRIPT_STACK_BYTES: usize = 12 << 20;
+/// The stack that JavaScript may use, in bytes: some 12,000 plain frames. More would only make
+/// runaway recursion slower, as writing a deep object takes the square of its depth.
+const SCRIPT_STACK_BYTES: usize = 8 << 20;
 
 /// The stack of the thread that runs the engine: room for native code below the last script frame.
 const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);

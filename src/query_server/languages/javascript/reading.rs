@@ -1,13 +1,13 @@
 //! Tells functions that only read their document from those that may try to change it.
 //!
-//! CouchDB deep-freezes the document of a map function, which costs more than parsing it. A function
-//! that contains nothing that could change an object, or ask whether it is frozen, cannot tell the
-//! difference, and its document is parsed anew for every call; so for such a function the freezing
-//! is left out. In doubt a function is taken to write.
+//! CouchDB deep-freezes the document of a map function, which costs more than parsing it. A
+//! function that contains nothing that could change an object, or ask whether it is frozen, cannot
+//! tell the difference, and its document is parsed anew for every call; so for such a function the
+//! freezing is left out. In doubt a function is taken to write.
 //!
-//! LIMITS    A function that finds a mutating function by a name it computes, and applies it without
-//!           naming anything below (say, by enumerating the properties of Object), is not noticed.
-//!           It changes its own copy of one document; nobody else sees that.
+//! LIMITS    A function that finds a mutating function by a name it computes, and applies it
+//!           without naming anything below (say, by enumerating the properties of Object), is not
+//!           noticed. It changes its own copy of one document; nobody else sees that.
 
 use super::scanner::{Scan, Token};
 
@@ -96,6 +96,10 @@ impl Reader<'_> {
             "for" => self.loops_over_a_name(index),
             // What is called was found by a computed name.
             "]" => !self.is_called(index + 1),
+            // What was taken for a regular expression may be code between two divisions.
+            text if text.len() > 1 && text.starts_with('/') => !["=", "++", "--", "](", "]`"]
+                .iter()
+                .any(|code| text.contains(code)),
             text => !(token.is_word() && text.contains('\\')),
         }
     }
@@ -253,6 +257,7 @@ mod tests {
             "doc.__proto__ = null",
             "eval('1')",
             "emit.constructor('d', 'x')(doc)",
+            "var f = function() {} / 2; doc.y = 1 / 3",
             "doc.x /= 2",
             "doc.x **= 2",
             "doc.x &&= 0",

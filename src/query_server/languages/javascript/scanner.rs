@@ -1,12 +1,12 @@
 //! A scanner for JavaScript sources that knows just enough to tell where statements begin: strings,
 //! templates, comments, regular expressions and brackets.
 //!
-//! LIMITS    Whether `/` divides or begins a regular expression is guessed from the token before it,
-//!           which is right except after a `}` that ends an expression. A wrong guess costs an error
-//!           message or a little speed, never the meaning of a source that compiles.
+//! LIMITS    Whether `/` divides or begins a regular expression is guessed from the token before
+//!           it, which is right except after a `}` that ends an expression. A wrong guess costs an
+//!           error message or a little speed, never the meaning of a source that compiles.
 
-/// A token: a word, string, regular expression, piece of a template, bracket, or one character of an
-/// operator (`++`, `--` and `=>` may be whole).
+/// A token: a word, string, regular expression, piece of a template, bracket, or one character of
+/// an operator (`++`, `--` and `=>` may be whole).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     /// Where it starts in the source, in bytes.

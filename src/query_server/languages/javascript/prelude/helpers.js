@@ -1,5 +1,6 @@
 // The helper functions every realm has, and the small tools the other preludes share.
-// Evaluates to a function of `host`, the native calls; answers the tools, which user code never sees.
+// Evaluates to a function of `host`, the native calls; answers the tools, which user code never
+// sees.
 // Everything of the language that is used after user code has run is taken hold of here, first.
 (function (host) {
   var stringify = JSON.stringify, setPrototype = Object.setPrototypeOf;
@@ -12,7 +13,8 @@
 
   // What an Error becomes when it is emitted or logged.
   function plain(value) {
-    if (value && typeof value === 'object' && value.stack && value.name && value.message !== undefined) {
+    if (value && typeof value === 'object' && value.stack && value.name &&
+        value.message !== undefined) {
       return { error: value.name, message: value.message };
     }
     return value;
@@ -53,7 +55,8 @@
 
   var names = ['normalize', 'localeCompare'];
   for (var i = 0; i < names.length; i++) { delete String.prototype[names[i]]; }
-  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError', 'queueMicrotask'];
+  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError',
+    'queueMicrotask'];
   for (i = 0; i < names.length; i++) { delete globalThis[names[i]]; }
   delete Array.fromAsync;
 
@@ -65,7 +68,8 @@
   Error.prepareStackTrace = undefined;
 
   function define(name, value) {
-    Object.defineProperty(globalThis, name, { value: value, writable: true, enumerable: true, configurable: true });
+    Object.defineProperty(globalThis, name,
+      { value: value, writable: true, enumerable: true, configurable: true });
   }
   define('sum', sum);
   define('log', log);

@@ -9,9 +9,12 @@
   // One step along a path. A place is {current, parent, id}; the root has neither parent nor id.
   function step(name, place) {
     if (name === '..') {
-      if (!(place.parent && place.parent.parent)) { throw wrong('Object has no parent ' + stringify(place.current)); }
+      if (!(place.parent && place.parent.parent)) {
+        throw wrong('Object has no parent ' + stringify(place.current));
+      }
       var cut = place.id.lastIndexOf('/');
-      return { current: place.parent.current, parent: place.parent.parent, id: place.id.slice(0, cut) };
+      var up = place.parent;
+      return { current: up.current, parent: up.parent, id: place.id.slice(0, cut) };
     }
     if (name === '.') {
       if (!place.parent) { throw wrong('Object has no parent ' + stringify(place.current)); }
@@ -40,9 +43,11 @@
       var module = { current: place.current, parent: place.parent, id: place.id, exports: {} };
       try {
         var body = evaluate('(function (module, exports, require) { ' + place.current + '\n });');
-        apply(body, tools.world, [module, module.exports, function require(name) { return load(name, place.parent); }]);
+        var require = function require(name) { return load(name, place.parent); };
+        apply(body, tools.world, [module, module.exports, require]);
       } catch (error) {
-        throw ['error', 'compilation_error', "Module require('" + path + "') raised error " + error];
+        var text = "Module require('" + path + "') raised error " + error;
+        throw ['error', 'compilation_error', text];
       }
       cache[place.id] = module.exports;
     }

@@ -21,7 +21,9 @@
     contentType = undefined;
   }
 
-  function wrapped(response) { return typeof response === 'string' ? { body: response } : response; }
+  function wrapped(response) {
+    return typeof response === 'string' ? { body: response } : response;
+  }
 
   function typed(response) {
     response.headers = response.headers || {};
@@ -31,7 +33,8 @@
 
   // Raises the error of a function that rendered something: as it is, or as `name` with its text.
   function raise(error, name) {
-    if ((error.error && error.reason) || error[0] === 'error' || error[0] === 'fatal') { throw error; }
+    if (error.error && error.reason) { throw error; }
+    if (error[0] === 'error' || error[0] === 'fatal') { throw error; }
     if (error.name === 'InternalError' && error.message === 'out of memory') { throw error; }
     var text = 'function raised error: ' + error + ' \nstacktrace: ' + error.stack;
     tools.write(text);

@@ -14,7 +14,9 @@
 
   function checkName(name, text) {
     if (typeof name !== 'string') { throw wrong(text + typeof name); }
-    if (name[0] === '_') { throw { name: 'ReservedName', message: 'name must not start with an underscore' }; }
+    if (name[0] === '_') {
+      throw { name: 'ReservedName', message: 'name must not start with an underscore' };
+    }
   }
 
   // Fields of the Lucene search (clouseau).
@@ -24,7 +26,9 @@
     if (type !== 'string' && type !== 'number' && type !== 'boolean') {
       throw wrong('value must be a string, a number or boolean not ' + type);
     }
-    if (options && typeof options !== 'object') { throw wrong('options must be a object not ' + typeof options); }
+    if (options && typeof options !== 'object') {
+      throw wrong('options must be a object not ' + typeof options);
+    }
     append(fields, bare([name, value, options || {}]));
   }
 
@@ -37,7 +41,9 @@
     stored: { value: null, options: [] }
   };
   function nouveauField(type, name, value, options) {
-    if (typeof type !== 'string') { throw wrong('type of type must be a string not ' + typeof type); }
+    if (typeof type !== 'string') {
+      throw wrong('type of type must be a string not ' + typeof type);
+    }
     checkName(name, 'type of name must be a string not ');
     var rule = nouveauTypes[type], actual = typeof value;
     if (!rule) { throw wrong(type + ' not supported'); }
@@ -48,10 +54,13 @@
     } else if (actual !== rule.value) {
       throw wrong('type of value must be a ' + rule.value + ' not ' + actual);
     }
-    if (options && typeof options !== 'object') { throw wrong('type of options must be a object not ' + typeof options); }
+    if (options && typeof options !== 'object') {
+      throw wrong('type of options must be a object not ' + typeof options);
+    }
     var field = { __proto__: null, '@type': type, name: name, value: value };
     for (var i = 0; options && i < rule.options.length; i++) {
-      if (options[rule.options[i]] !== undefined) { field[rule.options[i]] = options[rule.options[i]]; }
+      var option = rule.options[i];
+      if (options[option] !== undefined) { field[option] = options[option]; }
     }
     append(fields, field);
   }
@@ -68,7 +77,9 @@
 
   // An exception of a user function: a few end the command, the others are logged.
   function failed(error, doc, indexing) {
-    if (error === 'fatal_error') { throw ['error', 'map_runtime_error', "function raised 'fatal_error'"]; }
+    if (error === 'fatal_error') {
+      throw ['error', 'map_runtime_error', "function raised 'fatal_error'"];
+    }
     if (error[0] === 'fatal' || (!indexing && error.name === 'InternalError')) { throw error; }
     if (error.name === 'RangeError' && error.message === 'Maximum call stack size exceeded') {
       throw ['error', 'RangeError', error.message];

@@ -1,0 +1,125 @@
+//! A request in hand, from when it is read to when it is answered.
+//!
+//! SUMMARY   Whoever works on a request owns its [`Ticket`] and answers with it.
+//! PROMISES  Every request is answered once, also when whoever worked on it panicked. It counts
+//!           against its connection's bounds for exactly as long as it is in hand.
+
+use std::rc::Rc;
+
+use serde::Serialize;
+
+use super::session::Session;
+use crate::messages::client_error::ErrorReply;
+
+/// Requests that wait for a process beyond which more are refused. They do not stop the reading:
+/// the return that they wait for may be the next line.
+const WAITING_MAX: usize = 4096;
+
+/// The same as a size, in bytes. One request of any size is always taken.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+impl Session {
+    /// Takes a request in hand.
+    pub(super) fn ticket(self: &Rc<Self>, id: &str, bytes: usize) -> Ticket {
+        self.new_ticket(Some(id.into()), bytes)
+    }
+
+    /// Takes a line of a tunnel in hand: its answer is written as it comes.
+    pub(super) fn tunnel_ticket(self: &Rc<Self>, bytes: usize) -> Ticket {
+        self.new_ticket(None, bytes)
+    }
+
+    fn new_ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
+        self.in_hand.add(bytes);
+        Ticket {
+            session: Rc::clone(self),
+            id,
+            bytes,
+            waits: false,
+            answered: false,
+        }
+    }
+}
+
+/// A request in hand, answered once: by [`Ticket::ok`] or [`Ticket::error`], or by its drop, which
+/// is what happens when whoever worked on it panicked.
+pub(super) struct Ticket {
+    session: Rc<Session>,
+    /// The JSON text of the request's `id`; none for a line of a tunnel.
+    id: Option<Box<str>>,
+    bytes: usize,
+    waits: bool,
+    answered: bool,
+}
+
+impl Ticket {
+    pub(super) fn session(&self) -> &Rc<Session> {
+        &self.session
+    }
+
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.id.is_none()
+    }
+
+    /// Lets it wait for a process, or refuses it when too much waits.
+    pub(super) fn wait_for_process(mut self) -> Option<Self> {
+        let session = &self.session;
+        let waiting = &session.waiting;
+        if waiting.is_over(WAITING_MAX, WAITING_BYTES_MAX) {
+            self.error(&ErrorReply::too_many_requests(WAITING_MAX));
+            return None;
+        }
+        session.in_hand.remove(self.bytes);
+        waiting.add(self.bytes);
+        self.waits = true;
+        Some(self)
+    }
+
+    /// Answers with a value, JSON text, and leaves it to be flushed.
+    pub(super) fn ok_later(mut self, json: &[u8]) {
+        self.answered = true;
+        match &self.id {
+            Some(id) => self.session.push(id, b",\"ok\":", json.trim_ascii()),
+            None => self.session.push_raw(json),
+        }
+    }
+
+    /// Answers with a value.
+    pub(super) fn ok(self, value: &impl Serialize) {
+        let json = serde_json::to_vec(value).expect("config: plain values can be written");
+        let session = Rc::clone(&self.session);
+        self.ok_later(&json);
+        session.flush();
+    }
+
+    /// Answers with an error, and leaves it to be flushed.
+    pub(super) fn error_later(mut self, error: &ErrorReply) {
+        self.answered = true;
+        if let Some(id) = &self.id {
+            self.session.push_error(id, error);
+        }
+    }
+
+    /// Answers with an error.
+    pub(super) fn error(self, error: &ErrorReply) {
+        let session = Rc::clone(&self.session);
+        self.error_later(error);
+        session.flush();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let (false, Some(id)) = (self.answered, &self.id) {
+            self.session.push_error(id, &ErrorReply::internal());
+            self.session.flush();
+        }
+        let load = if self.waits {
+            &self.session.waiting
+        } else {
+            &self.session.in_hand
+        };
+        load.remove(self.bytes);
+        self.session.wake_reader();
+    }
+}

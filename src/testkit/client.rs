@@ -1,0 +1,267 @@
+//! TestClient: a client that does what the test tells it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_rt::task::JoinHandle;
+use actix_rt::time::timeout;
+use bytes::Bytes;
+
+use super::wait::within;
+use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::Named;
+use crate::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Want};
+use crate::messages::process::PromptError;
+use crate::policy::pool::{ProcId, ReturnStatus, Token};
+
+/// Within this time a client has a process, or does not have one ([`TestClient::ping`]).
+pub const PING: Duration = Duration::from_secs(1);
+
+type Asking = JoinHandle<Result<Lease, GetProcError>>;
+
+/// A scripted client: asks for one process at a time, holds it, prompts it, returns it, or dies.
+///
+/// Dropped, it ends in order and what it holds goes back.
+pub struct TestClient {
+    name: String,
+    manager: Named<ProcManager>,
+    lifeline: Lifeline,
+    asking: Option<Asking>,
+    lease: Option<Lease>,
+    last: Option<(ProcId, Token)>,
+}
+
+/// A prompt that was sent, and its answer to come.
+pub struct Sent(JoinHandle<Result<String, PromptError>>);
+
+impl Sent {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// The prompt's.
+    ///
+    /// # Panics
+    /// There is none within [`super::PATIENCE`].
+    pub async fn answer(self) -> Result<String, PromptError> {
+        let answer = within("the answer to a prompt", self.0).await;
+        answer.expect("a prompt's task does not panic")
+    }
+}
+
+impl TestClient {
+    pub(super) fn new(name: &str, manager: Named<ProcManager>) -> Self {
+        Self {
+            name: name.to_owned(),
+            manager,
+            lifeline: Lifeline::new(),
+            asking: None,
+            lease: None,
+            last: None,
+        }
+    }
+
+    /// Asks for a process, without waiting for it. What it held before goes back.
+    pub fn asks(&mut self, want: Want) -> &mut Self {
+        self.asks_within(want, None)
+    }
+
+    /// Asks for a process that must come within `timeout`, or else within the configured time.
+    pub fn asks_within(&mut self, want: Want, timeout: Option<Duration>) -> &mut Self {
+        self.lease = None;
+        let request = GetProc {
+            client: self.lifeline.pulse(),
+            want,
+            timeout,
+        };
+        // The message is in the mailbox when this returns: clients are served in the order in
+        // which the test lets them ask.
+        let answer = self.manager.address().send(request);
+        self.asking = Some(actix_rt::spawn(async move {
+            answer.await.unwrap_or(Err(GetProcError::ShuttingDown))
+        }));
+        self
+    }
+
+    /// Waits for the answer to what it asked.
+    ///
+    /// # Errors
+    /// The manager's.
+    ///
+    /// # Panics
+    /// It asked for nothing, or nobody answers.
+    pub async fn answer(&mut self) -> Result<(), GetProcError> {
+        let what = format!("{}: an answer to its request", self.name);
+        let asking = self.asking.take().expect("the client asked for something");
+        let answer = within(&what, asking).await;
+        self.take_answer(answer.expect("a request's task does not panic"))
+    }
+
+    fn take_answer(&mut self, answer: Result<Lease, GetProcError>) -> Result<(), GetProcError> {
+        let lease = answer?;
+        self.last = Some((lease.proc, lease.token));
+        self.lease = Some(lease);
+        Ok(())
+    }
+
+    /// Asks for a process and waits for it.
+    ///
+    /// # Panics
+    /// It gets an error, or no answer.
+    pub async fn takes(&mut self, want: Want) -> &mut Self {
+        let answer = self.asks(want).answer().await;
+        if let Err(error) = answer {
+            panic!("{} got no process: {error}", self.name);
+        }
+        self
+    }
+
+    /// Asks for a process and waits for the error that it gets instead.
+    ///
+    /// # Panics
+    /// It gets a process, or no answer.
+    pub async fn is_refused(&mut self, want: Want) -> GetProcError {
+        match self.asks(want).answer().await {
+            Ok(()) => panic!("{} got a process", self.name),
+            Err(error) => error,
+        }
+    }
+
+    /// Returns whether it has a process, at the latest after [`PING`].
+    pub async fn ping(&mut self) -> bool {
+        if let Some(asking) = &mut self.asking {
+            match timeout(PING, asking).await {
+                Err(_) => return false,
+                Ok(answer) => {
+                    self.asking = None;
+                    let answer = answer.expect("a request's task does not panic");
+                    return self.take_answer(answer).is_ok();
+                }
+            }
+        }
+        self.lease.is_some()
+    }
+
+    /// Returns whether its request is accepted and not answered. Does not wait for anything but
+    /// the manager's turn.
+    pub async fn is_waiting(&mut self) -> bool {
+        // The manager handles messages in order: once it has answered this, it has seen the
+        // request, and any answer to it was given before.
+        drop(self.manager.address().send(GetStatus::default()).await);
+        actix_rt::task::yield_now().await;
+        self.asking
+            .as_ref()
+            .is_some_and(|asking| !asking.is_finished())
+    }
+
+    /// Returns what it holds.
+    ///
+    /// # Panics
+    /// It holds nothing.
+    pub fn lease(&self) -> &Lease {
+        let lease = self.lease.as_ref();
+        lease.unwrap_or_else(|| panic!("{} holds no process", self.name))
+    }
+
+    /// Returns which process it holds.
+    ///
+    /// # Panics
+    /// It holds nothing.
+    pub fn proc(&self) -> ProcId {
+        self.lease().proc
+    }
+
+    /// Returns the system's number of the child that it holds.
+    ///
+    /// # Panics
+    /// It holds nothing, or nothing with a child.
+    pub fn os_pid(&self) -> u32 {
+        let os_pid = self.lease().process.shared.os_pid;
+        os_pid.unwrap_or_else(|| panic!("the process of {} has no child", self.name))
+    }
+
+    /// Returns which process it got last, whether it still holds it or not.
+    ///
+    /// # Panics
+    /// It never held any.
+    pub fn last_proc(&self) -> ProcId {
+        let last = self.last.map(|(proc, _)| proc);
+        last.unwrap_or_else(|| panic!("{} never held a process", self.name))
+    }
+
+    /// Sends a command and waits for its answer.
+    ///
+    /// # Errors
+    /// The prompt's.
+    pub async fn prompts(&self, line: &str) -> Result<String, PromptError> {
+        self.sends(line).answer().await
+    }
+
+    /// Sends a command without waiting for the answer.
+    pub fn sends(&self, line: &str) -> Sent {
+        self.sends_within(line, None)
+    }
+
+    /// Sends a command that must be answered within `timeout`, or else within the process's time.
+    pub fn sends_within(&self, line: &str, timeout: Option<Duration>) -> Sent {
+        let order = crate::messages::process::Prompt {
+            token: self.lease().token,
+            line: Bytes::copy_from_slice(line.as_bytes()),
+            timeout,
+            verbatim: false,
+        };
+        // Sent when this returns, so that a test decides the order.
+        let shared = Arc::clone(&self.lease().process.shared);
+        let answer = self.lease().process.prompt.send(order);
+        Sent(actix_rt::spawn(async move {
+            let answer = answer.await.unwrap_or_else(|_| Err(shared.gone()))?;
+            Ok(String::from_utf8_lossy(&answer).into_owned())
+        }))
+    }
+
+    /// Gives its process back. Returns whether it still held it.
+    ///
+    /// # Panics
+    /// It holds nothing.
+    pub async fn returns(&mut self) -> bool {
+        self.returns_as(ReturnStatus::Ok).await
+    }
+
+    /// Gives its process back as broken. Returns whether it still held it.
+    ///
+    /// # Panics
+    /// It holds nothing.
+    pub async fn returns_broken(&mut self) -> bool {
+        self.returns_as(ReturnStatus::Fail).await
+    }
+
+    async fn returns_as(&mut self, status: ReturnStatus) -> bool {
+        let lease = self.lease.take();
+        let lease = lease.unwrap_or_else(|| panic!("{} holds no process", self.name));
+        lease.ret_proc(status).await
+    }
+
+    /// Lets go of its process without a word.
+    pub fn lets_go(&mut self) {
+        self.lease = None;
+    }
+
+    /// Dies like a connection that is cut: nothing is given back, only its end is seen.
+    pub fn dies(mut self) {
+        if let Some(asking) = self.asking.take() {
+            asking.abort();
+        }
+        if let Some(lease) = &mut self.lease {
+            lease.manager = None;
+        }
+        self.lifeline.ending(ExitReason::Killed);
+    }
+}
+
+impl Drop for TestClient {
+    fn drop(&mut self) {
+        if let Some(asking) = self.asking.take() {
+            asking.abort();
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! FakeLanguage: processes without a child or a thread, for tests under paused time.
+//!
+//! SUMMARY   A fake process answers from a closure, on the arbiter of the test, after whatever time
+//!           the closure says. With `tokio::time::pause` that time is simulated and costs nothing.
+//! PROMISES  To the manager a fake is a process like any other: it has a token, deadlines, an order
+//!           of answers, an idle time and a life.
+//! LIMITS    Never mix fakes under paused time with real children: simulated time runs on while
+//!           a child works.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use actix::prelude::*;
+use actix_rt::time::{sleep, timeout};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+
+use crate::actors::deferred::{Deferred, Replier, deferred};
+use crate::actors::lifeline::{Down, ExitReason, Lifeline};
+use crate::messages::opener::StartError;
+use crate::messages::proc_manager::OsProcIdle;
+use crate::messages::process::{
+    Fault, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
+};
+use crate::query_server::language::{Language, StartContext};
+
+/// What becomes of one start of a fake process.
+#[derive(Clone, Debug)]
+pub enum FakeStart {
+    /// It runs at once.
+    Runs,
+    /// It runs after this time.
+    RunsAfter(Duration),
+    /// It fails with this reason.
+    Fails(String),
+    /// It never gets anywhere.
+    Hangs,
+}
+
+/// What a fake process does about one prompt.
+#[derive(Clone, Debug)]
+pub enum FakeAnswer {
+    /// Answers this at once.
+    Now(String),
+    /// Answers this after that time.
+    After(Duration, String),
+    /// Never answers.
+    Never,
+    /// Ends.
+    Exits,
+}
+
+type Starts = dyn Fn(u32) -> FakeStart + Send + Sync;
+type Answers = dyn Fn(&str) -> FakeAnswer + Send + Sync;
+
+/// A language whose processes are fakes.
+#[derive(Clone)]
+pub struct FakeLanguage {
+    starts: Arc<Starts>,
+    answers: Arc<Answers>,
+    stop_delay: Duration,
+    count: Arc<AtomicU32>,
+}
+
+impl Default for FakeLanguage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeLanguage {
+    /// Starts at once, answers `true` to every prompt, stops at once.
+    pub fn new() -> Self {
+        Self {
+            starts: Arc::new(|_| FakeStart::Runs),
+            answers: Arc::new(|_| FakeAnswer::Now("true".into())),
+            stop_delay: Duration::ZERO,
+            count: Arc::default(),
+        }
+    }
+
+    /// Says what becomes of each start; the first is number 1.
+    #[must_use]
+    pub fn starts(mut self, starts: impl Fn(u32) -> FakeStart + Send + Sync + 'static) -> Self {
+        self.starts = Arc::new(starts);
+        self
+    }
+
+    /// Says what its processes do about each prompt.
+    #[must_use]
+    pub fn answers(mut self, answers: impl Fn(&str) -> FakeAnswer + Send + Sync + 'static) -> Self {
+        self.answers = Arc::new(answers);
+        self
+    }
+
+    /// Lets a process take this time to end once it is told to.
+    #[must_use]
+    pub fn stop_delay(mut self, time: Duration) -> Self {
+        self.stop_delay = time;
+        self
+    }
+
+    /// Returns how often a process was started, or tried to be.
+    pub fn start_count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Language for FakeLanguage {
+    fn describe(&self) -> String {
+        "fake".into()
+    }
+
+    fn start(
+        &self,
+        context: StartContext,
+    ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let start = (self.starts)(number);
+        let language = self.clone();
+        async move {
+            match start {
+                FakeStart::Runs => {}
+                FakeStart::RunsAfter(time) => sleep(time).await,
+                FakeStart::Hangs => return std::future::pending().await,
+                FakeStart::Fails(reason) => {
+                    let fault = Fault::QueryServer;
+                    return Err(StartError { reason, fault });
+                }
+            }
+            Ok(FakeProcess::start_with(language, context))
+        }
+        .boxed_local()
+    }
+}
+
+struct Pending {
+    prompt: Prompt,
+    replier: Replier<Result<Bytes, PromptError>>,
+}
+
+/// A process that is a closure.
+struct FakeProcess {
+    language: FakeLanguage,
+    context: StartContext,
+    shared: Arc<ProcShared>,
+    prompt_timeout: Duration,
+    /// Unanswered prompts, oldest first.
+    pending: VecDeque<Pending>,
+    lifeline: Lifeline,
+}
+
+impl FakeProcess {
+    fn start_with(language: FakeLanguage, context: StartContext) -> ProcessRef {
+        let shared = ProcShared::new(None);
+        shared.note_activity(context.clock.now());
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let address = Self {
+            language,
+            prompt_timeout: context.prompt_timeout,
+            context,
+            shared: Arc::clone(&shared),
+            pending: VecDeque::new(),
+            lifeline,
+        }
+        .start();
+        ProcessRef {
+            prompt: address.clone().recipient(),
+            set_timeout: address.clone().recipient(),
+            stop: address.recipient(),
+            pulse,
+            shared,
+        }
+    }
+
+    /// Works on the oldest prompt.
+    fn work(&mut self, ctx: &mut Context<Self>) {
+        let Some(head) = self.pending.front() else {
+            return;
+        };
+        let limit = head.prompt.timeout.unwrap_or(self.prompt_timeout);
+        let text = String::from_utf8_lossy(&head.prompt.line);
+        let answer = (self.language.answers)(&text);
+        let answer = timeout(limit, async move {
+            match answer {
+                FakeAnswer::Now(text) => Ok(Bytes::from(text)),
+                FakeAnswer::After(time, text) => {
+                    sleep(time).await;
+                    Ok(Bytes::from(text))
+                }
+                FakeAnswer::Never => std::future::pending().await,
+                FakeAnswer::Exits => Err(PromptError::Exited(Obituary::default())),
+            }
+        });
+        ctx.spawn(answer.into_actor(self).map(move |answer, process, ctx| {
+            let answer = answer.unwrap_or(Err(PromptError::Timeout { timeout: limit }));
+            process.answered(answer, ctx);
+        }));
+    }
+
+    fn answered(&mut self, answer: Result<Bytes, PromptError>, ctx: &mut Context<Self>) {
+        let Some(head) = self.pending.pop_front() else {
+            return;
+        };
+        self.shared.prompt_answered();
+        let failure = answer.as_ref().err().map(ToString::to_string);
+        drop(head.replier.send(answer));
+        match failure {
+            None => self.work(ctx),
+            Some(reason) => self.end(ExitReason::Failed(reason), ctx),
+        }
+    }
+
+    fn end(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
+        for prompt in self.pending.drain(..) {
+            self.shared.prompt_answered();
+            let gone = Err(PromptError::Exited(Obituary::default()));
+            drop(prompt.replier.send(gone));
+        }
+        self.lifeline.ending(reason);
+        ctx.stop();
+    }
+
+    fn watch_idleness(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+        ctx.run_later(wait, |process, ctx| {
+            let limit = process.context.idle_limit;
+            let idle = process.shared.idle_time(process.context.clock.now());
+            if idle < limit || !process.pending.is_empty() {
+                let rest = limit.saturating_sub(idle).max(Duration::from_millis(1));
+                return process.watch_idleness(rest, ctx);
+            }
+            // May be lost when the manager is gone: then the process ends with it anyway.
+            process.context.manager.do_send(OsProcIdle {
+                proc: process.context.proc,
+            });
+            process.watch_idleness(limit, ctx);
+        });
+    }
+}
+
+impl Actor for FakeProcess {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.context.owner.monitor(ctx.address().recipient());
+        self.watch_idleness(self.context.idle_limit, ctx);
+    }
+}
+
+impl Handler<Prompt> for FakeProcess {
+    type Result = Deferred<Result<Bytes, PromptError>>;
+
+    fn handle(&mut self, prompt: Prompt, ctx: &mut Self::Context) -> Self::Result {
+        let (answer, replier) = deferred();
+        if !self.shared.is_assigned_to(prompt.token) {
+            drop(replier.send(Err(PromptError::NotHolder)));
+            return answer;
+        }
+        self.shared.prompt_sent();
+        self.shared.note_activity(self.context.clock.now());
+        self.pending.push_back(Pending { prompt, replier });
+        if self.pending.len() == 1 {
+            self.work(ctx);
+        }
+        answer
+    }
+}
+
+impl Handler<SetTimeout> for FakeProcess {
+    type Result = bool;
+
+    fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
+        let holds = self.shared.is_assigned_to(msg.token);
+        if holds {
+            self.prompt_timeout = msg.timeout;
+        }
+        holds
+    }
+}
+
+impl Handler<StopProc> for FakeProcess {
+    type Result = ();
+
+    fn handle(&mut self, _: StopProc, ctx: &mut Self::Context) {
+        ctx.run_later(self.language.stop_delay, |process, ctx| {
+            process.end(ExitReason::Shutdown, ctx);
+        });
+    }
+}
+
+impl Handler<Down> for FakeProcess {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
+        self.end(ExitReason::Shutdown, ctx);
+    }
+}

@@ -1,0 +1,57 @@
+//! The actor test kit: what the authors of language actors, and our own tests, test a pool with.
+//!
+//! SUMMARY   [`TestPool`] is a real process manager with limits of its own; [`TestClient`] is a
+//!           scripted client; [`ScriptedChild`] is a real child that does what its [`Script`]
+//!           says; [`FakeLanguage`] stands in for one under paused time; [`Probe`] records
+//!           messages; [`eventually`] waits for a state.
+//! PROMISES  Nothing here sleeps for a fixed time: a wait ends with what it waits for, or fails
+//!           the test with its name after [`PATIENCE`]. [`TestPool::assert_quiet`] proves that no
+//!           client, waiter, process actor, child, grandchild or file is left.
+//! CALLED    By tests, on the arbiter of the test (`#[actix_rt::test]`).
+//! SOURCE    couchdb_os_proc_pool.erl: its scripted clients, and `ping`: "has a process within a
+//!           second".
+//! LIMITS    Failures are panics, as tests want them. Children need a POSIX `sh`.
+//!
+//! ```
+//! # actix_rt::System::new().block_on(async {
+//! use settee::testkit::{Script, ScriptedChild, TestPool};
+//!
+//! let child = ScriptedChild::new(Script::echo());
+//! let pool = TestPool::builder().hard_limit(1).script("echo", &child).start();
+//! let mut first = pool.client("first");
+//! first.takes(pool.any()).await;
+//! let mut second = pool.client("second");
+//! second.asks(pool.any());
+//! assert!(second.is_waiting().await);
+//! first.returns().await;
+//! assert!(second.ping().await);
+//! assert_eq!(second.proc(), first.last_proc());
+//! second.returns().await;
+//! pool.assert_quiet().await;
+//! # });
+//! ```
+
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a test kit reports by panicking; each item says when"
+)]
+
+mod client;
+mod fake;
+mod pool;
+mod probe;
+mod quiet;
+mod random;
+mod recorder;
+mod script;
+mod scripted_child;
+mod wait;
+
+pub use client::{PING, Sent, TestClient};
+pub use fake::{FakeAnswer, FakeLanguage, FakeStart};
+pub use pool::{TestPool, TestPoolBuilder};
+pub use probe::Probe;
+pub use random::TestRandom;
+pub use script::{Script, Step};
+pub use scripted_child::ScriptedChild;
+pub use wait::{PATIENCE, eventually, within};

@@ -1,0 +1,385 @@
+//! TestPool: a real process manager for one test.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use slog::Logger;
+
+use super::client::TestClient;
+use super::quiet::alive;
+use super::recorder::{Recorded, Started};
+use super::scripted_child::ScriptedChild;
+use super::wait::eventually;
+use crate::actors::caller::Caller;
+use crate::actors::lifeline::Pulse;
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::{Named, Stop};
+use crate::messages::proc_manager::{
+    GetProcCount, GetStaleProcCount, GetStatus, ManagerSettings, ReloadConfig, SetThresholdTs,
+    TerminateStaleProcs, Want,
+};
+use crate::messages::process::ProcessRef;
+use crate::policy::pool::Limits;
+use crate::policy::pool::db_tag::DbTag;
+use crate::query_server::child::Spawner;
+use crate::query_server::ddoc::Ddoc;
+use crate::query_server::language::{Language, LanguageName, Registry};
+use crate::query_server::languages::command::CommandLanguage;
+use crate::query_server::status::PoolStatus;
+
+/// The settings of a test pool, and its languages. Every default suits a quick test.
+pub struct TestPoolBuilder {
+    settings: ManagerSettings,
+    started: Started,
+    scripts: Vec<ScriptedChild>,
+    default_language: Option<String>,
+    log: Logger,
+}
+
+impl TestPoolBuilder {
+    fn new() -> Self {
+        Self {
+            settings: ManagerSettings {
+                limits: Limits {
+                    hard_limit: 3,
+                    soft_limit: 2,
+                    affinity_wait: Duration::ZERO,
+                },
+                os_process_timeout: Duration::from_secs(5),
+                idle_limit: Duration::from_secs(300),
+                stop_grace: Duration::from_millis(400),
+                line_bytes_max: 1 << 20,
+                db_tag: DbTag::Name,
+                reset_config: Arc::from("{}"),
+                languages: Registry::new(),
+            },
+            started: Started::default(),
+            scripts: Vec::new(),
+            default_language: None,
+            log: Logger::root(slog::Discard, slog::o!()),
+        }
+    }
+
+    /// Sets `os_process_limit`, 3 by default.
+    #[must_use]
+    pub fn hard_limit(mut self, processes: u32) -> Self {
+        self.settings.limits.hard_limit = processes;
+        self
+    }
+
+    /// Sets `os_process_soft_limit`, 2 by default.
+    #[must_use]
+    pub fn soft_limit(mut self, processes: u32) -> Self {
+        self.settings.limits.soft_limit = processes;
+        self
+    }
+
+    /// Sets how long a waiter waits for a process of its own database; not at all by default.
+    #[must_use]
+    pub fn affinity_wait(mut self, time: Duration) -> Self {
+        self.settings.limits.affinity_wait = time;
+        self
+    }
+
+    /// Sets `os_process_timeout`, 5 seconds by default.
+    #[must_use]
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.settings.os_process_timeout = time;
+        self
+    }
+
+    /// Sets `os_process_idle_limit`, 300 seconds by default.
+    #[must_use]
+    pub fn idle_limit(mut self, time: Duration) -> Self {
+        self.settings.idle_limit = time;
+        self
+    }
+
+    /// Sets how long a polite stop may take, 400 milliseconds by default.
+    #[must_use]
+    pub fn stop_grace(mut self, time: Duration) -> Self {
+        self.settings.stop_grace = time;
+        self
+    }
+
+    /// Sets the longest line that a process may print, one mebibyte by default.
+    #[must_use]
+    pub fn line_bytes_max(mut self, bytes: usize) -> Self {
+        self.settings.line_bytes_max = bytes;
+        self
+    }
+
+    /// Sets `db_tag`, the database's name by default.
+    #[must_use]
+    pub fn db_tag(mut self, tag: DbTag) -> Self {
+        self.settings.db_tag = tag;
+        self
+    }
+
+    /// Sets where the pool logs to, nowhere by default.
+    #[must_use]
+    pub fn log(mut self, log: &Logger) -> Self {
+        self.log = log.clone();
+        self
+    }
+
+    /// Adds a language. The first one added is what [`TestPool::any`] and [`TestPool::ddoc`] mean.
+    #[must_use]
+    pub fn language(mut self, name: &str, language: impl Language + 'static) -> Self {
+        let recorded = Recorded {
+            language: Arc::new(language),
+            started: self.started.clone(),
+        };
+        self.settings.languages.register(name, recorded);
+        self.default_language.get_or_insert_with(|| name.to_owned());
+        self
+    }
+
+    /// Adds a language that is a command, as a configuration would.
+    #[must_use]
+    pub fn command(self, name: &str, command: &str) -> Self {
+        self.language(name, CommandLanguage::new(command))
+    }
+
+    /// Adds a language whose processes are a scripted child.
+    #[must_use]
+    pub fn script(mut self, name: &str, child: &ScriptedChild) -> Self {
+        self.scripts.push(child.clone());
+        self.language(name, child.language())
+    }
+
+    /// Starts the manager on the current arbiter.
+    ///
+    /// # Panics
+    /// The system has no room for a thread.
+    pub fn start(self) -> TestPool {
+        let spawner = Spawner::start().expect("the system has room for the spawner's thread");
+        let settings = Arc::new(self.settings);
+        let manager = ProcManager::new(Arc::clone(&settings), spawner, &self.log);
+        let pulse = manager.pulse();
+        TestPool {
+            manager: Named::new(manager.start()),
+            pulse,
+            settings,
+            started: self.started,
+            scripts: self.scripts,
+            default_language: self.default_language.unwrap_or_default(),
+        }
+    }
+}
+
+/// A process manager with its languages, for one test.
+pub struct TestPool {
+    manager: Named<ProcManager>,
+    pulse: Pulse,
+    settings: Arc<ManagerSettings>,
+    started: Started,
+    scripts: Vec<ScriptedChild>,
+    default_language: String,
+}
+
+impl TestPool {
+    /// Begins a pool with hard limit 3 and soft limit 2, the limits of the reference's own tests.
+    pub fn builder() -> TestPoolBuilder {
+        TestPoolBuilder::new()
+    }
+
+    /// Makes a scripted client.
+    pub fn client(&self, name: &str) -> TestClient {
+        TestClient::new(name, self.manager.clone())
+    }
+
+    /// Makes scripted clients that hold one process each.
+    ///
+    /// # Panics
+    /// One of them gets none.
+    pub async fn clients<const N: usize>(&self, names: [&str; N]) -> [TestClient; N] {
+        let mut clients = names.map(|name| self.client(name));
+        for client in &mut clients {
+            client.takes(self.any()).await;
+        }
+        clients
+    }
+
+    /// Makes a client with the calls of the service's own clients.
+    pub fn caller(&self) -> Caller {
+        Caller::new(self.manager.clone())
+    }
+
+    /// Wants any process of the default language.
+    pub fn any(&self) -> Want {
+        self.any_of(&self.default_language)
+    }
+
+    /// Wants any process of a language.
+    pub fn any_of(&self, language: &str) -> Want {
+        Want::Language(LanguageName::new(language))
+    }
+
+    /// Wants a process of the default language that knows the design document `id` of `db`, in the
+    /// only revision that there is.
+    pub fn ddoc(&self, db: &str, id: &str) -> Want {
+        let body = format!(r#""language":"{}""#, self.default_language);
+        self.ddoc_with(db, id, &body)
+    }
+
+    /// Wants a process that knows the design document `id` of `db` with these further members,
+    /// as JSON text without braces.
+    ///
+    /// # Panics
+    /// It is no design document.
+    pub fn ddoc_with(&self, db: &str, id: &str, members: &str) -> Want {
+        let json = format!(r#"{{"_id":"{id}","_rev":"1-a",{members}}}"#);
+        let ddoc = Ddoc::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"));
+        Want::Ddoc {
+            db: Arc::from(db),
+            ddoc: Arc::new(ddoc),
+        }
+    }
+
+    /// Returns the manager's address.
+    pub fn manager(&self) -> Addr<ProcManager> {
+        self.manager.address()
+    }
+
+    /// Returns the manager's life.
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// Returns every process that was ever started.
+    pub fn started(&self) -> Vec<ProcessRef> {
+        self.started.all()
+    }
+
+    /// Returns the state of the default language's pool.
+    pub async fn status(&self) -> PoolStatus {
+        self.status_of(&self.default_language).await
+    }
+
+    /// Returns the state of a language's pool.
+    ///
+    /// # Panics
+    /// There is no such pool.
+    pub async fn status_of(&self, language: &str) -> PoolStatus {
+        let name = LanguageName::new(language);
+        let pools = self.statuses(Some(name.to_string())).await;
+        let pool = pools.into_iter().next();
+        pool.unwrap_or_else(|| panic!("there is no pool '{language}'"))
+    }
+
+    async fn statuses(&self, pool: Option<String>) -> Vec<PoolStatus> {
+        self.call(GetStatus { pool }).await.pools
+    }
+
+    /// Waits until the state of the default language's pool is as wanted.
+    ///
+    /// # Panics
+    /// It is not within [`super::PATIENCE`].
+    pub async fn becomes(&self, what: &str, wanted: impl Fn(&PoolStatus) -> bool) {
+        eventually(what, async || wanted(&self.status().await)).await;
+    }
+
+    /// Counts processes and openings of all languages.
+    pub async fn proc_count(&self) -> u32 {
+        self.call(GetProcCount).await
+    }
+
+    /// Counts processes from before the last reload.
+    pub async fn stale_proc_count(&self) -> u32 {
+        self.call(GetStaleProcCount).await
+    }
+
+    /// Replaces all processes.
+    pub async fn reload(&self) {
+        self.call(SetThresholdTs).await;
+    }
+
+    /// Stops idle processes from before the last reload.
+    pub async fn terminate_stale_procs(&self) {
+        self.call(TerminateStaleProcs).await;
+    }
+
+    /// Returns the settings in force.
+    pub fn settings(&self) -> Arc<ManagerSettings> {
+        Arc::clone(&self.settings)
+    }
+
+    /// Changes the settings, as a reload of the configuration does.
+    pub async fn reconfigure(&mut self, change: impl FnOnce(&mut ManagerSettings)) {
+        let mut settings = ManagerSettings::clone(&self.settings);
+        change(&mut settings);
+        self.settings = Arc::new(settings);
+        self.call(ReloadConfig(Arc::clone(&self.settings))).await;
+    }
+
+    async fn call<M>(&self, message: M) -> M::Result
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        ProcManager: Handler<M>,
+    {
+        let answer = self.manager().send(message).await;
+        answer.unwrap_or_else(|_| panic!("the process manager is gone"))
+    }
+
+    /// Stops the pool and proves that nothing is left: no client that holds or waits for anything,
+    /// no process actor, no child, no grandchild, no zombie, no file.
+    ///
+    /// # Panics
+    /// Something is left after [`super::PATIENCE`]; says what.
+    pub async fn assert_quiet(self) {
+        eventually("no client holds a process or waits for one", async || {
+            let busy = |pool: &PoolStatus| pool.used + pool.waiting + pool.opening;
+            self.statuses(None).await.iter().all(|pool| busy(pool) == 0)
+        })
+        .await;
+        // A manager that is gone already is what is wanted.
+        let _ = self.manager().send(Stop { now: false }).await;
+        self.assert_gone().await;
+    }
+
+    /// Stops the pool whatever is going on, and proves that nothing is left.
+    ///
+    /// # Panics
+    /// Something is left after [`super::PATIENCE`]; says what.
+    pub async fn stop_at_once(self) {
+        // A manager that is gone already is what is wanted.
+        let _ = self.manager().send(Stop { now: true }).await;
+        self.assert_gone().await;
+    }
+
+    /// Proves that nothing is left of a pool whose manager was stopped or has failed.
+    ///
+    /// # Panics
+    /// Something is left after [`super::PATIENCE`]; says what.
+    pub async fn assert_gone(self) {
+        eventually("the process manager ends", async || !self.pulse.is_alive()).await;
+        let processes = self.started();
+        eventually("every process actor ends", async || {
+            processes.iter().all(|process| !process.pulse.is_alive())
+        })
+        .await;
+        let mut groups: Vec<u32> = processes.iter().filter_map(|p| p.shared.os_pid).collect();
+        groups.extend(self.scripts.iter().flat_map(ScriptedChild::started));
+        let grandchildren: Vec<u32> = self
+            .scripts
+            .iter()
+            .flat_map(ScriptedChild::grandchildren)
+            .collect();
+        let what = format!("no child of {groups:?} and no grandchild of {grandchildren:?} is left");
+        eventually(&what, async || alive(&groups, &grandchildren).is_empty()).await;
+        let own = |child: &ScriptedChild| child.folder().to_owned();
+        let folders: Vec<PathBuf> = self.scripts.iter().map(own).collect();
+        for folder in &folders {
+            // Its owner may look into it still; what matters is that nothing puts it back.
+            drop(std::fs::remove_dir_all(folder));
+        }
+        assert!(
+            folders.iter().all(|folder| !folder.exists()),
+            "a file is left"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! Probe: an actor that records the messages of one type, so that a test can await them.
+
+use std::time::Duration;
+
+use actix::prelude::*;
+use actix_rt::time::timeout;
+use tokio::sync::mpsc;
+
+use super::wait::within;
+
+/// Records messages of type `M`, oldest first.
+///
+/// Every message is answered with the default value of its result, at once.
+pub struct Probe<M: Message + Send + 'static>
+where
+    M::Result: Default + Send,
+{
+    address: Addr<Recorder<M>>,
+    messages: mpsc::UnboundedReceiver<M>,
+}
+
+impl<M: Message + Send + 'static> Probe<M>
+where
+    M::Result: Default + Send,
+{
+    /// Starts a probe on the current arbiter.
+    pub fn start() -> Self {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let address = Recorder { sender }.start();
+        Self { address, messages }
+    }
+
+    /// Returns where to send messages to be recorded.
+    pub fn recipient(&self) -> Recipient<M> {
+        self.address.clone().recipient()
+    }
+
+    /// Returns the next message.
+    ///
+    /// # Panics
+    /// None comes within [`super::PATIENCE`].
+    pub async fn next(&mut self) -> M {
+        let next = within("the next message of the probe", self.messages.recv()).await;
+        next.expect("the probe's actor lives as long as the probe")
+    }
+
+    /// Returns whether no message comes for as long as `time`.
+    pub async fn is_silent_for(&mut self, time: Duration) -> bool {
+        timeout(time, self.messages.recv()).await.is_err()
+    }
+
+    /// Takes what has come so far.
+    pub fn take(&mut self) -> Vec<M> {
+        std::iter::from_fn(|| self.messages.try_recv().ok()).collect()
+    }
+}
+
+struct Recorder<M> {
+    sender: mpsc::UnboundedSender<M>,
+}
+
+/// Nothing in it is ever pinned.
+impl<M> Unpin for Recorder<M> {}
+
+impl<M: 'static> Actor for Recorder<M> {
+    type Context = Context<Self>;
+}
+
+impl<M: Message + Send + 'static> Handler<M> for Recorder<M>
+where
+    M::Result: Default + Send,
+{
+    type Result = MessageResult<M>;
+
+    fn handle(&mut self, msg: M, _: &mut Self::Context) -> Self::Result {
+        // The probe may be gone already: then nobody wants to know.
+        drop(self.sender.send(msg));
+        MessageResult(M::Result::default())
+    }
+}

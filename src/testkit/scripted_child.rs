@@ -1,0 +1,118 @@
+//! ScriptedChild: a script, the folder that it keeps its records in, and what it recorded.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::script::Script;
+use super::wait::eventually;
+use crate::query_server::child::CommandSpec;
+use crate::query_server::languages::command::CommandLanguage;
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// A real child that does what its script says, started as often as the pool likes.
+///
+/// Cheap to clone. Its folder goes with the last clone.
+#[derive(Clone, Debug)]
+pub struct ScriptedChild {
+    folder: Arc<Folder>,
+}
+
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that cannot be removed is somebody else's problem to report.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+impl ScriptedChild {
+    /// Writes the script's program into a new temporary folder.
+    ///
+    /// # Panics
+    /// The folder or the program cannot be written.
+    pub fn new(script: Script) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("settee-testkit-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder)
+            .and_then(|()| fs::write(folder.join("child.sh"), script.program(&folder)))
+            .unwrap_or_else(|error| panic!("cannot write a script: {error}"));
+        Self {
+            folder: Arc::new(Folder(folder)),
+        }
+    }
+
+    /// Returns the command that starts it.
+    pub fn spec(&self) -> CommandSpec {
+        CommandSpec {
+            program: "/bin/sh".into(),
+            arguments: vec![self.folder.0.join("child.sh").into()],
+            environment: Vec::new(),
+        }
+    }
+
+    /// Returns the command as a text for a configuration.
+    pub fn command(&self) -> String {
+        format!("/bin/sh {}", self.folder.0.join("child.sh").display())
+    }
+
+    /// Returns the language whose processes it is.
+    pub fn language(&self) -> CommandLanguage {
+        CommandLanguage::from_spec(self.spec())
+    }
+
+    /// Returns its folder.
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder.0
+    }
+
+    /// Returns every prompt that any of its processes read, in order, byte for byte.
+    pub fn prompts(&self) -> Vec<String> {
+        self.record("prompts")
+    }
+
+    /// Returns the process numbers of all that were started.
+    pub fn started(&self) -> Vec<u32> {
+        self.numbers("started")
+    }
+
+    /// Returns the process numbers of all that [`super::Step::Grandchild`] started.
+    pub fn grandchildren(&self) -> Vec<u32> {
+        self.numbers("grandchildren")
+    }
+
+    /// Waits until one of its processes has come to `Mark(name)`.
+    ///
+    /// # Panics
+    /// None does within [`super::PATIENCE`].
+    pub async fn reached(&self, name: &str) {
+        let mark = self.folder.0.join(format!("mark-{name}"));
+        let what = format!("the child reaches the mark '{name}'");
+        eventually(&what, async || mark.exists()).await;
+    }
+
+    /// Lets all its processes pass `Await(name)`, now and later.
+    ///
+    /// # Panics
+    /// The folder is gone.
+    pub fn release(&self, name: &str) {
+        fs::write(self.folder.0.join(format!("release-{name}")), "")
+            .unwrap_or_else(|error| panic!("cannot release '{name}': {error}"));
+    }
+
+    fn record(&self, name: &str) -> Vec<String> {
+        let text = fs::read(self.folder.0.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn numbers(&self, name: &str) -> Vec<u32> {
+        let lines = self.record(name);
+        lines.iter().filter_map(|line| line.parse().ok()).collect()
+    }
+}

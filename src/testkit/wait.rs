@@ -1,0 +1,47 @@
+//! Waiting for a state or an event with a deadline, in real and in paused time alike.
+
+use std::future::Future;
+use std::time::Duration;
+
+use actix_rt::time::{sleep, timeout};
+
+/// How long a test waits for what must happen before it fails. Generous: a machine under load is
+/// no reason to fail.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long to let others run before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Waits until `condition` holds.
+///
+/// Works with the clock that the test runs on: under `tokio::time::pause` it lets simulated time
+/// pass, as fast as everything else allows.
+///
+/// # Panics
+/// It does not hold within [`PATIENCE`]; says `what`.
+pub async fn eventually<C, F>(what: &str, mut condition: C)
+where
+    C: FnMut() -> F,
+    F: Future<Output = bool>,
+{
+    let look = async {
+        while !condition().await {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    assert!(
+        timeout(PATIENCE, look).await.is_ok(),
+        "did not happen within {PATIENCE:?}: {what}"
+    );
+}
+
+/// Waits for a future to be ready.
+///
+/// # Panics
+/// It is not ready within [`PATIENCE`]; says `what`.
+pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
+    match timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("did not happen within {PATIENCE:?}: {what}"),
+    }
+}

@@ -1,0 +1,305 @@
+//! Children that end: by themselves, when told, when made to, and with everything they started.
+
+use std::time::{Duration, Instant};
+
+use settee::actors::supervisor::Stop;
+use settee::messages::process::{Fault, Obituary, PromptError};
+use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
+
+/// The child is given this time to end politely.
+const GRACE: Duration = Duration::from_millis(600);
+
+fn builder(child: &ScriptedChild) -> TestPoolBuilder {
+    TestPool::builder()
+        .hard_limit(2)
+        .stop_grace(GRACE)
+        .script("javascript", child)
+}
+
+fn is_alive(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.is_ok_and(|text| !text.contains(") Z "))
+}
+
+fn obituary(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
+    PromptError::Exited(Obituary {
+        exit: Some(exit.to_owned()),
+        status: Some(status),
+        stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
+    })
+}
+
+/// The child ends over the prompt `["rogue"]`: its client gets `expected`, and so does whoever
+/// prompts the dead process; its slot is free, and the other process goes on.
+async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
+    let child = ScriptedChild::new(Script::echo().on("rogue", steps));
+    let pool = builder(&child).start();
+    let [mut client, mut other] = pool.clients(["rogue", "other"]).await;
+    let both = [client.sends("[\"rogue\"]"), client.sends("[\"next\"]")];
+    for sent in both {
+        assert_eq!(sent.answer().await, Err(expected.clone()));
+    }
+    assert_eq!(
+        (expected.fault(), expected.retryable()),
+        (Fault::QueryServer, true)
+    );
+    pool.becomes("the slot is free", |pool| pool.procs.len() == 1)
+        .await;
+    assert!(matches!(
+        client.prompts("[1]").await,
+        Err(PromptError::Exited(_))
+    ));
+    assert!(!client.returns().await, "it is gone, so it is not held");
+    client.takes(pool.any()).await;
+    assert_eq!(client.prompts("[1]").await.as_deref(), Ok("[1]"));
+    assert_eq!(other.prompts("[2]").await.as_deref(), Ok("[2]"));
+    client.returns().await;
+    other.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn an_exit_during_a_prompt_is_told_with_status_and_last_words() {
+    let steps = [
+        Step::Complain("Traceback:".into()),
+        Step::Complain(String::new()),
+        Step::Complain("MemoryError".into()),
+        Step::Exit(3),
+    ];
+    let expected = obituary("exited with status 3", 3, &["Traceback:", "MemoryError"]);
+    assert_eq!(
+        expected.to_string(),
+        "the query server exited with status 3; its last words: Traceback: | MemoryError"
+    );
+    assert_ends(steps, expected).await;
+}
+
+#[actix_rt::test]
+async fn an_exit_in_order_during_a_prompt_is_an_error_too() {
+    assert_ends([Step::Exit(0)], obituary("exited with status 0", 0, &[])).await;
+}
+
+#[actix_rt::test]
+async fn an_unfinished_answer_is_lost_with_its_child() {
+    let steps = [Step::PrintPart("true".into()), Step::Exit(1)];
+    assert_ends(steps, obituary("exited with status 1", 1, &[])).await;
+}
+
+#[actix_rt::test]
+async fn a_signal_is_told_by_name_and_as_a_shell_status() {
+    let crash = obituary("was killed by SIGSEGV (it crashed)", 139, &[]);
+    assert_ends([Step::Signal("SEGV")], crash).await;
+    let kill = obituary("was killed by SIGKILL", 137, &[]);
+    assert_ends([Step::Signal("KILL")], kill).await;
+}
+
+#[actix_rt::test]
+async fn of_many_last_words_the_last_ten_are_kept() {
+    let mut steps: Vec<Step> = (0..50).map(|n| Step::Complain(n.to_string())).collect();
+    steps.push(Step::Exit(1));
+    let kept: Vec<String> = (40..50).map(|n| n.to_string()).collect();
+    let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
+    assert_ends(steps, obituary("exited with status 1", 1, &kept)).await;
+}
+
+#[actix_rt::test]
+async fn an_answer_before_the_exit_is_delivered() {
+    for status in [0, 3] {
+        let steps = [Step::Echo, Step::Exit(status)];
+        let child = ScriptedChild::new(Script::echo().on("rogue", steps));
+        let pool = builder(&child).start();
+        let mut client = pool.client("1");
+        client.takes(pool.any()).await;
+        let (first, second) = (client.sends("[\"rogue\"]"), client.sends("[\"next\"]"));
+        assert_eq!(first.answer().await.as_deref(), Ok("[\"rogue\"]"));
+        let expected = obituary(
+            &format!("exited with status {status}"),
+            i32::from(status),
+            &[],
+        );
+        assert_eq!(second.answer().await, Err(expected));
+        client.lets_go();
+        pool.becomes("it is gone", |pool| pool.procs.is_empty())
+            .await;
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn whoever_prompts_a_process_that_is_gone_is_told_how_it_ended() {
+    let steps = [Step::Complain("no such script".into()), Step::Exit(2)];
+    let child = ScriptedChild::new(Script::echo().at_start(steps));
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    pool.becomes("it is gone", |pool| pool.procs.is_empty())
+        .await;
+    let expected = obituary("exited with status 2", 2, &["no such script"]);
+    assert_eq!(client.prompts("[1]").await, Err(expected));
+    assert!(!client.returns().await);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_child_that_ends_while_idle_leaves_the_pool() {
+    let child = ScriptedChild::new(
+        Script::echo().on("rogue", [Step::Echo, Step::Await("end"), Step::Exit(1)]),
+    );
+    let pool = builder(&child).hard_limit(1).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    assert!(client.prompts("[\"rogue\"]").await.is_ok());
+    client.returns().await;
+    assert_eq!(pool.status().await.free, 1);
+    child.release("end");
+    pool.becomes("it is gone", |pool| pool.procs.is_empty())
+        .await;
+    client.takes(pool.any()).await;
+    assert_eq!(pool.started().len(), 2);
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+/// Reloads the pool while one idle process is in it, and returns how long that one took to end.
+async fn time_to_end(script: Script) -> (Duration, ScriptedChild) {
+    let child = ScriptedChild::new(script);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    client.returns().await;
+    let told = Instant::now();
+    pool.reload().await;
+    assert_eq!(pool.proc_count().await, 0, "its slot is free at once");
+    pool.becomes("it has ended", |pool| pool.stopping == 0)
+        .await;
+    let took = told.elapsed();
+    pool.stop_at_once().await;
+    (took, child)
+}
+
+#[actix_rt::test]
+async fn a_child_may_end_by_itself_when_its_input_ends() {
+    let (took, _) = time_to_end(Script::echo()).await;
+    assert!(took < GRACE / 2, "{took:?}");
+}
+
+#[actix_rt::test]
+async fn a_child_that_ignores_the_end_of_its_input_is_terminated() {
+    let (took, _) = time_to_end(Script::echo().at_end_of_input([Step::Hang])).await;
+    assert!(took >= GRACE / 2 && took < GRACE, "{took:?}");
+}
+
+#[actix_rt::test]
+async fn a_child_that_ignores_termination_too_is_killed_after_the_grace() {
+    let script = Script::echo()
+        .at_start([Step::IgnoreTerm])
+        .at_end_of_input([Step::Hang]);
+    let (took, _) = time_to_end(script).await;
+    assert!(took >= GRACE, "{took:?}");
+}
+
+#[actix_rt::test]
+async fn what_a_child_started_ends_with_it_however_it_ends() {
+    for end in [Step::Echo, Step::Exit(0), Step::Hang, Step::Signal("KILL")] {
+        let steps = [Step::Grandchild, Step::Mark("born"), end];
+        let child = ScriptedChild::new(Script::echo().on("rogue", steps));
+        let pool = builder(&child).timeout(Duration::from_millis(500)).start();
+        let mut client = pool.client("1");
+        client.takes(pool.any()).await;
+        let sent = client.sends("[\"rogue\"]");
+        child.reached("born").await;
+        let [grandchild] = child.grandchildren()[..] else {
+            panic!("it has one grandchild: {:?}", child.grandchildren());
+        };
+        let asked = Instant::now();
+        drop(sent.answer().await);
+        // It holds the pipes, and delays nothing by that.
+        client.lets_go();
+        pool.reload().await;
+        pool.becomes("it is gone", |pool| {
+            pool.procs.len() + pool.stopping as usize == 0
+        })
+        .await;
+        assert!(asked.elapsed() < Duration::from_secs(5));
+        eventually("the grandchild is gone", async || !is_alive(grandchild)).await;
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_stranger_that_holds_the_output_and_floods_it_delays_nothing() {
+    // It has a session of its own, so that the group's end is not its end.
+    let text =
+        "true; setsid yes '[\"log\",\"x\"]' & echo $! >> \"$folder/grandchildren\"; exit 0 #";
+    let folder = ScriptedChild::new(Script::echo());
+    let program = format!(
+        "folder='{}'; read -r line; {text}",
+        folder.folder().display()
+    );
+    let path = folder.folder().join("stranger.sh");
+    std::fs::write(&path, program).unwrap();
+    let pool = TestPool::builder()
+        .script("unused", &folder)
+        .command("stranger", &format!("/bin/sh {}", path.display()))
+        .start();
+    let mut client = pool.client("1");
+    client.takes(pool.any_of("stranger")).await;
+    let asked = Instant::now();
+    let answer = client.prompts("[\"go\"]").await;
+    assert!(matches!(answer, Err(PromptError::Exited(_))), "{answer:?}");
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        asked.elapsed()
+    );
+    client.lets_go();
+    eventually("the stranger meets a closed pipe", async || {
+        folder.grandchildren().iter().all(|pid| !is_alive(*pid))
+    })
+    .await;
+    pool.assert_quiet().await;
+}
+
+/// Two stubborn children, one of them held and prompted.
+async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee::testkit::TestClient) {
+    let child = ScriptedChild::new(
+        Script::echo()
+            .at_start([Step::IgnoreTerm, Step::Grandchild])
+            .on("rogue", [Step::Mark("asked"), Step::Hang])
+            .at_end_of_input([Step::Hang]),
+    );
+    let pool = builder(&child).stop_grace(grace).start();
+    let [client, mut other] = pool.clients(["1", "2"]).await;
+    other.returns().await;
+    eventually("both have grandchildren", async || {
+        child.grandchildren().len() == 2
+    })
+    .await;
+    (pool, child, client)
+}
+
+#[actix_rt::test]
+async fn no_child_is_left_after_a_shutdown_in_order() {
+    let (pool, child, client) = stubborn_pool(GRACE).await;
+    let sent = client.sends("[\"rogue\"]");
+    child.reached("asked").await;
+    pool.manager().send(Stop { now: false }).await.unwrap();
+    let error = sent.answer().await.unwrap_err();
+    assert!(matches!(error, PromptError::Exited(_)), "{error}");
+    pool.assert_gone().await;
+}
+
+#[actix_rt::test]
+async fn a_shutdown_at_once_waits_for_no_grace() {
+    let (pool, child, client) = stubborn_pool(Duration::from_secs(100)).await;
+    let sent = client.sends("[\"rogue\"]");
+    child.reached("asked").await;
+    pool.manager().send(Stop { now: false }).await.unwrap();
+    assert!(
+        pool.pulse().is_alive(),
+        "it waits for the other child's grace"
+    );
+    pool.manager().send(Stop { now: true }).await.unwrap();
+    assert!(sent.answer().await.is_err());
+    pool.assert_gone().await;
+}

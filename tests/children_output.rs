@@ -1,0 +1,282 @@
+//! Children that print what they should not: none of it is ever an answer (PM-10), each client gets
+//! the exact error, and nobody else notices.
+
+use std::time::{Duration, Instant};
+
+use settee::messages::process::PromptError;
+use settee::testkit::{Script, ScriptedChild, Step, TestClient, TestPool, TestPoolBuilder};
+
+const LINE_BYTES_MAX: usize = 10_000;
+
+fn builder(child: &ScriptedChild) -> TestPoolBuilder {
+    TestPool::builder()
+        .hard_limit(2)
+        .line_bytes_max(LINE_BYTES_MAX)
+        .script("javascript", child)
+}
+
+/// A child that does `steps` for the prompt `["rogue"]`.
+fn rogue(steps: impl Into<Vec<Step>>) -> ScriptedChild {
+    ScriptedChild::new(Script::echo().on("rogue", steps))
+}
+
+fn broken(what: &'static str, excerpt: &str) -> PromptError {
+    PromptError::Protocol {
+        what,
+        excerpt: excerpt.to_owned(),
+    }
+}
+
+/// The others go on, the slot is free again, and the next process is a good one.
+async fn assert_only_that_process_is_lost(
+    pool: TestPool,
+    mut client: TestClient,
+    mut other: TestClient,
+) {
+    let lost = client.proc();
+    assert_eq!(other.prompts("[\"x\"]").await.as_deref(), Ok("[\"x\"]"));
+    client.returns().await;
+    pool.becomes("the process is gone", |pool| pool.procs.len() == 1)
+        .await;
+    client.takes(pool.any()).await;
+    assert_ne!(client.proc(), lost);
+    assert_eq!(client.prompts("[\"y\"]").await.as_deref(), Ok("[\"y\"]"));
+    client.returns().await;
+    other.returns().await;
+    pool.assert_quiet().await;
+}
+
+async fn assert_breaks_the_protocol(steps: impl Into<Vec<Step>>, expected: PromptError) {
+    let child = rogue(steps);
+    let pool = builder(&child).start();
+    let [client, other] = pool.clients(["rogue", "other"]).await;
+    assert_eq!(client.prompts("[\"rogue\"]").await, Err(expected));
+    assert_only_that_process_is_lost(pool, client, other).await;
+}
+
+#[actix_rt::test]
+async fn garbage_is_no_answer() {
+    for line in [
+        "garbage",
+        "true junk",
+        "[1,",
+        "Traceback (most recent call last):",
+    ] {
+        let expected = broken("a line that is not JSON", line);
+        assert_breaks_the_protocol([Step::answer(line)], expected).await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_blank_line_is_no_answer() {
+    assert_breaks_the_protocol([Step::answer("")], broken("a blank line", "")).await;
+    assert_breaks_the_protocol([Step::answer(" \t")], broken("a blank line", " \t")).await;
+}
+
+#[actix_rt::test]
+async fn an_error_line_of_a_wrong_shape_is_no_answer() {
+    let line = "[\"error\",\"x\"]";
+    let expected = broken("an error line without a name and a reason", line);
+    assert_breaks_the_protocol([Step::answer(line)], expected).await;
+}
+
+#[actix_rt::test]
+async fn a_huge_line_is_no_answer_and_is_not_kept() {
+    let expected = broken("a line that is too long", "");
+    assert_breaks_the_protocol([Step::PrintHuge(50_000_000)], expected).await;
+}
+
+#[actix_rt::test]
+async fn a_line_of_just_the_longest_length_is_an_answer() {
+    let child = rogue([Step::PrintHuge(LINE_BYTES_MAX)]);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let answer = client.prompts("[\"rogue\"]").await.unwrap();
+    assert_eq!(answer, "7".repeat(LINE_BYTES_MAX));
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn the_end_of_its_output_ends_a_child_that_runs_on() {
+    let expected = broken("the end of its output while it runs on", "");
+    assert_breaks_the_protocol([Step::CloseOutput, Step::Hang], expected).await;
+}
+
+#[actix_rt::test]
+async fn a_second_answer_is_never_the_answer_to_the_next_prompt() {
+    let child = rogue([Step::Echo, Step::answer("\"twice\""), Step::Mark("done")]);
+    let pool = builder(&child).start();
+    let [client, other] = pool.clients(["rogue", "other"]).await;
+    assert_eq!(
+        client.prompts("[\"rogue\"]").await.as_deref(),
+        Ok("[\"rogue\"]")
+    );
+    child.reached("done").await;
+    let expected = broken("output that nobody asked for", "\"twice\"");
+    assert_eq!(client.prompts("[\"next\"]").await, Err(expected));
+    assert!(!child.prompts().contains(&"[\"next\"]".to_owned()));
+    assert_only_that_process_is_lost(pool, client, other).await;
+}
+
+#[actix_rt::test]
+async fn a_process_that_answered_twice_is_not_lent_to_the_next_client() {
+    let child = rogue([Step::Print("1\n2".into())]);
+    let pool = builder(&child).hard_limit(1).start();
+    let (mut client, mut next) = (pool.client("rogue"), pool.client("next"));
+    client.takes(pool.any()).await;
+    next.asks(pool.any());
+    assert_eq!(client.prompts("[\"rogue\"]").await.as_deref(), Ok("1"));
+    assert!(client.returns().await);
+    assert_eq!(next.answer().await, Ok(()));
+    assert_ne!(next.proc(), client.last_proc());
+    assert_eq!(next.prompts("[\"x\"]").await.as_deref(), Ok("[\"x\"]"));
+    next.returns().await;
+    pool.assert_quiet().await;
+}
+
+/// The child prints `late` after its answer, and nobody has read it when the next prompt is sent.
+async fn prompt_after(late: Step) -> (ScriptedChild, TestPool, [TestClient; 2]) {
+    let steps = [Step::Echo, Step::Await("late"), late, Step::Mark("late")];
+    let child = ScriptedChild::new(
+        Script::echo()
+            .on("rogue", steps)
+            .on("rest", [Step::answer("\"x\"]"), Step::answer("true")]),
+    );
+    let pool = builder(&child).start();
+    let clients = pool.clients(["rogue", "other"]).await;
+    let answer = clients[0].prompts("[\"rogue\"]").await;
+    assert_eq!(answer.as_deref(), Ok("[\"rogue\"]"));
+    child.release("late");
+    // Blocks the arbiter on purpose: the line is in the pipe, and no actor can have seen it.
+    let mark = child.folder().join("mark-late");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !mark.exists() {
+        assert!(Instant::now() < deadline, "the child prints its late line");
+        std::thread::yield_now();
+    }
+    (child, pool, clients)
+}
+
+#[actix_rt::test]
+async fn a_stale_line_before_a_prompt_is_not_its_answer() {
+    let (child, pool, [client, other]) = prompt_after(Step::answer("\"late\"")).await;
+    let expected = broken("output that nobody asked for", "\"late\"");
+    assert_eq!(client.prompts("[\"next\"]").await, Err(expected));
+    assert!(!child.prompts().contains(&"[\"next\"]".to_owned()));
+    assert_only_that_process_is_lost(pool, client, other).await;
+}
+
+#[actix_rt::test]
+async fn a_stale_half_line_before_a_prompt_is_no_part_of_its_answer() {
+    let (_child, pool, [client, other]) = prompt_after(Step::PrintPart("1".into())).await;
+    let answer = client.prompts("[\"add_fun\"]").await;
+    // "1" and "true" are both JSON, and so would be "1" and "2" together.
+    assert!(
+        matches!(answer, Err(PromptError::Protocol { .. })),
+        "{answer:?}"
+    );
+    assert_only_that_process_is_lost(pool, client, other).await;
+
+    let (_child, pool, [client, other]) = prompt_after(Step::PrintPart("[".into())).await;
+    let answer = client.prompts("[\"rest\"]").await;
+    let expected = broken("output that nobody asked for", "[\"x\"]");
+    assert_eq!(answer, Err(expected));
+    assert_only_that_process_is_lost(pool, client, other).await;
+}
+
+#[actix_rt::test]
+async fn a_stale_half_log_line_is_only_logged() {
+    let (_child, pool, [mut client, mut other]) =
+        prompt_after(Step::PrintPart("[\"log\",".into())).await;
+    assert_eq!(client.prompts("[\"rest\"]").await.as_deref(), Ok("true"));
+    client.returns().await;
+    other.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn log_lines_are_no_answers_whenever_they_come() {
+    let child = rogue([
+        Step::log("before"),
+        Step::answer("[\"log\"]"),
+        Step::answer("[ \"lo\\u0067\", {\"a\":1}, 2]"),
+        Step::answer("[\"logs\",\"x\"]"),
+        Step::log("after"),
+        Step::Mark("after"),
+    ]);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let answer = client.prompts("[\"rogue\"]").await;
+    assert_eq!(answer.as_deref(), Ok("[\"logs\",\"x\"]"));
+    child.reached("after").await;
+    assert_eq!(client.prompts("[\"x\"]").await.as_deref(), Ok("[\"x\"]"));
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn an_answer_may_come_in_pieces() {
+    let child = rogue([
+        Step::PrintPart("[1,".into()),
+        Step::Mark("half"),
+        Step::Await("rest"),
+        Step::answer("2]"),
+    ]);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let sent = client.sends("[\"rogue\"]");
+    child.reached("half").await;
+    child.release("rest");
+    assert_eq!(sent.answer().await.as_deref(), Ok("[1,2]"));
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn an_error_line_is_the_answer_and_the_process_lives() {
+    let child = rogue([Step::answer("[\"error\",\"not_found\",{\"a\":[\"b\"]}]")]);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let error = client.prompts("[\"rogue\"]").await.unwrap_err();
+    let expected = PromptError::Function {
+        name: "not_found".into(),
+        reason: "{\"a\":[\"b\"]}".into(),
+        raw_reason: "{\"a\":[\"b\"]}".into(),
+        fatal: false,
+    };
+    assert_eq!(error, expected);
+    assert_eq!(client.prompts("[\"x\"]").await.as_deref(), Ok("[\"x\"]"));
+    assert!(client.returns().await);
+    let first = client.last_proc();
+    client.takes(pool.any()).await;
+    assert_eq!(client.proc(), first);
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_fatal_line_is_the_answer_and_the_end_of_the_process() {
+    // It should end itself; it is not trusted to.
+    let child = rogue([Step::fatal("query_protocol_error", "no"), Step::Hang]);
+    let pool = builder(&child).start();
+    let [client, other] = pool.clients(["rogue", "other"]).await;
+    let (first, second) = (client.sends("[\"rogue\"]"), client.sends("[\"x\"]"));
+    let fatal = PromptError::Function {
+        name: "query_protocol_error".into(),
+        reason: "no".into(),
+        raw_reason: "\"no\"".into(),
+        fatal: true,
+    };
+    assert_eq!(first.answer().await, Err(fatal));
+    let error = second.answer().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the query server was killed after it reported a fatal error"
+    );
+    assert_only_that_process_is_lost(pool, client, other).await;
+}

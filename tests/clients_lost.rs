@@ -1,0 +1,287 @@
+//! Clients that die, let go, or give up, and a manager that does: what they held is reset or
+//! replaced, what they waited for is dropped, and nothing is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+use settee::actors::lifeline::{Down, ExitReason};
+use settee::messages::opener::StartError;
+use settee::messages::proc_manager::ReloadConfig;
+use settee::messages::process::ProcessRef;
+use settee::query_server::language::{Language, StartContext};
+use settee::testkit::{Probe, Script, ScriptedChild, Step, TestPool};
+
+fn pool_of_one(child: &ScriptedChild) -> TestPool {
+    TestPool::builder().hard_limit(1).script("x", child).start()
+}
+
+#[actix_rt::test]
+async fn what_a_dead_client_used_is_reset_before_the_next_one_has_it() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = pool_of_one(&child);
+    let (mut first, mut next) = (pool.client("1"), pool.client("2"));
+    first.takes(pool.any()).await;
+    first.prompts("[\"add_fun\",\"mine\"]").await.unwrap();
+    let proc = first.proc();
+    next.asks(pool.any());
+    first.dies();
+    assert_eq!(next.answer().await, Ok(()));
+    assert_eq!(next.proc(), proc);
+    assert_eq!(
+        child.prompts(),
+        ["[\"add_fun\",\"mine\"]", "[\"reset\",{}]"]
+    );
+    next.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn what_a_client_lets_go_of_is_reset_or_just_taken_back() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = pool_of_one(&child);
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let proc = client.proc();
+    client.lets_go();
+    client.takes(pool.any()).await;
+    assert_eq!(child.prompts(), [""; 0], "it was not used");
+    client.prompts("[\"add_fun\",\"mine\"]").await.unwrap();
+    client.lets_go();
+    client.takes(pool.any()).await;
+    assert_eq!(client.proc(), proc);
+    assert_eq!(
+        child.prompts().last().map(String::as_str),
+        Some("[\"reset\",{}]")
+    );
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_process_that_does_not_obey_the_reset_is_replaced() {
+    for steps in [
+        vec![Step::error("no", "reset")],
+        vec![Step::answer("false")],
+        vec![Step::Hang],
+        vec![Step::Exit(1)],
+    ] {
+        let child = ScriptedChild::new(Script::echo().on("reset", steps));
+        let pool = TestPool::builder()
+            .hard_limit(1)
+            .timeout(Duration::from_secs(1))
+            .script("x", &child)
+            .start();
+        let (mut first, mut next) = (pool.client("1"), pool.client("2"));
+        first.takes(pool.any()).await;
+        first.prompts("[1]").await.unwrap();
+        let lost = first.proc();
+        first.dies();
+        next.asks_within(pool.any(), Some(Duration::from_secs(10)));
+        assert_eq!(next.answer().await, Ok(()));
+        assert_ne!(next.proc(), lost);
+        next.returns().await;
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_process_is_replaced_when_its_client_dies_in_mid_prompt() {
+    let child = ScriptedChild::new(Script::echo().on(
+        "rogue",
+        [Step::Mark("asked"), Step::Await("go"), Step::Echo],
+    ));
+    let pool = pool_of_one(&child);
+    let (mut first, mut next) = (pool.client("1"), pool.client("2"));
+    first.takes(pool.any()).await;
+    let lost = first.proc();
+    let sent = first.sends("[\"rogue\"]");
+    child.reached("asked").await;
+    next.asks(pool.any());
+    first.dies();
+    assert_eq!(next.answer().await, Ok(()));
+    assert_ne!(next.proc(), lost);
+    assert!(sent.answer().await.is_err());
+    assert_eq!(next.prompts("[1]").await.as_deref(), Ok("[1]"));
+    next.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_process_that_is_returned_in_mid_prompt_is_replaced() {
+    let child = ScriptedChild::new(Script::echo().on(
+        "rogue",
+        [Step::Mark("asked"), Step::Await("go"), Step::Echo],
+    ));
+    let pool = pool_of_one(&child);
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let sent = client.sends("[\"rogue\"]");
+    child.reached("asked").await;
+    assert!(client.returns().await);
+    assert!(sent.answer().await.is_err());
+    client.takes(pool.any()).await;
+    assert_eq!(pool.started().len(), 2);
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_process_that_a_client_taught_by_itself_is_replaced() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = pool_of_one(&child);
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let own = "[\"ddoc\",\"new\",\"_design/mine\",{}]";
+    assert_eq!(client.prompts(own).await.as_deref(), Ok("true"));
+    let lost = client.proc();
+    client.returns().await;
+    client.takes(pool.any()).await;
+    assert_ne!(client.proc(), lost);
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_dead_waiter_is_not_served_and_holds_up_nobody() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = pool_of_one(&child);
+    let mut holder = pool.client("holder");
+    holder.takes(pool.any()).await;
+    let (mut dead, mut alive) = (pool.client("dead"), pool.client("alive"));
+    dead.asks(pool.any());
+    alive.asks(pool.any());
+    assert!(dead.is_waiting().await && alive.is_waiting().await);
+    dead.dies();
+    pool.becomes("one waits", |pool| pool.waiting == 1).await;
+    holder.returns().await;
+    assert_eq!(alive.answer().await, Ok(()));
+    alive.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_caller_that_drops_its_request_holds_up_nobody() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = pool_of_one(&child);
+    let mut holder = pool.client("holder");
+    holder.takes(pool.any()).await;
+    let caller = pool.caller();
+    let wait = caller.get_proc(pool.any(), None);
+    let given_up = actix_rt::time::timeout(Duration::from_millis(20), wait).await;
+    assert!(given_up.is_err());
+    let mut next = pool.client("next");
+    next.asks(pool.any());
+    holder.returns().await;
+    assert_eq!(next.answer().await, Ok(()));
+    next.returns().await;
+    pool.assert_quiet().await;
+}
+
+/// A language that brings its manager down: it panics when it is asked to describe itself.
+struct Booby {
+    armed: Arc<AtomicBool>,
+}
+
+impl Language for Booby {
+    fn describe(&self) -> String {
+        assert!(
+            !self.armed.load(Ordering::Relaxed),
+            "a language that panics in the manager's turn (meant to happen)"
+        );
+        "booby".into()
+    }
+
+    fn start(&self, _: StartContext) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[actix_rt::test]
+async fn when_the_manager_panics_its_children_die_and_its_callers_are_told() {
+    let child = ScriptedChild::new(
+        Script::echo()
+            .at_start([Step::IgnoreTerm, Step::Grandchild])
+            .on("rogue", [Step::Mark("asked"), Step::Hang])
+            .at_end_of_input([Step::Hang]),
+    );
+    let armed = Arc::new(AtomicBool::new(false));
+    let pool = TestPool::builder()
+        .hard_limit(2)
+        .script("x", &child)
+        .language(
+            "booby",
+            Booby {
+                armed: Arc::clone(&armed),
+            },
+        )
+        .start();
+    let [mut busy, mut idle] = pool.clients(["busy", "idle"]).await;
+    idle.returns().await;
+    let sent = busy.sends("[\"rogue\"]");
+    child.reached("asked").await;
+    let (mut opening, mut probe) = (pool.client("opening"), Probe::<Down>::start());
+    opening.asks(pool.any_of("booby"));
+    pool.pulse().monitor(probe.recipient());
+
+    armed.store(true, Ordering::Relaxed);
+    let reload = ReloadConfig(pool.settings());
+    assert!(pool.manager().send(reload).await.is_err());
+    assert_eq!(probe.next().await.reason, ExitReason::Panicked);
+    assert!(sent.answer().await.is_err());
+    assert!(opening.answer().await.is_err());
+    assert!(!busy.returns().await);
+    pool.assert_gone().await;
+}
+
+#[actix_rt::test]
+async fn when_the_managers_arbiter_stops_its_children_die() {
+    let child = ScriptedChild::new(
+        Script::echo()
+            .at_start([Step::IgnoreTerm, Step::Grandchild])
+            .at_end_of_input([Step::Hang]),
+    );
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let arbiter = actix::Arbiter::new();
+    let scripted = child.clone();
+    arbiter.spawn(async move {
+        let pool = TestPool::builder()
+            .hard_limit(2)
+            .script("x", &scripted)
+            .start();
+        let [client, mut other] = pool.clients(["1", "2"]).await;
+        other.returns().await;
+        sender
+            .send((pool, client))
+            .unwrap_or_else(|_| panic!("the test waits for it"));
+        std::future::pending::<()>().await;
+    });
+    let (pool, client) = actix_rt::task::spawn_blocking(move || receiver.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    arbiter.stop();
+    pool.assert_gone().await;
+    drop(client);
+    arbiter.join().unwrap();
+}
+
+/// Only to show that a probe is an actor like any other.
+#[actix_rt::test]
+async fn a_probe_records_messages_in_order_and_takes_them_all() {
+    let mut probe = Probe::<Note>::start();
+    for number in 0..3 {
+        assert_eq!(probe.recipient().send(Note(number)).await, Ok(0));
+    }
+    assert_eq!(probe.next().await, Note(0));
+    assert_eq!(probe.take(), [Note(1), Note(2)]);
+    assert!(probe.is_silent_for(Duration::from_millis(10)).await);
+}
+
+#[derive(Debug, PartialEq)]
+struct Note(u32);
+
+impl actix::Message for Note {
+    type Result = u32;
+}
