@@ -55,10 +55,11 @@ fn conversations() -> Vec<(String, String)> {
         let mut case: Value = serde_json::from_str(&line).unwrap();
         let steps = case["steps"].as_array_mut().unwrap();
         // What is no command is for the service to refuse, and a child's own death is no answer.
-        if steps
-            .iter()
-            .any(|step| step.get("in_raw").is_some() || step.get("closed").is_some())
-        {
+        let is_other = |step: &Value| {
+            let no_command = step.get("in").is_some_and(|prompt| !prompt.is_array());
+            no_command || step.get("in_raw").is_some() || step.get("closed").is_some()
+        };
+        if steps.iter().any(is_other) {
             continue;
         }
         let mut text = String::new();
@@ -80,8 +81,7 @@ fn a_conversation_has_the_same_bytes_as_with_a_couchjs_of_ones_own() {
     for (id, text) in conversations {
         let direct = run(&mut program(&["couchjs"]), text.as_bytes()).stdout;
         let through = run(&mut service.client(&["attach"]), text.as_bytes());
-        let deterministic = run(&mut program(&["couchjs"]), text.as_bytes()).stdout == direct;
-        if deterministic && (through.stdout != direct || through.status.code() != Some(0)) {
+        if through.stdout != direct || through.status.code() != Some(0) {
             let text = |bytes: &[u8]| {
                 String::from_utf8_lossy(bytes)
                     .chars()
@@ -188,9 +188,11 @@ fn a_process_that_ends_by_itself_delivers_its_last_words_and_ends_with_255() {
 fn killed_while_a_prompt_runs_the_process_is_replaced() {
     let service = Service::start("");
     let (mut child, mut input, mut output) = attached(&service);
-    let endless = "[\"reset\"]\n[\"add_fun\",\"function(d) { for (;;); }\"]\n[\"map_doc\",{}]\n";
-    input.write_all(endless.as_bytes()).unwrap();
+    input
+        .write_all(b"[\"reset\"]\n[\"add_fun\",\"function(d) { for (;;); }\"]\n")
+        .unwrap();
     read_lines(&mut output, 2);
+    input.write_all(b"[\"map_doc\",{}]\n").unwrap();
     let looping = service.status()["pools"][0]["procs"][0]["os_pid"].clone();
     child.kill().unwrap();
     child.wait().unwrap();

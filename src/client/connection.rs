@@ -51,6 +51,8 @@ struct Shared {
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Outcome>>,
     closed: bool,
+    /// Why it closed, as long as nobody has been told.
+    reason: Option<ClientError>,
 }
 
 /// The two tasks of a connection; they end with it.
@@ -73,9 +75,10 @@ impl Shared {
     fn close(&self, reason: ClientError) {
         let mut calls = self.calls();
         calls.closed = true;
-        let mut reason = Some(reason);
-        for (_, waiter) in calls.waiting.drain() {
-            let error = reason.take().unwrap_or(ClientError::Closed);
+        calls.reason.get_or_insert(reason);
+        let waiting = std::mem::take(&mut calls.waiting);
+        for waiter in waiting.into_values() {
+            let error = calls.reason.take().unwrap_or(ClientError::Closed);
             drop(waiter.send(Err(error)));
         }
     }
@@ -113,7 +116,7 @@ impl Connection {
         {
             let mut calls = self.shared.calls();
             if calls.closed {
-                return Err(ClientError::Closed);
+                return Err(calls.reason.take().unwrap_or(ClientError::Closed));
             }
             calls.waiting.insert(id, waiter);
         }
