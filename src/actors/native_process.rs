@@ -148,7 +148,11 @@ impl NativeProcess {
             .filter(|error| error.is_final())
             .cloned();
         if let Some(error) = &end {
-            self.shared.set_doom(error.clone());
+            // The error was that prompt's; the others are told of the end.
+            self.shared.set_doom(PromptError::Exited(Obituary {
+                exit: Some(format!("was given up: {error}")),
+                ..Obituary::default()
+            }));
         }
         drop(head.replier.send(match line {
             // As it was printed, error lines and all, with its line feed.
@@ -158,10 +162,6 @@ impl NativeProcess {
         match end {
             None => self.work(ctx),
             Some(error) => {
-                self.shared.set_doom(PromptError::Exited(Obituary {
-                    exit: Some(format!("was given up: {error}")),
-                    ..Obituary::default()
-                }));
                 warn!(self.context.log, "native query server failed"; "error" => %error);
                 self.end(ExitReason::Failed(error.to_string()), ctx);
             }

@@ -378,7 +378,9 @@ impl Handler<Prompt> for OsProcess {
             self.line_is_stale = self.lines.has_partial();
             self.head_since = Instant::now();
         }
-        let kind = kind_of(&prompt.line);
+        // Whoever wants to hear exactly what the process prints may also say to it what he likes.
+        let free = prompt.verbatim && memchr::memchr(b'\n', &prompt.line).is_none();
+        let kind = kind_of(&prompt.line).or(free.then_some(PromptKind::Plain));
         let refusal = self
             .refusal(&prompt)
             .or(kind.is_none().then_some(PromptError::BadPrompt));

@@ -27,6 +27,7 @@ def say(value):
     sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n"); sys.stdout.flush()
 for line in sys.stdin:
     command = json.loads(line)
+    if not isinstance(command, list): say(["error", "no_list", command]); continue
     name = command[0]
     if name == "reset" or command[:2] == ["ddoc", "new"]: say(True)
     elif name == "echo": say(command[1])
