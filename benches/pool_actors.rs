@@ -1,5 +1,5 @@
 //! get + return through the actors, beside the bare cycle of an actor that answers later; and what
-//! a waiting client costs in memory.
+//! a waiting client costs in memory. A number as argument measures that many clients only.
 
 mod common;
 
@@ -85,7 +85,11 @@ fn manager(hard_limit: u32) -> Named<ProcManager> {
 
 async fn cycles() {
     let want = Want::Language(LanguageName::new("nothing"));
+    let only: Option<usize> = std::env::args().find_map(|word| word.parse().ok());
     for clients in [1_usize, 10, 100, 1000] {
+        if only.is_some_and(|only| only != clients) {
+            continue;
+        }
         let bare = Bare.start();
         let floor = nanoseconds_each(TIME, || {
             let all = join_all((0..clients).map(|_| actix_rt::spawn(bare_cycles(bare.clone()))));
