@@ -17,7 +17,19 @@ enum Slot<T> {
 }
 
 /// What the handler returns.
-pub struct Deferred<T>(Rc<RefCell<Slot<T>>>);
+pub struct Deferred<T>(Answer<T>);
+
+enum Answer<T> {
+    Now(T),
+    Later(Rc<RefCell<Slot<T>>>),
+}
+
+impl<T> Deferred<T> {
+    /// An answer that is there already, so that nothing has to be shared.
+    pub fn now(answer: T) -> Self {
+        Self(Answer::Now(answer))
+    }
+}
 
 /// What the actor keeps, to answer with.
 pub struct Replier<T>(Rc<RefCell<Slot<T>>>);
@@ -25,7 +37,7 @@ pub struct Replier<T>(Rc<RefCell<Slot<T>>>);
 /// Makes the two halves of an answer that comes later.
 pub fn deferred<T>() -> (Deferred<T>, Replier<T>) {
     let slot = Rc::new(RefCell::new(Slot::Waiting));
-    (Deferred(Rc::clone(&slot)), Replier(slot))
+    (Deferred(Answer::Later(Rc::clone(&slot))), Replier(slot))
 }
 
 impl<A, M, T> MessageResponse<A, M> for Deferred<T>
@@ -35,7 +47,12 @@ where
     T: 'static,
 {
     fn handle(self, _: &mut A::Context, sender: Option<OneshotSender<T>>) {
-        let mut slot = self.0.borrow_mut();
+        let slot = match self.0 {
+            Answer::Later(slot) => slot,
+            // As below, when the caller has gone meanwhile.
+            Answer::Now(value) => return drop(sender.map(|sender| sender.send(value))),
+        };
+        let mut slot = slot.borrow_mut();
         let Some(sender) = sender else {
             *slot = Slot::Closed;
             return;

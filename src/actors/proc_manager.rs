@@ -45,7 +45,8 @@ enum Party {
 
 /// What the actor keeps of a request that is not answered yet.
 struct Request {
-    replier: Replier<Result<Lease, GetProcError>>,
+    /// None while its call is being handled: then the answer is the handler's result.
+    replier: Option<Replier<Result<Lease, GetProcError>>>,
     client: ClientId,
     want: Want,
     pool: PoolId,
@@ -83,6 +84,8 @@ pub struct ProcManager {
     next_request: u64,
     /// The request at hand, before it is known whether it has to wait in the table.
     arriving: Option<(RequestId, Request)>,
+    /// Its answer, when it has one at once.
+    immediate: Option<Result<Lease, GetProcError>>,
     /// Where leases go back; one for all of them, because making one costs several allocations.
     returns: Option<Arc<Recipient<RetProc>>>,
     /// The actions of the event at hand; kept for its memory.
@@ -114,6 +117,7 @@ impl ProcManager {
             parties: FxHashMap::default(),
             next_request: 0,
             arriving: None,
+            immediate: None,
             returns: None,
             actions: Vec::new(),
             cause: None,
@@ -288,7 +292,18 @@ impl ProcManager {
             manager: self.returns.clone(),
         };
         // A caller that is gone gives the lease back by dropping it.
-        drop(request.replier.send(Ok(lease)));
+        self.answer(request.replier, Ok(lease));
+    }
+
+    fn answer(
+        &mut self,
+        replier: Option<Replier<Result<Lease, GetProcError>>>,
+        answer: Result<Lease, GetProcError>,
+    ) {
+        match replier {
+            Some(replier) => drop(replier.send(answer)),
+            None => self.immediate = Some(answer),
+        }
     }
 
     fn refuse(&mut self, id: RequestId, why: Refusal, now: Timestamp) {
@@ -317,7 +332,7 @@ impl ProcManager {
             },
             Refusal::ShuttingDown => GetProcError::ShuttingDown,
         };
-        drop(request.replier.send(Err(error)));
+        self.answer(request.replier, Err(error));
     }
 
     fn stop(&mut self, proc: ProcId, polite: bool) {

@@ -23,13 +23,11 @@ impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Result<Lease, GetProcError>>;
 
     fn handle(&mut self, msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
-        let (answer, replier) = deferred();
         let language = msg.want.language();
         let known = self.settings.languages.get(language).is_some();
         let Some(pool) = self.pool_of.get(language).copied().filter(|_| known) else {
             let error = GetProcError::UnknownQueryLanguage(language.to_string());
-            drop(replier.send(Err(error)));
-            return answer;
+            return Deferred::now(Err(error));
         };
         let client = self.watch_client(&msg.client, ctx);
         self.next_request += 1;
@@ -47,7 +45,7 @@ impl Handler<GetProc> for ProcManager {
         let asked = self.clock.now();
         let deadline = asked + msg.timeout.unwrap_or(self.settings.os_process_timeout);
         let waiting = Request {
-            replier,
+            replier: None,
             client,
             want: msg.want,
             pool,
@@ -65,7 +63,15 @@ impl Handler<GetProc> for ProcManager {
             },
             ctx,
         );
-        self.requests.extend(self.arriving.take());
+        if let Some(answer) = self.immediate.take() {
+            return Deferred::now(answer);
+        }
+        let (answer, replier) = deferred();
+        let waiting = self.arriving.take().map(|(id, mut request)| {
+            request.replier = Some(replier);
+            (id, request)
+        });
+        self.requests.extend(waiting);
         answer
     }
 }
