@@ -49,7 +49,8 @@ pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use wire::{Borrowed, ReturnStatus};
 
-/// A connection to a service. Cheap to clone; the last clone closes it.
+/// A connection to a service. Cheap to clone; the last clone closes it, as soon as the runtime has
+/// a turn for that.
 #[derive(Clone, Debug)]
 pub struct Client {
     connection: Connection,
