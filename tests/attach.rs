@@ -1,4 +1,5 @@
-//! `settee attach` against a running service: the bytes of a `couchjs`, and a clean pool afterwards.
+//! `settee attach` against a running service: the bytes of a `couchjs`, and a clean pool
+//! afterwards.
 
 #![allow(clippy::unwrap_used)]
 

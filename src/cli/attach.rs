@@ -3,7 +3,8 @@
 //! SUMMARY   Copies standard input to the service and what comes back to standard output, byte by
 //!           byte, until one of them ends.
 //! PROMISES  Small and quick to start: no runtime, no configuration file, two threads. However it
-//!           ends, killed included, its connection ends with it and the service takes the process back.
+//!           ends, killed included, its connection ends with it and the service takes the process
+//!           back.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

@@ -52,7 +52,8 @@ Exit codes:
   78  the configuration is wrong, or has no such language
 
 Example:
-  settee map --map examples/orders/by_customer.js --reduce _sum --group examples/orders/orders.ndjson")]
+  settee map --map examples/orders/by_customer.js --reduce _sum --group \\
+    examples/orders/orders.ndjson")]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,

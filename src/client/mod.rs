@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   [`Client`] is one connection: it borrows processes, prompts them and gives them back.
 //!           [`attach`] turns a connection into the plain input and output of one process.
-//! PROMISES  Calls may be made at the same time: requests are pipelined on one connection and replies
+//! PROMISES  Calls may be made at the same time: requests are pipelined on one connection and
+//!           replies
 //!           matched by their id. Every call ends: with its answer, or with an error that says
 //!           whose fault it is and whether a retry may help. Dropping the client closes the
 //!           connection, and the service takes back what it held.
@@ -19,7 +20,8 @@
 //! client.prompt(&proc.proc, &json!(["reset", proc.config]), None).await?;
 //! let source = "function(doc) { emit(doc.name, 1) }";
 //! client.prompt(&proc.proc, &json!(["add_fun", source]), None).await?;
-//! let rows = client.prompt(&proc.proc, &json!(["map_doc", {"_id": "a", "name": "x"}]), None).await?;
+//! let rows = client.prompt(&proc.proc, &json!(["map_doc", {"_id": "a", "name": "x"}]),
+//! None).await?;
 //! assert_eq!(rows.get(), r#"[[["x",1]]]"#);
 //! client.ret_proc(&proc.proc, ReturnStatus::Ok).await?;
 //! # Ok(())
@@ -47,7 +49,8 @@ pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use wire::{Borrowed, ReturnStatus};
 
-/// A connection to a service. Cheap to clone; the last clone closes it.
+/// A connection to a service. Cheap to clone; the last clone closes it, as soon as the runtime has
+/// a turn for that.
 #[derive(Clone, Debug)]
 pub struct Client {
     connection: Connection,

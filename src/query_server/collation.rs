@@ -1,6 +1,7 @@
 //! The order of view keys: JSON texts as bytes that compare as CouchDB compares the values.
 //!
-//! SUMMARY   [`Collation::write_key`] turns a JSON text into a sort key. Comparing two sort keys byte by
+//! SUMMARY   [`Collation::write_key`] turns a JSON text into a sort key. Comparing two sort keys
+//!           byte by
 //!           byte compares the values.
 //! PROMISES  null < false < true < numbers < strings < arrays < objects; numbers by exact value;
 //!           strings by the Unicode root collation; arrays element by element, objects member by

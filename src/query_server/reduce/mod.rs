@@ -4,7 +4,8 @@
 //! SOURCE    couch_query_servers: builtin_reduce/5, finalize/2.
 //! DIFFERS   A name must match exactly; the reference takes anything that begins with `_sum` for
 //!           `_sum`. Inputs that crash the reference are an error that names the value.
-//! LIMITS    `_approx_count_distinct` and the ranking reducers (`_top_N`, `_bottom_N`) are not here.
+//! LIMITS    `_approx_count_distinct` and the ranking reducers (`_top_N`, `_bottom_N`) are not
+//!           here.
 
 mod external_size;
 mod stats;

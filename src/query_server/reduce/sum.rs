@@ -40,7 +40,8 @@ impl SumLimit {
             return sum;
         }
         let reason = format!(
-            "Reduce output must shrink more rapidly: input size: {input} output size: {output} context: "
+            "Reduce output must shrink more rapidly: input size: {input} output size: {output} \
+             context: "
         );
         json!({"error": ERROR_NAME, "reason": reason})
     }

@@ -1,10 +1,12 @@
 //! Documents from newline-delimited JSON, one a line, as prompts for a query server.
 //!
-//! SUMMARY   [`DocumentReader`] cuts any input into batches of [`Document`]s; [`read_in_thread`] does it
+//! SUMMARY   [`DocumentReader`] cuts any input into batches of [`Document`]s; [`read_in_thread`]
+//!           does it
 //!           beside the pool, so that a slow input stops nobody.
 //! PROMISES  Each document is checked to be one JSON object with a usable `_id`; nothing of it is
 //!           copied but once, nothing but `_id` is looked at. Memory is bounded: a batch is small,
-//!           few of them wait, and a line has a longest length. Lines of white space are passed over.
+//!           few of them wait, and a line has a longest length. Lines of white space are passed
+//!           over.
 
 use std::fmt;
 use std::io::{self, Read};

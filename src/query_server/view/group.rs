@@ -3,7 +3,8 @@
 //! SUMMARY   Rows with the same key, or the same beginning of it, are one group; a group is reduced
 //!           in pieces, and the pieces' results are reduced again.
 //! SOURCE    couch_mrview_util: grouping; couch_query_servers: reduce/4, rereduce/4.
-//! DIFFERS   CouchDB reduces along its tree's nodes, here pieces have a size. A function whose result
+//! DIFFERS   CouchDB reduces along its tree's nodes, here pieces have a size. A function whose
+//!           result
 //!           depends on that is wrong there too.
 
 use std::ops::Range;

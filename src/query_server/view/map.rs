@@ -1,8 +1,10 @@
 //! Documents in, rows out, through several processes at once.
 //!
 //! SUMMARY   One worker a process keeps many documents in flight; the workers share the input.
-//! PROMISES  Documents in flight are bounded in number and bytes, and are few while answers are slow.
-//!           When a process died, or did not answer in time, its unanswered documents are tried once
+//! PROMISES  Documents in flight are bounded in number and bytes, and are few while answers are
+//!           slow.
+//!           When a process died, or did not answer in time, its unanswered documents are tried
+//!           once
 //!           more, one at a time in a fresh process: a query server may hold answers back while it
 //!           works on more, so only then is it clear which document it was. That one is an error
 //!           that names it.

@@ -4,7 +4,8 @@
 //!           order of a view; [`reduce`] turns ordered rows into reduced ones.
 //! CALLED    By `settee map`, and by programs that build views themselves. On one thread: inside an
 //!           actix system for a pool of one's own, inside any tokio runtime for a service's.
-//! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2, reduce/4, rereduce/4; couch_mrview_util
+//! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2, reduce/4, rereduce/4;
+//!           couch_mrview_util
 //!           for grouping.
 //! DIFFERS   Documents are pipelined. A document whose process died gets one more try in another.
 
