@@ -196,11 +196,17 @@ impl Server {
             serde_json::from_str(sources).map_err(|_| Failure::type_error())?;
         let rows = rows.filter(|rows| !matches!(rows, Reduction::Pairs("null")));
         let rows = rows.ok_or_else(Failure::type_error)?;
-        let (mut results, mut sources_units) = ("[".to_owned(), 0);
+        // All are compiled before the first one runs: a source that is none ends the command before
+        // anything is logged.
+        let (mut reducers, mut sources_units) = (Vec::new(), 0);
         for source in sources {
             let source = source_text(Some(source.get()))?;
-            let result = self.views()?.reduce(&source, rows)?;
+            reducers.push(self.views()?.reducer(&source)?);
             sources_units += utf16_len(&source);
+        }
+        let mut results = "[".to_owned();
+        for reducer in &reducers {
+            let result = self.views()?.reduce(reducer, rows)?;
             if results.len() > 1 {
                 results.push(',');
             }

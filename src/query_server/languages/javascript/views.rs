@@ -131,25 +131,40 @@ impl Views {
         Ok(answer)
     }
 
-    /// Compiles one function, which lives for this call only, and reduces with it; a JSON array
-    /// with the one result.
-    pub(super) fn reduce(&mut self, source: &str, rows: Reduction<'_>) -> Result<String, Failure> {
+    /// Compiles a reduce function, which lives for one command only.
+    pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
         self.used = true;
         let realm = self.engine.realm()?;
         let runners = realm.add_views(ViewKind::Reduce, true)?;
         let call = realm.compile(source)?;
-        let result = realm.with(|ctx| {
+        Ok(Reducer {
+            call,
+            runners,
+            realm,
+        })
+    }
+
+    /// Reduces with one function; a JSON array with the one result.
+    pub(super) fn reduce(&self, reducer: &Reducer, rows: Reduction<'_>) -> Result<String, Failure> {
+        let result = reducer.realm.with(|ctx| {
             let (name, rows) = match rows {
                 Reduction::Pairs(json) => ("reduce", Some(json)),
                 Reduction::Again(json) => ("rereduce", json),
             };
             let rows = parse(ctx, rows)?;
-            let runner: Function<'_> = runners.clone().restore(ctx)?.get(name)?;
-            runner.call::<_, String>((call.clone().restore(ctx)?, rows))
+            let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(name)?;
+            runner.call::<_, String>((reducer.call.clone().restore(ctx)?, rows))
         });
         self.engine.finish_jobs();
         result
     }
+}
+
+/// A compiled reduce function. The handles are freed before the realm.
+pub(super) struct Reducer {
+    call: Persistent<Function<'static>>,
+    runners: Persistent<Object<'static>>,
+    realm: Realm,
 }
 
 fn runner<'js>(
