@@ -105,22 +105,14 @@ impl Caller {
         want: &Want,
         timeout: Option<Duration>,
     ) -> Result<Lease, CallError> {
-        let mut delay = RESET_RETRY_DELAY;
-        for tries_left in (0..RESET_TRIES).rev() {
+        let mut retry = ResetRetry::new();
+        loop {
             let lease = self.get_proc(want.clone(), timeout).await?;
             match lease.reset().await {
                 Ok(()) => return Ok(lease),
-                Err(error) => {
-                    lease.ret_proc(ReturnStatus::Fail).await;
-                    if tries_left == 0 {
-                        return Err(CallError::Reset(error));
-                    }
-                }
+                Err(error) => retry.after(lease, error).await?,
             }
-            actix_rt::time::sleep(delay).await;
-            delay *= 2;
         }
-        Err(CallError::GetProc(GetProcError::ShuttingDown))
     }
 
     /// Calls a function of a design document (`ddoc_prompt`): takes a process that knows it, resets
@@ -134,30 +126,51 @@ impl Caller {
             ddoc: Arc::clone(&call.ddoc),
         };
         let line = prompt::ddoc(&call.ddoc.key.id, call.path, call.args);
-        let mut delay = RESET_RETRY_DELAY;
-        let mut tries_left = RESET_TRIES;
+        let mut retry = ResetRetry::new();
         loop {
             let lease = self.get_proc(want.clone(), call.timeout).await?;
             // Both prompts are on their way before the first is answered: one wake-up of the child.
             let (reset, answer) =
                 futures_util::future::join(lease.reset(), lease.prompt(line.clone(), call.timeout))
                     .await;
-            tries_left -= 1;
             match reset {
                 Ok(()) => {
                     lease.ret_proc(status_after(&answer)).await;
                     return Ok(answer?);
                 }
-                Err(error) => {
-                    lease.ret_proc(ReturnStatus::Fail).await;
-                    if tries_left == 0 {
-                        return Err(CallError::Reset(error));
-                    }
-                }
+                Err(error) => retry.after(lease, error).await?,
             }
-            actix_rt::time::sleep(delay).await;
-            delay *= 2;
         }
+    }
+}
+
+/// How often, and after which delay, a compound call takes another process.
+struct ResetRetry {
+    tries_left: u32,
+    delay: Duration,
+}
+
+impl ResetRetry {
+    fn new() -> Self {
+        Self {
+            tries_left: RESET_TRIES,
+            delay: RESET_RETRY_DELAY,
+        }
+    }
+
+    /// Gives back a process that could not be reset and waits until the next one may be tried.
+    ///
+    /// # Errors
+    /// [`CallError::Reset`] after the last try.
+    async fn after(&mut self, lease: Lease, error: PromptError) -> Result<(), CallError> {
+        lease.ret_proc(ReturnStatus::Fail).await;
+        self.tries_left -= 1;
+        if self.tries_left == 0 {
+            return Err(CallError::Reset(error));
+        }
+        actix_rt::time::sleep(self.delay).await;
+        self.delay *= 2;
+        Ok(())
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 
 use crate::actors::caller::{CallError, Caller};
 use crate::actors::config_listener::ConfigListener;
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse};
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
 use crate::messages::client_error::ErrorReply;
@@ -88,6 +88,8 @@ pub struct Client {
     line_bytes_max: usize,
     /// The process at the other end, once the connection is a tunnel.
     tunnel: Option<Rc<Holding>>,
+    /// The watch on the tunnel's process.
+    tunnel_end: Option<Watch>,
     log: Logger,
     lifeline: Lifeline,
 }
@@ -106,6 +108,7 @@ impl Client {
             session: Session::new(stream, services, caller),
             line_bytes_max: options.line_bytes_max,
             tunnel: None,
+            tunnel_end: None,
             log: options.log.new(o!("client" => options.number)),
             lifeline,
         };
@@ -183,10 +186,8 @@ impl Client {
         match result {
             Ok(lease) => {
                 // The process's end is the tunnel's.
-                lease
-                    .process
-                    .pulse
-                    .monitor(ctx.address().recipient::<Down>());
+                let watch = lease.process.pulse.watch(ctx.address().recipient());
+                self.tunnel_end = Some(watch);
                 let reply = calls::Attached::of(&lease);
                 self.tunnel = Some(Holding::new(lease));
                 ticket.ok(&reply);

@@ -171,6 +171,14 @@ impl Pulse {
         monitor
     }
 
+    /// Watches the party for as long as the returned value lives.
+    pub fn watch(&self, watcher: Recipient<Down>) -> Watch {
+        Watch {
+            monitor: self.monitor(watcher),
+            pulse: self.clone(),
+        }
+    }
+
     /// Stops watching. A `Down` that is already on its way still arrives; its reference tells.
     pub fn demonitor(&self, monitor: MonitorRef) {
         if let State::Alive { monitors, .. } = &mut *self.lock() {
@@ -192,6 +200,20 @@ impl Pulse {
             party: self.party,
             reason: reason.clone(),
         });
+    }
+}
+
+/// A monitor that ends with its owner: whoever is watched by many who come and go would otherwise
+/// remember them all.
+#[derive(Debug)]
+pub struct Watch {
+    pulse: Pulse,
+    monitor: MonitorRef,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.pulse.demonitor(self.monitor);
     }
 }
 
@@ -229,6 +251,18 @@ mod tests {
         });
         assert_eq!(reason.await, ExitReason::Failed("no luck".into()));
         assert_eq!(reason_after(drop).await, ExitReason::Killed);
+    }
+
+    #[actix_rt::test]
+    async fn a_watch_ends_with_its_owner() {
+        let lifeline = Lifeline::new();
+        let mut probe = Probe::<Down>::start();
+        let (kept, ended) = (lifeline.pulse(), lifeline.pulse());
+        let kept = kept.watch(probe.recipient());
+        drop(ended.watch(probe.recipient()));
+        drop(lifeline);
+        assert_eq!(probe.next().await.monitor, kept.monitor);
+        assert!(probe.take().is_empty());
     }
 
     #[actix_rt::test]

@@ -19,7 +19,7 @@ use slog::{info, warn};
 use tokio::sync::oneshot;
 
 use crate::actors::deferred::{Deferred, Replier, deferred};
-use crate::actors::lifeline::{Down, ExitReason, Lifeline};
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
@@ -59,6 +59,8 @@ pub struct NativeProcess {
     prompt_timeout: Duration,
     /// Unanswered prompts, oldest first; the server works on the first.
     pending: VecDeque<Pending>,
+    /// The watch on the manager, with which it ends.
+    owner: Option<Watch>,
     lifeline: Lifeline,
 }
 
@@ -82,6 +84,7 @@ impl NativeProcess {
             jobs,
             shared: Arc::clone(&shared),
             pending: VecDeque::new(),
+            owner: None,
             lifeline,
         }
         .start();
@@ -235,7 +238,7 @@ impl Actor for NativeProcess {
     fn started(&mut self, ctx: &mut Self::Context) {
         // As in an OsProcess: prompts that wait for room are overtaken by later ones.
         ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
-        self.context.owner.monitor(ctx.address().recipient());
+        self.owner = Some(self.context.owner.watch(ctx.address().recipient()));
         self.watch_idleness(self.context.idle_limit, ctx);
         info!(self.context.log, "native query server started");
     }

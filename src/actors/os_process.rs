@@ -25,7 +25,7 @@ use bytes::Bytes;
 use slog::{Logger, debug, info, o, warn};
 
 use crate::actors::deferred::{Deferred, Replier, deferred};
-use crate::actors::lifeline::{Down, ExitReason, Lifeline};
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
     MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
@@ -78,6 +78,8 @@ pub struct OsProcess {
     timer: Option<(Instant, SpawnHandle)>,
     prompt_timeout: Duration,
     stopping: bool,
+    /// The watch on the manager, with which it ends.
+    owner: Option<Watch>,
     lifeline: Lifeline,
 }
 
@@ -111,6 +113,7 @@ impl OsProcess {
             timer: None,
             prompt_timeout: context.prompt_timeout,
             stopping: false,
+            owner: None,
             lifeline,
             context,
         }
@@ -361,7 +364,7 @@ impl Actor for OsProcess {
         let child = Rc::clone(&self.child);
         let exit = async move { child.reap().await }.into_actor(self);
         ctx.spawn(exit.map(|exit, process, ctx| process.child_exited(exit, ctx)));
-        self.context.owner.monitor(ctx.address().recipient());
+        self.owner = Some(self.context.owner.watch(ctx.address().recipient()));
         self.watch_idleness(self.context.idle_limit, ctx);
         info!(self.log, "query server started");
     }

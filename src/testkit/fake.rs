@@ -19,7 +19,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::actors::deferred::{Deferred, Replier, deferred};
-use crate::actors::lifeline::{Down, ExitReason, Lifeline};
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
@@ -150,6 +150,8 @@ struct FakeProcess {
     prompt_timeout: Duration,
     /// Unanswered prompts, oldest first.
     pending: VecDeque<Pending>,
+    /// The watch on the manager, with which it ends.
+    owner: Option<Watch>,
     lifeline: Lifeline,
 }
 
@@ -165,6 +167,7 @@ impl FakeProcess {
             context,
             shared: Arc::clone(&shared),
             pending: VecDeque::new(),
+            owner: None,
             lifeline,
         }
         .start();
@@ -246,7 +249,7 @@ impl Actor for FakeProcess {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.context.owner.monitor(ctx.address().recipient());
+        self.owner = Some(self.context.owner.watch(ctx.address().recipient()));
         self.watch_idleness(self.context.idle_limit, ctx);
     }
 }
