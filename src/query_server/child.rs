@@ -2,30 +2,34 @@
 //! system about processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them.
-//! PROMISES  A child leads a process group of its own. It is reaped by whoever holds it, after its
-//!           group was killed; dropping it kills and reaps it. Signals go to a process that is not
-//!           reaped yet, so never to a stranger that inherited its number.
+//! PROMISES  A child leads a session and a process group of its own. It is reaped by whoever holds
+//!           it, after its group was killed; dropping it kills and reaps it. Signals go to a process
+//!           that is not reaped yet, so never to a stranger that inherited its number.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
 //! LIMITS    A grandchild that starts a session of its own escapes its group.
 
-#![allow(unsafe_code, reason = "the operating system's calls for children")]
+mod posix;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
+
+use posix::{Pipes, Unreaped};
+
+pub(crate) use posix::watch;
 
 /// How often a child is looked at where the system has no pidfd (Linux before 5.3).
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -120,33 +124,21 @@ impl Spawner {
 
 /// A child between its start and its reaping, not yet known to any event loop.
 struct RawChild {
-    child: Option<std::process::Child>,
+    process: Unreaped,
+    pipes: Pipes,
 }
 
 fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
     let program = find_program(&command.program)?;
-    let child = Command::new(&program)
-        .args(&command.arguments)
-        .envs(
-            command
-                .environment
-                .iter()
-                .map(|(name, value)| (name, value)),
-        )
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => SpawnError::NotFound(program.clone()),
-            io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
-            _ if source.raw_os_error() == Some(libc::ENOEXEC) => {
-                SpawnError::NotExecutable { program, source }
-            }
-            _ => SpawnError::Refused(source),
-        })?;
-    Ok(RawChild { child: Some(child) })
+    let started = posix::spawn(&program, &command.arguments, &command.environment);
+    let (process, pipes) = started.map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => SpawnError::NotFound(program),
+        Some(libc::EACCES | libc::ENOEXEC | libc::EISDIR) => {
+            SpawnError::NotExecutable { program, source }
+        }
+        _ => SpawnError::Refused(source),
+    })?;
+    Ok(RawChild { process, pipes })
 }
 
 /// Looks a bare program name up in `PATH`, so that a missing one is told from one that fails, and
@@ -162,18 +154,9 @@ fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
         .ok_or_else(|| SpawnError::NotFound(program.to_owned()))
 }
 
-impl Drop for RawChild {
-    fn drop(&mut self) {
-        if let Some(child) = self.child.take() {
-            kill_group(child.id(), libc::SIGKILL);
-            reap_in_background(child);
-        }
-    }
-}
-
 /// A running child with its pipes.
 pub struct Child {
-    raw: RefCell<RawChild>,
+    process: RefCell<Unreaped>,
     pidfd: Option<AsyncFd<OwnedFd>>,
     /// Its standard input, until somebody takes it.
     pub stdin: Option<OwnedFd>,
@@ -185,28 +168,18 @@ pub struct Child {
 }
 
 impl Child {
-    fn watch(mut raw: RawChild) -> io::Result<Self> {
-        let child = raw
-            .child
-            .as_mut()
-            .expect("a child that was just started is not reaped");
-        let pid = child.id();
-        let stdin = child.stdin.take().map(OwnedFd::from);
-        let stdout = child.stdout.take().map(OwnedFd::from);
-        let stderr = child.stderr.take().map(OwnedFd::from);
-        for pipe in [&stdin, &stdout, &stderr].into_iter().flatten() {
-            set_nonblocking(pipe)?;
-        }
-        let pidfd = open_pidfd(pid)
+    fn watch(raw: RawChild) -> io::Result<Self> {
+        let RawChild { process, pipes } = raw;
+        let pidfd = posix::open_pidfd(&process)
             .map(|fd| watch(fd, Interest::READABLE))
             .transpose()?;
         Ok(Self {
-            raw: RefCell::new(raw),
+            pid: process.pid(),
+            process: RefCell::new(process),
             pidfd,
-            stdin,
-            stdout,
-            stderr,
-            pid,
+            stdin: Some(pipes.stdin),
+            stdout: Some(pipes.stdout),
+            stderr: Some(pipes.stderr),
         })
     }
 
@@ -217,16 +190,12 @@ impl Child {
 
     /// Asks the child and its group to end (SIGTERM).
     pub fn terminate(&self) {
-        if self.raw.borrow().child.is_some() {
-            kill_group(self.pid, libc::SIGTERM);
-        }
+        self.process.borrow().signal_group(libc::SIGTERM);
     }
 
     /// Ends the child and its group (SIGKILL).
     pub fn kill(&self) {
-        if self.raw.borrow().child.is_some() {
-            kill_group(self.pid, libc::SIGKILL);
-        }
+        self.process.borrow().signal_group(libc::SIGKILL);
     }
 
     /// Waits until the child has ended, kills what is left of its group, and reaps it.
@@ -243,33 +212,13 @@ impl Child {
             if self.pidfd.is_some() {
                 self.kill();
             }
-            match self.try_reap() {
-                Reaping::Done(exit) => return exit,
-                Reaping::NotYet => {}
-                Reaping::Over => return std::future::pending().await,
+            let reaped = self.process.borrow_mut().try_reap();
+            if let Some(status) = reaped {
+                return Exit(status);
             }
-        }
-    }
-}
-
-enum Reaping {
-    NotYet,
-    Done(Exit),
-    Over,
-}
-
-impl Child {
-    fn try_reap(&self) -> Reaping {
-        let mut raw = self.raw.borrow_mut();
-        let Some(child) = raw.child.as_mut() else {
-            return Reaping::Over;
-        };
-        match child.try_wait() {
-            Ok(Some(status)) => {
-                raw.child = None;
-                Reaping::Done(Exit(status))
+            if self.process.borrow().is_reaped() {
+                return std::future::pending().await;
             }
-            _ => Reaping::NotYet,
         }
     }
 }
@@ -335,63 +284,6 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-/// Sends a signal to the group that `leader` leads.
-fn kill_group(leader: u32, signal: i32) {
-    let Ok(group) = i32::try_from(leader) else {
-        return;
-    };
-    // SAFETY: kill(2) has no memory effects. The group exists, or at least its number is taken:
-    // every caller still holds the unreaped leader.
-    unsafe { libc::kill(-group, signal) };
-}
-
-/// Opens a handle that tells when the process ends; `None` where the system has none.
-fn open_pidfd(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: pidfd_open(2) takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the descriptor was returned just now and nobody else owns it.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Registers a descriptor of a child with the event loop.
-///
-/// # Errors
-/// The event loop has no room for it.
-pub(crate) fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
-    // SAFETY: an `Owner` keeps one and the same descriptor open for as long as it lives, and the
-    // `AsyncFd` never lets go of it before the registration ends.
-    let registered = unsafe { AsyncFd::register_with_interest(owner, interest) };
-    Ok(registered?)
-}
-
-/// A type that owns one descriptor, always the same, until it is dropped.
-pub(crate) trait Owner: AsRawFd {}
-
-impl Owner for OwnedFd {}
-impl Owner for std::fs::File {}
-
-fn set_nonblocking(pipe: &OwnedFd) -> io::Result<()> {
-    // SAFETY: fcntl(2) with F_GETFL and F_SETFL takes and returns integers; the descriptor is open.
-    let result = unsafe {
-        let flags = libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL);
-        libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
-    };
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
-/// Waits for a killed child off the event loop. A kill takes effect within a millisecond unless
-/// the child hangs in the kernel, and that is nothing to wait for.
-fn reap_in_background(mut child: std::process::Child) {
-    let reaper = std::thread::Builder::new().name("reaper".into());
-    // Without room for a thread the child stays a zombie until the service ends.
-    drop(reaper.spawn(move || child.wait()));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,6 +333,28 @@ mod tests {
             "{folder}"
         );
         assert!(folder.is_command_wrong());
+    }
+
+    #[actix_rt::test]
+    async fn a_child_leads_a_session_and_a_group_of_its_own() {
+        let spawner = Spawner::start().unwrap();
+        let child = spawner.spawn(shell("sleep 600")).await.unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
+        // After the name in parentheses: state, parent, group, session.
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let pid = child.pid().to_string();
+        assert_eq!(fields[2..4], [pid.as_str(), pid.as_str()]);
+    }
+
+    #[actix_rt::test]
+    async fn the_environment_is_inherited_with_what_was_added() {
+        let spawner = Spawner::start().unwrap();
+        let script = r#"[ "$SETTEE_ADDED" = "a=b c" ] && [ -n "$PATH" ] && exit 7"#;
+        let mut command = shell(script);
+        command.environment = vec![("SETTEE_ADDED".into(), "a=b c".into())];
+        let exit = spawner.spawn(command).await.unwrap().reap().await;
+        assert_eq!(exit.status(), 7);
     }
 
     #[actix_rt::test]
