@@ -216,8 +216,9 @@ fn assignments_are_unique(pools: &Pools) -> Result<(), String> {
             })?;
         }
     }
-    require(held == pools.ledger.held, || {
-        format!("assigned {held:?}, held {:?}", pools.ledger.held)
+    let noted = pools.ledger.held.pairs();
+    require(held == noted, || {
+        format!("assigned {held:?}, held {noted:?}")
     })
 }
 
@@ -430,11 +431,12 @@ fn stopping_is_final(pools: &Pools) -> Result<(), String> {
 fn shut_down_is_empty(pools: &Pools) -> Result<(), String> {
     let ledger = &pools.ledger;
     let procs = states(pools).count();
-    let left = procs + ledger.requests.len() + ledger.held.len();
+    let held = ledger.held.pairs();
+    let left = procs + ledger.requests.len() + held.len();
     require(!ledger.shutting_down || left == 0, || {
         format!(
-            "processes {procs}, requests {:?}, held {:?}",
-            ledger.requests, ledger.held
+            "processes {procs}, requests {:?}, held {held:?}",
+            ledger.requests
         )
     })
 }

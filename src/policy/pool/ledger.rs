@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Affinity, ClientId, Phase, PoolId, ProcId, RequestId, Token};
+use super::event::{Affinity, ClientId, Phase, PoolId, RequestId, Token};
+use super::holdings::Holdings;
 use crate::policy::time::Timestamp;
 
 /// A request that was accepted and not yet answered.
@@ -62,8 +63,8 @@ pub(in crate::policy) struct Ledger {
     pub(in crate::policy) requests: FxHashMap<RequestId, Request>,
     /// (client, request); ordered: what a client asked for lies together.
     pub(in crate::policy) asked: BTreeSet<(ClientId, RequestId)>,
-    /// (client, process); ordered: what a client holds lies together.
-    pub(in crate::policy) held: BTreeSet<(ClientId, ProcId)>,
+    /// Who holds what.
+    pub(in crate::policy) held: Holdings,
     /// (instant, what); ordered: the first is due first.
     pub(in crate::policy) due: BTreeSet<(Timestamp, Due)>,
     /// The latest instant that we were told; it never runs backwards.
@@ -85,7 +86,7 @@ impl Ledger {
         Self {
             requests: FxHashMap::default(),
             asked: BTreeSet::new(),
-            held: BTreeSet::new(),
+            held: Holdings::default(),
             due: BTreeSet::new(),
             now: Timestamp::ZERO,
             threshold: 0,
@@ -137,16 +138,6 @@ impl Ledger {
     pub(super) fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
         let range = (client, RequestId(0))..=(client, RequestId(u64::MAX));
         self.asked.range(range).map(|(_, id)| *id).collect()
-    }
-
-    /// The processes that a client holds, in order of pool and number.
-    pub(super) fn held_by(&self, client: ClientId) -> Vec<ProcId> {
-        let at = |pool, number| ProcId {
-            pool: PoolId(pool),
-            number,
-        };
-        let range = (client, at(0, 0))..=(client, at(u32::MAX, u64::MAX));
-        self.held.range(range).map(|(_, proc)| *proc).collect()
     }
 
     /// What is due by now, if anything is.

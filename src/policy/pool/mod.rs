@@ -43,6 +43,7 @@
 pub mod db_tag;
 mod event;
 mod flush;
+mod holdings;
 mod idle;
 mod ledger;
 mod pools;

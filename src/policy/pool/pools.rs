@@ -126,7 +126,7 @@ impl Pools {
 
     /// Returns the processes that a client holds, in order of pool and number.
     pub fn held_by(&self, client: ClientId) -> Vec<ProcId> {
-        self.ledger.held_by(client)
+        self.ledger.held.of(client)
     }
 
     /// Returns the open requests of a client, oldest first.
@@ -191,7 +191,7 @@ impl Pools {
     ) {
         conditions.sort_by_key(|(proc, _)| *proc);
         let mut touched = BTreeSet::new();
-        for proc in self.ledger.held_by(client) {
+        for proc in self.ledger.held.of(client) {
             let at = conditions.partition_point(|(other, _)| *other < proc);
             let told = conditions.get(at).filter(|(other, _)| *other == proc);
             let condition = told.map_or(Condition::NeedsReset, |(_, condition)| *condition);

@@ -245,7 +245,7 @@ impl Turn<'_> {
 
     /// Ends an assignment, and takes the process in hand.
     fn release(&mut self, number: u64, client: ClientId) {
-        let held = self.ledger.held.remove(&(client, self.proc_id(number)));
+        let held = self.ledger.held.remove(client, self.proc_id(number));
         debug_assert!(held, "PM-3: an assigned process is held by its client");
         self.pool.take_busy(number);
     }
@@ -265,7 +265,7 @@ impl Turn<'_> {
     fn remove(&mut self, number: u64) -> Option<ProcState> {
         let proc = self.pool.remove(number)?;
         if let ProcState::Assigned { client, .. } = proc.state {
-            let held = self.ledger.held.remove(&(client, self.proc_id(number)));
+            let held = self.ledger.held.remove(client, self.proc_id(number));
             debug_assert!(held, "PM-3: an assigned process is held by its client");
         }
         Some(proc.state)

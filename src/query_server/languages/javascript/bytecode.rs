@@ -4,7 +4,10 @@
 //! in microseconds. rquickjs offers that for modules only, so this file uses the engine's own
 //! calls. It is the only one of the query server that does.
 
-#![allow(unsafe_code, reason = "the engine's calls for bytecode have no safe form")]
+#![allow(
+    unsafe_code,
+    reason = "the engine's calls for bytecode have no safe form"
+)]
 
 use std::ffi::CStr;
 
