@@ -69,7 +69,7 @@ pub struct ProcManager {
     core: Pools,
     /// Pool number -> language and command.
     pools: Vec<Pool>,
-    /// Language -> pool number.
+    /// Language that is configured now -> pool number.
     pool_of: FxHashMap<LanguageName, PoolId>,
     /// Process -> how to reach it; those that are told to stop stay until they are gone.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
@@ -136,15 +136,20 @@ impl ProcManager {
 
     fn add_missing_pools(&mut self) {
         let settings = Arc::clone(&self.settings);
+        self.pool_of.clear();
         for name in settings.languages.names() {
-            if !self.pool_of.contains_key(name) {
-                let pool = self.core.add_pool(settings.limits);
-                self.pool_of.insert(name.clone(), pool);
-                self.pools.push(Pool {
-                    language: name.clone(),
-                    command: String::new(),
-                });
-            }
+            let known = self.pools.iter().position(|pool| pool.language == *name);
+            let pool = match known {
+                Some(index) => PoolId(index as u32),
+                None => {
+                    self.pools.push(Pool {
+                        language: name.clone(),
+                        command: String::new(),
+                    });
+                    self.core.add_pool(settings.limits)
+                }
+            };
+            self.pool_of.insert(name.clone(), pool);
         }
         for pool in &mut self.pools {
             let language = settings.languages.get(&pool.language);

@@ -24,8 +24,7 @@ impl Handler<GetProc> for ProcManager {
 
     fn handle(&mut self, msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
         let language = msg.want.language();
-        let known = self.settings.languages.get(language).is_some();
-        let Some(pool) = self.pool_of.get(language).copied().filter(|_| known) else {
+        let Some(pool) = self.pool_of.get(language).copied() else {
             let error = GetProcError::UnknownQueryLanguage(language.to_string());
             return Deferred::now(Err(error));
         };
