@@ -347,7 +347,6 @@ impl ProcManager {
                 .get(&proc)
                 .is_none_or(|p| p.shared.in_flight() == 0);
         if let Some(process) = self.procs.get(&proc) {
-            process.shared.unassign(self.clock.now());
             // Ignores the mailbox's bound: it must not be lost, and it is sent once.
             process.stop.do_send(StopProc { polite });
         } else if let Some(opener) = self.openers.get(&proc) {
