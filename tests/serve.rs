@@ -54,6 +54,23 @@ fn a_second_service_on_the_same_socket_is_told_so_and_the_first_goes_on() {
     service.stop();
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_service_that_cannot_say_where_it_listens_ends_with_74_and_in_order() {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = serve_command(&config).stdout(full).output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{complaint}");
+    assert!(!complaint.contains("panicked"), "{complaint}");
+    assert!(
+        complaint.contains("settee: standard output: "),
+        "{complaint}"
+    );
+    assert!(!socket_of(directory.path()).exists());
+}
+
 #[test]
 fn services_that_start_together_agree_on_one() {
     let directory = directory();

@@ -15,6 +15,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::builder::NonEmptyStringValueParser;
+
 use crate::client::attach_blocking;
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 
@@ -44,7 +46,7 @@ Example:
   COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb")]
 pub struct Args {
     /// The language of the process.
-    #[arg(long, default_value = DEFAULT_LANGUAGE)]
+    #[arg(long, default_value = DEFAULT_LANGUAGE, value_parser = NonEmptyStringValueParser::new())]
     language: String,
     #[command(flatten)]
     socket: SocketArgs,
