@@ -39,7 +39,7 @@ Exit codes:
   74   reading standard input or writing standard output failed
   75   no process was free in time, or none could be started now
   77   the socket belongs to another user
-  78   the service has no such language
+  78   the service has no such language, or cannot start it with its command
   255  the process ended by itself; everything it printed was delivered
 
 Example:

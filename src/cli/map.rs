@@ -332,6 +332,12 @@ fn no_process(error: &ProcessError, language: &str) -> CliError {
             message,
             "correct its command in [query_servers]; `settee check-config` shows it",
         ),
+        // A fresh process that cannot be reset is more often a wrong command than bad luck.
+        ProcessError::Died(_) | ProcessError::Timeout(_) => CliError::new(
+            Exit::TryAgain,
+            message,
+            "try again; if it stays like this, correct its command in [query_servers]",
+        ),
         _ => CliError::new(Exit::TryAgain, message, "try again later"),
     }
 }

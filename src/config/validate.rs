@@ -37,7 +37,7 @@ pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
 
 /// Returns everything that does not fit together.
 pub(super) fn check(config: &Config) -> Vec<Problem> {
-    let rules = [soft_limit, socket_path];
+    let rules = [soft_limit, socket_path, tcp];
     let mut problems: Vec<Problem> = rules.iter().filter_map(|rule| rule(config)).collect();
     problems.extend(languages_in_two_sections(config));
     problems
@@ -64,6 +64,17 @@ fn socket_path(config: &Config) -> Option<Problem> {
             config.origin("server", "socket"),
             what,
             "use a shorter path",
+        )
+    })
+}
+
+/// Clients on TCP have to say who they are, which nothing can check yet.
+fn tcp(config: &Config) -> Option<Problem> {
+    config.server.tcp.map(|_| {
+        Problem::new(
+            config.origin("server", "tcp"),
+            "[server] tcp needs [admins], which this version does not have",
+            "set it to \"off\"",
         )
     })
 }
