@@ -4,10 +4,12 @@
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them.
 //! PROMISES  A child leads a process group of its own. It is reaped by whoever holds it, after its
 //!           group was killed; dropping it kills and reaps it. Signals go to a process that is not
-//!           reaped yet, so never to a stranger that inherited its number.
+//!           reaped yet, so never to a stranger that inherited its number. When this program is
+//!           killed, every child is too, by the system.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
-//! LIMITS    A grandchild that starts a session of its own escapes its group.
+//! LIMITS    A grandchild that starts a session of its own escapes its group. When this program is
+//!           killed, grandchildren live until their input ends.
 
 #![allow(unsafe_code, reason = "the operating system's calls for children")]
 
@@ -26,6 +28,8 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
+
+use super::sandbox;
 
 /// How often a child is looked at where the system has no pidfd (Linux before 5.3).
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -125,7 +129,8 @@ struct RawChild {
 
 fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
     let program = find_program(&command.program)?;
-    let child = Command::new(&program)
+    let mut start = Command::new(&program);
+    start
         .args(&command.arguments)
         .envs(
             command
@@ -136,16 +141,20 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => SpawnError::NotFound(program.clone()),
-            io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
-            _ if source.raw_os_error() == Some(libc::ENOEXEC) => {
-                SpawnError::NotExecutable { program, source }
-            }
-            _ => SpawnError::Refused(source),
-        })?;
+        .stderr(Stdio::piped());
+    if !sandbox::confines_itself(&command.environment) {
+        // SAFETY: between fork and exec the hook makes one system call; it neither allocates nor
+        // takes a lock.
+        unsafe { start.pre_exec(sandbox::die_with_parent) };
+    }
+    let child = start.spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => SpawnError::NotFound(program.clone()),
+        io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
+        _ if source.raw_os_error() == Some(libc::ENOEXEC) => {
+            SpawnError::NotExecutable { program, source }
+        }
+        _ => SpawnError::Refused(source),
+    })?;
     Ok(RawChild { child: Some(child) })
 }
 
