@@ -298,6 +298,19 @@ fn without_a_service_it_ends_with_69_and_says_where_it_looked() {
 }
 
 #[test]
+fn a_language_whose_command_is_missing_ends_with_78_and_names_it() {
+    let service = Service::start("[query_servers]\nlost = \"/no/such/program\"\n");
+    let output = run(
+        &mut service.client(&["attach", "--language", "lost"]),
+        b"[\"reset\"]\n",
+    );
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(78), "{complaint}");
+    assert!(complaint.contains("/no/such/program"), "{complaint}");
+    assert!(complaint.contains("[query_servers]"), "{complaint}");
+}
+
+#[test]
 fn a_language_that_is_not_there_ends_with_78() {
     let service = Service::start("");
     let output = run(

@@ -463,6 +463,16 @@ fn two_spellings_of_a_language_in_one_layer_are_refused() {
 }
 
 #[test]
+fn an_address_for_tcp_is_refused_here_as_by_the_service() {
+    let tcp = Fixture::toml("[server]\ntcp = '127.0.0.1:5994'\n");
+    refuses(
+        &tcp,
+        "c.toml:2",
+        &["[server] tcp needs [admins]", "\"off\""],
+    );
+}
+
+#[test]
 fn values_that_do_not_fit_together_are_refused() {
     let soft = "[query_server_config]\nos_process_limit = 5\nos_process_soft_limit = 6\n";
     refuses(

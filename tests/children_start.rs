@@ -174,6 +174,7 @@ async fn a_failed_lesson_costs_one_process_and_one_answer() {
             "broke the protocol with a line that is not JSON",
         ),
         (vec![Step::Exit(1)], "exited with status 1"),
+        (vec![Step::Exit(0)], "exited with status 0"),
         (
             vec![Step::Signal("SEGV")],
             "was killed by SIGSEGV (it crashed)",

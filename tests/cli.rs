@@ -38,6 +38,7 @@ fn a_wrong_command_line_ends_with_64_and_says_why_on_standard_error() {
         &["--frob"],
         &["check-config", "-c"],
         &["completions", "csh"],
+        &["attach", "--language", ""],
     ] {
         let output = settee(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
@@ -77,18 +78,20 @@ fn a_reader_that_goes_away_is_no_error() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_device_ends_with_74() {
-    let full = std::fs::File::options()
-        .write(true)
-        .open("/dev/full")
-        .expect("Linux has it");
-    let output = program(&["check-config"])
-        .stdout(full)
-        .output()
-        .expect("the program runs");
-    assert_eq!(output.status.code(), Some(74));
-    let complaint = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(
-        complaint.starts_with("settee: standard output: "),
-        "{complaint}"
-    );
+    for arguments in [&["check-config"][..], &["--version"], &["--help"]] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .expect("Linux has it");
+        let output = program(arguments)
+            .stdout(full)
+            .output()
+            .expect("the program runs");
+        assert_eq!(output.status.code(), Some(74), "{arguments:?}");
+        let complaint = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(
+            complaint.starts_with("settee: standard output: "),
+            "{complaint}"
+        );
+    }
 }

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use service::{
-    DEADLINE, Service, assert_nothing_runs_for, configure, directory, refused, serve_command,
-    socket_of, wait_until,
+    DEADLINE, Service, assert_nothing_runs_for, configure, directory, pid_exists, refused,
+    serve_command, socket_of, wait_until,
 };
 
 #[test]
@@ -52,6 +52,23 @@ fn a_second_service_on_the_same_socket_is_told_so_and_the_first_goes_on() {
         0
     );
     service.stop();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_service_that_cannot_say_where_it_listens_ends_with_74_and_in_order() {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = serve_command(&config).stdout(full).output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{complaint}");
+    assert!(!complaint.contains("panicked"), "{complaint}");
+    assert!(
+        complaint.contains("settee: standard output: "),
+        "{complaint}"
+    );
+    assert!(!socket_of(directory.path()).exists());
 }
 
 #[test]
@@ -238,7 +255,7 @@ fn children_that_do_not_listen_are_ended_too() {
     let pid = got["os_pid"].as_u64().unwrap();
     assert!(client.ret_proc(got["proc"].as_str().unwrap()));
     service.stop();
-    assert!(!service::pid_exists(pid));
+    assert!(!pid_exists(pid));
 }
 
 #[test]
@@ -382,6 +399,33 @@ fn more_clients_than_there_may_be_wait_to_be_accepted() {
     three.ok(&json!({"id": 1, "call": "reload_config"}));
     assert_eq!(four.reply()["id"], 4, "a raised limit counts at once");
     service.stop();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_service_that_is_killed_leaves_no_child_in_an_endless_loop() {
+    let loops = "[query_servers]\nshell = \"sh -c 'while :; do :; done'\"\n\
+                 direct = \"sleep 1000\"\n";
+    let service = Service::start(loops);
+    let mut client = service.connect();
+    let mut pids = Vec::new();
+    for (id, lang) in ["shell", "direct", "javascript"].into_iter().enumerate() {
+        let got = client.ok(&json!({"id": id, "call": "get_proc", "lang": lang}));
+        pids.push(got["os_pid"].as_u64().unwrap());
+        if lang == "javascript" {
+            let proc = got["proc"].as_str().unwrap();
+            client.prompt(proc, json!(["add_fun", "function(d) { while (true); }"]));
+            client.send(&json!({"id": 9, "call": "prompt", "proc": proc, "data": ["map_doc", {}]}));
+        }
+    }
+    service.signal("KILL");
+    for pid in pids {
+        // Whoever inherits it may take its time to reap it.
+        wait_until("the child is gone", || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        });
+    }
 }
 
 #[test]

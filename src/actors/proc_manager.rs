@@ -381,9 +381,11 @@ impl ProcManager {
     }
 
     fn process_down(&mut self, proc: ProcId, reason: ExitReason, ctx: &mut Context<Self>) {
-        self.procs.remove(&proc);
+        let process = self.procs.remove(&proc);
+        // What the process knows about its end says more than the reason does.
+        let doom = process.and_then(|process| process.shared.doom().map(ToString::to_string));
         self.cause = Some(StartError {
-            reason: reason.to_string(),
+            reason: doom.unwrap_or_else(|| reason.to_string()),
             fault: Fault::QueryServer,
         });
         self.event(Event::ProcExit { proc }, ctx);

@@ -15,6 +15,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::builder::NonEmptyStringValueParser;
+
 use crate::client::attach_blocking;
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 
@@ -37,14 +39,14 @@ Exit codes:
   74   reading standard input or writing standard output failed
   75   no process was free in time, or none could be started now
   77   the socket belongs to another user
-  78   the service has no such language
+  78   the service has no such language, or cannot start it with its command
   255  the process ended by itself; everything it printed was delivered
 
 Example:
   COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb")]
 pub struct Args {
     /// The language of the process.
-    #[arg(long, default_value = DEFAULT_LANGUAGE)]
+    #[arg(long, default_value = DEFAULT_LANGUAGE, value_parser = NonEmptyStringValueParser::new())]
     language: String,
     #[command(flatten)]
     socket: SocketArgs,

@@ -17,11 +17,13 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use clap::builder::NonEmptyStringValueParser;
 use slog::{Logger, o};
 
 use crate::client::Client;
-use crate::config::Config;
+use crate::config::{Config, LanguageCommand};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
+use crate::query_server::languages::javascript::syntax;
 use crate::query_server::view::{
     self, Batches, Counts, Grouping, InputError, ProcessError, Processes, Reducer, Row, RowSink,
     Rows, Run, View, ViewError,
@@ -67,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     lib: Option<PathBuf>,
     /// The language of the functions.
-    #[arg(long, default_value = DEFAULT_LANGUAGE)]
+    #[arg(long, default_value = DEFAULT_LANGUAGE, value_parser = NonEmptyStringValueParser::new())]
     language: String,
     /// With --reduce: one row a key, not one in all.
     #[arg(long, requires = "reduce", conflicts_with = "group_level")]
@@ -96,7 +98,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         view: View {
             language: args.language.clone(),
             map: sources::function(&args.map)?,
-            lib: sources::library(args.lib.as_deref())?,
+            lib: sources::library(args.lib.as_deref(), check_of_modules(args, &loaded.config))?,
         },
         reducer: args
             .reduce
@@ -120,6 +122,17 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let done = actix_rt::System::new().block_on(job.run(args.socket.as_deref(), input, &log));
     log_lines.summarise();
     done
+}
+
+/// Modules are checked where it is certain which engine takes them: a mistake in one that waits
+/// for `require` to find it costs every document its rows.
+fn check_of_modules(args: &Args, config: &Config) -> sources::Check {
+    let command = config.languages.get(&args.language.to_ascii_lowercase());
+    if args.socket.is_none() && command == Some(&LanguageCommand::Builtin) {
+        syntax::check_module
+    } else {
+        |_| Ok(())
+    }
 }
 
 /// How the user named what errors are about.
@@ -262,6 +275,20 @@ impl Job {
         }
     }
 
+    /// The file of a function, with the line of its mistake when that is one of JavaScript's
+    /// grammar: query servers do not tell it.
+    fn place(&self, file: &str, source: &str) -> String {
+        let language = &self.view.language;
+        let checked = match language.eq_ignore_ascii_case(DEFAULT_LANGUAGE) {
+            true => syntax::check_function(source),
+            false => Ok(()),
+        };
+        checked.map_or_else(
+            |error| format!("{file}:{}", error.line),
+            |()| file.to_owned(),
+        )
+    }
+
     /// Turns an error into one for people: which file, which line, what to do.
     fn explain(&self, error: &ViewError) -> CliError {
         let Names { map, reduce, input } = &self.names;
@@ -272,12 +299,18 @@ impl Job {
             ViewError::Input(InputError::Line { .. }) => {
                 data(input, "correct the line, or take it out")
             }
-            ViewError::Compile { .. } => data(map, "correct the function, or name its --language"),
+            ViewError::Compile { .. } => data(
+                &self.place(map, &self.view.map),
+                "correct the function, or name its --language",
+            ),
             ViewError::Document { .. } => {
                 data(input, "correct the map function, or take the document out")
             }
             ViewError::Reduce { .. } => data(
-                reduce,
+                &match &self.reducer {
+                    Some(Reducer::Source(source)) => self.place(reduce, source),
+                    _ => reduce.clone(),
+                },
                 "correct the reduce function, or what is emitted for it",
             ),
             ViewError::Process(error) => no_process(error, &self.view.language),
@@ -298,6 +331,12 @@ fn no_process(error: &ProcessError, language: &str) -> CliError {
             Exit::Config,
             message,
             "correct its command in [query_servers]; `settee check-config` shows it",
+        ),
+        // A fresh process that cannot be reset is more often a wrong command than bad luck.
+        ProcessError::Died(_) | ProcessError::Timeout(_) => CliError::new(
+            Exit::TryAgain,
+            message,
+            "try again; if it stays like this, correct its command in [query_servers]",
         ),
         _ => CliError::new(Exit::TryAgain, message, "try again later"),
     }

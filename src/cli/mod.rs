@@ -19,6 +19,7 @@ pub mod status;
 mod status_table;
 
 use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
@@ -95,7 +96,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error).into(),
+        Err(error) => return usage(&error),
     };
     let command = match cli.command {
         Command::Couchjs(args) => return couchjs::run(args.arguments),
@@ -127,13 +128,20 @@ fn dispatch(command: Command) -> Result<(), CliError> {
 }
 
 /// Prints help, version or what is wrong with the command line.
-fn usage(error: &clap::Error) -> Exit {
-    // Nobody is left to tell when the reader is gone.
-    let _ = error.print();
+fn usage(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
     if error.use_stderr() {
-        Exit::Usage
-    } else {
-        Exit::Ok
+        // Nobody is left to tell when the reader is gone.
+        return Exit::Usage.into();
+    }
+    // The standard library may keep what it could not write yet.
+    match printed.and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let error = CliError::io("standard output", &error);
+            error.report();
+            error.code.into()
+        }
+        _ => Exit::Ok.into(),
     }
 }
 

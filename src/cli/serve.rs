@@ -79,10 +79,12 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         options.set_log_level = Some(Rc::new(move |level| follow.set_level(level)));
         let mut signals = Signals::catch().map_err(|error| CliError::io("signals", &error))?;
         let app = App::start(config, options).await?;
-        output::print(&format!(
-            "settee: listening on unix:{}\n",
-            app.socket().display()
-        ))?;
+        let listening = format!("settee: listening on unix:{}\n", app.socket().display());
+        if let Err(error) = output::print(&listening) {
+            // The app must end inside its runtime.
+            app.stop(true).await;
+            return Err(error);
+        }
         info!(log, "service is ready"; "version" => env!("CARGO_PKG_VERSION"));
         service_manager::notify("READY=1");
         signals.rule(app, &log).await

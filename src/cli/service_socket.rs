@@ -50,6 +50,11 @@ pub fn service_error(socket: &Path, error: &ClientError) -> CliError {
                     Exit::Config,
                     "name its command in [query_servers]; `settee check-config` lists them",
                 )
+            } else if said.phase == "open" {
+                (
+                    Exit::Config,
+                    "correct its command in the [query_servers] of the service",
+                )
             } else {
                 (Exit::Unavailable, "look at the log of the service")
             };

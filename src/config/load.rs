@@ -78,7 +78,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let Stack {
         layers,
         mut problems,
-        notices,
+        mut notices,
     } = stack;
     let mut config = match merge(layers) {
         Ok(config) => config,
@@ -90,7 +90,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     if config.server.socket.as_os_str().is_empty() {
         config.server.socket = sources.surroundings.socket_path();
     }
-    validate::adjust(&mut config);
+    notices.extend(validate::adjust(&mut config));
     problems.extend(validate::check(&config));
     if problems.is_empty() {
         Ok(Loaded { config, notices })

@@ -237,14 +237,27 @@ fn a_default_soft_limit_follows_the_hard_limit_and_a_set_one_is_checked() {
             .os_process_soft_limit,
         0
     );
-    let fixture = Fixture::new().file(
-        "a.ini",
-        "[query_server_config]\nos_process_limit=3\nos_process_soft_limit = 4\n",
-    );
-    let problems = fixture.problems();
+    let text = "[query_server_config]\nos_process_limit=3\nos_process_soft_limit = 4\n";
+    let problems = Fixture::new().file("a.toml", text).problems();
     assert_eq!(problems.len(), 1);
-    assert!(problems[0].starts_with("a.ini:3: [query_server_config] os_process_soft_limit (4)"));
-    assert!(problems[0].contains("a.ini:2"), "{problems:?}");
+    assert!(problems[0].starts_with("a.toml:3: [query_server_config] os_process_soft_limit (4)"));
+    assert!(problems[0].contains("a.toml:2"), "{problems:?}");
+}
+
+#[test]
+fn a_soft_limit_above_the_hard_one_in_an_ini_is_lowered_and_listed_as_couchdb_takes_it() {
+    let text = "[query_server_config]\nos_process_limit=3\nos_process_soft_limit = 4\n";
+    let loaded = Fixture::new().file("a.ini", text).load();
+    let limits = &loaded.config.query_server_config;
+    assert_eq!(
+        (limits.os_process_limit, limits.os_process_soft_limit),
+        (3, 3)
+    );
+    assert_eq!(loaded.notices.len(), 1);
+    let text = loaded.notices[0].to_string();
+    assert!(text.contains("a.ini:3: "), "{text}");
+    assert!(text.contains("os_process_soft_limit (4)"), "{text}");
+    assert!(text.contains("counts as 3"), "{text}");
 }
 
 #[test]

@@ -31,6 +31,17 @@ pub enum Origin {
     },
 }
 
+impl Origin {
+    /// Returns whether it is a file in CouchDB's form.
+    pub fn is_ini(&self) -> bool {
+        let Self::File { path, .. } = self else {
+            return false;
+        };
+        path.extension()
+            .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,7 +4,7 @@
 //!           fit together.
 
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS};
-use super::origin::{Origin, Problem};
+use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
 
 /// Longest path of a Unix socket, in bytes: the smallest of the platforms' (macOS and the BSDs;
@@ -15,22 +15,29 @@ const SECTION: &str = "query_server_config";
 const HARD: &str = "os_process_limit";
 const SOFT: &str = "os_process_soft_limit";
 
-/// Lowers a soft limit that nobody set to a hard limit that somebody did, whose origin it then has.
-pub(super) fn adjust(config: &mut Config) {
+/// Lowers the soft limit to the hard limit, whose origin it then has, where nobody set it, and also
+/// where a file of CouchDB's did: CouchDB takes such a file, and means the same by it. The latter is
+/// noted.
+pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
     let limits = &config.query_server_config;
     let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
-    if soft > hard && config.origin(SECTION, SOFT) == Origin::Default {
-        config.query_server_config.os_process_soft_limit = hard;
-        let origin = config.origin(SECTION, HARD);
-        config
-            .origins
-            .insert((SECTION.to_owned(), SOFT.to_owned()), origin);
+    let (origin, hard_origin) = (config.origin(SECTION, SOFT), config.origin(SECTION, HARD));
+    if soft <= hard || !(origin == Origin::Default || origin.is_ini()) {
+        return None;
     }
+    config.query_server_config.os_process_soft_limit = hard;
+    let text = format!(
+        "[{SECTION}] {SOFT} ({soft}) is above {HARD} ({hard}, {hard_origin}), and counts as {hard}"
+    );
+    config
+        .origins
+        .insert((SECTION.to_owned(), SOFT.to_owned()), hard_origin);
+    (origin != Origin::Default).then_some(Notice { origin, text })
 }
 
 /// Returns everything that does not fit together.
 pub(super) fn check(config: &Config) -> Vec<Problem> {
-    let rules = [soft_limit, socket_path];
+    let rules = [soft_limit, socket_path, tcp];
     let mut problems: Vec<Problem> = rules.iter().filter_map(|rule| rule(config)).collect();
     problems.extend(languages_in_two_sections(config));
     problems
@@ -57,6 +64,17 @@ fn socket_path(config: &Config) -> Option<Problem> {
             config.origin("server", "socket"),
             what,
             "use a shorter path",
+        )
+    })
+}
+
+/// Clients on TCP have to say who they are, which nothing can check yet.
+fn tcp(config: &Config) -> Option<Problem> {
+    config.server.tcp.map(|_| {
+        Problem::new(
+            config.origin("server", "tcp"),
+            "[server] tcp needs [admins], which this version does not have",
+            "set it to \"off\"",
         )
     })
 }

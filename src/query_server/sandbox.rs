@@ -1,7 +1,7 @@
 //! Confinement of children.
 //!
-//! The built-in server confines itself: a hook between fork and exec would cost the parent more
-//! than the whole start of the child.
+//! The built-in server confines itself: a hook between fork and exec costs the parent more than
+//! the whole start of that child. Other programs cannot, so they get the hook.
 
 use std::io;
 
@@ -9,6 +9,11 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Set by Settee for the children it starts itself.
 pub const CHILD_VARIABLE: &str = "SETTEE_CHILD";
+
+/// Whether a child with these variables calls [`die_with_parent_if_asked`].
+pub fn confines_itself(environment: &[(String, String)]) -> bool {
+    environment.iter().any(|(name, _)| name == CHILD_VARIABLE)
+}
 
 /// Makes the process die with the thread that started it, so that an endless loop of a user
 /// function does not outlive a killed parent.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ReduceLimit};
+use crate::query_server::languages::javascript::syntax::SyntaxError;
 use crate::query_server::reduce::{Builtin, SumLimit};
 use crate::query_server::view::{Library, Module, Reducer};
 
@@ -85,12 +86,25 @@ pub(super) fn reducer(name: &Path, config: &Config) -> Result<Reducer, CliError>
     Ok(Reducer::Builtin(found, limit))
 }
 
-/// Reads the modules of a directory and those below it.
-pub(super) fn library(directory: Option<&Path>) -> Result<Library, CliError> {
-    directory.map_or_else(|| Ok(Library::new()), |directory| modules(directory, 1))
+/// Reads the modules of a directory and those below it; `check` says what a source may be.
+pub(super) fn library(directory: Option<&Path>, check: Check) -> Result<Library, CliError> {
+    let modules = |directory| modules(directory, check, 1);
+    directory.map_or_else(|| Ok(Library::new()), modules)
 }
 
-fn modules(directory: &Path, depth: usize) -> Result<Library, CliError> {
+/// Tells the mistake in the source of a module.
+pub(super) type Check = fn(&str) -> Result<(), SyntaxError>;
+
+fn module(path: &Path, check: Check) -> Result<Module, CliError> {
+    let source = read(path)?;
+    check(&source).map_err(|error| {
+        let message = format!("{}:{}: {error}", path.display(), error.line);
+        CliError::new(Exit::Data, message, "correct the module, or take it out")
+    })?;
+    Ok(Module::Source(source))
+}
+
+fn modules(directory: &Path, check: Check, depth: usize) -> Result<Library, CliError> {
     let mut library = Library::new();
     let list = |error: &io::Error| match error.kind() {
         io::ErrorKind::NotADirectory => {
@@ -118,10 +132,10 @@ fn modules(directory: &Path, depth: usize) -> Result<Library, CliError> {
         let (name, module) = if path.is_dir() {
             (
                 path.file_name(),
-                Module::Directory(modules(&path, depth + 1)?),
+                Module::Directory(modules(&path, check, depth + 1)?),
             )
         } else if is_module {
-            (path.file_stem(), Module::Source(read(&path)?))
+            (path.file_stem(), module(&path, check)?)
         } else {
             continue;
         };

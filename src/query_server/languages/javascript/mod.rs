@@ -23,6 +23,7 @@ mod reduce_limit;
 mod scanner;
 mod server;
 mod source;
+pub mod syntax;
 mod text;
 mod views;
 
