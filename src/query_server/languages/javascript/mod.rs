@@ -20,6 +20,7 @@ mod mime;
 mod reading;
 mod realm;
 mod reduce_limit;
+mod results;
 mod scanner;
 mod server;
 mod source;

@@ -13,7 +13,7 @@ use super::scanner::{Scan, Token};
 
 /// Names that can change an object, ask whether it is frozen, or reach code that is not seen here.
 /// They are looked for everywhere, in strings and comments too.
-const WRITING_WORDS: [&str; 43] = [
+const WRITING_WORDS: [&str; 44] = [
     "Function",
     "Proxy",
     "Reflect",
@@ -27,6 +27,7 @@ const WRITING_WORDS: [&str; 43] = [
     "bind",
     "call",
     "captureStackTrace",
+    "class",
     "constructor",
     "copyWithin",
     "defineProperties",
@@ -128,7 +129,9 @@ impl Reader<'_> {
         }
         match self.text(target) {
             "]" | "}" => self.opener(target).is_some_and(|open| {
-                open > 0 && matches!(self.text(open - 1), "const" | "let" | "var")
+                open > 0
+                    && self.is_name(open - 1)
+                    && matches!(self.text(open - 1), "const" | "let" | "var")
             }),
             _ => self.is_name(target),
         }
@@ -252,6 +255,10 @@ mod tests {
             "Object.assign(doc, {})",
             "with (doc) { x = 1; }",
             "doc.t\\u0061gs",
+            "doc.ta\u{301}gs++",
+            "doc.n<!-- x\n= 1",
+            "doc.let[0] = 1",
+            "class A extends f { x = 1 }",
             "emit(Object.isFrozen(doc))",
             "require('views/lib/a').f(doc)",
             "doc.__proto__ = null",

@@ -342,7 +342,7 @@ impl Realm {
     /// # Errors
     /// `compilation_error` with the engine's text and the source, as CouchDB words it.
     pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
-        self.context.with(|ctx| match evaluate(&ctx, source) {
+        self.context.with(|ctx| match self.evaluate(&ctx, source) {
             Ok(value) => match value.as_function().filter(|function| !is_async(function)) {
                 Some(function) => Ok(Persistent::save(&ctx, function.clone())),
                 None => Err(compilation_error(
@@ -361,6 +361,19 @@ impl Realm {
                 Err(compilation_error(&text, source))
             }
         })
+    }
+
+    /// The completion value of a source, with the forms that CouchDB accepts beyond JavaScript's.
+    fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
+        let source = source::normalise(source);
+        if source.contains('\0') {
+            // Only the language's own eval takes such a text.
+            let tools = self.tools.clone().restore(ctx)?;
+            return tools.get::<_, Function<'_>>("evaluate")?.call((&*source,));
+        }
+        let mut options = EvalOptions::default();
+        options.strict = false;
+        ctx.eval_with_options(&*source, options)
     }
 }
 
@@ -385,16 +398,6 @@ impl<'js> rquickjs::function::IntoJsFunc<'js, (Ctx<'js>,)> for NextRow {
     ) -> rquickjs::Result<Value<'js>> {
         self.0.next_row(params.ctx())
     }
-}
-
-/// The completion value of a source, with the forms that CouchDB accepts beyond JavaScript's.
-fn evaluate<'js>(ctx: &Ctx<'js>, original: &str) -> rquickjs::Result<Value<'js>> {
-    let run = |text: &str| {
-        let mut options = EvalOptions::default();
-        options.strict = false;
-        ctx.eval_with_options(text, options)
-    };
-    run(&source::normalise(original))
 }
 
 /// Async functions are no functions in CouchDB's QuickJS: nothing there could wait for them.

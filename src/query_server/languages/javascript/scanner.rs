@@ -34,8 +34,15 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// What ends a line.
+const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
+
 fn is_word_part(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '$' | '#' | '\\' | '\u{200c}' | '\u{200d}')
+    if c.is_ascii() {
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '#' | '\\')
+    } else {
+        !(c.is_whitespace() || c == '\u{feff}')
+    }
 }
 
 /// What the last token was, as far as it decides what the next one means.
@@ -47,7 +54,7 @@ enum Last {
     Operand,
     /// `}` of a block or a function.
     BlockEnd,
-    /// `)` after the condition of `if`, `while`, `for` or `with`.
+    /// `)` after the condition of `if`, `while`, `for` or `with`; `do`, `else`, `=>`.
     ConditionEnd,
     /// An operator, an opening bracket, or a keyword that an expression follows.
     Operator,
@@ -93,7 +100,7 @@ struct Scanner<'a> {
 }
 
 /// Keywords after which an expression goes on.
-const OPERATOR_WORDS: [&str; 14] = [
+const OPERATOR_WORDS: [&str; 12] = [
     "return",
     "typeof",
     "instanceof",
@@ -104,8 +111,6 @@ const OPERATOR_WORDS: [&str; 14] = [
     "void",
     "throw",
     "case",
-    "do",
-    "else",
     "await",
     "yield",
 ];
@@ -129,8 +134,8 @@ impl<'a> Scanner<'a> {
             let start = self.at;
             let blank = next.is_whitespace()
                 || next == '\u{feff}'
-                || self.rest().starts_with("//")
-                || self.rest().starts_with("/*");
+                || self.rest().starts_with("/*")
+                || self.at_line_comment();
             self.token(next);
             if !blank {
                 self.tokens.push(Token {
@@ -151,12 +156,12 @@ impl<'a> Scanner<'a> {
 
     fn token(&mut self, next: char) {
         match next {
-            '\n' | '\r' | '\u{2028}' | '\u{2029}' => {
+            end if LINE_ENDS.contains(&end) => {
                 self.newline = true;
                 self.at += next.len_utf8();
             }
             c if c.is_whitespace() || c == '\u{feff}' => self.at += c.len_utf8(),
-            '/' if self.rest().starts_with("//") => self.line_comment(),
+            _ if self.at_line_comment() => self.line_comment(),
             '/' if self.rest().starts_with("/*") => self.block_comment(),
             '/' if self.regex_allowed() => self.regex(),
             '"' | '\'' => self.string(next),
@@ -176,8 +181,17 @@ impl<'a> Scanner<'a> {
         self.newline = false;
     }
 
+    /// Whether a comment up to the end of the line begins here; there are four kinds of them.
+    fn at_line_comment(&self) -> bool {
+        let rest = self.rest();
+        rest.starts_with("//")
+            || rest.starts_with("<!--")
+            || rest.starts_with("-->") && (self.newline || self.tokens.is_empty())
+            || rest.starts_with("#!") && self.at == 0
+    }
+
     fn line_comment(&mut self) {
-        let end = self.rest().find(['\n', '\r', '\u{2028}', '\u{2029}']);
+        let end = self.rest().find(LINE_ENDS);
         self.at = end.map_or(self.source.len(), |length| self.at + length);
     }
 
@@ -185,7 +199,7 @@ impl<'a> Scanner<'a> {
         let end = self.rest()[2..]
             .find("*/")
             .map_or(self.source.len(), |n| self.at + n + 4);
-        self.newline |= self.source[self.at..end].contains(['\n', '\r']);
+        self.newline |= self.source[self.at..end].contains(LINE_ENDS);
         self.at = end;
     }
 
@@ -307,6 +321,7 @@ impl<'a> Scanner<'a> {
         self.seen(match word {
             _ if member => Last::Operand,
             "if" | "while" | "for" | "with" => Last::Condition,
+            "do" | "else" => Last::ConditionEnd,
             _ if OPERATOR_WORDS.contains(&word) => Last::Operator,
             _ => Last::Operand,
         });
@@ -348,7 +363,7 @@ fn skip_space(mut text: &str) -> &str {
     loop {
         text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
         text = if let Some(comment) = text.strip_prefix("//") {
-            comment.find('\n').map_or("", |end| &comment[end..])
+            comment.find(LINE_ENDS).map_or("", |end| &comment[end..])
         } else if let Some(comment) = text.strip_prefix("/*") {
             comment.find("*/").map_or("", |end| &comment[end + 2..])
         } else {

@@ -17,6 +17,7 @@ use super::failure::Failure;
 use super::lines::{Input, Lines};
 use super::realm::{Shared, ViewKind};
 use super::reduce_limit::{ReduceLimit, Sizes, Verdict};
+use super::results::Results;
 use super::text::{unquote, utf16_len};
 use super::views::{Reduction, Rows, Views, source_text};
 
@@ -204,20 +205,11 @@ impl Server {
             reducers.push(self.views()?.reducer(&source)?);
             sources_units += utf16_len(&source);
         }
-        let mut results = "[".to_owned();
+        let mut results = Results::new();
         for reducer in &reducers {
-            let result = self.views()?.reduce(reducer, rows)?;
-            if results.len() > 1 {
-                results.push(',');
-            }
-            results.push_str(
-                result
-                    .strip_prefix('[')
-                    .and_then(|r| r.strip_suffix(']'))
-                    .unwrap_or("null"),
-            );
+            self.views()?.reduce(reducer, rows, &mut results)?;
         }
-        results.push(']');
+        let results = results.finish()?;
         let sizes = Sizes {
             input: utf16_len(line).saturating_sub(sources_units),
             output: utf16_len(&results),

@@ -9,6 +9,7 @@ use rquickjs::{Ctx, Function, Object, Persistent, Value};
 use super::failure::Failure;
 use super::reading;
 use super::realm::{Engine, Realm, Shared, Tree, ViewKind, compilation_error};
+use super::results::Results;
 use super::text::unquote;
 
 /// A function that `add_fun` added. The handles are freed before the realm.
@@ -107,11 +108,8 @@ impl Views {
 
     /// Runs every function on a document; the answer: one list of rows a function.
     pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<String, Failure> {
-        let mut answer = "[".to_owned();
+        let mut results = Results::new();
         for function in &self.functions {
-            if answer.len() > 1 {
-                answer.push(',');
-            }
             function.realm.with(|ctx| {
                 let runner = if rows == Rows::Emitted {
                     &function.map
@@ -120,15 +118,12 @@ impl Views {
                 };
                 let document = parse(ctx, document)?;
                 let call = function.call.clone().restore(ctx)?;
-                let text: rquickjs::String<'_> =
-                    runner.clone().restore(ctx)?.call((call, document))?;
-                answer.push_str(text.to_cstring()?.as_str());
-                Ok(())
+                let answer = runner.clone().restore(ctx)?.call((call, document))?;
+                results.add(ctx, &answer, 0)
             })?;
         }
         self.engine.finish_jobs();
-        answer.push(']');
-        Ok(answer)
+        results.finish()
     }
 
     /// Compiles a reduce function, which lives for one command only.
@@ -144,19 +139,26 @@ impl Views {
         })
     }
 
-    /// Reduces with one function; a JSON array with the one result.
-    pub(super) fn reduce(&self, reducer: &Reducer, rows: Reduction<'_>) -> Result<String, Failure> {
-        let result = reducer.realm.with(|ctx| {
+    /// Reduces with one function.
+    pub(super) fn reduce(
+        &self,
+        reducer: &Reducer,
+        rows: Reduction<'_>,
+        results: &mut Results,
+    ) -> Result<(), Failure> {
+        let done = reducer.realm.with(|ctx| {
             let (name, rows) = match rows {
                 Reduction::Pairs(json) => ("reduce", Some(json)),
                 Reduction::Again(json) => ("rereduce", json),
             };
             let rows = parse(ctx, rows)?;
             let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(name)?;
-            runner.call::<_, String>((reducer.call.clone().restore(ctx)?, rows))
+            let answer = runner.call((reducer.call.clone().restore(ctx)?, rows))?;
+            // The result comes as a list of its own.
+            results.add(ctx, &answer, 1)
         });
         self.engine.finish_jobs();
-        result
+        done
     }
 }
 

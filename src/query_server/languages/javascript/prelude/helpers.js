@@ -3,7 +3,7 @@
 // sees.
 // Everything of the language that is used after user code has run is taken hold of here, first.
 (function (host) {
-  var stringify = JSON.stringify, setPrototype = Object.setPrototypeOf;
+  var stringify = JSON.stringify, setPrototype = Object.setPrototypeOf, text = String;
   var page = { __proto__: null, chunks: null, start: null, handlers: null, list: null };
 
   // A list without prototype: nothing user code adds to Array.prototype shows in it.
@@ -45,8 +45,8 @@
   function registerType(key) {
     if (!host.registerType) { return; }
     var types = bare([]);
-    for (var i = 1; i < arguments.length; i++) { append(types, arguments[i]); }
-    host.registerType(stringify(bare([key, types])));
+    for (var i = 1; i < arguments.length; i++) { append(types, text(arguments[i])); }
+    host.registerType(stringify(bare([text(key), types])));
   }
   function getRow() {
     if (!page.list) { throw new Error('getRow is only available in list functions'); }
@@ -84,6 +84,7 @@
   return {
     __proto__: null, host: host, page: page, clear: clear, bare: bare, append: append, plain: plain,
     write: write, define: define, stringify: stringify, parse: JSON.parse, apply: Reflect.apply,
-    evaluate: eval, freeze: Object.freeze, keys: Object.keys, has: Object.hasOwn, world: globalThis
+    evaluate: eval, text: text, freeze: Object.freeze, keys: Object.keys, has: Object.hasOwn,
+    world: globalThis
   };
 })

@@ -3,8 +3,9 @@
 // as JSON text, which is parsed when it is first needed.
 (function (tools, root, library) {
   var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
+  var text = tools.text;
 
-  function wrong(text) { return ['error', 'invalid_require_path', text]; }
+  function wrong(reason) { return ['error', 'invalid_require_path', reason]; }
 
   // One step along a path. A place is {current, parent, id}; the root has neither parent nor id.
   function step(name, place) {
@@ -46,8 +47,8 @@
         var require = function require(name) { return load(name, place.parent); };
         apply(body, tools.world, [module, module.exports, require]);
       } catch (error) {
-        var text = "Module require('" + path + "') raised error " + error;
-        throw ['error', 'compilation_error', text];
+        throw ['error', 'compilation_error',
+          "Module require('" + path + "') raised error " + text(error)];
       }
       cache[place.id] = module.exports;
     }

@@ -27,7 +27,9 @@
 
   function typed(response) {
     response.headers = response.headers || {};
-    if (!response.headers['Content-Type']) { response.headers['Content-Type'] = contentType; }
+    if (contentType && !response.headers['Content-Type']) {
+      response.headers['Content-Type'] = contentType;
+    }
     return response;
   }
 
@@ -36,9 +38,9 @@
     if (error.error && error.reason) { throw error; }
     if (error[0] === 'error' || error[0] === 'fatal') { throw error; }
     if (error.name === 'InternalError' && error.message === 'out of memory') { throw error; }
-    var text = 'function raised error: ' + error + ' \nstacktrace: ' + error.stack;
-    tools.write(text);
-    throw ['error', name, text];
+    var reason = 'function raised error: ' + tools.text(error) + ' \nstacktrace: ' + error.stack;
+    tools.write(reason);
+    throw ['error', name, reason];
   }
 
   // Chooses among the handlers of provides() and calls the chosen one.
@@ -62,9 +64,8 @@
       key = handlers[0][0];
       contentType = host.typesOf(key)[0];
     }
-    for (i = 0; key && i < handlers.length; i++) {
-      if (handlers[i][0] == key) { return apply(handlers[i][1], ddoc, []); }
-    }
+    for (i = 0; key && i < handlers.length && handlers[i][0] != key; i++) { }
+    if (key && i < handlers.length && handlers[i][1]) { return apply(handlers[i][1], ddoc, []); }
     var offered = '';
     for (i = 0; i < handlers.length; i++) {
       offered += (i ? ', ' : '') + (host.typesOf(handlers[i][0]).join(', ') || handlers[i][0]);

@@ -3,7 +3,7 @@
 // reads its document cannot tell whether that is frozen, and gets it as it is.
 (function (tools, kind, reading) {
   var bare = tools.bare, append = tools.append, plain = tools.plain, stringify = tools.stringify;
-  var freeze = tools.freeze, keys = tools.keys;
+  var freeze = tools.freeze, keys = tools.keys, text = tools.text;
   var rows = bare([]), fields = bare([]), count = 0;
 
   tools.define('emit', function emit(key, value) {
@@ -12,8 +12,8 @@
 
   function wrong(message) { return { name: 'TypeError', message: message }; }
 
-  function checkName(name, text) {
-    if (typeof name !== 'string') { throw wrong(text + typeof name); }
+  function checkName(name, message) {
+    if (typeof name !== 'string') { throw wrong(message + typeof name); }
     if (name[0] === '_') {
       throw { name: 'ReservedName', message: 'name must not start with an underscore' };
     }
@@ -77,14 +77,21 @@
 
   // An exception of a user function: a few end the command, the others are logged.
   function failed(error, doc, indexing) {
-    if (error === 'fatal_error') {
+    if (error == 'fatal_error') {
       throw ['error', 'map_runtime_error', "function raised 'fatal_error'"];
     }
     if (error[0] === 'fatal' || (!indexing && error.name === 'InternalError')) { throw error; }
     if (error.name === 'RangeError' && error.message === 'Maximum call stack size exceeded') {
       throw ['error', 'RangeError', error.message];
     }
-    tools.write('function raised exception ' + error + (doc ? ' with doc._id ' + doc._id : ''));
+    var of = doc ? ' with doc._id ' + doc._id : '';
+    tools.write('function raised exception ' + text(error) + of);
+  }
+
+  // JSON text, or a list with the exception that writing it raised: the other functions run before
+  // that counts.
+  function written(list) {
+    try { return stringify(list); } catch (error) { return bare([error]); }
   }
 
   function run(call, doc, indexing) {
@@ -96,7 +103,7 @@
       failed(error, doc, indexing);
       return '[]';
     }
-    return stringify(indexing ? fields : rows);
+    return written(indexing ? fields : rows);
   }
 
   function result(call, names, values, again) {
@@ -105,7 +112,7 @@
       failed(error, undefined, false);
       return '[null]';
     }
-    return stringify(bare([value]));
+    return written(bare([value]));
   }
 
   return {
