@@ -5,4 +5,5 @@
 
 pub mod invariants;
 pub mod pool;
+pub mod schedule;
 pub mod time;
