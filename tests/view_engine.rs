@@ -76,7 +76,7 @@ async fn run(
     sink: &Kept,
     (width, order): (usize, Order),
 ) -> Result<(), ViewError> {
-    let processes = Processes::Pool(Rc::new(pool.caller()));
+    let processes = Processes::Pool(Rc::new(pool.caller()), TakeFrom::Own);
     let counts = Counts::default();
     let run = Run {
         width,

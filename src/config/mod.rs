@@ -16,6 +16,7 @@ mod nearest;
 mod origin;
 mod overlay;
 pub mod password;
+mod pools;
 pub mod reload;
 mod settings;
 mod surroundings;
@@ -28,8 +29,10 @@ pub use load::{DEFAULTS, Flag, Loaded, Sources, load};
 pub use nearest::{Nearest, nearest};
 pub use origin::{ConfigError, Notice, Origin, Problem};
 pub use overlay::Overlay;
+pub use pools::{Fairness, OnClientCrash, PatchError, PoolConfig};
 pub use settings::Setting;
 pub use surroundings::Surroundings;
+pub use value::is_name;
 pub use types::{
     ChttpdAuth, Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel,
     QueryServerConfig, ReduceLimit, Sandbox, Server, language_name,

@@ -250,7 +250,10 @@ async fn map(
         timeout: arguments.timeout_ms.map(Duration::from_millis),
         counts: &Counts::default(),
     };
-    let processes = Processes::Pool(Rc::new(Caller::new(inside.manager.clone())));
+    let processes = Processes::Pool(
+        Rc::new(Caller::new(inside.manager.clone())),
+        TakeFrom::Own,
+    );
     let sink = Sink {
         answers,
         ready: RefCell::default(),

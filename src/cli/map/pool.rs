@@ -55,7 +55,10 @@ impl Pool {
 
     /// Returns a client of the pool.
     pub(super) fn processes(&self) -> Processes {
-        Processes::Pool(Rc::new(Caller::new(Named::new(self.manager.clone()))))
+        Processes::Pool(
+            Rc::new(Caller::new(Named::new(self.manager.clone()))),
+            TakeFrom::Own,
+        )
     }
 
     /// Ends all processes and waits until they are gone.

@@ -36,7 +36,7 @@ impl QueryServers {
         } else {
             (prompt::line(&("add_fun", &call.fun)), "index_doc")
         };
-        let want = Want::Language(call.at.language.clone());
+        let want = call.at.want();
         let able = self.require(&call.at.language, Ability::IndexDoc).await;
         able.map_err(|error| error.at(place(None)))?;
         let begun = self.prompt_clean(&want, add_fun, timeout).await;

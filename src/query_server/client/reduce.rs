@@ -170,7 +170,7 @@ impl QueryServers {
         line: Bytes,
         count: usize,
     ) -> Result<Vec<Json>, FunctionError> {
-        let want = Want::Language(with.at.language.clone());
+        let want = with.at.want();
         let read = |answer: Bytes| read_results(&answer, count);
         let results = self.prompt_once(&want, line, with.at.timeout, read).await;
         match results {

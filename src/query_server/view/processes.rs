@@ -117,7 +117,7 @@ impl Processes {
         ability: Ability,
     ) -> Result<(), ProcessError> {
         match self {
-            Self::Pool(caller) => Ok(caller
+            Self::Pool(caller, _) => Ok(caller
                 .require(&LanguageName::new(language), ability)
                 .await?),
             Self::Service(_) => Ok(()),
@@ -134,8 +134,8 @@ impl Processes {
         timeout: Option<Duration>,
     ) -> Result<Process, ProcessError> {
         match self {
-            Self::Pool(caller) => {
-                let want = Want::Language(LanguageName::new(language));
+            Self::Pool(caller, from) => {
+                let want = Want::language(LanguageName::new(language)).from(from.clone());
                 let lease = caller.get_clean_proc(&want, timeout).await?;
                 Ok(Process::Pool(Box::new(lease)))
             }
