@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use settee::actors::caller::CallError;
+use settee::messages::proc_manager::TakeFrom;
 use settee::messages::process::PromptError;
 use settee::query_server::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, MapSink, Mapped, Order, Part, Processes, Run,

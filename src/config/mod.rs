@@ -18,6 +18,7 @@ mod overlay;
 pub mod password;
 mod pools;
 pub mod reload;
+mod replicator;
 mod settings;
 mod surroundings;
 mod toml_file;
@@ -30,10 +31,11 @@ pub use nearest::{Nearest, nearest};
 pub use origin::{ConfigError, Notice, Origin, Problem};
 pub use overlay::Overlay;
 pub use pools::{Fairness, OnClientCrash, PatchError, PoolConfig};
+pub use replicator::{Limit, Replicator, Store};
 pub use settings::Setting;
 pub use surroundings::Surroundings;
-pub use value::is_name;
 pub use types::{
     ChttpdAuth, Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel,
     QueryServerConfig, ReduceLimit, Sandbox, Server, language_name,
 };
+pub use value::is_name;

@@ -34,9 +34,15 @@ impl Setting {
         }
     }
 
+    /// Returns what kind of value it is; a limit that is `infinity` is a word.
+    fn kind(&self) -> Option<Kind> {
+        let kind = keys::kind(&self.section, &self.key)?;
+        Some(kind.of_value(&self.value))
+    }
+
     /// Returns the value for people: with its unit, and without passwords.
     pub fn shown(&self) -> String {
-        match keys::kind(&self.section, &self.key) {
+        match self.kind() {
             Some(kind) => value::display(kind, &self.value),
             None => self.value.to_string(),
         }
@@ -45,7 +51,7 @@ impl Setting {
     /// Returns the value as an `.ini` has it: durations as a plain number in the unit of the key,
     /// sizes in bytes; without passwords.
     pub fn plain(&self) -> String {
-        match keys::kind(&self.section, &self.key) {
+        match self.kind() {
             Some(kind @ Kind::Duration { unit, .. }) => value::in_unit(&self.value, unit)
                 .map_or_else(
                     || value::display(kind, &self.value),
@@ -59,7 +65,7 @@ impl Setting {
     /// Returns the `key = value` that sets it in a TOML file, without passwords.
     pub fn toml(&self) -> String {
         let key = bare_or_quoted(&self.key);
-        let value = match keys::kind(&self.section, &self.key) {
+        let value = match self.kind() {
             Some(kind @ Kind::Duration { unit, .. }) => match value::in_unit(&self.value, unit) {
                 Some(number) => number.to_string(),
                 None => quoted(&value::display(kind, &self.value)),
@@ -77,7 +83,7 @@ impl Setting {
 
     /// Returns the unit of the plain number in [`Setting::toml`].
     pub fn unit(&self) -> Option<&'static str> {
-        match keys::kind(&self.section, &self.key)? {
+        match self.kind()? {
             Kind::Duration { unit, .. } => value::in_unit(&self.value, unit).map(|_| unit.symbol()),
             Kind::Bytes { .. } => Some("bytes"),
             _ => None,
@@ -94,6 +100,12 @@ fn bare_or_quoted(key: &str) -> String {
     }
 }
 
+/// Returns the table of a section; a dot leads into another one.
+fn find<'a>(sections: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, Value>> {
+    name.split('.')
+        .try_fold(sections, |table, part| table.get(part)?.as_object())
+}
+
 /// Returns the text as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
@@ -106,7 +118,7 @@ impl Config {
             return Vec::new();
         };
         let empty = Map::new();
-        let table = |section: &str| sections.get(section).and_then(Value::as_object);
+        let table = |section: &str| find(&sections, section);
         let mut settings = Vec::new();
         for &section in keys::SECTIONS {
             let values = table(section).unwrap_or(&empty);
@@ -128,7 +140,9 @@ impl Config {
         values: &Map<String, Value>,
         settings: &mut Vec<Setting>,
     ) {
-        settings.extend(values.iter().map(|(key, value)| Setting {
+        // A table in a section is a section of its own: `replicator.shares`.
+        let values = values.iter().filter(|(_, value)| !value.is_object());
+        settings.extend(values.map(|(key, value)| Setting {
             section: section.clone(),
             key: key.clone(),
             value: value.clone(),

@@ -32,6 +32,7 @@ use super::tasks::{Running, Task};
 use crate::actors::caller::Caller;
 use crate::actors::gate::{GateError, Inside};
 use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
     Mapped, Order, ProcessError, Processes, Run, View, ViewError,

@@ -14,6 +14,7 @@ use crate::actors::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
+use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::child::Spawner;
 use crate::query_server::language::Registry;
 use crate::query_server::view::Processes;

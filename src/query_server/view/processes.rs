@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::actors::caller::{CallError, Caller};
 use crate::client::{Borrowed, Client, ClientError, ReturnStatus, ServiceError};
-use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::policy::pool::ReturnStatus as LeaseStatus;
 use crate::query_server::abilities::Ability;
@@ -21,7 +21,7 @@ use crate::query_server::prompt;
 /// Lends processes.
 pub enum Processes {
     /// Those of a pool in this program.
-    Pool(Rc<Caller>),
+    Pool(Rc<Caller>, TakeFrom),
     /// Those of a running service.
     Service(Client),
 }
