@@ -198,11 +198,7 @@ impl Settled {
             self.problems.push(Problem::new(
                 origin,
                 format!("there is no section [{}]", section.escape_debug()),
-                format!(
-                    "did you mean [{}.{}]?",
-                    family.name,
-                    name.escape_debug()
-                ),
+                format!("did you mean [{}.{}]?", family.name, name.escape_debug()),
             ));
             return;
         }
@@ -450,7 +446,11 @@ impl Source for Settled {
                 }
             }
         }
-        all.extend(families.into_iter().map(|(family, members)| (family.to_owned(), members.into())));
+        all.extend(
+            families
+                .into_iter()
+                .map(|(family, members)| (family.to_owned(), members.into())),
+        );
         Ok(all)
     }
 }

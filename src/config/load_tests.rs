@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::super::Setting;
 use super::super::keys::{self, KEYS};
 use super::super::types::{LanguageCommand, LogLevel, ReduceLimit};
-use super::super::Setting;
 use super::*;
 
 /// Sources of files with these names and texts, and these variables.
@@ -312,7 +312,10 @@ fn a_pool_has_a_section_of_its_name_in_every_source() {
             "[query_servers]\npython = 'couchpy'\n[pools.Py-1]\nlanguage = 'Python'\nmax = 3\n\
              max_age = '1h'\n[pools.javascript]\nmin_free = 2\n",
         )
-        .file("b.ini", "[pools.py-1]\nmax = 5 ; more\nqueue_max = off\n[pools.b]\nlanguage=query\n")
+        .file(
+            "b.ini",
+            "[pools.py-1]\nmax = 5 ; more\nqueue_max = off\n[pools.b]\nlanguage=query\n",
+        )
         .variable("SETTEE__POOLS__B__MAX", "7");
     let config = fixture.load().config;
     let names: Vec<&str> = config.pools.keys().map(String::as_str).collect();
@@ -326,12 +329,18 @@ fn a_pool_has_a_section_of_its_name_in_every_source() {
     let origin = |section: &str, key: &str| config.origin(section, key).to_string();
     assert!(origin("pools.py-1", "max").ends_with("b.ini:2"));
     assert!(origin("pools.py-1", "language").ends_with("a.toml:4"));
-    assert_eq!(origin("pools.b", "max"), "environment variable SETTEE__POOLS__B__MAX");
+    assert_eq!(
+        origin("pools.b", "max"),
+        "environment variable SETTEE__POOLS__B__MAX"
+    );
     assert_eq!(origin("pools.b", "min_free"), "default");
     // What is shown is what can be read.
     let shown: Vec<String> = config.settings().iter().map(Setting::toml).collect();
     assert!(shown.contains(&"max_age = 3600".to_owned()), "{shown:?}");
-    assert!(shown.contains(&"queue_max = \"off\"".to_owned()), "{shown:?}");
+    assert!(
+        shown.contains(&"queue_max = \"off\"".to_owned()),
+        "{shown:?}"
+    );
 }
 
 #[test]
@@ -368,17 +377,30 @@ fn mistakes_in_the_sections_of_pools_are_told_with_their_place_and_the_nearest_k
 
 #[test]
 fn a_variable_of_a_pool_needs_a_name_and_a_key_and_an_empty_section_is_noticed() {
-    let problems = Fixture::new().variable("SETTEE__POOLS__MAX", "1").problems();
+    let problems = Fixture::new()
+        .variable("SETTEE__POOLS__MAX", "1")
+        .problems();
     assert_eq!(
         problems,
-        ["environment variable SETTEE__POOLS__MAX: the name has no key of a section [pools.NAME]: \
-          name it SETTEE__POOLS__NAME__KEY"]
+        [
+            "environment variable SETTEE__POOLS__MAX: the name has no key of a section [pools.NAME]: \
+          name it SETTEE__POOLS__NAME__KEY"
+        ]
     );
     let loaded = Fixture::new().file("a.ini", "[pools.javascript]\n").load();
     assert!(loaded.config.pools.is_empty());
-    assert!(loaded.notices[0].text.ends_with("is empty and has no effect"));
-    let problems = Fixture::new().file("a.toml", "[pools]\nmax = 1\n").problems();
-    assert!(problems[0].contains("which has sections only"), "{problems:?}");
+    assert!(
+        loaded.notices[0]
+            .text
+            .ends_with("is empty and has no effect")
+    );
+    let problems = Fixture::new()
+        .file("a.toml", "[pools]\nmax = 1\n")
+        .problems();
+    assert!(
+        problems[0].contains("which has sections only"),
+        "{problems:?}"
+    );
 }
 
 #[test]

@@ -79,17 +79,11 @@ pub struct PoolConfig {
     pub cull_interval: Duration,
     /// How long a process whose input was closed may take before TERM, and again before KILL;
     /// `None` is `[server] stop_grace`.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        with = "milliseconds_or_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
     pub stop_grace: Option<Duration>,
     /// How long no process is started after a start that failed, at first; zero does not throttle.
     /// `None` is zero for a language's own pool, a minute for others.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        with = "milliseconds_or_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
     pub throttle_delay: Option<Duration>,
     /// How long it becomes at most while it doubles.
     #[serde(with = "milliseconds")]

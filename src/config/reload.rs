@@ -169,6 +169,10 @@ mod tests {
         let mut other = new.clone();
         other.pools.insert("a".into(), pool("query"));
         let refused = plan(&new, &other).expect_err("a pool keeps its language");
-        assert!(refused.to_string().starts_with("[pools.a] language cannot change"));
+        assert!(
+            refused
+                .to_string()
+                .starts_with("[pools.a] language cannot change")
+        );
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
         let name = section.get_ref();
         let shown = name.escape_debug();
         match value.get_ref() {
-            DeValue::Table(table) if super::keys::FAMILIES.contains(&name.as_ref()) => {
+            DeValue::Table(table) if keys::FAMILIES.contains(&name.as_ref()) => {
                 family(name, table, &origin, &mut layer);
             }
             DeValue::Table(table) => {

@@ -251,10 +251,7 @@ async fn map(
         timeout: arguments.timeout_ms.map(Duration::from_millis),
         counts: &Counts::default(),
     };
-    let processes = Processes::Pool(
-        Rc::new(Caller::new(inside.manager.clone())),
-        TakeFrom::Own,
-    );
+    let processes = Processes::Pool(Rc::new(Caller::new(inside.manager.clone())), TakeFrom::Own);
     let sink = Sink {
         answers,
         ready: RefCell::default(),

@@ -287,13 +287,6 @@ impl<'a> Members<'a> {
             "reload_config" => Call::ReloadConfig,
             "terminate_stale_procs" => Call::TerminateStaleProcs,
             "status" => Call::Status(self.pool.map(|pool| string("pool", pool)).transpose()?),
-            "add_pool" => Call::AddPool(NamedPool::parse(text)?),
-            "reconfigure_pool" => Call::ReconfigurePool(NamedPool::parse(text)?),
-            "remove_pool" => Call::RemovePool {
-                name: self.pool_name()?,
-                mode: self.remove_mode()?,
-            },
-            "unthrottle_pool" => Call::UnthrottlePool(self.pool_name()?),
             function if FunctionCall::NAMES.contains(&function) => {
                 Call::Function(Box::new(FunctionCall::parse(function, text)?))
             }
@@ -329,7 +322,12 @@ impl<'a> Members<'a> {
                 ));
             }
         };
-        match self.lane.map(|lane| string("lane", lane)).transpose()?.as_deref() {
+        match self
+            .lane
+            .map(|lane| string("lane", lane))
+            .transpose()?
+            .as_deref()
+        {
             None => Ok(want),
             Some("interactive") => Ok(want.in_lane(Lane::Interactive)),
             Some("bulk") => Ok(want.in_lane(Lane::Bulk)),
@@ -343,7 +341,12 @@ impl<'a> Members<'a> {
     }
 
     fn remove_mode(&self) -> Parsed<RemoveMode> {
-        match self.mode.map(|mode| string("mode", mode)).transpose()?.as_deref() {
+        match self
+            .mode
+            .map(|mode| string("mode", mode))
+            .transpose()?
+            .as_deref()
+        {
             None | Some("graceful") => Ok(RemoveMode::Graceful),
             Some("immediate") => Ok(RemoveMode::Immediate),
             Some(_) => Err(wrong("mode", "\"graceful\" or \"immediate\"")),
@@ -412,10 +415,7 @@ mod tests {
         let line = br#"{"call":"get_proc","lang":"A","db":null,"ddoc":null,"future":[1]}"#;
         let request = Request::parse(line).unwrap();
         assert_eq!(request.id, "null");
-        let Call::GetProc {
-            want, ..
-        } = request.call
-        else {
+        let Call::GetProc { want, .. } = request.call else {
             panic!("not a get_proc");
         };
         assert_eq!(want.spoken().map(LanguageName::as_str), Some("a"));

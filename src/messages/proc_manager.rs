@@ -7,9 +7,7 @@ use actix::{Message, Recipient};
 
 use crate::actors::lifeline::Pulse;
 use crate::messages::process::{Fault, Obituary, ProcessRef, PromptError};
-use crate::policy::pool::{
-    ClientId, Condition, Lane, Limits, Phase, ProcId, ReturnStatus, Token,
-};
+use crate::policy::pool::{ClientId, Condition, Lane, Limits, Phase, ProcId, ReturnStatus, Token};
 use crate::query_server::abilities::Ability;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;

@@ -35,28 +35,44 @@ pub(super) fn check(config: &Config, name: &str, pool: &PoolConfig) -> Vec<Probl
         Some(_) => {}
     }
     let max = config.pool_max(pool);
-    for (key, value) in [
-        ("init_size", pool.init_size),
-        ("min_free", pool.min_free),
-    ] {
+    for (key, value) in [("init_size", pool.init_size), ("min_free", pool.min_free)] {
         if value > max {
             let what = format!(" ({value}) is above max ({max})");
-            note(key, what, format!("lower {key} to {max} or less, or raise max"));
+            note(
+                key,
+                what,
+                format!("lower {key} to {max} or less, or raise max"),
+            );
         }
     }
     if pool.interactive_reserved > 0 && pool.interactive_reserved >= max {
-        let what = format!(" ({}) leaves nothing of max ({max})", pool.interactive_reserved);
-        note("interactive_reserved", what, "lower it, or raise max".to_owned());
+        let what = format!(
+            " ({}) leaves nothing of max ({max})",
+            pool.interactive_reserved
+        );
+        note(
+            "interactive_reserved",
+            what,
+            "lower it, or raise max".to_owned(),
+        );
     }
     let (soft, hard) = (pool.max_memory, pool.max_memory_hard);
     if hard != 0 && soft > hard {
         let what = format!(" ({soft} bytes) is above max_memory_hard ({hard} bytes)");
-        note("max_memory", what, "raise max_memory_hard, or lower max_memory".to_owned());
+        note(
+            "max_memory",
+            what,
+            "raise max_memory_hard, or lower max_memory".to_owned(),
+        );
     }
     let first = pool.throttle_delay.unwrap_or_default();
     if first > pool.throttle_delay_max {
         let what = " is above throttle_delay_max".to_owned();
-        note("throttle_delay", what, "raise throttle_delay_max".to_owned());
+        note(
+            "throttle_delay",
+            what,
+            "raise throttle_delay_max".to_owned(),
+        );
     }
     problems
 }
@@ -70,9 +86,16 @@ fn no_language(config: &Config, name: &str, pool: &PoolConfig) -> Option<Problem
     let section = format!("{POOLS}.{name}");
     let mut origins = config.origins.iter();
     let place = origins.find(|((other, _), _)| *other == section);
-    let place = place.map_or_else(|| "configuration".to_owned(), |(_, origin)| origin.to_string());
+    let place = place.map_or_else(
+        || "configuration".to_owned(),
+        |(_, origin)| origin.to_string(),
+    );
     let remedy = format!("add language = \"NAME\", one of {}", languages.join(", "));
-    Some(Problem::new(place, format!("[{section}] names no language"), remedy))
+    Some(Problem::new(
+        place,
+        format!("[{section}] names no language"),
+        remedy,
+    ))
 }
 
 impl Config {
@@ -92,6 +115,7 @@ impl Config {
 
     /// Returns the limit of a pool.
     pub fn pool_max(&self, pool: &PoolConfig) -> u32 {
-        pool.max.unwrap_or(self.query_server_config.os_process_limit)
+        pool.max
+            .unwrap_or(self.query_server_config.os_process_limit)
     }
 }

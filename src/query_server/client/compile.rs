@@ -8,7 +8,6 @@ use super::decode::{broken, text};
 use super::{FunctionError, QueryServers, Trouble};
 use crate::messages::client_error::Place;
 use crate::messages::function::TryCompile;
-use crate::messages::proc_manager::Want;
 use crate::messages::process::PromptError;
 use crate::query_server::prompt;
 

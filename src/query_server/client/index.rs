@@ -12,7 +12,6 @@ use super::pipeline::pipeline;
 use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::{IndexDocs, Json};
-use crate::messages::proc_manager::Want;
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
 

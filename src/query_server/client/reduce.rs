@@ -16,7 +16,7 @@ use crate::actors::caller::CallError;
 use crate::config::ReduceLimit;
 use crate::messages::client_error::Place;
 use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
-use crate::messages::proc_manager::{GetProcError, GetResetConfig, Want};
+use crate::messages::proc_manager::{GetProcError, GetResetConfig};
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
