@@ -90,8 +90,9 @@ mod tests {
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
         let mut defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
-        // The usual place of the socket is told, not left open.
+        // The usual places of the socket and the store are told, not left open.
         defaults["server"]["socket"] = printed["server"]["socket"].clone();
+        defaults["store"]["path"] = printed["store"]["path"].clone();
         assert_eq!(printed, defaults);
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use config::{Map, Source, Value, ValueKind};
 
-use super::keys::{self, ADMINS, Kind, MANGO, NATIVE_QUERY_SERVERS, QUERY_SERVERS};
+use super::keys::{self, ADMINS, Kind, MANGO, NATIVE_QUERY_SERVERS, QUERY_SERVERS, SHARES};
 use super::nearest::nearest;
 use super::origin::{Notice, Origin, Problem};
 use super::types::{LanguageCommand, language_name};
@@ -41,6 +41,30 @@ const FOREIGN_KEYS: &[(&str, Option<&[&str]>)] = &[
         ]),
     ),
 ];
+
+/// Keys of CouchDB that concern what there is none of here: a cluster, Erlang's modules and HTTP
+/// client, encrypted keys.
+const KEYS_WITHOUT_MEANING: &[(&str, &[&str])] = &[(
+    keys::REPLICATOR,
+    &[
+        "auth_plugins",
+        "cacert_reload_interval_hours",
+        "cluster_quiet_period",
+        "cluster_start_period",
+        "db",
+        "ibrowse_options",
+        "password",
+        "socket_options",
+        "ssl_certificate_max_depth",
+        "valid_endpoint_protocols_log",
+        "valid_ibrowse_options",
+        "valid_socket_options",
+        "verify_ssl_certificates_log",
+    ],
+)];
+
+/// Longest name of a replicator database or a user that has a share, in bytes.
+const SHARE_NAME_MAX: usize = 256;
 
 /// One `section.key = value` with its place.
 #[derive(Clone, Debug)]
@@ -160,6 +184,7 @@ impl Settled {
             QUERY_SERVERS => self.language(entry),
             NATIVE_QUERY_SERVERS => self.native_language(entry, ini, natives),
             ADMINS => self.admin(entry),
+            SHARES => self.share(entry),
             section => {
                 if keys::find(section, &entry.key).is_some() {
                     return Some(entry.key.clone());
@@ -178,6 +203,13 @@ impl Settled {
             ..
         } = entry;
         let known = keys::names(section);
+        if ini && without_meaning(section, key) {
+            self.notices.push(Notice {
+                origin: origin.clone(),
+                text: format!("[{section}] {key} has no meaning here and was passed over"),
+            });
+            return;
+        }
         let likely = nearest(key, known.iter().copied()).is_some_and(|near| near.likely);
         if ini && !likely && foreign(section, key) {
             let key = key.escape_debug();
@@ -232,6 +264,19 @@ impl Settled {
                 &entry.origin,
                 format!("{name:?} cannot be the name of an admin"),
                 format!("use 1 to {ADMIN_NAME_MAX} bytes without colons"),
+            ));
+            return None;
+        }
+        Some(name.clone())
+    }
+
+    fn share(&mut self, entry: &Entry) -> Option<String> {
+        let name = &entry.key;
+        if name.is_empty() || name.len() > SHARE_NAME_MAX || name.contains(char::is_control) {
+            self.problems.push(Problem::new(
+                &entry.origin,
+                format!("{name:?} cannot be the name of a database or a user"),
+                format!("use 1 to {SHARE_NAME_MAX} bytes"),
             ));
             return None;
         }
@@ -379,6 +424,12 @@ fn command(language: &str, value: ValueKind) -> Result<ValueKind, value::Fault> 
         });
     }
     Ok(ValueKind::String(builtin.to_owned()))
+}
+
+fn without_meaning(section: &str, key: &str) -> bool {
+    KEYS_WITHOUT_MEANING
+        .iter()
+        .any(|(known, names)| *known == section && names.contains(&key))
 }
 
 fn foreign(section: &str, key: &str) -> bool {

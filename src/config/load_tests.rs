@@ -302,3 +302,68 @@ fn a_soft_limit_that_need_not_follow_keeps_its_origin() {
     let origin = config.origin("query_server_config", "os_process_soft_limit");
     assert_eq!(origin, Origin::Default);
 }
+
+#[test]
+fn the_replicators_keys_are_couchdbs_and_those_without_meaning_are_listed_in_an_ini() {
+    let ini = "[replicator]\nibrowse_options = [{x, y}]\nmax_jobs = 7\nrequest_timeout = 9\n\
+               interval = infinity\n[replicator.shares]\nMy/_replicator = 200\n";
+    let problems = Fixture::new().file("local.ini", ini).problems();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(
+        problems[0].contains("[replicator] interval"),
+        "{problems:?}"
+    );
+    let ini = ini.replace("interval = infinity\n", "");
+    let loaded = Fixture::new().file("local.ini", &ini).load();
+    let settings = &loaded.config.replicator;
+    assert_eq!((settings.max_jobs, settings.max_churn), (7, 20));
+    assert_eq!(settings.request_timeout, Some(Duration::from_millis(9)));
+    assert_eq!(settings.shares["My/_replicator"], 200);
+    let notices: Vec<_> = loaded.notices.iter().map(ToString::to_string).collect();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains("ibrowse_options has no meaning here"));
+}
+
+#[test]
+fn shares_stand_in_a_section_of_their_own_in_toml_too() {
+    let toml = "[replicator.shares]\n_replicator = 1\n\"a/_replicator\" = \"1000\"\n";
+    let loaded = Fixture::new().file("a.toml", toml).load();
+    let shares: Vec<_> = loaded.config.replicator.shares.into_iter().collect();
+    let expected = [
+        ("_replicator".to_owned(), 1),
+        ("a/_replicator".to_owned(), 1000),
+    ];
+    assert_eq!(shares, expected.map(|(name, share)| (name, share)));
+    for wrong in ["0", "1001", "\"x\"", "{}"] {
+        let toml = format!("[replicator.shares]\nx = {wrong}\n");
+        let problems = Fixture::new().file("a.toml", &toml).problems();
+        assert!(
+            problems[0].contains("[replicator.shares] x"),
+            "{problems:?}"
+        );
+    }
+    let problems = Fixture::new()
+        .file("a.toml", "[replicator.share]\nx = 1\n")
+        .problems();
+    assert!(
+        problems[0].contains("there is no key \"share\""),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn rules_between_the_replicators_keys_are_kept() {
+    for (toml, key) in [
+        (
+            "[replicator]\nbackoff_base = 10\nbackoff_max = 9\n",
+            "backoff_max",
+        ),
+        ("[replicator]\ncert_file = \"a\"\n", "cert_file"),
+        ("[replicator]\nworker_processes = 0\n", "worker_processes"),
+        ("[replicator]\nusage_coeff = 1.5\n", "usage_coeff"),
+    ] {
+        let problems = Fixture::new().file("a.toml", toml).problems();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(key), "{problems:?}");
+    }
+}

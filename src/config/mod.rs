@@ -17,6 +17,7 @@ mod origin;
 mod overlay;
 pub mod password;
 pub mod reload;
+mod replicator;
 mod settings;
 mod surroundings;
 mod toml_file;
@@ -28,6 +29,7 @@ pub use load::{DEFAULTS, Flag, Loaded, Sources, load};
 pub use nearest::{Nearest, nearest};
 pub use origin::{ConfigError, Notice, Origin, Problem};
 pub use overlay::Overlay;
+pub use replicator::{Limit, Replicator, Store};
 pub use settings::Setting;
 pub use surroundings::Surroundings;
 pub use types::{

@@ -24,9 +24,15 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Returns what kind of value it is; a limit that is `infinity` is a word.
+    fn kind(&self) -> Option<Kind> {
+        let kind = keys::kind(self.section, &self.key)?;
+        Some(kind.of_value(&self.value))
+    }
+
     /// Returns the value for people: with its unit, and without passwords.
     pub fn shown(&self) -> String {
-        match keys::kind(self.section, &self.key) {
+        match self.kind() {
             Some(kind) => value::display(kind, &self.value),
             None => self.value.to_string(),
         }
@@ -35,7 +41,7 @@ impl Setting {
     /// Returns the value as an `.ini` has it: durations as a plain number in the unit of the key,
     /// sizes in bytes; without passwords.
     pub fn plain(&self) -> String {
-        match keys::kind(self.section, &self.key) {
+        match self.kind() {
             Some(kind @ Kind::Duration { unit, .. }) => value::in_unit(&self.value, unit)
                 .map_or_else(
                     || value::display(kind, &self.value),
@@ -53,7 +59,7 @@ impl Setting {
             true => self.key.clone(),
             false => quoted(&self.key),
         };
-        let value = match keys::kind(self.section, &self.key) {
+        let value = match self.kind() {
             Some(kind @ Kind::Duration { unit, .. }) => match value::in_unit(&self.value, unit) {
                 Some(number) => number.to_string(),
                 None => quoted(&value::display(kind, &self.value)),
@@ -71,12 +77,18 @@ impl Setting {
 
     /// Returns the unit of the plain number in [`Setting::toml`].
     pub fn unit(&self) -> Option<&'static str> {
-        match keys::kind(self.section, &self.key)? {
+        match self.kind()? {
             Kind::Duration { unit, .. } => value::in_unit(&self.value, unit).map(|_| unit.symbol()),
             Kind::Bytes { .. } => Some("bytes"),
             _ => None,
         }
     }
+}
+
+/// Returns the table of a section; a dot leads into another one.
+fn find<'a>(sections: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, Value>> {
+    name.split('.')
+        .try_fold(sections, |table, part| table.get(part)?.as_object())
 }
 
 /// Returns the text as a TOML string.
@@ -93,11 +105,10 @@ impl Config {
         let empty = Map::new();
         let mut settings = Vec::new();
         for &section in keys::SECTIONS {
-            let table = sections
-                .get(section)
-                .and_then(Value::as_object)
-                .unwrap_or(&empty);
-            settings.extend(table.iter().map(|(key, value)| Setting {
+            let table = find(&sections, section).unwrap_or(&empty);
+            // A table in a section is a section of its own: `replicator.shares`.
+            let values = table.iter().filter(|(_, value)| !value.is_object());
+            settings.extend(values.map(|(key, value)| Setting {
                 section,
                 key: key.clone(),
                 value: value.clone(),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
 use super::password::PasswordHash;
+use super::replicator::{Replicator, Store};
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,10 @@ pub struct Config {
     /// `[admins]`: name -> password.
     #[serde(default, with = "hashes")]
     pub admins: BTreeMap<String, PasswordHash>,
+    /// `[replicator]`, and `[replicator.shares]` in it.
+    pub replicator: Replicator,
+    /// `[store]`.
+    pub store: Store,
     /// `[log]`.
     pub log: Log,
     /// `[sandbox]`.
@@ -269,16 +274,21 @@ pub fn language_name(spelling: &str) -> String {
 }
 
 /// Durations travel through the layers as whole milliseconds.
-mod milliseconds {
+pub(super) mod milliseconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Duration,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Duration, D::Error> {
         u64::deserialize(from).map(Duration::from_millis)
     }
 }

@@ -15,7 +15,9 @@ use crate::messages::proc_manager::{
     Lease, OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs, Want,
 };
 use crate::metrics::ReturnKind;
-use crate::policy::pool::{Affinity, ClientId, Event, PoolId, ProcPhase, RequestId, ReturnStatus};
+use crate::policy::pool::{
+    Affinity, ClientId, Event, Lane, PoolId, ProcPhase, RequestId, ReturnStatus, Target,
+};
 use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus};
 
 impl Handler<GetProc> for ProcManager {
@@ -62,7 +64,9 @@ impl Handler<GetProc> for ProcManager {
             Event::GetProc {
                 request,
                 client,
-                pool,
+                target: Target::Pool(pool),
+                lane: Lane::Interactive,
+                share: None,
                 affinity,
                 deadline,
             },
@@ -152,7 +156,12 @@ impl ProcManager {
                 Some((proc, shared.condition_on_loss()))
             })
             .collect();
-        self.event(Event::ClientDown { client, conditions }, ctx);
+        let down = Event::ClientDown {
+            client,
+            normal: false,
+            conditions,
+        };
+        self.event(down, ctx);
     }
 }
 
@@ -296,8 +305,8 @@ impl ProcManager {
             language: pool.language.to_string(),
             group: None,
             command: pool.command.clone(),
-            hard_limit: status.limits.hard_limit,
-            soft_limit: status.limits.soft_limit,
+            hard_limit: status.settings.limits.hard_limit,
+            soft_limit: status.settings.limits.soft_limit,
             used: status.used,
             free: status.free,
             free_tagged: status.free_tagged,
