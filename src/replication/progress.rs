@@ -146,7 +146,9 @@ mod tests {
     fn in_any_order_through_stays_below_the_oldest_in_progress() {
         let mut state = 12345u64;
         let mut below = |bound: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             usize::try_from(state >> 33).expect("31 bits") % bound
         };
         for _ in 0..200 {

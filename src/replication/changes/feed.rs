@@ -133,7 +133,10 @@ impl FeedParser {
     ///
     /// # Errors
     /// [`FeedError`]; the feed is of no further use.
-    #[allow(clippy::should_implement_trait, reason = "no end of an iterator is meant by None")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "no end of an iterator is meant by None"
+    )]
     pub fn next(&mut self) -> Result<Option<Line>, FeedError> {
         if self.state == State::Head && !self.head()? {
             return Ok(None);
@@ -209,7 +212,11 @@ impl FeedParser {
             return Ok(true);
         }
         let separates = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
-        let count = self.buffer.iter().take_while(|byte| separates(byte)).count();
+        let count = self
+            .buffer
+            .iter()
+            .take_while(|byte| separates(byte))
+            .count();
         self.buffer.advance(count);
         match (self.buffer.first(), self.framing) {
             (None, _) => Ok(false),
@@ -328,7 +335,11 @@ impl Scan {
 mod tests {
     use super::*;
 
-    fn read(framing: Framing, text: &str, size: usize) -> Result<(Vec<Line>, Option<Seq>), FeedError> {
+    fn read(
+        framing: Framing,
+        text: &str,
+        size: usize,
+    ) -> Result<(Vec<Line>, Option<Seq>), FeedError> {
         let mut parser = FeedParser::new(framing);
         let mut lines = Vec::new();
         for piece in text.as_bytes().chunks(size) {
@@ -382,7 +393,10 @@ mod tests {
         for size in 1..text.len() {
             let (lines, last) = read(Framing::Continuous, text, size).unwrap();
             let marker = Line::LastSeq(Seq::from_json("\"7-x\"").unwrap());
-            assert_eq!(lines, [row("12345678901234567890123", "a", &["1-x"]), marker]);
+            assert_eq!(
+                lines,
+                [row("12345678901234567890123", "a", &["1-x"]), marker]
+            );
             assert_eq!(last, None);
         }
     }
@@ -398,7 +412,11 @@ mod tests {
     fn a_feed_that_ends_in_the_middle_is_no_shorter_feed() {
         for length in 0..NORMAL.len() - 2 {
             let cut = read(Framing::Normal, &NORMAL[..length], 9);
-            assert_eq!(cut.map(|(lines, _)| lines.len()), Err(FeedError::Truncated), "{length}");
+            assert_eq!(
+                cut.map(|(lines, _)| lines.len()),
+                Err(FeedError::Truncated),
+                "{length}"
+            );
         }
         let cut = read(Framing::Continuous, "{\"seq\":1,", 9);
         assert_eq!(cut, Err(FeedError::Truncated));
@@ -408,14 +426,23 @@ mod tests {
     fn what_is_no_feed_is_told() {
         for text in ["{\"error\":\"x\"}", "{\"results\":{}[", "[1]{\"results\":["] {
             let read = read(Framing::Normal, text, 100);
-            assert!(matches!(read, Err(FeedError::Malformed { .. })), "{text}: {read:?}");
+            assert!(
+                matches!(read, Err(FeedError::Malformed { .. })),
+                "{text}: {read:?}"
+            );
         }
         for text in ["<html>", "{\"seq\":1}\n", "{\"id\":\"a\",\"changes\":[]}"] {
             let read = read(Framing::Continuous, text, 100);
-            assert!(matches!(read, Err(FeedError::Malformed { .. })), "{text}: {read:?}");
+            assert!(
+                matches!(read, Err(FeedError::Malformed { .. })),
+                "{text}: {read:?}"
+            );
         }
         let text = "{\"results\":[\n{\"error\":\"timeout\",\"reason\":\"x\"}";
-        assert!(matches!(read(Framing::Normal, text, 100), Err(FeedError::Told(_))));
+        assert!(matches!(
+            read(Framing::Normal, text, 100),
+            Err(FeedError::Told(_))
+        ));
     }
 
     #[test]

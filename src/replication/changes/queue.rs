@@ -157,12 +157,17 @@ mod tests {
 
     async fn is_full(producer: &Producer<usize>, item: usize) -> bool {
         // Paused time passes only when nothing else can happen.
-        timeout(Duration::from_secs(1), producer.put(item)).await.is_err()
+        timeout(Duration::from_secs(1), producer.put(item))
+            .await
+            .is_err()
     }
 
     #[tokio::test(start_paused = true)]
     async fn either_limit_blocks_the_producer() {
-        let (producer, consumer) = bounded(QueueLimits { items: 3, bytes: 100 });
+        let (producer, consumer) = bounded(QueueLimits {
+            items: 3,
+            bytes: 100,
+        });
         for _ in 0..3 {
             assert!(producer.put(1).await);
         }
@@ -171,7 +176,10 @@ mod tests {
         assert!(producer.put(99).await);
         assert!(is_full(&producer, 1).await, "100 bytes are in it");
         assert_eq!(consumer.take(500).await, [1, 99]);
-        assert!(producer.put(1000).await, "an item beyond the limit passes alone");
+        assert!(
+            producer.put(1000).await,
+            "an item beyond the limit passes alone"
+        );
         assert!(is_full(&producer, 1).await);
     }
 

@@ -169,7 +169,11 @@ impl ChangesReader {
                 Ok(FeedEnd::Pause)
             }
             status => {
-                let body = reply.body.read_to_end(ERROR_BODY_MAX).await.unwrap_or_default();
+                let body = reply
+                    .body
+                    .read_to_end(ERROR_BODY_MAX)
+                    .await
+                    .unwrap_or_default();
                 let answered = Answered::new(status.as_u16(), &body);
                 Err(Interrupted::Failure(answered))
             }

@@ -53,7 +53,10 @@ pub struct Headers(Vec<(String, String)>);
 impl Headers {
     /// Returns the value of a header, whatever the case of its name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self
+            .0
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
@@ -186,7 +189,10 @@ impl Parser {
     ///
     /// # Errors
     /// [`MultipartError`]; the body is of no further use.
-    #[allow(clippy::should_implement_trait, reason = "no end of an iterator is meant by None")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "no end of an iterator is meant by None"
+    )]
     pub fn next(&mut self) -> Result<Option<Piece>, MultipartError> {
         loop {
             if std::mem::take(&mut self.part_ends) {
@@ -325,7 +331,10 @@ mod tests {
         assert_eq!(whole[0].1, b"{\"a\":1}\r\n--xy\r\n-");
         assert_eq!(whole[0].0.get("CONTENT-type"), Some("application/json"));
         assert_eq!(whole[0].0.get("x-y"), Some("z"));
-        assert_eq!((whole[1].0.clone(), whole[1].1.len()), (Headers::default(), 0));
+        assert_eq!(
+            (whole[1].0.clone(), whole[1].1.len()),
+            (Headers::default(), 0)
+        );
         assert_eq!(whole[2].1, b"\r\n");
         for first in 1..40 {
             for second in 1..40 {
@@ -352,7 +361,10 @@ mod tests {
         let body = format!("--xyz{}", " ".repeat(HEADERS_MAX));
         assert_eq!(parts(body.as_bytes(), &[1000]), refused);
         let refused = Err(MultipartError::BadHeaders);
-        assert_eq!(parts(b"--xyz\r\nno header\r\n\r\n--xyz--", &[1000]), refused);
+        assert_eq!(
+            parts(b"--xyz\r\nno header\r\n\r\n--xyz--", &[1000]),
+            refused
+        );
     }
 
     #[test]

@@ -11,7 +11,10 @@ use bytes::Bytes;
 use super::parser::{Headers, MultipartError, Parser, Piece};
 
 /// Bytes that arrive in pieces.
-#[allow(async_fn_in_trait, reason = "everything that reads lives on one thread")]
+#[allow(
+    async_fn_in_trait,
+    reason = "everything that reads lives on one thread"
+)]
 pub trait Chunks {
     /// Why no more arrive.
     type Error: From<MultipartError>;

@@ -136,7 +136,10 @@ mod tests {
 
     #[test]
     fn the_layout_is_couchdbs_and_its_length_exact() {
-        let attachments = [following("a.txt", 3, None), following("b.gz", 2, Some("gzip"))];
+        let attachments = [
+            following("a.txt", 3, None),
+            following("b.gz", 2, Some("gzip")),
+        ];
         let layout = Layout::new("B", "{\"_id\":\"x\"}", &attachments);
         let body = body(&layout, &[b"abc", b"\x1f\x8b"]);
         let expected = b"--B\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"x\"}\r\n--B\r\n\
@@ -144,7 +147,10 @@ mod tests {
             Content-Length: 3\r\n\r\nabc\r\n--B\r\n\
             Content-Disposition: attachment; filename=\"b.gz\"\r\nContent-Type: text/plain\r\n\
             Content-Length: 2\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\r\n--B--";
-        assert_eq!(String::from_utf8_lossy(&body), String::from_utf8_lossy(expected));
+        assert_eq!(
+            String::from_utf8_lossy(&body),
+            String::from_utf8_lossy(expected)
+        );
         assert_eq!(layout.length(), body.len() as u64);
         assert_eq!(layout.content_type(), "multipart/related; boundary=\"B\"");
     }
