@@ -20,3 +20,4 @@ pub mod seq;
 pub mod spec;
 pub mod stats;
 pub mod tally;
+pub mod worker;
