@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use settee::actors::caller::CallError;
 use settee::messages::function::{DdocPrompt, InDdoc};
-use settee::messages::proc_manager::{GetProcError, Want};
+use settee::messages::proc_manager::{GetProcError, TakeFrom, What};
 use settee::messages::process::Fault;
 use settee::policy::pool::Phase;
 use settee::query_server::client::{QueryServers, Trouble};
@@ -89,7 +89,7 @@ async fn a_missing_program_is_not_tried_again_and_again() {
     let error = caller.get_clean_proc(&pool.any(), None).await.unwrap_err();
     assert!(matches!(error, CallError::Reset(_)), "{error}");
     assert_eq!(pool.started().len(), 1 + 3);
-    let Want::Ddoc { ddoc, .. } = ddoc else {
+    let What::Ddoc { ddoc, .. } = ddoc.what else {
         unreachable!()
     };
     let text = |json: &str| serde_json::value::RawValue::from_string(json.into()).unwrap();
@@ -97,6 +97,7 @@ async fn a_missing_program_is_not_tried_again_and_again() {
     let at = InDdoc {
         db: "db".into(),
         ddoc,
+        from: TakeFrom::Own,
         timeout: None,
     };
     let query_servers = QueryServers::new(caller);

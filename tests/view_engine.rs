@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use settee::actors::caller::CallError;
+use settee::messages::proc_manager::TakeFrom;
 use settee::messages::process::PromptError;
 use settee::query_server::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, MapSink, Mapped, Order, Part, Processes, Run,
@@ -76,7 +77,7 @@ async fn run(
     sink: &Kept,
     (width, order): (usize, Order),
 ) -> Result<(), ViewError> {
-    let processes = Processes::Pool(Rc::new(pool.caller()));
+    let processes = Processes::Pool(Rc::new(pool.caller()), TakeFrom::Own);
     let counts = Counts::default();
     let run = Run {
         width,

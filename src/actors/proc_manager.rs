@@ -24,7 +24,7 @@ use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::proc_manager::{
-    GetProcError, HelpError, HelperDone, Lease, ManagerSettings, RetProc, Want,
+    GetProcError, HelpError, HelperDone, Lease, ManagerSettings, RetProc, Want, What,
 };
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, Obituary, ProcessRef, Prompt, PromptError, StopProc,
@@ -301,8 +301,8 @@ impl ProcManager {
     }
 
     fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.request(request).map(|request| &request.want);
-        let Some(Want::Ddoc { ddoc, .. }) = want else {
+        let want = self.request(request).map(|request| &request.want.what);
+        let Some(What::Ddoc { ddoc, .. }) = want else {
             let result = Err(HelpError {
                 reason: "the request is gone".to_owned(),
                 error: None,
