@@ -13,4 +13,5 @@ pub mod messages;
 pub mod metrics;
 pub mod policy;
 pub mod query_server;
+pub mod replication;
 pub mod testkit;

@@ -48,12 +48,12 @@ fn report(loaded: &Loaded) -> String {
         .max()
         .unwrap_or(0);
     let mut text = String::new();
-    let mut section = "";
+    let mut section: &str = "";
     for (setting, line) in settings.iter().zip(&lines) {
         if setting.section != section {
             let gap = if section.is_empty() { "" } else { "\n" };
-            section = setting.section;
-            text.push_str(&format!("{gap}[{section}]\n"));
+            section = &setting.section;
+            text.push_str(&format!("{gap}[{}]\n", setting.heading()));
         }
         let unit = setting
             .unit()
@@ -90,8 +90,9 @@ mod tests {
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
         let mut defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
-        // The usual place of the socket is told, not left open.
+        // The usual places of the socket and the store are told, not left open.
         defaults["server"]["socket"] = printed["server"]["socket"].clone();
+        defaults["store"]["path"] = printed["store"]["path"].clone();
         assert_eq!(printed, defaults);
     }
 

@@ -11,8 +11,20 @@ pub const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
 /// The in-process language that is always there, whatever is configured: Mango.
 pub const MANGO: &str = "query";
 
+/// The family of sections of named pools, `[pools.NAME]`.
+pub const POOLS: &str = "pools";
+
 /// The section of admins, whose keys are names of users.
 pub const ADMINS: &str = "admins";
+
+/// The section of the replicator.
+pub const REPLICATOR: &str = "replicator";
+/// The section of fair shares, whose keys are names of replicator databases and of users.
+pub const SHARES: &str = "replicator.shares";
+/// The smallest and the largest share.
+pub const SHARE_RANGE: (u64, u64) = (1, 1000);
+/// The word for no limit.
+pub const INFINITY: &str = "infinity";
 
 /// The unit of a plain number that stands for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +65,13 @@ pub enum Kind {
         /// Largest.
         max: u64,
     },
+    /// A whole number up to the largest, inclusive, or `off`.
+    CountOrOff {
+        /// Largest.
+        max: u64,
+    },
+    /// The name of a language, a pool or a group.
+    Name,
     /// A number that is finite and not negative.
     Ratio,
     /// A span of time between the two, inclusive; a plain number is in `unit`.
@@ -71,8 +90,20 @@ pub enum Kind {
         /// Largest.
         max: u64,
     },
+    /// A number from 0 to 1.
+    Coefficient,
+    /// What the other may be, or `infinity`.
+    OrInfinity(&'static Kind),
     /// One of a few words: as written, and what it stands for (synonyms share the second).
     Choice(&'static [(&'static str, &'static str)]),
+    /// One or more of a few words, with commas between them.
+    Words(&'static [&'static str]),
+    /// The path of a file; empty is none.
+    FilePath,
+    /// The path of the store; empty is the usual place.
+    StorePath,
+    /// Addresses that stand for others: `pattern:port:target:port` with commas between them.
+    ConnectTo,
     /// A path of a Unix socket; empty is the usual place.
     SocketPath,
     /// A TCP address with a port, or `off`.
@@ -83,6 +114,17 @@ pub enum Kind {
     Secret,
     /// A command line for the shell, or `builtin`.
     Command,
+}
+
+impl Kind {
+    /// Returns what a value of this kind, in normal form, is without its `infinity`.
+    pub(super) fn of_value(self, value: &serde_json::Value) -> Self {
+        match self {
+            Self::OrInfinity(inner) if value.is_number() => *inner,
+            Self::OrInfinity(_) => Self::Choice(&[(INFINITY, INFINITY)]),
+            kind => kind,
+        }
+    }
 }
 
 /// One key.
@@ -153,6 +195,31 @@ const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
 }
 
+/// A key of the replicator.
+const fn replicator(name: &'static str, kind: Kind) -> Key {
+    key(REPLICATOR, name, kind)
+}
+
+const fn ms(min: u64, max: u64) -> Kind {
+    duration(Unit::Milliseconds, min, max)
+}
+
+const fn seconds(min: u64, max: u64) -> Kind {
+    duration(Unit::Seconds, min, max)
+}
+
+/// How long a request may take.
+const REQUEST_TIMEOUT: Kind = Kind::OrInfinity(&ms(1, YEAR));
+/// How long an id may be.
+const ID_LENGTH: Kind = Kind::OrInfinity(&Kind::Bytes {
+    min: 1,
+    max: 1 << 32,
+});
+/// Schemes of databases.
+const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);
+/// Schemes of proxies.
+const PROXY_PROTOCOLS: Kind = Kind::Words(&["http", "https", "socks5"]);
+
 /// Every key with a fixed name. The upper bounds keep sums and timers far from overflow; they are
 /// not recommendations.
 pub const KEYS: &[Key] = &[
@@ -222,6 +289,39 @@ pub const KEYS: &[Key] = &[
         duration(Unit::Seconds, 1000, YEAR),
     ),
     key("chttpd_auth", "secret", Kind::Secret),
+    replicator("max_jobs", count(0, 10_000_000)),
+    replicator("interval", ms(1, YEAR)),
+    replicator("max_churn", count(0, 10_000_000)),
+    replicator("max_history", count(1, 10_000)),
+    replicator("health_threshold", seconds(0, YEAR)),
+    replicator("backoff_base", seconds(1, YEAR)),
+    replicator("backoff_max", seconds(1, YEAR)),
+    replicator("usage_coeff", Kind::Coefficient),
+    replicator("priority_coeff", Kind::Coefficient),
+    replicator("update_docs", Kind::Boolean),
+    replicator("startup_jitter", ms(0, HOUR)),
+    replicator("worker_processes", count(1, 1000)),
+    replicator("worker_batch_size", count(1, 100_000)),
+    replicator("http_connections", count(1, 10_000)),
+    replicator("connection_timeout", ms(1, YEAR)),
+    replicator("request_timeout", REQUEST_TIMEOUT),
+    replicator("retries_per_request", count(0, 1000)),
+    replicator("use_checkpoints", Kind::Boolean),
+    replicator("use_bulk_get", Kind::Boolean),
+    replicator("checkpoint_interval", ms(1, YEAR)),
+    replicator("max_document_id_length", ID_LENGTH),
+    replicator("missing_doc_retry_msec", ms(0, HOUR)),
+    replicator("session_refresh_interval_sec", seconds(1, YEAR)),
+    replicator("session_min_update_interval", seconds(0, YEAR)),
+    replicator("connection_close_interval", ms(1, YEAR)),
+    replicator("connect_to", Kind::ConnectTo),
+    replicator("valid_endpoint_protocols", ENDPOINT_PROTOCOLS),
+    replicator("valid_proxy_protocols", PROXY_PROTOCOLS),
+    replicator("verify_ssl_certificates", Kind::Boolean),
+    replicator("ssl_trusted_certificates_file", Kind::FilePath),
+    replicator("cert_file", Kind::FilePath),
+    replicator("key_file", Kind::FilePath),
+    start_key("store", "path", Kind::StorePath),
     key("log", "level", LEVEL),
     start_key("log", "format", FORMAT),
     key(
@@ -234,6 +334,56 @@ pub const KEYS: &[Key] = &[
     ),
 ];
 
+/// Families of sections: `[FAMILY.NAME]`, as many as there are names. There are none by default.
+pub const FAMILIES: &[&str] = &[POOLS];
+
+/// Most processes of a pool, or of what is counted in processes.
+const PROCESSES_MAX: u64 = 1_000_000;
+const DAY: u64 = 24 * HOUR;
+
+/// What becomes of a process whose client crashed.
+const ON_CLIENT_CRASH: Kind = Kind::Choice(&[("return", "return"), ("replace", "replace")]);
+/// In which order waiters are served.
+const FAIRNESS: Kind = Kind::Choice(&[("fifo", "fifo"), ("per_db", "per_db")]);
+
+/// Every key of the sections of a family, in the order in which they are shown.
+pub const FAMILY_KEYS: &[Key] = &[
+    start_key(POOLS, "language", Kind::Name),
+    key(POOLS, "group", Kind::Name),
+    key(POOLS, "init_size", count(0, PROCESSES_MAX)),
+    key(POOLS, "min_free", count(0, PROCESSES_MAX)),
+    key(POOLS, "max", count(0, PROCESSES_MAX)),
+    key(POOLS, "queue_max", Kind::CountOrOff { max: 1 << 32 }),
+    key(POOLS, "on_client_crash", ON_CLIENT_CRASH),
+    key(POOLS, "max_uses", count(0, 1 << 53)),
+    key(POOLS, "max_age", duration(Unit::Seconds, 0, YEAR)),
+    key(POOLS, "jitter", count(0, 100)),
+    key(
+        POOLS,
+        "max_memory",
+        Kind::Bytes {
+            min: 0,
+            max: 1 << 50,
+        },
+    ),
+    key(
+        POOLS,
+        "max_memory_hard",
+        Kind::Bytes {
+            min: 0,
+            max: 1 << 50,
+        },
+    ),
+    key(POOLS, "cull_after", duration(Unit::Seconds, 0, YEAR)),
+    key(POOLS, "cull_interval", duration(Unit::Seconds, 1000, DAY)),
+    key(POOLS, "stop_grace", duration(Unit::Milliseconds, 0, HOUR)),
+    key(POOLS, "throttle_delay", duration(Unit::Seconds, 0, DAY)),
+    key(POOLS, "throttle_delay_max", duration(Unit::Seconds, 0, DAY)),
+    key(POOLS, "stress", Kind::Boolean),
+    key(POOLS, "fairness", FAIRNESS),
+    key(POOLS, "interactive_reserved", count(0, PROCESSES_MAX)),
+];
+
 /// The sections, in the order of `config/default.toml`.
 pub const SECTIONS: &[&str] = &[
     "couchdb",
@@ -243,14 +393,49 @@ pub const SECTIONS: &[&str] = &[
     "server",
     "chttpd_auth",
     ADMINS,
+    REPLICATOR,
+    SHARES,
+    "store",
     "log",
     "sandbox",
 ];
 
+/// Returns the family and the name of a section `[FAMILY.NAME]`.
+pub fn family(section: &str) -> Option<(&'static str, &str)> {
+    let (head, name) = section.split_once('.')?;
+    let family = FAMILIES.iter().find(|family| **family == head)?;
+    Some((family, name))
+}
+
+/// Returns whether there is, or may be, a section of this name.
+pub fn is_section(section: &str) -> bool {
+    SECTIONS.contains(&section) || family(section).is_some()
+}
+
+/// Returns where a section stands among the others: that of `config/default.toml`, then families.
+pub fn rank(section: &str) -> (usize, &str) {
+    let fixed = SECTIONS.iter().position(|name| *name == section);
+    let index = fixed.unwrap_or_else(|| {
+        let family = family(section).map_or("", |(family, _)| family);
+        let index = FAMILIES.iter().position(|name| *name == family);
+        SECTIONS.len() + index.unwrap_or(FAMILIES.len())
+    });
+    (index, section)
+}
+
+/// Returns the rows of a section that has fixed keys; none for the others.
+fn rows(section: &str) -> impl Iterator<Item = &'static Key> {
+    let (table, owner) = match family(section) {
+        Some((family, _)) => (FAMILY_KEYS, family),
+        None => (KEYS, section),
+    };
+    let owner = owner.to_owned();
+    table.iter().filter(move |key| key.section == owner)
+}
+
 /// Returns the row of a key with a fixed name.
 pub fn find(section: &str, name: &str) -> Option<&'static Key> {
-    KEYS.iter()
-        .find(|key| key.section == section && key.name == name)
+    rows(section).find(|key| key.name == name)
 }
 
 /// Returns what the value of `name` in `section` may be, names of languages included.
@@ -259,20 +444,20 @@ pub fn kind(section: &str, name: &str) -> Option<Kind> {
         QUERY_SERVERS => Some(Kind::Command),
         NATIVE_QUERY_SERVERS => Some(Kind::Boolean),
         ADMINS => Some(Kind::Password),
+        SHARES => Some(count(SHARE_RANGE.0, SHARE_RANGE.1)),
         _ => find(section, name).map(|key| key.kind),
     }
 }
 
 /// Returns whether a running service takes a new value of this key.
 pub fn runtime(section: &str, name: &str) -> bool {
-    matches!(section, QUERY_SERVERS | NATIVE_QUERY_SERVERS | ADMINS)
-        || find(section, name).is_some_and(|key| key.runtime)
+    matches!(
+        section,
+        QUERY_SERVERS | NATIVE_QUERY_SERVERS | ADMINS | SHARES
+    ) || find(section, name).is_some_and(|key| key.runtime)
 }
 
 /// Returns the names of the fixed keys of `section`, in order.
 pub fn names(section: &str) -> Vec<&'static str> {
-    KEYS.iter()
-        .filter(|key| key.section == section)
-        .map(|key| key.name)
-        .collect()
+    rows(section).map(|key| key.name).collect()
 }

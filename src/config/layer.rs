@@ -6,11 +6,11 @@
 //!           even where a later layer overrides it: the mistake would surface at the worst time.
 //! DIFFERS   CouchDB takes unknown sections and keys without a word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::{Map, Source, Value, ValueKind};
 
-use super::keys::{self, ADMINS, Kind, MANGO, NATIVE_QUERY_SERVERS, QUERY_SERVERS};
+use super::keys::{self, ADMINS, Kind, MANGO, NATIVE_QUERY_SERVERS, QUERY_SERVERS, SHARES};
 use super::nearest::nearest;
 use super::origin::{Notice, Origin, Problem};
 use super::types::{LanguageCommand, language_name};
@@ -41,6 +41,30 @@ const FOREIGN_KEYS: &[(&str, Option<&[&str]>)] = &[
         ]),
     ),
 ];
+
+/// Keys of CouchDB that concern what there is none of here: a cluster, Erlang's modules and HTTP
+/// client, encrypted keys.
+const KEYS_WITHOUT_MEANING: &[(&str, &[&str])] = &[(
+    keys::REPLICATOR,
+    &[
+        "auth_plugins",
+        "cacert_reload_interval_hours",
+        "cluster_quiet_period",
+        "cluster_start_period",
+        "db",
+        "ibrowse_options",
+        "password",
+        "socket_options",
+        "ssl_certificate_max_depth",
+        "valid_endpoint_protocols_log",
+        "valid_ibrowse_options",
+        "valid_socket_options",
+        "verify_ssl_certificates_log",
+    ],
+)];
+
+/// Longest name of a replicator database or a user that has a share, in bytes.
+const SHARE_NAME_MAX: usize = 256;
 
 /// One `section.key = value` with its place.
 #[derive(Clone, Debug)]
@@ -108,14 +132,26 @@ impl Layer {
             ..Settled::default()
         };
         for (section, origin) in &sections {
-            if !keys::SECTIONS.contains(&section.as_str()) {
+            if !keys::is_section(section) {
                 settled.unknown_section(section, origin, ini);
+            } else if let Some((family, name)) = keys::family(section)
+                && !value::is_name(name)
+            {
+                settled.unfit_name(family, name, origin);
             }
         }
+        let entries_in: BTreeSet<String> =
+            entries.iter().map(|entry| entry.section.clone()).collect();
         let mut spelling = BTreeMap::new();
-        for entry in entries {
-            if !keys::SECTIONS.contains(&entry.section.as_str()) {
+        for mut entry in entries {
+            if !keys::is_section(&entry.section) {
                 continue;
+            }
+            if let Some((family, name)) = keys::family(&entry.section) {
+                if !value::is_name(name) {
+                    continue;
+                }
+                entry.section = format!("{family}.{}", language_name(name));
             }
             let Some(key) = settled.known_key(&entry, ini, natives) else {
                 continue;
@@ -130,13 +166,42 @@ impl Layer {
             }
             settled.take(place, entry);
         }
+        for (section, origin) in sections {
+            let is_empty = !entries_in.contains(&section);
+            if is_empty && keys::family(&section).is_some_and(|(_, name)| value::is_name(name)) {
+                let text = format!("[{}] is empty and has no effect", section.escape_debug());
+                settled.notices.push(Notice { origin, text });
+            }
+        }
         settled.notices.sort_by(|a, b| a.origin.cmp(&b.origin));
         settled
     }
 }
 
 impl Settled {
+    fn unfit_name(&mut self, family: &str, name: &str, origin: &Origin) {
+        self.problems.push(Problem::new(
+            origin,
+            format!("{name:?} cannot be the name of a section [{family}.NAME]"),
+            format!(
+                "use 1 to {} bytes without blanks, slashes, quotes and brackets, not beginning \
+                 with an underscore",
+                value::NAME_BYTES_MAX
+            ),
+        ));
+    }
+
     fn unknown_section(&mut self, section: &str, origin: &Origin, ini: bool) {
+        let (head, name) = section.split_once('.').unwrap_or((section, "NAME"));
+        let family = nearest(head, keys::FAMILIES.iter().copied()).filter(|near| near.likely);
+        if let Some(family) = family {
+            self.problems.push(Problem::new(
+                origin,
+                format!("there is no section [{}]", section.escape_debug()),
+                format!("did you mean [{}.{}]?", family.name, name.escape_debug()),
+            ));
+            return;
+        }
         let near = nearest(section, keys::SECTIONS.iter().copied());
         if ini && !near.is_some_and(|near| near.likely) {
             let text = format!(
@@ -160,6 +225,7 @@ impl Settled {
             QUERY_SERVERS => self.language(entry),
             NATIVE_QUERY_SERVERS => self.native_language(entry, ini, natives),
             ADMINS => self.admin(entry),
+            SHARES => self.share(entry),
             section => {
                 if keys::find(section, &entry.key).is_some() {
                     return Some(entry.key.clone());
@@ -178,6 +244,13 @@ impl Settled {
             ..
         } = entry;
         let known = keys::names(section);
+        if ini && without_meaning(section, key) {
+            self.notices.push(Notice {
+                origin: origin.clone(),
+                text: format!("[{section}] {key} has no meaning here and was passed over"),
+            });
+            return;
+        }
         let likely = nearest(key, known.iter().copied()).is_some_and(|near| near.likely);
         if ini && !likely && foreign(section, key) {
             let key = key.escape_debug();
@@ -189,7 +262,8 @@ impl Settled {
             });
             return;
         }
-        let remedy = match keys::KEYS.iter().find(|other| other.name == *key) {
+        let elsewhere = keys::KEYS.iter().find(|other| other.name == *key);
+        let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
             Some(other) => format!("it belongs in section [{}]", other.section),
             None => suggestion(key, &known),
         };
@@ -232,6 +306,19 @@ impl Settled {
                 &entry.origin,
                 format!("{name:?} cannot be the name of an admin"),
                 format!("use 1 to {ADMIN_NAME_MAX} bytes without colons"),
+            ));
+            return None;
+        }
+        Some(name.clone())
+    }
+
+    fn share(&mut self, entry: &Entry) -> Option<String> {
+        let name = &entry.key;
+        if name.is_empty() || name.len() > SHARE_NAME_MAX || name.contains(char::is_control) {
+            self.problems.push(Problem::new(
+                &entry.origin,
+                format!("{name:?} cannot be the name of a database or a user"),
+                format!("use 1 to {SHARE_NAME_MAX} bytes"),
             ));
             return None;
         }
@@ -345,10 +432,26 @@ impl Source for Settled {
                 .or_default()
                 .insert(key.clone(), value);
         }
-        Ok(tables
-            .into_iter()
-            .map(|(name, table)| (name.to_owned(), table.into()))
-            .collect())
+        // The sections of a family are tables in one.
+        let mut families: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+        let mut all = Map::new();
+        for (section, table) in tables {
+            match keys::family(section) {
+                Some((family, name)) => {
+                    let members = families.entry(family).or_default();
+                    members.insert(name.to_owned(), table.into());
+                }
+                None => {
+                    all.insert(section.to_owned(), table.into());
+                }
+            }
+        }
+        all.extend(
+            families
+                .into_iter()
+                .map(|(family, members)| (family.to_owned(), members.into())),
+        );
+        Ok(all)
     }
 }
 
@@ -379,6 +482,12 @@ fn command(language: &str, value: ValueKind) -> Result<ValueKind, value::Fault> 
         });
     }
     Ok(ValueKind::String(builtin.to_owned()))
+}
+
+fn without_meaning(section: &str, key: &str) -> bool {
+    KEYS_WITHOUT_MEANING
+        .iter()
+        .any(|(known, names)| *known == section && names.contains(&key))
 }
 
 fn foreign(section: &str, key: &str) -> bool {

@@ -94,6 +94,9 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     if config.server.socket.as_os_str().is_empty() {
         config.server.socket = sources.surroundings.socket_path();
     }
+    if config.store.path.as_os_str().is_empty() {
+        config.store.path = sources.surroundings.store_path();
+    }
     notices.extend(validate::adjust(&mut config));
     problems.extend(validate::check(&config));
     if problems.is_empty() {

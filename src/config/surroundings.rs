@@ -42,24 +42,39 @@ impl Surroundings {
         self.socket_directory().join("settee.sock")
     }
 
-    fn socket_directory(&self) -> PathBuf {
-        let absolute = |name| {
-            let path = PathBuf::from(self.variable(name)?);
-            // The XDG base directory specification has relative paths ignored.
-            path.is_absolute().then_some(path)
+    /// Returns where the store is when nothing says otherwise: `/var/lib/settee` for root; else
+    /// `settee` in the user's state directory (`$XDG_STATE_HOME` or `~/.local/state`); else, for a
+    /// user without a home, `/tmp/settee-UID`.
+    pub fn store_path(&self) -> PathBuf {
+        let directory = match self.user_id {
+            0 => PathBuf::from("/var/lib/settee"),
+            _ => self.state_directory(),
         };
-        if let Some(runtime) = absolute("XDG_RUNTIME_DIR") {
+        directory.join("settee.redb")
+    }
+
+    fn socket_directory(&self) -> PathBuf {
+        if let Some(runtime) = self.absolute("XDG_RUNTIME_DIR") {
             return runtime.join("settee");
         }
         if self.user_id == 0 {
             return PathBuf::from("/run/settee");
         }
-        let state =
-            absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-        match state {
+        self.state_directory()
+    }
+
+    fn state_directory(&self) -> PathBuf {
+        let home = || Some(self.absolute("HOME")?.join(".local/state"));
+        match self.absolute("XDG_STATE_HOME").or_else(home) {
             Some(state) => state.join("settee"),
             None => PathBuf::from(format!("/tmp/settee-{}", self.user_id)),
         }
+    }
+
+    /// The XDG base directory specification has relative paths ignored.
+    fn absolute(&self, name: &str) -> Option<PathBuf> {
+        let path = PathBuf::from(self.variable(name)?);
+        path.is_absolute().then_some(path)
     }
 }
 
@@ -92,6 +107,24 @@ mod tests {
         let state = ("XDG_STATE_HOME", "/state");
         assert_eq!(socket(7, &[home, state]), "/state/settee/settee.sock");
         assert_eq!(socket(7, &[]), "/tmp/settee-7/settee.sock");
+    }
+
+    #[test]
+    fn the_store_stands_in_the_state_directory() {
+        let store = |user_id, variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(n, v)| (n.into(), v.into()));
+            let variables = variables.collect();
+            let path = Surroundings { variables, user_id }.store_path();
+            path.to_string_lossy().into_owned()
+        };
+        let (home, state) = (("HOME", "/home/ann"), ("XDG_STATE_HOME", "/state"));
+        assert_eq!(store(0, &[home, state]), "/var/lib/settee/settee.redb");
+        assert_eq!(store(7, &[home, state]), "/state/settee/settee.redb");
+        assert_eq!(
+            store(7, &[home]),
+            "/home/ann/.local/state/settee/settee.redb"
+        );
+        assert_eq!(store(7, &[]), "/tmp/settee-7/settee.redb");
     }
 
     #[test]

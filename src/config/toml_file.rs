@@ -9,6 +9,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::keys;
 use super::layer::{Entry, Layer};
 use super::origin::{Origin, Problem};
 use super::value::Raw;
@@ -40,9 +41,22 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
         let name = section.get_ref();
         let shown = name.escape_debug();
         match value.get_ref() {
+            DeValue::Table(table) if keys::FAMILIES.contains(&name.as_ref()) => {
+                family(name, table, &origin, &mut layer);
+            }
             DeValue::Table(table) => {
                 layer.sections.push((name.to_string(), origin(offset)));
                 layer.entries.extend(entries(name, table, origin));
+                for (key, inner) in table {
+                    let DeValue::Table(inner) = inner.get_ref() else {
+                        continue;
+                    };
+                    if let Some(name) = section_within(name, key.get_ref()) {
+                        let origin_of = origin(key.span().start);
+                        layer.sections.push((name.clone(), origin_of));
+                        layer.entries.extend(entries(&name, inner, origin));
+                    }
+                }
             }
             DeValue::Array(_) => layer.problems.push(Problem::new(
                 origin(offset),
@@ -60,9 +74,38 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     layer
 }
 
+/// Reads the sections `[FAMILY.NAME]` of a family.
+fn family(
+    family: &str,
+    members: &DeTable<'_>,
+    origin: &impl Fn(usize) -> Origin,
+    layer: &mut Layer,
+) {
+    for (name, value) in members {
+        let origin_of_name = origin(name.span().start);
+        let name = name.get_ref();
+        let section = format!("{family}.{name}");
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                layer.sections.push((section.clone(), origin_of_name));
+                layer.entries.extend(entries(&section, table, origin));
+            }
+            _ => layer.problems.push(Problem::new(
+                origin_of_name,
+                format!("the key {name:?} stands in [{family}], which has sections only"),
+                format!("put it under a section with a name: [{family}.NAME]"),
+            )),
+        }
+    }
+}
+
 fn entries(section: &str, table: &DeTable<'_>, origin: impl Fn(usize) -> Origin) -> Vec<Entry> {
     table
         .iter()
+        .filter(|(key, value)| {
+            !(matches!(value.get_ref(), DeValue::Table(_))
+                && section_within(section, key.get_ref()).is_some())
+        })
         .map(|(key, value)| Entry {
             section: section.to_owned(),
             key: key.get_ref().to_string(),
@@ -70,6 +113,12 @@ fn entries(section: &str, table: &DeTable<'_>, origin: impl Fn(usize) -> Origin)
             origin: origin(key.span().start),
         })
         .collect()
+}
+
+/// Returns the name of a table in a section when it is a section of its own: `replicator.shares`.
+fn section_within(section: &str, key: &str) -> Option<String> {
+    let name = format!("{section}.{key}");
+    keys::SECTIONS.contains(&name.as_str()).then_some(name)
 }
 
 fn raw(value: &Spanned<DeValue<'_>>) -> Raw {

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
 use super::password::PasswordHash;
+use super::pools::PoolConfig;
+use super::replicator::{Replicator, Store};
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,10 +37,17 @@ pub struct Config {
     /// `[admins]`: name -> password.
     #[serde(default, with = "hashes")]
     pub admins: BTreeMap<String, PasswordHash>,
+    /// `[replicator]`, and `[replicator.shares]` in it.
+    pub replicator: Replicator,
+    /// `[store]`.
+    pub store: Store,
     /// `[log]`.
     pub log: Log,
     /// `[sandbox]`.
     pub sandbox: Sandbox,
+    /// `[pools.NAME]`: lower-case name -> what was set of the pool.
+    #[serde(default)]
+    pub pools: BTreeMap<String, PoolConfig>,
     /// (section, key) -> where its value came from; see [`Config::origin`].
     #[serde(skip)]
     pub(super) origins: BTreeMap<(String, String), Origin>,
@@ -269,16 +278,21 @@ pub fn language_name(spelling: &str) -> String {
 }
 
 /// Durations travel through the layers as whole milliseconds.
-mod milliseconds {
+pub(super) mod milliseconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Duration,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Duration, D::Error> {
         u64::deserialize(from).map(Duration::from_millis)
     }
 }

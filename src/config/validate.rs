@@ -3,9 +3,11 @@
 //! SUMMARY   [`adjust`] settles defaults that depend on other keys, [`check`] finds what does not
 //!           fit together.
 
+mod pools;
+
 use std::net::SocketAddr;
 
-use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS};
+use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR};
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
 
@@ -39,9 +41,15 @@ pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
 
 /// Returns everything that does not fit together.
 pub(super) fn check(config: &Config) -> Vec<Problem> {
-    let rules = [soft_limit, socket_path, tcp, http];
+    let rules = [soft_limit, socket_path, tcp, http, backoff, certificate];
     let mut problems: Vec<Problem> = rules.iter().filter_map(|rule| rule(config)).collect();
     problems.extend(languages_in_two_sections(config));
+    problems.extend(
+        config
+            .pools
+            .iter()
+            .flat_map(|(name, pool)| pools::check(config, name, pool)),
+    );
     problems
 }
 
@@ -91,6 +99,34 @@ fn http(config: &Config) -> Option<Problem> {
              admin HTTP is for loopback only"
         ),
         "name an admin in [admins], or use a loopback address, 127.0.0.1 or [::1]",
+    ))
+}
+
+fn backoff(config: &Config) -> Option<Problem> {
+    let settings = &config.replicator;
+    (settings.backoff_max < settings.backoff_base).then(|| {
+        let what = format!(
+            "[{REPLICATOR}] backoff_max ({} s) is below backoff_base ({} s)",
+            settings.backoff_max.as_secs_f64(),
+            settings.backoff_base.as_secs_f64(),
+        );
+        let remedy = "raise backoff_max to backoff_base or more";
+        Problem::new(config.origin(REPLICATOR, "backoff_max"), what, remedy)
+    })
+}
+
+/// A certificate is worth nothing without its key, and the other way round.
+fn certificate(config: &Config) -> Option<Problem> {
+    let settings = &config.replicator;
+    let (set, missing) = match (&settings.cert_file, &settings.key_file) {
+        (Some(_), None) => ("cert_file", "key_file"),
+        (None, Some(_)) => ("key_file", "cert_file"),
+        _ => return None,
+    };
+    Some(Problem::new(
+        config.origin(REPLICATOR, set),
+        format!("[{REPLICATOR}] {set} stands without {missing}"),
+        "name both files, or neither",
     ))
 }
 

@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 
 use config::ValueKind;
 
-use super::keys::{Kind, Unit};
+use super::keys::{INFINITY, Kind, Unit};
 use super::password::{HIDDEN, PasswordHash};
-use super::types::LanguageCommand;
+use super::types::{LanguageCommand, language_name};
 
 /// A value as its source wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,20 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
             let count = whole(raw, text_count).ok_or_else(|| misfit(kind, raw))?;
             within(kind, count, (min, max), raw)
         }
+        Kind::CountOrOff { max } => match raw {
+            Raw::Text(text) if text.trim() == OFF => Ok(ValueKind::String(OFF.to_owned())),
+            Raw::Boolean(false) => Ok(ValueKind::String(OFF.to_owned())),
+            _ => {
+                let count = whole(raw, text_count).ok_or_else(|| misfit(kind, raw))?;
+                within(kind, count, (0, max), raw)
+            }
+        },
         Kind::Ratio => ratio(kind, raw),
+        Kind::Name => name(kind, raw),
+        Kind::Coefficient => coefficient(kind, raw),
+        Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
+        Kind::Words(words) => self::words(kind, words, raw),
+        Kind::ConnectTo => connect_to(kind, raw),
         Kind::Duration { unit, min, max } => {
             let scale = i128::from(unit.milliseconds());
             let length = whole(raw, |text| with_unit(text, scale, DURATION_UNITS))
@@ -77,7 +90,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
             within(kind, size, (min, max), raw)
         }
         Kind::Choice(words) => choice(kind, words, raw),
-        Kind::SocketPath | Kind::Command => match raw {
+        Kind::SocketPath | Kind::Command | Kind::FilePath | Kind::StorePath => match raw {
             Raw::Text(text) if !text.contains('\0') => {
                 Ok(ValueKind::String(text.trim().to_owned()))
             }
@@ -89,10 +102,35 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     }
 }
 
+/// The word for a number that is none.
+pub(super) const OFF: &str = "off";
+
+/// Longest name of a pool, a group or a language, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 100;
+
+/// Returns whether a text can name a pool, a group or a service. What begins with an underscore is
+/// kept for paths of HTTP.
+pub fn is_name(text: &str) -> bool {
+    let unfit = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | '[' | ']');
+    !text.is_empty()
+        && text.len() <= NAME_BYTES_MAX
+        && !text.starts_with('_')
+        && !text.contains(unfit)
+}
+
+fn name(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    match raw {
+        Raw::Text(text) if is_name(&language_name(text.trim())) => {
+            Ok(ValueKind::String(language_name(text.trim())))
+        }
+        _ => Err(misfit(kind, raw)),
+    }
+}
+
 /// Returns the text of a value in normal form, for people.
 pub(super) fn display(kind: Kind, value: &serde_json::Value) -> String {
     let number = value.as_u64().unwrap_or_default();
-    match kind {
+    match kind.of_value(value) {
         Kind::Password => HIDDEN.to_owned(),
         Kind::Secret if value.as_str() != Some("") => HIDDEN.to_owned(),
         Kind::Duration {
@@ -253,6 +291,85 @@ fn ratio(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     }
 }
 
+/// CouchDB takes what is outside of the range for its end, and what is no float, `1` for example,
+/// for nothing.
+fn coefficient(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    match ratio(kind, raw)? {
+        ValueKind::Float(number) if number > 1.0 => Err(Fault {
+            what: format!("{} is too large", raw.describe()),
+            remedy: format!("it must be {}", expectation(kind)),
+        }),
+        value => Ok(value),
+    }
+}
+
+fn or_infinity(kind: Kind, inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    match raw {
+        Raw::Text(text) if text.trim() == INFINITY => Ok(ValueKind::String(INFINITY.to_owned())),
+        _ => parse(inner, raw).map_err(|fault| Fault {
+            remedy: format!("it must be {}", expectation(kind)),
+            ..fault
+        }),
+    }
+}
+
+/// The words in the order of the table, each once.
+fn words(kind: Kind, words: &[&'static str], raw: &Raw) -> Result<ValueKind, Fault> {
+    let Raw::Text(text) = raw else {
+        return Err(misfit(kind, raw));
+    };
+    let named: Vec<&str> = text.split(',').map(str::trim).collect();
+    if !named.iter().all(|word| words.contains(word)) {
+        return Err(misfit(kind, raw));
+    }
+    let chosen = words.iter().filter(|word| named.contains(*word));
+    let chosen: Vec<&str> = chosen.copied().collect();
+    Ok(ValueKind::String(chosen.join(",")))
+}
+
+/// CouchDB drops an entry that it cannot read with a warning, and connects to where it was not to.
+fn connect_to(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let Raw::Text(text) = raw else {
+        return Err(misfit(kind, raw));
+    };
+    let entries: Vec<&str> = text.split(',').map(str::trim).collect();
+    let wrong = entries
+        .iter()
+        .find(|entry| !entry.is_empty() && !is_connect_to(entry));
+    match wrong {
+        Some(entry) => Err(Fault {
+            what: format!("{entry:?} is no pattern:port:target:port"),
+            remedy: format!("it must be {}", expectation(kind)),
+        }),
+        None => Ok(ValueKind::String(text.trim().to_owned())),
+    }
+}
+
+/// Returns whether this is `pattern:port:target:port`, where the target may be an IPv6 address in
+/// brackets.
+fn is_connect_to(entry: &str) -> bool {
+    let port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
+    let Some((pattern, rest)) = entry.split_once(':') else {
+        return false;
+    };
+    let Some((from, rest)) = rest.split_once(':') else {
+        return false;
+    };
+    let Some((target, to)) = rest.rsplit_once(':') else {
+        return false;
+    };
+    let domain = pattern.strip_prefix("*.").unwrap_or(pattern);
+    let address = target
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let target_is_right = match address {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !target.is_empty() && !target.contains([':', '[', ']']),
+    };
+    let domain_is_right = !domain.is_empty() && !domain.contains(['*', '[', ']']);
+    domain_is_right && target_is_right && port(from) && port(to)
+}
+
 fn choice(
     kind: Kind,
     words: &[(&'static str, &'static str)],
@@ -314,7 +431,26 @@ fn expectation(kind: Kind) -> String {
     match kind {
         Kind::Boolean => "true or false".to_owned(),
         Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
+        Kind::CountOrOff { max } => format!("a whole number from 0 to {max}, or {OFF:?}"),
         Kind::Ratio => "a number that is not negative, 2.0 for example".to_owned(),
+        Kind::Name => format!(
+            "a name: 1 to {NAME_BYTES_MAX} bytes without blanks, slashes, quotes and brackets, \
+             not beginning with an underscore"
+        ),
+        Kind::Coefficient => "a number from 0.0 to 1.0".to_owned(),
+        Kind::OrInfinity(inner) => format!("\"{INFINITY}\" or {}", expectation(*inner)),
+        Kind::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
+        Kind::FilePath => "text: the path of a file, or \"\" for none".to_owned(),
+        Kind::StorePath => format!(
+            "text: the path of a file, {:?} for one that ends with the service, or \"\" for the \
+             usual place",
+            crate::config::Store::MEMORY
+        ),
+        Kind::ConnectTo => {
+            "text: \"host:port:target:port\" with commas between several, where host may be \
+             *.domain and an IPv6 target stands in brackets"
+                .to_owned()
+        }
         Kind::Duration { unit, min, max } => format!(
             "a whole number of {} or text with a unit (\"250ms\", \"5s\", \"2min\", \"1h\"), \
              from {min} ms to {} h",
@@ -425,6 +561,56 @@ mod tests {
         assert_eq!(hide_credentials("é://é:é@é"), "é://é:***@é");
     }
 
+    #[test]
+    fn what_couchdb_would_pass_over_or_bend_is_refused() {
+        let text = |kind, text: &str| parse(kind, &Raw::Text(text.to_owned()));
+        for wrong in ["-0.1", "1.1", "junk", "", "nan"] {
+            assert!(text(Kind::Coefficient, wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(text(Kind::Coefficient, "1"), Ok(ValueKind::Float(1.0)));
+        let protocols = Kind::Words(&["http", "https"]);
+        for wrong in ["", "ftp", "http,", "http ftp"] {
+            assert!(text(protocols, wrong).is_err(), "{wrong}");
+        }
+        let both = Ok(ValueKind::String("http,https".to_owned()));
+        assert_eq!(text(protocols, "https, http,http"), both);
+        for right in [
+            "",
+            "a.example:443:10.0.0.1:8443",
+            "*.a.example:80:[::1]:81 , b:1:c:2",
+        ] {
+            assert!(text(Kind::ConnectTo, right).is_ok(), "{right}");
+        }
+        for wrong in [
+            "a",
+            "a:1",
+            "a:1:b",
+            "a:1:b:0",
+            "a:x:b:1",
+            "[::1]:1:b:2",
+            "a:1:::1:2",
+            "*:1:b:2",
+        ] {
+            assert!(text(Kind::ConnectTo, wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn infinity_stands_where_a_limit_may_be_none() {
+        let kind = Kind::OrInfinity(&TIMEOUT);
+        assert_eq!(number(kind, "3"), Some(3000));
+        let none = parse(kind, &Raw::Text("infinity".to_owned()));
+        assert_eq!(none, Ok(ValueKind::String("infinity".to_owned())));
+        assert_eq!(display(kind, &"infinity".into()), "infinity");
+        assert_eq!(display(kind, &3000.into()), "3 s");
+        let fault = parse(kind, &Raw::Text("for ever".to_owned())).unwrap_err();
+        assert!(
+            fault.remedy.starts_with("it must be \"infinity\" or "),
+            "{}",
+            fault.remedy
+        );
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_a_value_panic(text in "[-+0-9.eEnaif]{0,50}[a-zA-Z ]{0,4}|\\PC*") {
@@ -437,6 +623,13 @@ mod tests {
                             matches!(value, ValueKind::U64(n) if (min..=max).contains(&n))
                         }
                         Kind::Ratio => matches!(value, ValueKind::Float(n) if n >= 0.0),
+                        Kind::Coefficient => {
+                            matches!(value, ValueKind::Float(n) if (0.0..=1.0).contains(&n))
+                        }
+                        Kind::OrInfinity(_) => match &value {
+                            ValueKind::String(word) => word == INFINITY,
+                            other => matches!(other, ValueKind::U64(_)),
+                        },
                         Kind::Boolean => matches!(value, ValueKind::Boolean(_)),
                         _ => matches!(value, ValueKind::String(_)),
                     };

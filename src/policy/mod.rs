@@ -3,6 +3,7 @@
 //! Everything here is a plain struct that turns an event and a time into a list of actions. The
 //! actors in [`crate::actors`] translate messages into events and carry the actions out.
 
+pub mod admission;
 pub mod invariants;
 pub mod pool;
 pub mod schedule;

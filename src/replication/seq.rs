@@ -1,0 +1,151 @@
+//! Update sequences: opaque, kept byte for byte.
+//!
+//! PROMISES  A [`Seq`] is the JSON text that the source sent. It is never ordered, and equal only to
+//!           the same text. A clone costs a counter.
+//! SOURCE    CouchDB's replicator: a sequence is sent back as it is where it is a string, and as JSON
+//!           text otherwise (since 3.3; earlier versions sent strings in their quotes).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// An update sequence of a database: a number, a string, or any other JSON value.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Seq(Arc<str>);
+
+impl Seq {
+    /// Returns the sequence from which everything is new: the number 0.
+    #[must_use]
+    pub fn zero() -> Self {
+        Self("0".into())
+    }
+
+    /// Takes a sequence as it came.
+    #[must_use]
+    pub fn from_raw(raw: &RawValue) -> Self {
+        Self(raw.get().into())
+    }
+
+    /// Takes a sequence that was parsed. A number that does not fit 64 bits has lost digits by then:
+    /// where sequences come from a database, use [`Seq::from_raw`].
+    #[must_use]
+    pub fn from_value(value: &Value) -> Self {
+        Self(value.to_string().into())
+    }
+
+    /// Takes a sequence in JSON text; `None` if the text is no JSON value.
+    #[must_use]
+    pub fn from_json(text: &str) -> Option<Self> {
+        let raw: &RawValue = serde_json::from_str(text).ok()?;
+        Some(Self::from_raw(raw))
+    }
+
+    /// Returns the JSON text, byte for byte as it came.
+    #[must_use]
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns what stands for it in the `since` of a query, before percent-encoding, and in status
+    /// output: a string without its quotes, anything else as JSON.
+    #[must_use]
+    pub fn as_text(&self) -> Cow<'_, str> {
+        if self.0.starts_with('"')
+            && let Ok(text) = serde_json::from_str::<String>(&self.0)
+        {
+            return Cow::Owned(text);
+        }
+        Cow::Borrowed(&self.0)
+    }
+
+    /// Whether it is the number 0.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        &*self.0 == "0"
+    }
+
+    /// Returns the number, if it is a whole one that fits.
+    #[must_use]
+    pub fn as_number(&self) -> Option<i64> {
+        self.0.parse().ok()
+    }
+
+    /// Whether it is a number at all.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        self.0
+            .starts_with(|first: char| first == '-' || first.is_ascii_digit())
+    }
+}
+
+impl Default for Seq {
+    fn default() -> Self {
+        Self::zero()
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Seq {
+    /// Writes the text as it came; only for JSON.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Seq {
+    /// Takes the text as it stands; only from JSON.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self::from_raw(&raw))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_is_kept_byte_for_byte() {
+        for text in [
+            "0",
+            "12345678901234567890123",
+            "1.0",
+            r#""26-g1AAAA""#,
+            r#""a\u002fb""#,
+            r#"[5, "x" ]"#,
+            r#"{"a": 1}"#,
+            "null",
+        ] {
+            let seq: Seq = serde_json::from_str(text).unwrap();
+            assert_eq!(seq.as_json(), text);
+            assert_eq!(serde_json::to_string(&seq).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn strings_are_sent_raw_and_everything_else_as_json() {
+        let sent = |text: &str| Seq::from_json(text).unwrap().as_text().into_owned();
+        assert_eq!(sent(r#""26-g1AA\"A""#), r#"26-g1AA"A"#);
+        assert_eq!(sent("26"), "26");
+        assert_eq!(sent(r#"[1,"x"]"#), r#"[1,"x"]"#);
+        assert_eq!(sent("0"), "0");
+    }
+
+    #[test]
+    fn a_number_and_a_string_of_its_digits_differ() {
+        assert_ne!(Seq::from_json("5"), Seq::from_json(r#""5""#));
+        assert!(Seq::from_json("{").is_none());
+        assert!(Seq::zero().is_zero());
+        assert!(!Seq::from_json(r#""0""#).unwrap().is_zero());
+    }
+}

@@ -1,0 +1,104 @@
+//! What of a replication may be shown.
+//!
+//! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other
+//!           readers, user information goes altogether, and so do `headers` and `auth`.
+//! DIFFERS   Proxies lose their user information for other readers, too.
+
+use serde_json::Value;
+
+use super::credentials::user_info;
+
+/// Stands for a password.
+const MASK: &str = "*****";
+
+/// Returns a URL with its password masked; `None` if it is no URL, for then nobody knows where in it a
+/// password stands.
+#[must_use]
+pub fn mask_url(url: &str) -> Option<String> {
+    url::Url::parse(url).ok()?;
+    let Some(range) = user_info(url) else {
+        return Some(url.to_owned());
+    };
+    let user = url[range.start..range.end - 1].split(':').next();
+    let masked = match user {
+        Some(user) if user.len() + 1 < range.len() => format!("{user}:{MASK}@"),
+        _ => format!("{}@", user.unwrap_or_default()),
+    };
+    Some(format!(
+        "{}{masked}{}",
+        &url[..range.start],
+        &url[range.end..]
+    ))
+}
+
+/// Takes out of the body of a replication what only its owner may read.
+#[must_use]
+pub fn strip_credentials(body: &Value) -> Value {
+    let mut body = body.clone();
+    if let Value::Object(members) = &mut body {
+        for name in ["source", "target", "proxy", "source_proxy", "target_proxy"] {
+            if let Some(member) = members.get_mut(name) {
+                strip(member);
+            }
+        }
+    }
+    body
+}
+
+fn strip(endpoint: &mut Value) {
+    match endpoint {
+        Value::String(url) => {
+            if let Some(range) = user_info(url) {
+                url.replace_range(range, "");
+            }
+        }
+        Value::Object(members) => {
+            members.shift_remove("headers");
+            members.shift_remove("auth");
+            if let Some(url) = members.get_mut("url") {
+                strip(url);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_masked() {
+        let mask = |url| mask_url(url).unwrap();
+        assert_eq!(mask("http://u:p@sproxy:12"), "http://u:*****@sproxy:12");
+        assert_eq!(mask("socks5://u:p@tproxy:34"), "socks5://u:*****@tproxy:34");
+        assert_eq!(mask("http://u:p:q@h/db/?a@b"), "http://u:*****@h/db/?a@b");
+        assert_eq!(mask("http://u@h/db/"), "http://u@h/db/");
+        assert_eq!(mask("http://h/a@b"), "http://h/a@b");
+        assert_eq!(mask_url("http//u:p@h/db"), None);
+    }
+
+    #[test]
+    fn other_readers_see_no_credentials() {
+        let body = json!({
+            "_id": "r", "source": "https://foo:bar@remote_server/database",
+            "target": {"url": "http://u:p@h/db/", "headers": {"A": "b"}, "auth": {}, "x": 1},
+            "proxy": "http://u:p@proxy:1", "continuous": true,
+        });
+        let stripped = json!({
+            "_id": "r", "source": "https://remote_server/database",
+            "target": {"url": "http://h/db/", "x": 1},
+            "proxy": "http://proxy:1", "continuous": true,
+        });
+        assert_eq!(strip_credentials(&body), stripped);
+        for odd in [
+            json!({}),
+            json!({"source": 1, "target": ["u:p@"]}),
+            json!([]),
+        ] {
+            assert_eq!(strip_credentials(&odd), odd);
+        }
+    }
+}

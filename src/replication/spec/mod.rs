@@ -1,0 +1,228 @@
+//! What is to be replicated: a parsed replication.
+//!
+//! SUMMARY   [`Replication::parse`] makes one of the body of a replicator document or of a
+//!           `_replicate` call. [`strip_credentials`] makes of such a body what others may read.
+//! PROMISES  Parsing asks nobody: no network, no clock beside the start time. Credentials are in
+//!           [`BasicAuth`] and header values only, and no `Debug` or `Display` here shows them.
+//! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and texts are CouchDB's.
+//! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused.
+
+mod credentials;
+mod mask;
+mod options;
+mod parse;
+mod proxy;
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value};
+
+pub use self::credentials::BasicAuth;
+pub use self::mask::{mask_url, strip_credentials};
+pub use self::options::Lowered;
+pub use self::parse::CallBody;
+pub use self::proxy::ProxySpec;
+use super::filter::Filter;
+use super::seq::Seq;
+
+/// One replication: from where, to where, how, and for whom.
+#[derive(Clone, Debug)]
+pub struct Replication {
+    /// Where revisions are read.
+    pub source: EndpointSpec,
+    /// Where they are written.
+    pub target: EndpointSpec,
+    /// How.
+    pub options: Options,
+    /// On whose behalf.
+    pub user: UserCtx,
+    /// The document that asked for it; `None` for a transient replication.
+    pub doc: Option<DocRef>,
+    /// When it was asked for. Checkpoints carry it as their start.
+    pub start_time: SystemTime,
+}
+
+impl Replication {
+    /// Whether `other` asks for the same in every respect but the user and the time. A job that is
+    /// added again unchanged goes on undisturbed.
+    ///
+    /// SOURCE couch_replicator_utils, comparison of normalised replications.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.source == other.source
+            && self.target == other.target
+            && self.options == other.options
+            && self.doc == other.doc
+    }
+
+    /// Whether it belongs to no document, and so goes for good when it fails.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.doc.is_none()
+    }
+}
+
+/// One side of a replication. Credentials, wherever they stood, are in `auth`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EndpointSpec {
+    /// URL of the database, without credentials, ending in a slash unless it has a query.
+    pub url: String,
+    /// Name and password.
+    pub auth: Option<BasicAuth>,
+    /// The user's headers, sorted by name, without any `Authorization: Basic`. Values may be secret.
+    pub headers: Vec<(String, String)>,
+    /// The proxy through which it is reached.
+    pub proxy: Option<ProxySpec>,
+}
+
+impl EndpointSpec {
+    /// Returns the URL as it may be shown. It never held a password.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns the proxy's URL with its password masked.
+    #[must_use]
+    pub fn shown_proxy(&self) -> Option<String> {
+        self.proxy.as_ref().map(ToString::to_string)
+    }
+}
+
+impl fmt::Debug for EndpointSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("EndpointSpec")
+            .field("url", &self.url)
+            .field("auth", &self.auth)
+            .field("headers", &names)
+            .field("proxy", &self.proxy)
+            .finish()
+    }
+}
+
+/// How a replication is done. Parsed options lie above the defaults of the configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Goes on when everything is replicated.
+    pub continuous: bool,
+    /// Makes the target if it is missing.
+    pub create_target: bool,
+    /// Parameters of that, as for `PUT /db`: `q`, `n`, `partitioned`.
+    pub create_target_params: Map<String, Value>,
+    /// Replicates the winning revision of each document only.
+    pub winning_revs_only: bool,
+    /// Which documents.
+    pub filter: Filter,
+    /// Where to begin if there is no checkpoint.
+    pub since_seq: Option<Seq>,
+    /// Reads and writes checkpoints.
+    pub use_checkpoints: bool,
+    /// Reads with `_bulk_get` where the source has it.
+    pub use_bulk_get: bool,
+    /// Workers; at least 1.
+    pub worker_processes: u32,
+    /// Changes in a batch; at least 1.
+    pub worker_batch_size: u32,
+    /// Connections to each side; at least 1.
+    pub http_connections: u32,
+    /// How long a connection may be silent.
+    pub connection_timeout: Duration,
+    /// How often a request is tried again.
+    pub retries_per_request: u32,
+    /// Time between checkpoints.
+    pub checkpoint_interval: Duration,
+}
+
+/// What the configuration says about every replication.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Defaults {
+    /// See [`Options::worker_processes`].
+    pub worker_processes: u32,
+    /// See [`Options::worker_batch_size`].
+    pub worker_batch_size: u32,
+    /// See [`Options::http_connections`].
+    pub http_connections: u32,
+    /// See [`Options::connection_timeout`].
+    pub connection_timeout: Duration,
+    /// See [`Options::retries_per_request`].
+    pub retries_per_request: u32,
+    /// See [`Options::checkpoint_interval`].
+    pub checkpoint_interval: Duration,
+    /// See [`Options::use_checkpoints`].
+    pub use_checkpoints: bool,
+    /// See [`Options::use_bulk_get`].
+    pub use_bulk_get: bool,
+    /// Schemes that an endpoint may have, of `http` and `https`.
+    pub valid_endpoint_protocols: Vec<String>,
+    /// Schemes that a proxy may have, of `http`, `https` and `socks5`.
+    pub valid_proxy_protocols: Vec<String>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Self {
+            worker_processes: 4,
+            worker_batch_size: 500,
+            http_connections: 20,
+            connection_timeout: Duration::from_secs(30),
+            retries_per_request: 5,
+            checkpoint_interval: Duration::from_secs(30),
+            use_checkpoints: true,
+            use_bulk_get: true,
+            valid_endpoint_protocols: names(&["http", "https"]),
+            valid_proxy_protocols: names(&["http", "https", "socks5"]),
+        }
+    }
+}
+
+/// The document that asks for a replication.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DocRef {
+    /// The replicator database.
+    pub database: String,
+    /// The document's id.
+    pub id: String,
+}
+
+/// A user, as CouchDB describes one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserCtx {
+    /// Name; `None` for nobody in particular.
+    pub name: Option<String>,
+    /// Roles; `_admin` is one.
+    pub roles: Vec<String>,
+}
+
+/// Why a body is no replication. Always the author's fault; asking again with the same body does not
+/// help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct SpecError {
+    /// How CouchDB classes it.
+    pub kind: SpecErrorKind,
+    /// What is wrong, in CouchDB's words where it has some.
+    pub text: String,
+}
+
+/// The class of a [`SpecError`]: what an HTTP answer says in `error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecErrorKind {
+    /// `bad_request`: an option is of the wrong type, or two exclude each other.
+    BadRequest,
+    /// `invalid_replication`: an endpoint or a proxy is missing or wrong.
+    InvalidReplication,
+}
+
+impl SpecErrorKind {
+    /// Returns the name that an HTTP answer gives in `error`, with status 400.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BadRequest => "bad_request",
+            Self::InvalidReplication => "invalid_replication",
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The proxy of an endpoint.
+
+use std::fmt;
+
+use super::credentials::{split_url, user_info};
+use super::{BasicAuth, SpecError, SpecErrorKind, mask_url};
+
+/// A proxy: `http`, `https` or `socks5`. Displayed with its password masked.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ProxySpec {
+    url: String,
+}
+
+impl ProxySpec {
+    /// Takes a URL whose scheme is one of `allowed`.
+    pub(super) fn parse(url: &str, allowed: &[String]) -> Result<Self, SpecError> {
+        let wrong = |text: &str| SpecError::new(SpecErrorKind::InvalidReplication, text);
+        let (plain, _) = split_url(url);
+        let parsed = url::Url::parse(&plain).map_err(|_| wrong("Invalid proxy url"))?;
+        if !parsed.has_host() {
+            return Err(wrong("Invalid proxy url"));
+        }
+        if !allowed.iter().any(|scheme| scheme == parsed.scheme()) {
+            return Err(wrong("proxy has an invalid url"));
+        }
+        let url = url.to_owned();
+        Ok(Self { url })
+    }
+
+    /// Returns the URL without its credentials.
+    #[must_use]
+    pub fn url(&self) -> String {
+        split_url(&self.url).0
+    }
+
+    /// Returns the credentials.
+    #[must_use]
+    pub fn auth(&self) -> Option<BasicAuth> {
+        split_url(&self.url).1
+    }
+
+    /// Returns the URL with its credentials: a secret.
+    #[must_use]
+    pub fn secret_url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl fmt::Display for ProxySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match mask_url(&self.url) {
+            Some(masked) => f.write_str(&masked),
+            // Checked when it was made; with a password that no URL may hold.
+            None => {
+                let shown = user_info(&self.url).map_or(&*self.url, |info| &self.url[info.end..]);
+                f.write_str(shown)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ProxySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
