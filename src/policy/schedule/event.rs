@@ -122,8 +122,8 @@ pub enum Action {
         id: JobId,
         /// The incarnation.
         run: Run,
-        /// Whether it gave up on a server that limits its rate and goes easier now; see
-        /// [`super::Tuning`].
+        /// Whether it gave up on a server that limits its rate, and makes fewer requests from now
+        /// on (`maybe_optimize_job_for_rate_limiting`).
         eased: bool,
     },
     /// Stop an incarnation, with a checkpoint; report its `Exited` once it is gone.

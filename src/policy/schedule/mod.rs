@@ -31,7 +31,6 @@
 //! * **Per job**: pause and resume, a priority, begin anew, and a reason for not running.
 
 mod cycle;
-mod ease;
 mod event;
 mod fair_share;
 mod history;
@@ -44,7 +43,6 @@ mod wall_time;
 #[cfg(test)]
 mod tests;
 
-pub use ease::{Lowered, Tuning};
 pub use event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
 pub use fair_share::FairShare;
 pub use history::{Entry, History, REASON_BYTES_MAX, Reason, What};

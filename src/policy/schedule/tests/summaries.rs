@@ -179,30 +179,3 @@ fn a_rate_limited_job_is_started_with_less() {
     let again = world.on(Event::Add(new_job("a")));
     assert!(!started(&again[again.len() - 1..]));
 }
-
-#[test]
-fn options_are_lowered_only_if_they_are_set_and_larger() {
-    let mut tuning = Tuning {
-        checkpoint_interval: Some(30_000),
-        worker_processes: Some(2),
-        worker_batch_size: None,
-        http_connections: Some(20),
-    };
-    let lowered = tuning.ease();
-    let changes: Vec<_> = lowered.iter().map(|l| (l.option, l.from, l.to)).collect();
-    assert_eq!(
-        changes,
-        [
-            ("checkpoint_interval", 30_000, 5000),
-            ("http_connections", 20, 5)
-        ]
-    );
-    let eased = Tuning {
-        checkpoint_interval: Some(5000),
-        worker_processes: Some(2),
-        worker_batch_size: None,
-        http_connections: Some(5),
-    };
-    assert_eq!(tuning, eased);
-    assert!(tuning.ease().is_empty());
-}
