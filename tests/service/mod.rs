@@ -270,9 +270,17 @@ pub fn processes_of(directory: &Path) -> Vec<String> {
     found
 }
 
+/// What was killed with its group may take a moment to go, so this waits for it.
 pub fn assert_nothing_runs_for(directory: &Path) {
-    let left = processes_of(directory);
-    assert!(left.is_empty(), "left behind: {left:?}");
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let left = processes_of(directory);
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "left behind: {left:?}");
+        std::thread::yield_now();
+    }
 }
 
 pub fn pid_exists(pid: u64) -> bool {
