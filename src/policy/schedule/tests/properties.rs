@@ -7,7 +7,7 @@
 
 use super::model::Model;
 use super::*;
-use crate::testkit::random::TestRandom;
+use crate::testkit::TestRandom;
 
 const HISTORIES: usize = 300;
 const EVENTS: usize = 250;
@@ -77,8 +77,7 @@ impl Pair {
 
     /// The end of what was told to stop, of what runs, or of what is gone.
     fn exit(&mut self) -> Event {
-        let of =
-            |job: &super::model::ModelJob, stopping| job.run.filter(|_| job.stopping == stopping);
+        let of = |job: &model::ModelJob, stopping| job.run.filter(|_| job.stopping == stopping);
         let stopping: Vec<_> = self
             .model
             .jobs
@@ -170,9 +169,8 @@ impl Pair {
             let runs = expected.run.is_some() && !expected.stopping;
             assert_eq!(job.why_not.is_none(), runs);
         }
-        let count = |is: fn(&super::model::ModelJob) -> bool| {
-            self.model.jobs.iter().filter(|job| is(job)).count()
-        };
+        let count =
+            |is: fn(&model::ModelJob) -> bool| self.model.jobs.iter().filter(|job| is(job)).count();
         let census = Census {
             total: self.model.total(),
             running: self.model.occupied(),
