@@ -112,6 +112,8 @@ pub fn serve_command(config: &Path) -> Command {
     command.stdin(Stdio::null());
     // Services run side by side; who tests HTTP asks for a port.
     command.env("SETTEE__SERVER__HTTP", "off");
+    // Nobody's own replications are to run in a test.
+    command.env("SETTEE__STORE__PATH", "memory");
     command
 }
 
@@ -191,6 +193,26 @@ impl Service {
     pub fn stop(self) {
         self.signal("TERM");
         self.ends_well();
+    }
+
+    /// Stops it, and keeps its files.
+    pub fn stop_and_keep(mut self) -> TempDir {
+        self.signal("TERM");
+        let status = wait_for_exit(&mut self.child);
+        assert_eq!(status, Some(0), "{}", self.log());
+        self.take_directory()
+    }
+
+    /// Kills it in the middle of whatever it does, and keeps its files.
+    pub fn kill_and_keep(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.take_directory()
+    }
+
+    fn take_directory(&mut self) -> TempDir {
+        let other = tempfile::tempdir().unwrap();
+        std::mem::replace(&mut self.directory, other)
     }
 
     /// Asserts that it ends by itself, well, and leaves nothing behind.
