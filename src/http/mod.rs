@@ -15,6 +15,7 @@ mod body;
 mod config_api;
 mod info;
 mod map_stream;
+mod pools_api;
 mod query;
 mod request;
 mod routes;

@@ -6,5 +6,7 @@ pub mod client_error;
 pub mod config_listener;
 pub mod function;
 pub mod opener;
+pub mod pool_watch;
+pub mod pools;
 pub mod proc_manager;
 pub mod process;
