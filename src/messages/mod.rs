@@ -10,3 +10,4 @@ pub mod pool_watch;
 pub mod pools;
 pub mod proc_manager;
 pub mod process;
+pub mod replication_job;
