@@ -109,10 +109,18 @@ impl ProcManager {
         let language = self.pools.at(id).language.clone();
         let limits = self.settings.limits;
         let settings = self.pools.settings(&section, (kind, &language), limits);
-        if self.core.settings(id) != Some(&settings) {
-            let settings = Box::new(settings);
-            events.push(Event::Reconfigure { pool: id, settings });
+        let Some(old) = self.core.settings(id) else {
+            return;
+        };
+        if *old == settings {
+            return;
         }
+        let limits = settings.limits;
+        let settings = Box::new(settings);
+        events.push(match PoolSettings { limits, ..*old } == *settings {
+            true => Event::Configure { pool: id, limits },
+            false => Event::Reconfigure { pool: id, settings },
+        });
     }
 
     /// Makes a pool in the tables. `None`: it names a language that is not there.
