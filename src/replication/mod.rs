@@ -12,3 +12,5 @@ pub mod open;
 pub mod seq;
 pub mod spec;
 pub mod stats;
+#[cfg(test)]
+mod testing;
