@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::report;
 use settee::metrics::{Metrics, ReturnKind, prometheus_text, stats_json};
 use settee::policy::invariants::violations;
-use settee::policy::pool::{ClientId, Event, Limits, Pools, RequestId};
+use settee::policy::pool::{ClientId, Event, Lane, Limits, Pools, RequestId, Target};
 use settee::policy::time::Timestamp;
 use settee::query_server::prompt::PromptClass;
 use settee::query_server::status::ServiceStatus;
@@ -84,7 +84,9 @@ fn checking() {
         let event = Event::GetProc {
             request: RequestId(number),
             client: ClientId(number),
-            pool,
+            target: Target::Pool(pool),
+            lane: Lane::Interactive,
+            share: None,
             affinity: None,
             deadline: Timestamp::ZERO + Duration::from_secs(number),
         };

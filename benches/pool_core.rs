@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use settee::policy::pool::{
-    Action, Affinity, ClientId, Condition, DdocKey, Event, Limits, PoolId, Pools, ProcId,
-    RequestId, ReturnStatus, Token,
+    Action, Affinity, ClientId, Condition, DdocKey, Event, Lane, Limits, PoolId, Pools, ProcId,
+    RequestId, ReturnStatus, Target, Token,
 };
 use settee::policy::time::Timestamp;
 
@@ -102,7 +102,9 @@ impl Bench {
         self.on(Event::GetProc {
             request: RequestId(self.request),
             client: CLIENT,
-            pool: PoolId(0),
+            target: Target::Pool(PoolId(0)),
+            lane: Lane::Interactive,
+            share: None,
             affinity,
             deadline: Timestamp::from_nanoseconds(self.now + 5_000_000_000),
         });
@@ -203,7 +205,9 @@ fn queue_up(bench: &mut Bench, wishes: &[Affinity]) {
         bench.on(Event::GetProc {
             request: RequestId(bench.request),
             client: ClientId(bench.request),
-            pool: PoolId(0),
+            target: Target::Pool(PoolId(0)),
+            lane: Lane::Interactive,
+            share: None,
             affinity: Some(wish.clone()),
             deadline: Timestamp::from_nanoseconds(5_000_000_000),
         });

@@ -24,7 +24,7 @@ use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::proc_manager::{
-    GetProcError, HelpError, HelperDone, Lease, ManagerSettings, RetProc, Want,
+    GetProcError, HelpError, HelperDone, Lease, ManagerSettings, RetProc, Want, What,
 };
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, Obituary, ProcessRef, Prompt, PromptError, StopProc,
@@ -255,6 +255,8 @@ impl ProcManager {
                 token,
             } => self.assign(request, proc, token, now),
             Action::Refuse { request, why } => self.refuse(request, why, now),
+            // Named pools only: there is none yet.
+            Action::HolderDown { .. } | Action::PoolGone { .. } | Action::Warn(_) => {}
             Action::Stop { proc, why } => {
                 self.metrics_of(proc.pool).stopped(why);
                 self.stop(proc, why.is_polite());
@@ -299,8 +301,8 @@ impl ProcManager {
     }
 
     fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.request(request).map(|request| &request.want);
-        let Some(Want::Ddoc { ddoc, .. }) = want else {
+        let want = self.request(request).map(|request| &request.want.what);
+        let Some(What::Ddoc { ddoc, .. }) = want else {
             let result = Err(HelpError {
                 reason: "the request is gone".to_owned(),
                 error: None,
@@ -428,7 +430,13 @@ impl ProcManager {
                 reason: cause.reason,
                 error: cause.error.map(Box::new),
             },
-            Refusal::ShuttingDown => GetProcError::ShuttingDown,
+            // No pool is added or removed yet, none has a throttle or a longest queue, so that the
+            // core refuses nobody in these ways.
+            Refusal::PoolBusy
+            | Refusal::PoolRemoved
+            | Refusal::NoPool
+            | Refusal::Throttled { .. }
+            | Refusal::ShuttingDown => GetProcError::ShuttingDown,
         };
         self.answer(request.replier, Err(error));
     }
@@ -484,7 +492,8 @@ impl ProcManager {
             })
         });
         self.cause = Some(HelpError::from(error).into());
-        self.event(Event::ProcExit { proc }, ctx);
+        let by_itself = true;
+        self.event(Event::ProcExit { proc, by_itself }, ctx);
         self.finish_shutdown(ctx);
     }
 

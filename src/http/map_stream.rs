@@ -32,6 +32,7 @@ use super::tasks::{Running, Task};
 use crate::actors::caller::Caller;
 use crate::actors::gate::{GateError, Inside};
 use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
     Mapped, Order, ProcessError, Processes, Run, View, ViewError,
@@ -250,7 +251,7 @@ async fn map(
         timeout: arguments.timeout_ms.map(Duration::from_millis),
         counts: &Counts::default(),
     };
-    let processes = Processes::Pool(Rc::new(Caller::new(inside.manager.clone())));
+    let processes = Processes::Pool(Rc::new(Caller::new(inside.manager.clone())), TakeFrom::Own);
     let sink = Sink {
         answers,
         ready: RefCell::default(),

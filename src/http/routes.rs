@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::access::{Visitor, admit, session_cookie};
 use super::answer::{Answer, Refusal};
 use super::request::{allow, require_json, segments};
-use super::{Shared, answer, config_api, info, query, session_api};
+use super::{Shared, answer, config_api, info, query, replicator, session_api};
 use crate::messages::proc_manager::SetThresholdTs;
 
 /// Answers a request, and counts it.
@@ -71,6 +71,9 @@ async fn answer_to(
             allow(request, GET)?;
             visitor.may_look()?;
             Ok(answer::ok(&shared.tasks.list()))
+        }
+        ["_replicator", path @ ..] => {
+            replicator::answer(path, request, payload, shared, visitor).await
         }
         ["metrics"] => {
             allow(request, GET)?;

@@ -8,3 +8,4 @@ pub mod function;
 pub mod opener;
 pub mod proc_manager;
 pub mod process;
+pub mod replication_job;

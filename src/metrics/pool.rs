@@ -92,7 +92,7 @@ enum Slow {
 pub(super) const TIMEOUT_PHASES: [&str; 4] = ["queue", "open", "teach", "prompt"];
 
 /// The reasons for which a process is told to stop, by name; in the order of [`StopReason`].
-pub(super) const STOP_REASONS: [(StopReason, &str); 9] = [
+pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
     (StopReason::Idle, "idle"),
     (StopReason::Stale, "stale"),
     (StopReason::Reaped, "reaped"),
@@ -101,6 +101,14 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 9] = [
     (StopReason::Broken, "broken"),
     (StopReason::TeachFailed, "teach_failed"),
     (StopReason::ResetFailed, "reset_failed"),
+    (StopReason::Uses, "uses"),
+    (StopReason::Age, "age"),
+    (StopReason::Memory, "memory"),
+    (StopReason::MemoryHard, "memory_hard"),
+    (StopReason::Culled, "culled"),
+    (StopReason::ClientCrashed, "client_crashed"),
+    (StopReason::Stress, "stress"),
+    (StopReason::Removed, "removed"),
     (StopReason::Shutdown, "shutdown"),
 ];
 

@@ -404,7 +404,7 @@ fn idle_processes_are_fit(pools: &Pools) -> Result<(), String> {
     for (id, pool) in numbered(pools) {
         let stale = |number: &u64| *number < pools.ledger.threshold;
         let mut idle = pool.procs.iter().filter(|(_, proc)| is_idle(&proc.state));
-        let over = pool.count > pool.limits.hard_limit;
+        let over = pool.count > pool.settings.limits.hard_limit;
         let unfit = idle.find(|(number, _)| over || stale(number));
         require(unfit.is_none(), || {
             format!("pool {}: idle, stale or above the limit: {unfit:?}", id.0)

@@ -228,7 +228,7 @@ impl TestPool {
 
     /// Wants any process of a language.
     pub fn any_of(&self, language: &str) -> Want {
-        Want::Language(LanguageName::new(language))
+        Want::language(LanguageName::new(language))
     }
 
     /// Wants a process of the default language that knows the design document `id` of `db`, in the
@@ -246,10 +246,7 @@ impl TestPool {
     pub fn ddoc_with(&self, db: &str, id: &str, members: &str) -> Want {
         let json = format!(r#"{{"_id":"{id}","_rev":"1-a",{members}}}"#);
         let ddoc = Ddoc::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"));
-        Want::Ddoc {
-            db: Arc::from(db),
-            ddoc: Arc::new(ddoc),
-        }
+        Want::ddoc(Arc::from(db), Arc::new(ddoc))
     }
 
     /// Returns the manager's address.

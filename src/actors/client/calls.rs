@@ -202,7 +202,7 @@ fn attach(ticket: Ticket, language: LanguageName, end: bool, ctx: &mut Context<C
     let session = Rc::clone(ticket.session());
     session.set_attaching(true);
     let get = async move {
-        let want = Want::Language(language);
+        let want = Want::language(language);
         let proc = session.query_servers.caller().get_clean_proc(&want, None);
         tokio::select! {
             result = proc => result,

@@ -12,20 +12,23 @@ use crate::actors::supervisor::Stop;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
     GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, GetStatus, HelperDone,
-    Lease, OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs, Want,
+    Lease, OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TakeFrom, TerminateStaleProcs, Want,
+    What,
 };
 use crate::metrics::ReturnKind;
-use crate::policy::pool::{Affinity, ClientId, Event, PoolId, ProcPhase, RequestId, ReturnStatus};
+use crate::policy::pool::{
+    Affinity, ClientId, Event, Lane, PoolId, ProcPhase, RequestId, ReturnStatus, Target,
+};
+use crate::query_server::language::LanguageName;
 use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus};
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Result<Lease, GetProcError>>;
 
     fn handle(&mut self, msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
-        let language = msg.want.language();
-        let Some(pool) = self.pool_of.get(language).copied() else {
-            let error = GetProcError::UnknownQueryLanguage(language.to_string());
-            return Deferred::now(Err(error));
+        let pool = match self.resolve(&msg.want) {
+            Ok(pool) => pool,
+            Err(error) => return Deferred::now(Err(error)),
         };
         if let Some(ability) = msg.want.needs() {
             match self.can(pool, ability) {
@@ -37,9 +40,9 @@ impl Handler<GetProc> for ProcManager {
         let client = self.watch_client(&msg.client, ctx);
         self.next_request += 1;
         let request = RequestId(self.next_request);
-        let affinity = match &msg.want {
-            Want::Language(_) => None,
-            Want::Ddoc { db, ddoc } => {
+        let affinity = match &msg.want.what {
+            What::Any | What::Language(_) => None,
+            What::Ddoc { db, ddoc } => {
                 let db = self.settings.db_tag.key(db);
                 Some(Affinity {
                     db,
@@ -62,7 +65,9 @@ impl Handler<GetProc> for ProcManager {
             Event::GetProc {
                 request,
                 client,
-                pool,
+                target: Target::Pool(pool),
+                lane: Lane::Interactive,
+                share: None,
                 affinity,
                 deadline,
             },
@@ -78,6 +83,36 @@ impl Handler<GetProc> for ProcManager {
         });
         self.requests.extend(waiting);
         answer
+    }
+}
+
+impl ProcManager {
+    /// Finds the pool that may serve a request.
+    fn resolve(&self, want: &Want) -> Result<PoolId, GetProcError> {
+        let spoken = want.spoken();
+        let language = match (&want.from, spoken) {
+            (TakeFrom::Group(name), _) => {
+                let error = format!("there is no group of pools named '{name}'");
+                return Err(GetProcError::NoSuchPool(error));
+            }
+            (TakeFrom::Pool(name), _) => LanguageName::new(name),
+            (_, Some(language)) => language.clone(),
+            (_, None) => return Err(GetProcError::NoSuchPool("no pool is named".to_owned())),
+        };
+        let pool = self.pool_of.get(&language).copied();
+        match (&want.from, pool) {
+            (TakeFrom::Pool(name), _) if spoken.is_some_and(|spoken| *spoken != language) => {
+                let spoken = spoken.map(LanguageName::as_str).unwrap_or_default();
+                let error = format!("there is no pool named '{name}' for the language '{spoken}'");
+                Err(GetProcError::NoSuchPool(error))
+            }
+            (TakeFrom::Pool(name), None) => {
+                let error = format!("there is no pool named '{name}'");
+                Err(GetProcError::NoSuchPool(error))
+            }
+            (_, None) => Err(GetProcError::UnknownQueryLanguage(language.to_string())),
+            (_, Some(pool)) => Ok(pool),
+        }
     }
 }
 
@@ -152,7 +187,12 @@ impl ProcManager {
                 Some((proc, shared.condition_on_loss()))
             })
             .collect();
-        self.event(Event::ClientDown { client, conditions }, ctx);
+        let down = Event::ClientDown {
+            client,
+            normal: false,
+            conditions,
+        };
+        self.event(down, ctx);
     }
 }
 
@@ -296,8 +336,8 @@ impl ProcManager {
             language: pool.language.to_string(),
             group: None,
             command: pool.command.clone(),
-            hard_limit: status.limits.hard_limit,
-            soft_limit: status.limits.soft_limit,
+            hard_limit: status.settings.limits.hard_limit,
+            soft_limit: status.settings.limits.soft_limit,
             used: status.used,
             free: status.free,
             free_tagged: status.free_tagged,

@@ -99,7 +99,7 @@ mod tests {
     use slog::{Drain, Never, OwnedKVList, Record, o};
 
     use super::*;
-    use crate::policy::pool::{ClientId, Event, Limits, PoolId, RequestId};
+    use crate::policy::pool::{ClientId, Event, Lane, Limits, PoolId, RequestId, Target};
     use crate::policy::time::Timestamp;
     use crate::query_server::status::ServiceStatus;
 
@@ -160,7 +160,9 @@ mod tests {
             let event = Event::GetProc {
                 request: RequestId(number),
                 client: ClientId(number),
-                pool,
+                target: Target::Pool(pool),
+                lane: Lane::Interactive,
+                share: None,
                 affinity: None,
                 deadline: Timestamp::ZERO + Duration::from_secs(5),
             };
@@ -171,7 +173,11 @@ mod tests {
         assert_eq!(findings.check(&core, &metrics, &log), Duration::ZERO);
         let client = ClientId(1);
         let conditions = Vec::new();
-        let event = Event::ClientDown { client, conditions };
+        let event = Event::ClientDown {
+            client,
+            normal: false,
+            conditions,
+        };
         core.handle(event, Timestamp::ZERO, &mut Vec::new());
         assert_eq!(core.row_count(), ROWS_MAX);
         assert!(findings.check(&core, &metrics, &log) > Duration::ZERO);

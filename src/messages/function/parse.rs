@@ -13,7 +13,8 @@ use super::{
     MapStart, Render, Rewrite, ValidateDocs, views,
 };
 use crate::messages::arguments::{
-    Parsed, array, database, design_document, path, required, shorten, string, timeout, wrong,
+    Parsed, array, database, design_document, path, required, shorten, string, take_from, timeout,
+    wrong,
 };
 use crate::messages::client_error::ErrorReply;
 
@@ -42,6 +43,10 @@ pub(super) struct Members<'a> {
     db: Option<&'a RawValue>,
     #[serde(borrow)]
     ddoc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) pool: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) group: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) timeout_ms: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -164,6 +169,7 @@ impl<'a> Members<'a> {
         Ok(InDdoc {
             db: Arc::from(database(self.db)?),
             ddoc: design_document(self.ddoc)?,
+            from: take_from(self.pool, self.group)?,
             timeout: timeout(self.timeout_ms)?,
         })
     }

@@ -227,7 +227,7 @@ pub(super) fn pools_so_far(list: &mut List, pools: &[Arc<PoolMetrics>]) {
         &["pool", "reason"],
         "Processes that the pool told to stop: idle, stale, reaped (for another database), \
          over_limit, failed (said its client), broken (in mid-work), teach_failed, reset_failed, \
-         shutdown",
+         uses, age, memory, memory_hard, culled, client_crashed, stress, removed, shutdown",
         each(pools, PoolMetrics::name, PoolMetrics::stops),
     );
 }

@@ -7,11 +7,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::settings::{GroupId, LanguageId, Limits, PoolSettings};
+use crate::policy::admission::SpawnRefused;
 use crate::policy::time::Timestamp;
 
 /// A pool: one language and one command under one name. Its index in [`super::Pools`].
+///
+/// The identity of a pool that is gone ([`Action::PoolGone`]) is given to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
 
@@ -65,6 +68,36 @@ pub struct Affinity {
     pub ddoc: DdocKey,
 }
 
+/// Which pools may serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// This one.
+    Pool(PoolId),
+    /// Any of a group.
+    Group(GroupId),
+    /// Any of a language, its own pool among them.
+    Any(LanguageId),
+}
+
+/// What kind of work a request is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Somebody waits for the one answer: validate, update, show, filter.
+    #[default]
+    Interactive,
+    /// Many documents, nobody in a hurry: map, reduce.
+    Bulk,
+}
+
+/// How a pool goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RemoveMode {
+    /// Idle processes stop now, the others when they come back.
+    Graceful,
+    /// All stop now; who holds one is told.
+    Immediate,
+}
+
 /// How a client gives a process back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnStatus {
@@ -96,8 +129,13 @@ pub enum Event {
         request: RequestId,
         /// Who asks; the process is taken back when it ends.
         client: ClientId,
-        /// The pool that serves the language.
-        pool: PoolId,
+        /// The pools that may serve it.
+        target: Target,
+        /// What kind of work it is for; of no account in a pool without reserved capacity.
+        lane: Lane,
+        /// Whose turn it counts as where databases are served in turn; `None`: the database of the
+        /// affinity, if it has one.
+        share: Option<DbKey>,
         /// The database and design document, or `None` for an untagged client.
         affinity: Option<Affinity>,
         /// When the client must have its answer.
@@ -125,6 +163,9 @@ pub enum Event {
     ClientDown {
         /// Which client.
         client: ClientId,
+        /// Whether it ended in good order: then its processes are returned. Otherwise it crashed,
+        /// and `on_client_crash` decides.
+        normal: bool,
         /// The condition of each process it holds, by process; a missing one counts as
         /// [`Condition::NeedsReset`].
         conditions: Vec<(ProcId, Condition)>,
@@ -150,6 +191,9 @@ pub enum Event {
     ProcExit {
         /// The process.
         proc: ProcId,
+        /// Whether its child ended by itself, and not because we told it to: before it served its
+        /// first request, that counts as a failing start.
+        by_itself: bool,
     },
     /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
     OsProcIdle {
@@ -166,6 +210,41 @@ pub enum Event {
         pool: PoolId,
         /// Its new limits.
         limits: Limits,
+    },
+    /// A pool that was just added opens its first processes, and serves those of its group who
+    /// wait elsewhere.
+    StartPool {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// Settings of one pool changed: what [`super::Pools::plan`] says of them is carried out.
+    /// Nothing happens where it is an error.
+    Reconfigure {
+        /// The pool.
+        pool: PoolId,
+        /// All its settings.
+        settings: Box<PoolSettings>,
+    },
+    /// A pool goes: nothing more is opened or handed out, and whoever waits is refused.
+    /// [`Action::PoolGone`] says when it is gone. A second one can only make it faster.
+    RemovePool {
+        /// The pool.
+        pool: PoolId,
+        /// How.
+        mode: RemoveMode,
+    },
+    /// A pool's processes may be opened again, before the time of its throttle is up: an operator
+    /// says so, or the configuration was loaded again.
+    Unthrottle {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// How much memory a process takes, as the operating system says.
+    Memory {
+        /// The process.
+        proc: ProcId,
+        /// In bytes.
+        bytes: u64,
     },
     /// Time passed: [`super::Pools::next_deadline`] was reached.
     Tick,
@@ -204,6 +283,24 @@ pub enum Action {
         /// The assignment.
         token: Token,
     },
+    /// Tell a client that the process which it holds is taken from it; `Stop` follows.
+    HolderDown {
+        /// The client.
+        client: ClientId,
+        /// The process.
+        proc: ProcId,
+        /// The assignment, which is over.
+        token: Token,
+        /// Why.
+        why: StopReason,
+    },
+    /// A pool that was being removed is gone, with its last process.
+    PoolGone {
+        /// The pool. Its identity may be given to another.
+        pool: PoolId,
+    },
+    /// Tell the operator.
+    Warn(Warning),
     /// Answer the request with an error.
     Refuse {
         /// The request that is answered.
@@ -232,8 +329,52 @@ pub enum Refusal {
     SpawnFailed,
     /// The process could not be taught the design document; the actor knows the details.
     TeachFailed,
+    /// As many wait as may (`queue_max`). Worth a retry.
+    PoolBusy,
+    /// The pool was removed, or is being removed.
+    PoolRemoved,
+    /// There is no pool in the group, or for the language.
+    NoPool,
+    /// Starts have failed, none is tried before `until`, and no process that is there can serve
+    /// the request. Worth a retry then.
+    Throttled {
+        /// The time of the next try.
+        until: Timestamp,
+    },
     /// The service is shutting down.
     ShuttingDown,
+}
+
+/// Something that the operator should know of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// A process could not be started, or ended before it served its first request: no more are
+    /// started for a while.
+    Throttled {
+        /// The pool.
+        pool: PoolId,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// That while is over, or was ended: processes are started again.
+    Unthrottled {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// A request came when one process more would reach the limit: processes are started with
+    /// stress on from now on, and idle ones are replaced.
+    Stressed {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// Our own decision to open a process was against the rules of admission, and was not carried
+    /// out: a mistake of ours, to be counted as a violated invariant.
+    SpawnRefused {
+        /// The pool.
+        pool: PoolId,
+        /// Which rule.
+        why: SpawnRefused,
+    },
 }
 
 /// What a request waits for.
@@ -266,6 +407,22 @@ pub enum StopReason {
     TeachFailed,
     /// It did not answer a reset.
     ResetFailed,
+    /// It was used often enough (`max_uses`).
+    Uses,
+    /// It is old enough (`max_age`).
+    Age,
+    /// It takes more memory than it should (`memory_soft`).
+    Memory,
+    /// It takes more memory than it may (`memory_hard`).
+    MemoryHard,
+    /// The burst that it was opened for is over (`cull_after`).
+    Culled,
+    /// Its client crashed (`on_client_crash = replace`).
+    ClientCrashed,
+    /// Its pool came under stress: one with stress on takes its place.
+    Stress,
+    /// Its pool is being removed.
+    Removed,
     /// The service is shutting down.
     Shutdown,
 }
@@ -275,28 +432,12 @@ impl StopReason {
     pub const fn is_polite(self) -> bool {
         !matches!(
             self,
-            Self::Failed | Self::Broken | Self::TeachFailed | Self::ResetFailed
+            Self::Failed
+                | Self::Broken
+                | Self::TeachFailed
+                | Self::ResetFailed
+                | Self::MemoryHard
+                | Self::ClientCrashed
         )
-    }
-}
-
-/// The limits of one pool, per language as in CouchDB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// `os_process_limit`: processes and openings together never exceed it. 0 opens nothing.
-    pub hard_limit: u32,
-    /// `os_process_soft_limit`: an untagged process is closed when idle for too long while the
-    /// pool counts at least this many.
-    pub soft_limit: u32,
-    /// How long the oldest waiter waits for a process of its own database that is in use, before
-    /// an idle process of another database is reaped for it; also the least time between two such
-    /// exchanges. Zero reaps at once and in batches, as the reference does.
-    pub affinity_wait: Duration,
-}
-
-impl Limits {
-    /// How many idle tagged processes are reaped at most at a time: a tenth of the limit and one.
-    pub fn reap_batch(&self) -> u32 {
-        (f64::from(self.hard_limit) * 0.1 + 1.0).round() as u32
     }
 }

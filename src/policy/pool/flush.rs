@@ -180,7 +180,8 @@ impl Turn<'_> {
     fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
         let request = self.ledger.request(head)?;
         let db = request.affinity.as_ref()?.db.as_ref()?;
-        let waits = !self.pool.limits.affinity_wait.is_zero() && self.pool.idle.in_use(db) > 0;
+        let waits =
+            !self.pool.settings.limits.affinity_wait.is_zero() && self.pool.idle.in_use(db) > 0;
         waits.then(|| self.pool.affinity_end(request.arrived))
     }
 

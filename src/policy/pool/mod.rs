@@ -47,7 +47,9 @@ mod holdings;
 mod idle;
 mod ledger;
 mod pools;
+pub mod reconfigure;
 mod select;
+pub mod settings;
 mod status;
 mod tables;
 mod turn;
@@ -58,6 +60,11 @@ mod tests;
 
 pub use event::*;
 pub use pools::Pools;
+pub use reconfigure::{Change, Live, reconfigure};
+pub use settings::{
+    Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
+    SettingsError,
+};
 pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 
 pub(in crate::policy) use ledger::{Due, Place, Request};

@@ -10,12 +10,15 @@
 use std::collections::BTreeSet;
 
 use super::event::{
-    Action, ClientId, Condition, Event, Limits, PoolId, ProcId, Refusal, RequestId, Token,
+    Action, ClientId, Condition, Event, PoolId, ProcId, Refusal, RequestId, Target, Token,
 };
 use super::ledger::{Due, Ledger, Place, Request};
+use super::reconfigure::{Change, Live, reconfigure};
+use super::settings::{PoolSettings, SettingsError};
 use super::status::{PoolStatus, PoolTotals};
 use super::tables::Pool;
 use super::turn::Turn;
+use crate::policy::admission::Snapshot;
 use crate::policy::time::Timestamp;
 
 /// All pools of the service.
@@ -42,10 +45,11 @@ impl Pools {
         }
     }
 
-    /// Adds a pool. Identities are 0, 1, 2 and so on, in order.
-    pub fn add_pool(&mut self, limits: Limits) -> PoolId {
+    /// Adds a pool. Identities are 0, 1, 2 and so on, in order, and that of a pool that is gone
+    /// before a new one. [`Event::StartPool`] starts it.
+    pub fn add_pool(&mut self, settings: impl Into<PoolSettings>) -> PoolId {
         let id = PoolId(self.pools.len() as u32);
-        self.pools.push(Pool::new(limits));
+        self.pools.push(Pool::new(settings.into()));
         id
     }
 
@@ -65,10 +69,13 @@ impl Pools {
             Event::GetProc {
                 request,
                 client,
-                pool,
+                target,
+                lane: _,
+                share: _,
                 affinity,
                 deadline,
             } => {
+                let Target::Pool(pool) = target else { return };
                 let row = Request {
                     client,
                     pool,
@@ -89,13 +96,19 @@ impl Pools {
             } => self.on_proc(proc, out, |turn, n| {
                 turn.ret_proc(n, (client, token), status, condition);
             }),
-            Event::ClientDown { client, conditions } => self.client_down(client, conditions, out),
+            Event::ClientDown {
+                client,
+                normal: _,
+                conditions,
+            } => self.client_down(client, conditions, out),
             Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
             Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
             Event::HelperDone { proc, ok } => {
                 self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
             }
-            Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
+            Event::ProcExit { proc, by_itself: _ } => {
+                self.on_proc(proc, out, |turn, n| turn.proc_exit(n))
+            }
             Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.next_number;
@@ -107,7 +120,12 @@ impl Pools {
             Event::Configure { pool, limits } => {
                 self.on_pool(pool, out, |turn| turn.configure(limits));
             }
-            Event::Tick => {}
+            Event::StartPool { .. }
+            | Event::Reconfigure { .. }
+            | Event::RemovePool { .. }
+            | Event::Unthrottle { .. }
+            | Event::Memory { .. }
+            | Event::Tick => {}
             Event::Shutdown => self.shut_down(out),
         }
     }
@@ -165,6 +183,41 @@ impl Pools {
     pub fn totals(&self, pool: PoolId) -> PoolTotals {
         self.pool(pool)
             .map_or_else(PoolTotals::default, |pool| pool.totals)
+    }
+
+    /// Returns what these settings would change in a pool; that is what [`Event::Reconfigure`]
+    /// carries out.
+    ///
+    /// # Errors
+    /// Settings that are wrong, or that cannot change; nothing is changed then.
+    pub fn plan(&self, pool: PoolId, new: &PoolSettings) -> Result<Vec<Change>, SettingsError> {
+        let live = Live::default();
+        self.pool(pool)
+            .map_or(Ok(Vec::new()), |row| reconfigure(&row.settings, new, live))
+    }
+
+    /// Returns whether processes of this pool are to be started with stress on now.
+    pub fn is_stressed(&self, _pool: PoolId) -> bool {
+        false
+    }
+
+    /// Returns the settings of a pool.
+    pub fn settings(&self, pool: PoolId) -> Option<&PoolSettings> {
+        self.pool(pool).map(|pool| &pool.settings)
+    }
+
+    /// Returns what admission is decided by. Costs nothing: it is meant to be looked at after
+    /// every event.
+    pub fn snapshot(&self, pool: PoolId) -> Snapshot {
+        self.pool(pool)
+            .map_or_else(Snapshot::default, |pool| Snapshot {
+                avail: pool.idle.len() as u32,
+                opening: pool.opening.len() as u32,
+                total: pool.count + pool.stopping.len() as u32,
+                max: Some(pool.settings.limits.hard_limit),
+                claims: pool.waiters.len() as u32,
+                throttled: false,
+            })
     }
 
     fn get_proc(&mut self, id: RequestId, request: Request, out: &mut Vec<Action>) {

@@ -4,16 +4,17 @@
 
 use std::time::Duration;
 
-use super::event::{DbKey, Limits, PoolId, ProcId, StopReason};
+use super::event::{ClientId, DbKey, PoolId, ProcId, RemoveMode, StopReason};
 use super::ledger::Ledger;
+use super::settings::{LanguageId, Limits, PoolSettings};
 use super::tables::{Pool, ProcState};
 use crate::policy::time::Timestamp;
 
 /// One pool at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStatus {
-    /// The limits in force.
-    pub limits: Limits,
+    /// The settings in force.
+    pub settings: PoolSettings,
     /// Processes that are assigned, learning, or being reset.
     pub used: u32,
     /// Idle processes.
@@ -28,6 +29,14 @@ pub struct PoolStatus {
     pub waiting: u32,
     /// How long the oldest of them has waited; zero when nobody waits.
     pub longest_wait: Duration,
+    /// Processes and openings that serve the bulk lane.
+    pub bulk: u32,
+    /// How the pool is being removed, if it is.
+    pub removing: Option<RemoveMode>,
+    /// For how long no process is opened, after a failing start.
+    pub throttled: Option<Duration>,
+    /// For how long processes are started with stress on.
+    pub stressed: Option<Duration>,
     /// The processes, oldest first.
     pub procs: Vec<ProcStatus>,
 }
@@ -49,6 +58,10 @@ pub struct ProcStatus {
     pub age: Duration,
     /// Time since it became idle, while it is.
     pub idle: Option<Duration>,
+    /// Who holds it.
+    pub holder: Option<ClientId>,
+    /// How much memory it took when that was last looked at, in bytes.
+    pub memory: Option<u64>,
 }
 
 /// What a process is doing.
@@ -89,6 +102,8 @@ pub struct PoolTotals {
     pub refused: u64,
     /// Requests dropped because their caller or their client was gone.
     pub abandoned: u64,
+    /// Requests refused because as many waited as may (`queue_max`); they are among the refused.
+    pub busy: u64,
     /// Waiters served before an older one that waited for a process of its own database.
     pub overtook: u64,
     stopped: [u64; StopReason::Shutdown as usize + 1],
@@ -109,11 +124,14 @@ impl PoolStatus {
     /// The picture of a pool that does not exist: nothing at all.
     pub(super) const fn empty() -> Self {
         Self {
-            limits: Limits {
-                hard_limit: 0,
-                soft_limit: 0,
-                affinity_wait: Duration::ZERO,
-            },
+            settings: PoolSettings::of_language(
+                LanguageId(0),
+                Limits {
+                    hard_limit: 0,
+                    soft_limit: 0,
+                    affinity_wait: Duration::ZERO,
+                },
+            ),
             used: 0,
             free: 0,
             free_tagged: 0,
@@ -121,6 +139,10 @@ impl PoolStatus {
             stopping: 0,
             waiting: 0,
             longest_wait: Duration::ZERO,
+            bulk: 0,
+            removing: None,
+            throttled: None,
+            stressed: None,
             procs: Vec::new(),
         }
     }
@@ -146,12 +168,17 @@ impl PoolStatus {
                     uses: proc.uses,
                     age: now.since(proc.born),
                     idle: (phase == ProcPhase::Idle).then(|| now.since(proc.last_use)),
+                    holder: match proc.state {
+                        ProcState::Assigned { client, .. } => Some(client),
+                        _ => None,
+                    },
+                    memory: None,
                 }
             })
             .collect();
         procs.sort_unstable_by_key(|status| status.proc);
         Self {
-            limits: pool.limits,
+            settings: pool.settings,
             used: (pool.procs.len() - pool.idle.len()) as u32,
             free: pool.idle.len() as u32,
             free_tagged: pool.idle.tagged_len() as u32,
@@ -159,6 +186,10 @@ impl PoolStatus {
             stopping: pool.stopping.len() as u32,
             waiting: pool.waiters.len() as u32,
             longest_wait: oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.arrived)),
+            bulk: 0,
+            removing: None,
+            throttled: None,
+            stressed: None,
             procs,
         }
     }

@@ -7,9 +7,10 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Affinity, ClientId, DbKey, DdocKey, Limits, PoolId, RequestId, Token};
+use super::event::{Affinity, ClientId, DbKey, DdocKey, PoolId, RequestId, Token};
 use super::idle::IdleIndex;
 use super::ledger::{Ledger, Place, Request};
+use super::settings::PoolSettings;
 use super::status::PoolTotals;
 use super::waiters::Waiters;
 use crate::policy::time::Timestamp;
@@ -17,8 +18,8 @@ use crate::policy::time::Timestamp;
 /// One pool.
 #[derive(Debug)]
 pub(in crate::policy) struct Pool {
-    /// The limits in force.
-    pub(in crate::policy) limits: Limits,
+    /// The settings in force.
+    pub(in crate::policy) settings: PoolSettings,
     /// number -> process, whatever its state; unordered: always asked for one process.
     pub(in crate::policy) procs: FxHashMap<u64, Proc>,
     /// number -> opening in flight; unordered.
@@ -93,14 +94,14 @@ pub(in crate::policy) struct Opening {
 }
 
 impl Pool {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(settings: PoolSettings) -> Self {
         Self {
-            limits,
+            settings,
             procs: FxHashMap::default(),
             opening: FxHashMap::default(),
             stopping: FxHashSet::default(),
             count: 0,
-            count_max: limits.hard_limit,
+            count_max: settings.limits.hard_limit,
             idle: IdleIndex::default(),
             waiters: Waiters::default(),
             head_until: None,
@@ -111,23 +112,23 @@ impl Pool {
 
     /// Whether one more may be opened.
     pub(in crate::policy) const fn has_slot(&self) -> bool {
-        self.count < self.limits.hard_limit
+        self.count < self.settings.limits.hard_limit
     }
 
     /// Whether the limit was lowered below what there is.
     pub(super) const fn is_over_limit(&self) -> bool {
-        self.count > self.limits.hard_limit
+        self.count > self.settings.limits.hard_limit
     }
 
     /// Until when a waiter that arrived at `arrived` waits for a process of its own database, once
     /// it is the oldest one.
     pub(in crate::policy) fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
-        arrived.max(self.last_impatience) + self.limits.affinity_wait
+        arrived.max(self.last_impatience) + self.settings.limits.affinity_wait
     }
 
     /// How many idle tagged processes may be stopped for their slots now.
     pub(in crate::policy) fn reapable(&self) -> usize {
-        let batch = self.limits.reap_batch() as usize;
+        let batch = self.settings.limits.reap_batch() as usize;
         let free = batch.saturating_sub(self.stopping.len());
         free.min(self.idle.tagged_len())
     }

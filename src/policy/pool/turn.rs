@@ -8,10 +8,11 @@
 //!           remove_proc.
 
 use super::event::{
-    Action, ClientId, Condition, Limits, PoolId, ProcId, Refusal, RequestId, ReturnStatus,
-    StopReason, Token,
+    Action, ClientId, Condition, PoolId, ProcId, Refusal, RequestId, ReturnStatus, StopReason,
+    Token,
 };
 use super::ledger::{Ledger, Place};
+use super::settings::Limits;
 use super::tables::{Pool, ProcState};
 
 /// A pool together with what it shares with the others, while it handles one event.
@@ -142,7 +143,7 @@ impl Turn<'_> {
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
         };
-        let spare = self.pool.count >= self.pool.limits.soft_limit || proc.db.is_some();
+        let spare = self.pool.count >= self.pool.settings.limits.soft_limit || proc.db.is_some();
         if proc.state == ProcState::Idle && spare {
             self.stop(number, StopReason::Idle);
         }
@@ -160,7 +161,7 @@ impl Turn<'_> {
 
     /// `reload_config`: idle processes above the limit go, tagged ones first, then the oldest.
     pub(super) fn configure(&mut self, limits: Limits) {
-        self.pool.limits = limits;
+        self.pool.settings.limits = limits;
         while self.pool.is_over_limit() {
             let idle = &self.pool.idle;
             let Some(number) = idle.oldest_used().or_else(|| idle.oldest_untagged()) else {

@@ -32,6 +32,7 @@ fn process_of_a_crashed_client_serves_the_next_one() {
     let fourth = world.ask(4, None);
     let reset = world.on(Event::ClientDown {
         client: ClientId(1),
+        normal: false,
         conditions: vec![(first.proc, Condition::NeedsReset)],
     });
     assert_eq!(reset, [Action::Reset { proc: first.proc }]);

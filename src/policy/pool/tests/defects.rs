@@ -44,6 +44,7 @@ fn process_with_an_open_list_is_not_lent_again() {
     let waiter = world.ask(2, tagged("db", "_design/2"));
     let actions = world.on(Event::ClientDown {
         client: ClientId(1),
+        normal: false,
         conditions: vec![(lease.proc, Condition::Broken)],
     });
     assert_eq!(stopped(&actions), [(lease.proc, StopReason::Broken)]);
@@ -62,7 +63,9 @@ fn teaching_holds_up_nobody_else() {
     let actions = world.on(Event::GetProc {
         request: RequestId(900),
         client: ClientId(3),
-        pool: other,
+        target: Target::Pool(other),
+        lane: Lane::default(),
+        share: None,
         affinity: None,
         deadline: world.now + PATIENCE,
     });
@@ -105,7 +108,10 @@ fn failed_teaching_of_a_new_process_leaks_nothing() {
     assert_eq!(actions[0], Action::Refuse { request, why });
     assert_eq!(stopped(&actions), [(proc, StopReason::TeachFailed)]);
     assert_eq!(world.pools.proc_count(), 0);
-    world.on(Event::ProcExit { proc });
+    world.on(Event::ProcExit {
+        proc,
+        by_itself: true,
+    });
     assert_eq!(world.status().stopping, 0);
 }
 
@@ -214,7 +220,10 @@ fn slots_that_idle_processes_leave_go_to_waiters() {
         let actions = match event {
             0 => world.on(Event::SetThresholdTs),
             1 => world.on(Event::OsProcIdle { proc: second.proc }),
-            _ => world.on(Event::ProcExit { proc: first.proc }),
+            _ => world.on(Event::ProcExit {
+                proc: first.proc,
+                by_itself: true,
+            }),
         };
         assert_eq!(stopped(&actions)[0].0, second.proc);
         assert_eq!(opened(&actions)[0].1, Some(waiter));
@@ -263,6 +272,7 @@ fn waiter_whose_client_is_gone_is_dropped_at_once() {
     let third = world.ask(3, None);
     let down = Event::ClientDown {
         client: ClientId(2),
+        normal: false,
         conditions: Vec::new(),
     };
     assert_eq!(world.on(down), []);

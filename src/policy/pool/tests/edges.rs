@@ -8,7 +8,10 @@ fn stop(proc: ProcId, why: StopReason) -> Vec<Action> {
 }
 
 fn exit(world: &mut World, proc: ProcId) -> Vec<Action> {
-    world.on(Event::ProcExit { proc })
+    world.on(Event::ProcExit {
+        proc,
+        by_itself: true,
+    })
 }
 
 #[test]
@@ -279,6 +282,7 @@ fn dead_client_gives_back_all_it_held_each_by_its_condition() {
     assert_eq!(world.pools.held_by(ClientId(1)), held);
     let actions = world.on(Event::ClientDown {
         client: ClientId(1),
+        normal: false,
         conditions: vec![(held[2], Condition::Broken), (held[0], Condition::Clean)],
     });
     let expected = [
@@ -348,7 +352,10 @@ fn events_about_nothing_change_nothing() {
             Event::SpawnOk { proc },
             Event::SpawnError { proc },
             Event::HelperDone { proc, ok: false },
-            Event::ProcExit { proc },
+            Event::ProcExit {
+                proc,
+                by_itself: true,
+            },
             Event::OsProcIdle { proc },
         ] {
             assert_eq!(world.on(event), []);
@@ -380,7 +387,7 @@ fn status_shows_what_there_is() {
     let status = world.status();
     assert_eq!((status.used, status.free, status.free_tagged), (2, 0, 0));
     assert_eq!((status.opening, status.waiting, status.stopping), (1, 0, 0));
-    assert_eq!(status.limits, limits(4, 2));
+    assert_eq!(status.settings.limits, limits(4, 2));
     let phases: Vec<ProcPhase> = status.procs.iter().map(|proc| proc.phase).collect();
     assert_eq!(phases, [ProcPhase::Assigned, ProcPhase::Teaching]);
     assert_eq!(status.procs[0].proc, held.proc);

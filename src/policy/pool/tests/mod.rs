@@ -108,7 +108,9 @@ impl World {
         self.on(Event::GetProc {
             request,
             client: ClientId(client),
-            pool: PoolId(0),
+            target: Target::Pool(PoolId(0)),
+            lane: Lane::default(),
+            share: None,
             affinity,
             deadline: self.now + patience,
         });
@@ -151,8 +153,15 @@ impl World {
                 Action::Teach { proc, .. } | Action::Reset { proc } => {
                     Event::HelperDone { proc, ok: true }
                 }
-                Action::Stop { proc, .. } => Event::ProcExit { proc },
-                Action::Assign { .. } | Action::Refuse { .. } => continue,
+                Action::Stop { proc, .. } => Event::ProcExit {
+                    proc,
+                    by_itself: false,
+                },
+                Action::Assign { .. }
+                | Action::Refuse { .. }
+                | Action::HolderDown { .. }
+                | Action::PoolGone { .. }
+                | Action::Warn(_) => continue,
             };
             todo.extend(self.on(event));
         }

@@ -181,9 +181,10 @@ impl Model {
             Event::GetProc {
                 request,
                 client,
-                pool,
+                target: Target::Pool(pool),
                 affinity,
                 deadline,
+                ..
             } => {
                 let ask = Ask {
                     id: request,
@@ -217,11 +218,13 @@ impl Model {
                     }
                 }
             }
-            Event::ClientDown { client, conditions } => self.down(client, &conditions),
+            Event::ClientDown {
+                client, conditions, ..
+            } => self.down(client, &conditions),
             Event::SpawnOk { proc } => self.spawned(proc),
             Event::SpawnError { proc } => self.not_spawned(proc),
             Event::HelperDone { proc, ok } => self.helped(proc, ok),
-            Event::ProcExit { proc } => self.ended(proc),
+            Event::ProcExit { proc, .. } => self.ended(proc),
             Event::OsProcIdle { proc } => self.idle_for_long(proc),
             Event::SetThresholdTs => {
                 self.threshold = self.numbers;
@@ -231,6 +234,7 @@ impl Model {
             Event::Configure { pool, limits } => self.configure(pool.0 as usize, limits),
             Event::Tick => {}
             Event::Shutdown => self.shut_down(),
+            other => panic!("the model knows language pools only: {other:?}"),
         }
     }
 

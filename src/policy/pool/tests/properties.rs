@@ -211,7 +211,10 @@ impl Trial {
                 None => return,
             },
             Step::EndStopping(n) => match take(&mut self.stopping, n) {
-                Some(proc) => Event::ProcExit { proc },
+                Some(proc) => Event::ProcExit {
+                    proc,
+                    by_itself: false,
+                },
                 None => return,
             },
             Step::Stray(n, kind) => match self.stray(n, kind) {
@@ -249,7 +252,9 @@ impl Trial {
         self.on(Event::GetProc {
             request,
             client,
-            pool: PoolId(pool),
+            target: Target::Pool(PoolId(pool)),
+            lane: Lane::default(),
+            share: None,
             affinity,
             deadline: self.now + Duration::from_millis(patience_ms),
         });
@@ -260,14 +265,21 @@ impl Trial {
         self.unanswered.retain(|request| asked[request].0 != client);
         let held = self.pools.held_by(client).into_iter();
         let conditions = held.filter_map(|proc| Some((proc, condition?))).collect();
-        self.on(Event::ClientDown { client, conditions });
+        self.on(Event::ClientDown {
+            client,
+            normal: false,
+            conditions,
+        });
     }
 
     fn stray(&self, n: usize, kind: u8) -> Option<Event> {
         let proc = pick(&self.procs, n)?;
         Some(match kind {
             0 | 1 => Event::OsProcIdle { proc },
-            2 if !self.opening.contains(&proc) => Event::ProcExit { proc },
+            2 if !self.opening.contains(&proc) => Event::ProcExit {
+                proc,
+                by_itself: true,
+            },
             3 if !self.opening.contains(&proc) => Event::SpawnOk { proc },
             4 if !self.opening.contains(&proc) => Event::SpawnError { proc },
             5 if !self.helping.contains(&proc) => Event::HelperDone { proc, ok: false },
@@ -282,7 +294,7 @@ impl Trial {
 
     /// Tells both, compares what they say, and judges every invariant.
     fn on(&mut self, event: Event) {
-        if let Event::ProcExit { proc } = event {
+        if let Event::ProcExit { proc, .. } = event {
             self.helping.retain(|other| *other != proc);
             self.stopping.retain(|other| *other != proc);
         }
@@ -332,6 +344,9 @@ impl Trial {
                     token,
                 });
             }
+            Action::HolderDown { .. } | Action::PoolGone { .. } | Action::Warn(_) => {
+                panic!("{action:?} of a language's own pool")
+            }
         }
     }
 
@@ -347,7 +362,10 @@ impl Trial {
             } else if let Some(proc) = self.helping.pop() {
                 self.on(Event::HelperDone { proc, ok: true });
             } else if let Some(proc) = self.stopping.pop() {
-                self.on(Event::ProcExit { proc });
+                self.on(Event::ProcExit {
+                    proc,
+                    by_itself: false,
+                });
             } else if let Some(lease) = self.leases.first().copied() {
                 self.on(lease.returned(ReturnStatus::Ok, Condition::Clean, true));
             } else if let Some(at) = self.pools.next_deadline() {

@@ -81,7 +81,9 @@ fn request_in_two_places_or_none_is_found() {
 
 #[test]
 fn waiter_that_could_be_served_is_found() {
-    violates(Invariant::Pm5, |pools| pools.pools[0].limits.hard_limit = 5);
+    violates(Invariant::Pm5, |pools| {
+        pools.pools[0].settings.limits.hard_limit = 5
+    });
     violates(Invariant::Pm5, |pools| pools.pools[0].head_until = None);
     violates(Invariant::Pm5, |pools| {
         pools.ledger.now = pools.ledger.now + PATIENCE
@@ -130,7 +132,7 @@ fn request_without_a_deadline_or_a_client_is_found() {
 fn idle_process_that_is_stale_or_too_many_is_found() {
     violates(Invariant::Pm13, |pools| pools.ledger.threshold = 2);
     violates(Invariant::Pm13, |pools| {
-        pools.pools[0].limits.hard_limit = 3
+        pools.pools[0].settings.limits.hard_limit = 3
     });
 }
 
