@@ -147,11 +147,8 @@ mod tests {
         let source = server.endpoint();
         let mut code = FetchCode::new(&source, &filter);
         let first = code.get().await.map(|code| code.map(str::to_owned));
-        if first.is_ok() {
-            assert_eq!(
-                code.get().await.unwrap(),
-                first.as_ref().unwrap().as_deref()
-            );
+        if let Ok(first) = &first {
+            assert_eq!(code.get().await.unwrap(), first.as_deref());
             assert_eq!(
                 server.lines(),
                 ["GET /db/", "GET /db/_design/d%20d"],

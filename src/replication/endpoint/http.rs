@@ -118,11 +118,13 @@ impl Http {
         &self.0.counters
     }
 
-    /// Returns the rate limits and the time, as they count it.
-    pub(super) fn limiter(&self) -> (MutexGuard<'_, Limiter>, u64) {
+    /// Does something with the rate limits, and the time as they count it.
+    pub(super) fn limiter<T>(&self, act: impl FnOnce(&mut Limiter, u64) -> T) -> T {
         let now = self.0.started.elapsed().as_millis();
-        let now = u64::try_from(now).unwrap_or(u64::MAX);
-        (lock(&self.0.limiter), now)
+        act(
+            &mut lock(&self.0.limiter),
+            u64::try_from(now).unwrap_or(u64::MAX),
+        )
     }
 
     /// Returns the connections for a URL, and the URL and the `Host` to use with them.

@@ -247,9 +247,8 @@ impl Endpoint {
                 return Err(Failed::Again);
             }
             StatusCode::TOO_MANY_REQUESTS => {
-                let (mut limiter, now) = self.http().limiter();
-                limiter.failure(self.key(), &sending.method, now);
-                drop(limiter);
+                self.http()
+                    .limiter(|limiter, now| limiter.failure(self.key(), &sending.method, now));
                 if sending.spent {
                     return Err(Failed::Final(Cause::Status(status)));
                 }
@@ -263,9 +262,8 @@ impl Endpoint {
             }
             _ => {}
         }
-        let (mut limiter, now) = self.http().limiter();
-        limiter.success(self.key(), &sending.method, now);
-        drop(limiter);
+        self.http()
+            .limiter(|limiter, now| limiter.success(self.key(), &sending.method, now));
         let now = Instant::now().into_std();
         let again = self
             .session()
@@ -283,9 +281,9 @@ impl Endpoint {
     }
 
     async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), Failed> {
-        let (mut limiter, now) = self.http().limiter();
-        let wait = limiter.wait(self.key(), method, now);
-        drop(limiter);
+        let wait = self
+            .http()
+            .limiter(|limiter, now| limiter.wait(self.key(), method, now));
         match wait {
             Wait::No => Ok(()),
             Wait::For(interval) => {

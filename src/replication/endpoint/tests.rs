@@ -434,8 +434,9 @@ async fn at_the_rate_limit_requests_fail_at_once_with_max_backoff() {
     let server = Server::start(|_| Answer::new(200, "")).await;
     let endpoint = server.endpoint();
     for nth in 0..60 {
-        let (mut limiter, now) = endpoint.http().limiter();
-        limiter.failure(endpoint.key(), &Method::GET, now + nth * 100);
+        endpoint.http().limiter(|limiter, now| {
+            limiter.failure(endpoint.key(), &Method::GET, now + nth * 100);
+        });
     }
     let failed = endpoint
         .request(Request::get("").retries(5))
