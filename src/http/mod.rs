@@ -14,6 +14,8 @@ mod answer;
 mod body;
 mod config_api;
 mod info;
+mod line_stream;
+mod list_stream;
 mod map_stream;
 mod params;
 mod pools_api;

@@ -1,4 +1,4 @@
-//! `/_query/map` line by line: order, errors, bounds, disconnects.
+//! `/_query/map` and `/_query/list` line by line: order, errors, bounds, disconnects.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,8 +11,12 @@ const TWICE: &str = "{\"funs\": [\"function(d) { emit(d.n, 1); emit(d.n, 2); }\"
                      \"function(d) { if (d.loop) { while (true) {} } }\"]}\n";
 
 fn begin(web: &Web, first: &str) -> Connection {
+    begin_at(web, "/_query/map", first)
+}
+
+fn begin_at(web: &Web, path: &str, first: &str) -> Connection {
     let mut connection = web.connect();
-    connection.begin_chunked("/_query/map", NDJSON);
+    connection.begin_chunked(path, NDJSON);
     connection.send_chunk(first);
     connection
 }
@@ -169,6 +173,89 @@ fn who_does_not_read_is_not_read_from() {
         assert!(sent < 200 << 20, "everything is taken");
     }
     stream.disconnect();
+    web.wait_until_idle();
+    web.service.stop();
+}
+
+/// The arguments of a list that tells each row's key, and ends at a row without one.
+fn list() -> String {
+    let function = "function(head, req) { start({code: 201, headers: {'X-A': 'b'}}); \
+                    send('n=' + head.total_rows); var row; \
+                    while (row = getRow()) { if (row.key === undefined) return 'enough'; \
+                    while (row.loop || row.key === 'loop') {} send(row.key) } return 'end' }";
+    let arguments = json!({
+        "db": "shop", "name": "keys", "head": {"total_rows": 3}, "req": {"query": {}},
+        "ddoc": {"_id": "_design/d", "_rev": "1-a", "lists": {"keys": function}},
+    });
+    format!("{arguments}\n")
+}
+
+#[test]
+fn a_list_renders_rows_while_more_of_them_are_sent() {
+    let web = Web::start("");
+    let mut stream = begin_at(&web, "/_query/list", &list());
+    stream.send_chunk("{\"key\": \"one\"}\n{\"key\": ");
+    assert_eq!(stream.head().status, 200);
+    let response: Value = serde_json::from_str(&stream.chunk().unwrap()).unwrap();
+    assert_eq!(response["response"]["code"], 201);
+    assert_eq!(stream.chunk().unwrap(), "{\"chunk\":\"n=3\"}\n");
+    assert_eq!(stream.chunk().unwrap(), "{\"chunk\":\"one\"}\n");
+    stream.send_chunk("\"two\"}\n");
+    assert_eq!(stream.chunk().unwrap(), "{\"chunk\":\"two\"}\n");
+    stream.send_chunk("{\"key\": \"three\"}");
+    stream.end_chunks();
+    assert_eq!(stream.chunk().unwrap(), "{\"chunk\":\"three\"}\n");
+    assert_eq!(stream.chunk().unwrap(), "{\"chunk\":\"end\"}\n");
+    assert_eq!(stream.chunk(), None);
+    web.wait_until_idle();
+    web.service.stop();
+}
+
+#[test]
+fn a_list_that_has_enough_ends_the_answer() {
+    let web = Web::start("");
+    let mut stream = begin_at(&web, "/_query/list", &list());
+    stream.send_chunk("{\"id\": \"a\"}\n");
+    stream.head();
+    let mut lines = Vec::new();
+    while let Some(line) = stream.chunk() {
+        lines.push(line);
+    }
+    assert_eq!(lines.last().unwrap(), "{\"chunk\":\"enough\"}\n");
+    web.wait_until_idle();
+    web.service.stop();
+}
+
+#[test]
+fn what_is_wrong_with_a_list_or_its_rows_is_told_where_it_shows() {
+    let web = Web::start("[couchdb]\nos_process_timeout = 500\n");
+    let headers = [("Content-Type", NDJSON)];
+    let ask = |body: &str| {
+        web.connect()
+            .request("POST", "/_query/list", &headers, body)
+    };
+    let refused = ask("{\"name\": 1}\n");
+    refused.error(400, "bad_request");
+    assert_eq!(refused.json()["line"], 1);
+    for (row, said) in [("7", "line 3: "), ("{\"key\": \"loop\"}", "")] {
+        let answer = ask(&format!("{}{{\"key\": 1}}\n{row}\n", list()));
+        assert_eq!(answer.status, 200);
+        let last: Value = serde_json::from_str(answer.body.lines().last().unwrap()).unwrap();
+        assert!(last["error"].is_string(), "{last}");
+        let reason = last["reason"].as_str().unwrap();
+        assert!(reason.contains(said), "{reason}");
+    }
+    web.wait_until_idle();
+    web.service.stop();
+}
+
+#[test]
+fn a_client_that_goes_away_in_the_middle_of_a_list_gives_its_process_back() {
+    let web = Web::start("");
+    let mut stream = begin_at(&web, "/_query/list", &list());
+    stream.send_chunk("{\"key\": 1}\n");
+    stream.head();
+    drop(stream);
     web.wait_until_idle();
     web.service.stop();
 }
