@@ -232,7 +232,12 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             let status = within(&socket, client.status(Some(name))).await?;
             let pools: Vec<PoolStatus> = status.pools;
             Ok(match json {
-                true => line_of(&pools.iter().flat_map(|pool| &pool.procs).collect::<Vec<_>>()),
+                true => line_of(
+                    &pools
+                        .iter()
+                        .flat_map(|pool| &pool.procs)
+                        .collect::<Vec<_>>(),
+                ),
                 false => status_table::processes(&pools),
             })
         }
@@ -285,6 +290,9 @@ mod tests {
             ("max".into(), "10".into()),
             ("queue_max".into(), String::new()),
         ]);
-        assert_eq!(Value::Object(all), serde_json::json!({"max": "10", "queue_max": null}));
+        assert_eq!(
+            Value::Object(all),
+            serde_json::json!({"max": "10", "queue_max": null})
+        );
     }
 }

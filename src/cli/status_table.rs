@@ -96,10 +96,20 @@ fn pool_row(pool: &PoolStatus) -> [String; 14] {
 
 /// What is out of the ordinary about a pool, and for how long.
 fn state(pool: &PoolStatus) -> String {
-    let removing = pool.removing.as_ref().map(|mode| format!("removing ({mode})"));
-    let throttled = pool.throttled_ms.map(|ms| format!("throttled {}", duration(ms)));
-    let stressed = pool.stressed_ms.map(|ms| format!("stress {}", duration(ms)));
-    let states: Vec<String> = [removing, throttled, stressed].into_iter().flatten().collect();
+    let removing = pool
+        .removing
+        .as_ref()
+        .map(|mode| format!("removing ({mode})"));
+    let throttled = pool
+        .throttled_ms
+        .map(|ms| format!("throttled {}", duration(ms)));
+    let stressed = pool
+        .stressed_ms
+        .map(|ms| format!("stress {}", duration(ms)));
+    let states: Vec<String> = [removing, throttled, stressed]
+        .into_iter()
+        .flatten()
+        .collect();
     match states.is_empty() {
         true => "-".to_owned(),
         false => states.join(", "),

@@ -47,12 +47,12 @@ use tokio::sync::broadcast;
 use crate::query_server::status::ServiceStatus;
 use connection::Connection;
 
+pub use crate::messages::pools::PoolChange;
 pub use attach::{AttachOutput, Attached, Tunnel, attach, attach_blocking};
 pub use attach_end::{AttachEnd, END_MARK, EndLine};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
-pub use crate::messages::pools::PoolChange;
 pub use wire::{Borrowed, ProcDown, ReturnStatus};
 
 /// A connection to a service. Cheap to clone; the last clone closes it, as soon as the runtime has

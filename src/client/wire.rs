@@ -137,7 +137,10 @@ mod tests {
     fn a_notice_is_told_from_a_reply() {
         let line = br#"{"down":"1.2.3","name":"pool_removed","reason":"gone"}"#;
         let down = notice(line).unwrap();
-        assert_eq!((&*down.down, &*down.name, &*down.reason), ("1.2.3", "pool_removed", "gone"));
+        assert_eq!(
+            (&*down.down, &*down.name, &*down.reason),
+            ("1.2.3", "pool_removed", "gone")
+        );
         assert_eq!(notice(br#"{"id":1,"ok":{"down":"1.2.3"}}"#), None);
     }
 

@@ -42,7 +42,9 @@ pub(super) async fn answer(
             visitor.may_look()?;
             let pools = status(None, shared).await?.pools;
             let rows: Vec<Value> = pools.iter().map(without_procs).collect();
-            Ok(answer::ok(&json!({"total_rows": rows.len(), "pools": rows})))
+            Ok(answer::ok(
+                &json!({"total_rows": rows.len(), "pools": rows}),
+            ))
         }
         [name] => {
             allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
@@ -97,12 +99,7 @@ impl From<PoolError> for Refusal {
 }
 
 /// Adds a pool, or changes the one that is there.
-async fn put(
-    name: &str,
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &Shared,
-) -> Answer {
+async fn put(name: &str, request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Answer {
     let body = body::read(request, payload, shared).await?;
     let text = body.text()?;
     let mut settings: Map<String, Value> = match text.trim() {
@@ -136,7 +133,11 @@ async fn put(
 
 async fn delete(name: &str, request: &HttpRequest, shared: &Shared) -> Answer {
     let mut mode = RemoveMode::Graceful;
-    for pair in request.query_string().split('&').filter(|pair| !pair.is_empty()) {
+    for pair in request
+        .query_string()
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+    {
         mode = match pair {
             "mode=graceful" => RemoveMode::Graceful,
             "mode=immediate" => RemoveMode::Immediate,

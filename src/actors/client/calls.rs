@@ -141,7 +141,9 @@ fn take_service_request(ticket: Ticket, call: Call<'_>) {
             ask(ticket, AddPool { name, settings }, |changed| Ok(changed?));
         }
         Call::ReconfigurePool(NamedPool { name, settings }) => {
-            ask(ticket, ReconfigurePool { name, settings }, |changed| Ok(changed?));
+            ask(ticket, ReconfigurePool { name, settings }, |changed| {
+                Ok(changed?)
+            });
         }
         Call::RemovePool { name, mode } => {
             ask(ticket, RemovePool { name, mode }, |changed| Ok(changed?));

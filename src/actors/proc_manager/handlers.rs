@@ -12,14 +12,11 @@ use crate::actors::lifeline::{Down, ExitReason};
 use crate::actors::supervisor::Stop;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, HelperDone,
-    Lease, OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs,
-    What,
+    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, HelperDone, Lease,
+    OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
-use crate::policy::pool::{
-    Affinity, ClientId, Event, RequestId, ReturnStatus, Target,
-};
+use crate::policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus, Target};
 use crate::query_server::language::LanguageName;
 
 impl Handler<GetProc> for ProcManager {
@@ -287,7 +284,8 @@ impl Handler<ReloadConfig> for ProcManager {
         self.unthrottle_all(ctx);
         self.start_memory_check(ctx);
         let now = commands(self);
-        let changed = |(name, command): (_, &String)| now.get(name).is_some_and(|now| now != command);
+        let changed =
+            |(name, command): (_, &String)| now.get(name).is_some_and(|now| now != command);
         if old.iter().any(changed) {
             self.event(Event::SetThresholdTs, ctx);
         }

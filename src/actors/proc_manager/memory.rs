@@ -48,7 +48,10 @@ impl ProcManager {
         if self.reading_memory {
             return;
         }
-        let limited = self.procs.iter().filter(|(id, _)| self.limits_memory(id.pool));
+        let limited = self
+            .procs
+            .iter()
+            .filter(|(id, _)| self.limits_memory(id.pool));
         let pids: FxHashMap<u32, ProcId> = limited
             .filter_map(|(id, process)| Some((process.shared.os_pid?, *id)))
             .collect();
@@ -113,7 +116,9 @@ fn group_of(stat: &str) -> Option<u32> {
 
 /// Takes what is in memory out of `/proc/PID/status`, in bytes.
 fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
@@ -126,9 +131,16 @@ mod tests {
     #[test]
     fn group_and_memory_are_read_whatever_the_program_is_called() {
         assert_eq!(group_of("12 (a) b (c)) S 1 34 34 0 -1 4194560"), Some(34));
-        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t    20 kB\n"), Some(20 << 10));
+        assert_eq!(
+            resident_bytes("Name:\tx\nVmRSS:\t    20 kB\n"),
+            Some(20 << 10)
+        );
         for wrong in ["", "12 (a", "12 (a) S 1", "12 (a) S 1 x", "VmRSS: 1"] {
-            assert_eq!((group_of(wrong), resident_bytes(wrong)), (None, None), "{wrong}");
+            assert_eq!(
+                (group_of(wrong), resident_bytes(wrong)),
+                (None, None),
+                "{wrong}"
+            );
         }
     }
 

@@ -117,7 +117,8 @@ impl ProcManager {
         }
         let limits = settings.limits;
         let settings = Box::new(settings);
-        events.push(match PoolSettings { limits, ..*old } == *settings {
+        let only_limits = PoolSettings { limits, ..*old };
+        events.push(match only_limits == *settings {
             true => Event::Configure { pool: id, limits },
             false => Event::Reconfigure { pool: id, settings },
         });
@@ -308,7 +309,10 @@ impl ProcManager {
             // One that goes gracefully can still go at once.
             (None, mode) => {
                 let going = self.pools.find_going(&name);
-                (going.ok_or_else(|| PoolError::NotFound(name.clone()))?, mode)
+                (
+                    going.ok_or_else(|| PoolError::NotFound(name.clone()))?,
+                    mode,
+                )
             }
         };
         if self.pools.at(pool).kind == PoolKind::Language {
@@ -368,7 +372,9 @@ fn differences(before: &PoolConfig, now: &PoolConfig) -> Vec<PoolChange> {
             keys.push(&setting.key);
         }
     }
-    let changed = keys.into_iter().filter(|key| value(&before, key) != value(&now, key));
+    let changed = keys
+        .into_iter()
+        .filter(|key| value(&before, key) != value(&now, key));
     let sets = changed.map(|key| PoolChange::Set {
         name: key.to_owned(),
         value: value(&now, key).unwrap_or_default(),

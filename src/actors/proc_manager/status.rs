@@ -62,10 +62,16 @@ impl ProcManager {
                 .filter(|_| status.throttled.is_some())
                 .map(str::to_owned),
             stressed_ms: status.stressed.map(milliseconds),
-            settings: settings.map(|setting| (setting.key.clone(), setting.json())).collect(),
+            settings: settings
+                .map(|setting| (setting.key.clone(), setting.json()))
+                .collect(),
             totals: totals(&self.core.totals(id)),
             abilities: pool.abilities.by_name(),
-            procs: status.procs.iter().map(|proc| self.proc_status(proc)).collect(),
+            procs: status
+                .procs
+                .iter()
+                .map(|proc| self.proc_status(proc))
+                .collect(),
         }
     }
 

@@ -12,9 +12,7 @@ use super::pool_settings::{Around, core_settings};
 use crate::config::PoolConfig;
 use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
-use crate::policy::pool::{
-    GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target,
-};
+use crate::policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target};
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
 
@@ -196,7 +194,8 @@ impl PoolTable {
         let number = (0..).find(|number| !taken(number));
         let number = GroupId(number.expect("PM-1: fewer groups than numbers"));
         let members = Vec::new();
-        self.groups.insert(Arc::from(name), Group { number, members });
+        self.groups
+            .insert(Arc::from(name), Group { number, members });
         number
     }
 
