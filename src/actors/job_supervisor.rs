@@ -18,7 +18,9 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, error, o, warn};
 
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
-use crate::messages::job_supervisor::{ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild};
+use crate::messages::job_supervisor::{
+    ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild,
+};
 use crate::messages::replication_job::StopJob;
 use crate::policy::schedule::Run;
 use crate::replication::crash::Crash;
@@ -28,6 +30,25 @@ const KILLED_MAX: Duration = Duration::from_secs(1);
 
 /// How long children may take to end when the scheduler is gone without a word.
 const ORPHANED_MAX: Duration = Duration::from_millis(4500);
+
+/// Runs an actor as a job: its life ends when nothing is left of it, and it can be killed.
+pub fn run<A>(job: A) -> RunningJob
+where
+    A: Actor<Context = Context<A>> + Handler<StopJob>,
+{
+    let lifeline = Lifeline::new();
+    let pulse = lifeline.pulse();
+    let context = Context::new();
+    let stop = context.address().recipient();
+    // Ends with the job, at the latest when it is killed. What of the job is dropped, is dropped
+    // before its lifeline is.
+    let task = actix_rt::spawn(async move {
+        context.into_future(job).await;
+        lifeline.ending(ExitReason::Normal);
+    });
+    let kill = Box::new(move || task.abort());
+    RunningJob { pulse, stop, kill }
+}
 
 /// A run.
 struct Child {
@@ -173,7 +194,14 @@ impl Handler<StartChild> for JobSupervisor {
         let monitor = job.pulse.monitor(ctx.address().recipient());
         self.by_monitor.insert(monitor, run);
         let timer = None;
-        self.children.insert(run, Child { job, monitor, timer });
+        self.children.insert(
+            run,
+            Child {
+                job,
+                monitor,
+                timer,
+            },
+        );
     }
 }
 

@@ -36,7 +36,8 @@ use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, STOP_MAX};
 use crate::messages::replication_scheduler::{Completed, Happening, Outcome, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
 use crate::policy::schedule::{
-    Action, Census, Departure, End, Event, JobId, Reason, Run, Scheduler, Settings, StopReason, WallTime,
+    Action, Census, Departure, End, Event, JobId, Reason, Run, Scheduler, Settings, StopReason,
+    WallTime,
 };
 use crate::replication::crash::Crash;
 use registry::Registry;
@@ -182,9 +183,17 @@ impl ReplicationScheduler {
             replication,
             id: entry.id.clone(),
             run,
-            earlier: entry.progress.as_ref().map_or_else(Default::default, |last| last.stats),
-            events: self.events.clone().expect("SCH-2: jobs are started after the scheduler"),
-            log: self.log.new(o!("replication" => id.to_string(), "run" => run.0)),
+            earlier: entry
+                .progress
+                .as_ref()
+                .map_or_else(Default::default, |last| last.stats),
+            events: self
+                .events
+                .clone()
+                .expect("SCH-2: jobs are started after the scheduler"),
+            log: self
+                .log
+                .new(o!("replication" => id.to_string(), "run" => run.0)),
         };
         // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
         self.supervisor().do_send(StartChild(order));
@@ -208,14 +217,24 @@ impl ReplicationScheduler {
     }
 
     fn job_crashed(&mut self, id: &JobId, reason: &Reason, until: WallTime) {
-        let crashes = self.core.summary(id).map_or(0, |summary| summary.error_count);
+        let crashes = self
+            .core
+            .summary(id)
+            .map_or(0, |summary| summary.error_count);
         warn!(self.log, "replication crashed"; "replication" => &**id, "error" => &*reason.text,
               "crashes" => crashes, "next_try" => until.to_string());
         let crash = self.crash(reason);
         if let Some(entry) = self.registry.get_mut(id) {
             entry.resolve(&Outcome::Crashed(crash.clone()));
         }
-        self.tell(id, Happening::Crashed { crash, crashes, until });
+        self.tell(
+            id,
+            Happening::Crashed {
+                crash,
+                crashes,
+                until,
+            },
+        );
     }
 
     fn job_left(&mut self, id: &JobId, how: Departure) {
@@ -250,7 +269,11 @@ impl ReplicationScheduler {
 
     /// Tells those who subscribed.
     fn tell(&mut self, id: &JobId, what: Happening) {
-        let Some(entry) = self.registry.get(id).filter(|_| !self.subscribers.is_empty()) else {
+        let Some(entry) = self
+            .registry
+            .get(id)
+            .filter(|_| !self.subscribers.is_empty())
+        else {
             return;
         };
         let event = ReplicationEvent {
@@ -297,12 +320,7 @@ impl ReplicationScheduler {
     }
 
     /// Keeps how far a job is, unless the run belongs to one that was replaced.
-    fn note_progress(
-        &mut self,
-        run: Run,
-        id: &JobId,
-        progress: JobProgress,
-    ) {
+    fn note_progress(&mut self, run: Run, id: &JobId, progress: JobProgress) {
         let now = self.clock.now();
         let is_its_own = self.core.job(id).is_some_and(|job| job.owns(run));
         if let Some(entry) = self.registry.get_mut(id).filter(|_| is_its_own) {
@@ -360,9 +378,10 @@ impl Actor for ReplicationScheduler {
         self.events = Some(ctx.address().recipient());
         let reports = ctx.address().recipient();
         let pulse = self.lifeline.pulse();
-        self.supervisor = self.jobs.take().map(|jobs| {
-            JobSupervisor::new(jobs, pulse, reports, &self.log).start()
-        });
+        self.supervisor = self
+            .jobs
+            .take()
+            .map(|jobs| JobSupervisor::new(jobs, pulse, reports, &self.log).start());
         self.last_cycle = Instant::now();
         self.watch_cycle(ctx);
         info!(self.log, "replication scheduler started";

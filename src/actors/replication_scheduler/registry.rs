@@ -81,9 +81,10 @@ impl Registry {
     pub(super) fn find(&self, database: &str, doc_id: Option<&str>) -> Vec<ReplicationId> {
         let first = doc_id.unwrap_or_default();
         let from = (database.to_owned(), first.to_owned(), JobId::from(""));
-        let of_them = self.by_doc.range(from..).take_while(|(db, doc, _)| {
-            db == database && doc_id.is_none_or(|doc_id| doc_id == doc)
-        });
+        let of_them = self
+            .by_doc
+            .range(from..)
+            .take_while(|(db, doc, _)| db == database && doc_id.is_none_or(|doc_id| doc_id == doc));
         let entries = of_them.filter_map(|(.., id)| self.jobs.get(id));
         entries.map(|entry| entry.id.clone()).collect()
     }
