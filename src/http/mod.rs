@@ -18,6 +18,7 @@ mod line_stream;
 mod list_stream;
 mod map_stream;
 mod params;
+mod pools_api;
 mod query;
 mod replicator;
 mod request;

@@ -7,6 +7,8 @@ pub mod config_listener;
 pub mod function;
 pub mod job_supervisor;
 pub mod opener;
+pub mod pool_watch;
+pub mod pools;
 pub mod proc_manager;
 pub mod process;
 pub mod replication_job;

@@ -32,7 +32,7 @@ fn the_table_shows_pools_and_processes() {
     let pool = words(text.lines().nth(3).unwrap());
     assert_eq!(
         pool[..5],
-        ["javascript", "javascript", "7", "3", "0"],
+        ["javascript", "javascript", "-", "7", "3"],
         "{text}"
     );
     assert!(text.contains("couchjs -S"), "{text}");
