@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use actix::dev::ToEnvelope;
 use serde_json::json;
 use slog::{Discard, o};
 use tokio::sync::oneshot;
@@ -188,7 +189,7 @@ impl World {
         M: Message + Send + 'static,
         M::Result: Send,
         ReplicationScheduler: Handler<M>,
-        Context<ReplicationScheduler>: actix::dev::ToEnvelope<ReplicationScheduler, M>,
+        Context<ReplicationScheduler>: ToEnvelope<ReplicationScheduler, M>,
     {
         let answer = within("an answer", self.scheduler.send(message)).await;
         answer.expect("the scheduler is there")
