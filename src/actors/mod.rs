@@ -16,4 +16,5 @@ pub mod opener;
 pub mod os_process;
 pub mod proc_manager;
 pub mod process_duties;
+pub mod replication_job;
 pub mod supervisor;
