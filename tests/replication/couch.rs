@@ -126,15 +126,24 @@ impl Couch {
         self.put_with(id, parent, body, Vec::new())
     }
 
+    /// Attachments that the parent has not, or not so, count from this revision on.
     pub fn put_with(
         &self,
         id: &str,
         parent: Option<&str>,
         body: Value,
-        attachments: Vec<Stored>,
+        mut attachments: Vec<Stored>,
     ) -> String {
         let mut data = self.data.lock().unwrap();
         let generation = parent.map_or(0, generation) + 1;
+        let before = parent.and_then(|parent| Some(&data.docs.get(id)?.get(parent)?.attachments));
+        for attachment in &mut attachments {
+            let known = before
+                .into_iter()
+                .flatten()
+                .find(|known| (&known.name, &known.bytes) == (&attachment.name, &attachment.bytes));
+            attachment.revpos = known.map_or(generation, |known| known.revpos);
+        }
         let deleted = body["_deleted"] == json!(true);
         let mut members = body.as_object().unwrap().clone();
         members.remove("_deleted");
@@ -176,6 +185,24 @@ impl Couch {
         data.docs
             .iter()
             .map(|(id, revs)| (id.clone(), tree(revs)))
+            .collect()
+    }
+
+    /// Rows of the feed, as text.
+    pub fn rows_after(&self, since: &str, most: usize) -> Vec<String> {
+        let data = self.data.lock().unwrap();
+        let since = seq_number(since).expect("a sequence of ours");
+        let row = |(seq, id): (&u64, &String)| {
+            let told: Vec<Value> = leaves(&data.docs[id])
+                .into_iter()
+                .map(|rev| json!({"rev": rev}))
+                .collect();
+            json!({"seq": seq_text(*seq), "id": id, "changes": told}).to_string()
+        };
+        data.changes
+            .range(since + 1..)
+            .take(most)
+            .map(row)
             .collect()
     }
 

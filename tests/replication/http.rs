@@ -133,6 +133,16 @@ impl Answer {
         self
     }
 
+    /// The answer breaks off behind so many bytes of its body.
+    pub fn cut_at(mut self, at: usize) -> Self {
+        let body = self.body();
+        self.pieces = vec![Piece::Bytes(body.slice(..at))];
+        self.end = End::Cut;
+        self.headers
+            .push(("Content-Length".into(), body.len().to_string()));
+        self
+    }
+
     /// The body comes in pieces of this size with waits between.
     pub fn slow(mut self, size: usize, wait: Duration) -> Self {
         let body = self.body();

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running replication.
 pub struct Job {
-    address: Addr<ReplicationJob>,
+    pub address: Option<Addr<ReplicationJob>>,
     events: Probe<JobEvent>,
     pub base: String,
     pub progress: Option<JobProgress>,
@@ -54,6 +54,13 @@ pub fn body_with(source: &str, target: &str, more: Value) -> Value {
 
 impl Job {
     pub fn start(body: &Value) -> Self {
+        let (start, mut job) = Self::prepare(body);
+        job.address = Some(ReplicationJob::new(start).start());
+        job
+    }
+
+    /// What a job is started with, and who listens to it.
+    pub fn prepare(body: &Value) -> (JobStart, Self) {
         let defaults = Defaults::default();
         let replication = Replication::parse(body, &defaults, UserCtx::default(), None).unwrap();
         let code = body.get("filter_code").and_then(Value::as_str);
@@ -84,14 +91,14 @@ impl Job {
             events: events.recipient(),
             log,
         };
-        let address = ReplicationJob::new(start).start();
-        Self {
-            address,
+        let job = Self {
+            address: None,
             events,
             base,
             progress: None,
             refused: Vec::new(),
-        }
+        };
+        (start, job)
     }
 
     /// Waits for the next thing that it tells. Returns the end.
@@ -136,7 +143,12 @@ impl Job {
     }
 
     pub fn stop(&self) {
-        self.address.do_send(StopJob);
+        self.address.as_ref().unwrap().do_send(StopJob);
+    }
+
+    pub async fn stopped_or_crashed(self) -> JobEnd {
+        self.stop();
+        self.outcome().await.end
     }
 
     pub async fn stopped(self) -> Outcome {

@@ -11,4 +11,6 @@ mod http;
 mod job;
 mod pouch;
 
+mod faults;
+mod pouchdb;
 mod protocol;

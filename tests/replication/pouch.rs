@@ -122,7 +122,7 @@ impl Pouch {
                 asked.push(json!({"id": row["id"], "rev": change["rev"]}));
             }
         }
-        let path = format!("{database}/_bulk_get?revs=true&attachments=true");
+        let path = format!("{database}/_bulk_get?revs=true");
         let (_, answer) = self
             .call("POST", &path, Some(json!({ "docs": asked })))
             .await;
@@ -139,6 +139,15 @@ impl Pouch {
             leaves.sort_by_key(|leaf| leaf["_rev"].to_string());
         }
         trees.into_iter().collect()
+    }
+
+    /// Fails the test if two databases differ, and says in what.
+    pub async fn assert_equal(&self, one: &str, other: &str) {
+        let (ours, theirs) = (self.trees(one).await, self.trees(other).await);
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            assert_eq!(ours, theirs);
+        }
+        assert_eq!(ours.len(), theirs.len());
     }
 
     pub async fn count(&self, database: &str) -> u64 {
