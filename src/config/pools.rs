@@ -5,6 +5,7 @@
 //! PROMISES  No key holds a command: a pool names the language whose command it uses.
 //! SOURCE    pidq and pooler for the settings; Postfix master for throttling.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ use serde_json::{Map, Value};
 
 use super::keys;
 use super::nearest::nearest;
+use super::origin::Origin;
+use super::settings::Setting;
 use super::types::milliseconds;
 use super::value::{self, Raw};
 
@@ -160,6 +163,18 @@ impl PoolConfig {
             what: format!("the settings do not fit together ({error})"),
             remedy: "this is a mistake in settee: please report it".to_owned(),
         })
+    }
+
+    /// Returns what is set, in the order of the keys.
+    pub fn settings(&self) -> Vec<Setting> {
+        let object = self.object();
+        let settings = object.into_iter().map(|(key, value)| Setting {
+            section: Cow::Borrowed(SAMPLE),
+            key,
+            value,
+            origin: Origin::Default,
+        });
+        settings.collect()
     }
 
     fn object(&self) -> Map<String, Value> {

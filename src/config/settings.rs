@@ -62,6 +62,17 @@ impl Setting {
         }
     }
 
+    /// Returns the value as JSON has it: durations as a plain number in the unit of the key where
+    /// they are one, sizes in bytes; without passwords.
+    pub fn json(&self) -> Value {
+        match self.kind() {
+            Some(kind @ Kind::Duration { unit, .. }) => value::in_unit(&self.value, unit)
+                .map_or_else(|| value::display(kind, &self.value).into(), Value::from),
+            Some(_) if self.value.is_string() => self.shown().into(),
+            _ => self.value.clone(),
+        }
+    }
+
     /// Returns the `key = value` that sets it in a TOML file, without passwords.
     pub fn toml(&self) -> String {
         let key = bare_or_quoted(&self.key);

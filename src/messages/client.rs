@@ -287,6 +287,13 @@ impl<'a> Members<'a> {
             "reload_config" => Call::ReloadConfig,
             "terminate_stale_procs" => Call::TerminateStaleProcs,
             "status" => Call::Status(self.pool.map(|pool| string("pool", pool)).transpose()?),
+            "add_pool" => Call::AddPool(NamedPool::parse(text)?),
+            "reconfigure_pool" => Call::ReconfigurePool(NamedPool::parse(text)?),
+            "remove_pool" => Call::RemovePool {
+                name: self.pool_name()?,
+                mode: self.remove_mode()?,
+            },
+            "unthrottle_pool" => Call::UnthrottlePool(self.pool_name()?),
             function if FunctionCall::NAMES.contains(&function) => {
                 Call::Function(Box::new(FunctionCall::parse(function, text)?))
             }

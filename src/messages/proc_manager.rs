@@ -1,11 +1,13 @@
 //! Messages to the ProcManager: the calls and casts of couch_proc_manager, same nouns.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
 
 use crate::actors::lifeline::Pulse;
+use crate::config::PoolConfig;
 use crate::messages::process::{Fault, Obituary, ProcessRef, PromptError};
 use crate::policy::pool::{ClientId, Condition, Lane, Limits, Phase, ProcId, ReturnStatus, Token};
 use crate::query_server::abilities::Ability;
@@ -517,8 +519,10 @@ impl Message for ReloadConfig {
 /// What the ProcManager takes from the configuration.
 #[derive(Clone)]
 pub struct ManagerSettings {
-    /// The limits of every language's pool.
+    /// The limits of every language's pool, where its section says nothing else.
     pub limits: Limits,
+    /// Name -> the section of a pool, in lower case: a language's own, or a named one.
+    pub pools: BTreeMap<String, PoolConfig>,
     /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
     pub os_process_timeout: Duration,
     /// `os_process_idle_limit`.

@@ -20,4 +20,6 @@ pub mod seq;
 pub mod spec;
 pub mod stats;
 pub mod tally;
+#[cfg(test)]
+mod testing;
 pub mod worker;

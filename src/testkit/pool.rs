@@ -1,5 +1,6 @@
 //! TestPool: a real process manager for one test.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,7 @@ impl TestPoolBuilder {
                     soft_limit: 2,
                     affinity_wait: Duration::ZERO,
                 },
+                pools: BTreeMap::new(),
                 os_process_timeout: Duration::from_secs(5),
                 idle_limit: Duration::from_secs(300),
                 stop_grace: Duration::from_millis(400),

@@ -145,12 +145,17 @@ impl ListStart {
 }
 
 impl MapStart {
-    /// Takes map functions out of a JSON object; `docs` are passed over.
+    /// Takes map functions out of a JSON object; `docs` are passed over. Without `lang` they are
+    /// JavaScript, as those of a design document without `language`.
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
     pub fn parse(json: &str) -> Result<Self, ErrorReply> {
-        views::map_start(&Members::of(json)?)
+        let mut members = Members::of(json)?;
+        members.lang = members
+            .lang
+            .or_else(|| serde_json::from_str(r#""javascript""#).ok());
+        views::map_start(&members)
     }
 }
 
