@@ -15,12 +15,14 @@ mod checkpoints;
 mod opening;
 mod parts;
 mod reports;
+mod starter;
 
 use std::rc::Rc;
 
 use actix::prelude::*;
 use slog::{info, warn};
 
+use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
 use crate::replication::crash::Crash;
 use crate::replication::progress::BatchNumber;
@@ -30,14 +32,15 @@ use checkpoints::Checkpoints;
 use opening::{Opened, open};
 use parts::{Ended, Part, Parts};
 use reports::Reports;
+pub use starter::JobStarter;
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub struct ReplicationJob {
     start: JobStart,
     tally: Rc<Tally>,
     reports: Reports,
     state: State,
+    lifeline: Lifeline,
 }
 
 #[derive(Debug)]
@@ -96,8 +99,14 @@ impl ReplicationJob {
             tally: Rc::new(Tally::starting_with(start.earlier)),
             reports: Reports::new(&start),
             state: State::Opening,
+            lifeline: Lifeline::new(),
             start,
         }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
     }
 
     fn running(&mut self) -> Option<&mut Running> {
@@ -167,6 +176,11 @@ impl ReplicationJob {
         if let Some(running) = self.running() {
             running.parts.stop();
         }
+        self.lifeline.ending(match &end {
+            JobEnd::Normal { .. } => ExitReason::Normal,
+            JobEnd::Stopped => ExitReason::Shutdown,
+            JobEnd::Crashed(crash) => ExitReason::Failed(crash.to_string()),
+        });
         self.reports.tell(JobNews::Ended(end));
         ctx.stop();
     }

@@ -1,5 +1,6 @@
 //! Replications as the tests run them: a job of its own, and what it told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr};
@@ -83,7 +84,7 @@ impl Job {
         };
         let base = id.base.clone();
         let start = JobStart {
-            replication,
+            replication: Arc::new(replication),
             id,
             run: 7,
             earlier: Stats::default(),
