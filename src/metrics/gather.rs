@@ -5,6 +5,7 @@
 
 mod couchdb;
 mod own;
+mod replicator;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub(super) fn gather(inner: &Inner, status: &ServiceStatus) -> Snapshot {
     couchdb::totals(&mut list, &pools, &languages, status);
     couchdb::classes(&mut list, &pools, &languages);
     couchdb::http(&mut list, inner);
+    replicator::jobs(&mut list, &inner.replication);
     own::service(&mut list, inner);
     own::pools_now(&mut list, status);
     own::pools_so_far(&mut list, &pools);

@@ -16,6 +16,7 @@ mod gather;
 mod language;
 mod pool;
 mod prometheus;
+mod replication;
 mod snapshot;
 mod stats;
 
@@ -27,6 +28,7 @@ pub use cells::{BOUNDS, Counter, Gauge, Histogram, Range, Times};
 pub use language::{KillReason, LanguageMetrics};
 pub use pool::{OpenFailure, PoolMetrics, ReturnKind};
 pub use prometheus::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
+pub use replication::ReplicationMetrics;
 pub use snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
@@ -58,6 +60,7 @@ struct Inner {
     languages: Mutex<Vec<Arc<LanguageMetrics>>>,
     clients: Arc<ClientMetrics>,
     http: HttpMetrics,
+    replication: Arc<ReplicationMetrics>,
     invariants: [Counter; Invariant::ALL.len()],
     log_dropped: OnceLock<Arc<AtomicU64>>,
 }
@@ -104,6 +107,7 @@ impl Default for Inner {
                 methods: Default::default(),
                 codes: CODES.map(|_| Counter::default()).collect(),
             },
+            replication: Arc::default(),
             invariants: Default::default(),
             log_dropped: OnceLock::new(),
         }
@@ -130,6 +134,11 @@ impl Metrics {
     /// Returns the numbers of the client socket.
     pub fn clients(&self) -> Arc<ClientMetrics> {
         Arc::clone(&self.0.clients)
+    }
+
+    /// Returns the numbers of replications.
+    pub fn replication(&self) -> Arc<ReplicationMetrics> {
+        Arc::clone(&self.0.replication)
     }
 
     /// Counts a request over HTTP: its method, the code of its answer, and the time from when its
