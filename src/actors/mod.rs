@@ -17,6 +17,7 @@ pub mod opener;
 pub mod os_process;
 pub mod proc_manager;
 pub mod process_duties;
+pub mod replication_job;
 pub mod replication_scheduler;
 pub mod supervisor;
 pub mod wall_clock;
