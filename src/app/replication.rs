@@ -75,8 +75,9 @@ pub(super) fn scheduler_spec(
 }
 
 fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
+    let settings = schedule_settings(&options.config.borrow().replicator);
     SchedulerOptions {
-        settings: schedule_settings(&options.config.borrow().replicator),
+        settings,
         metrics: options.metrics.replication(),
         log: options.log.clone(),
         jobs: Box::new(Jobs(options)),
