@@ -6,6 +6,7 @@
 mod couchdb;
 mod own;
 mod replicator;
+mod services;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub(super) fn gather(inner: &Inner, status: &ServiceStatus) -> Snapshot {
     own::pools_so_far(&mut list, &pools);
     own::languages_so_far(&mut list, &languages);
     own::clients(&mut list, inner);
+    services::services(&mut list, &all(&inner.services));
     Snapshot {
         families: list.families,
     }

@@ -17,6 +17,7 @@ mod language;
 mod pool;
 mod prometheus;
 mod replication;
+mod service;
 mod snapshot;
 mod stats;
 
@@ -29,6 +30,7 @@ pub use language::{KillReason, LanguageMetrics};
 pub use pool::{OpenFailure, PoolMetrics, ReturnKind};
 pub use prometheus::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 pub use replication::ReplicationMetrics;
+pub use service::{LendEnd, ServiceMetrics};
 pub use snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
@@ -59,6 +61,7 @@ struct Inner {
     pools: Mutex<Vec<Arc<PoolMetrics>>>,
     languages: Mutex<Vec<Arc<LanguageMetrics>>>,
     clients: Arc<ClientMetrics>,
+    services: Mutex<Vec<Arc<ServiceMetrics>>>,
     http: HttpMetrics,
     replication: Arc<ReplicationMetrics>,
     invariants: [Counter; Invariant::ALL.len()],
@@ -74,7 +77,7 @@ pub struct ProcessMetrics {
     pub language: Arc<LanguageMetrics>,
 }
 
-/// What is counted of connections on the client socket.
+/// What is counted of connections on the client socket, or on that of a service.
 #[derive(Debug, Default)]
 pub struct ClientMetrics {
     /// Those that are connected.
@@ -102,6 +105,7 @@ impl Default for Inner {
             pools: Mutex::default(),
             languages: Mutex::default(),
             clients: Arc::default(),
+            services: Mutex::default(),
             http: HttpMetrics {
                 time: Histogram::default(),
                 methods: Default::default(),
@@ -134,6 +138,12 @@ impl Metrics {
     /// Returns the numbers of the client socket.
     pub fn clients(&self) -> Arc<ClientMetrics> {
         Arc::clone(&self.0.clients)
+    }
+
+    /// Finds the numbers of a service, or begins them. Takes a lock: ask once and keep the answer.
+    pub fn service(&self, name: &str) -> Arc<ServiceMetrics> {
+        let services = &self.0.services;
+        find(services, name, ServiceMetrics::name, ServiceMetrics::new)
     }
 
     /// Returns the numbers of replications.
