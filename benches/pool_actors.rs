@@ -84,7 +84,7 @@ fn manager(hard_limit: u32) -> Named<ProcManager> {
 }
 
 async fn cycles() {
-    let want = Want::Language(LanguageName::new("nothing"));
+    let want = Want::language(LanguageName::new("nothing"));
     let only: Option<usize> = std::env::args().find_map(|word| word.parse().ok());
     for clients in [1_usize, 10, 100, 1000] {
         if only.is_some_and(|only| only != clients) {
@@ -132,7 +132,7 @@ fn resident_bytes() -> f64 {
 async fn waiting_clients() {
     const CLIENTS: usize = 10_000;
     let manager = manager(1);
-    let want = Want::Language(LanguageName::new("nothing"));
+    let want = Want::language(LanguageName::new("nothing"));
     let holder = Caller::new(manager.clone());
     let lease = holder
         .get_proc(want.clone(), None)

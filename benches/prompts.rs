@@ -20,7 +20,7 @@ use settee::actors::caller::Caller;
 use settee::actors::proc_manager::ProcManager;
 use settee::actors::supervisor::{Named, Stop};
 use settee::messages::function::{DdocPrompt, InDdoc};
-use settee::messages::proc_manager::{Lease, Want};
+use settee::messages::proc_manager::{Lease, TakeFrom, Want};
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::child::{CommandSpec, Spawner};
 use settee::query_server::client::QueryServers;
@@ -183,7 +183,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 
 async fn prompts(manager: &Named<ProcManager>) {
     let caller = Caller::new(manager.clone());
-    let want = Want::Language(LanguageName::new("javascript"));
+    let want = Want::language(LanguageName::new("javascript"));
     let lease = caller.get_clean_proc(&want, None).await.expect("a process");
     lease
         .prompt(Bytes::from_static(ADD_FUN.as_bytes()), None)
@@ -254,6 +254,7 @@ async fn ddoc_calls(manager: &Named<ProcManager>) {
                 let at = InDdoc {
                     db: db.into(),
                     ddoc,
+                    from: TakeFrom::Own,
                     timeout: None,
                 };
                 let (path, args) = (shared.1.clone(), shared.2.clone());

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use slog::Logger;
+use slog::{Logger, warn};
 use tokio::sync::{oneshot, watch};
 
 use crate::actors::client::Services;
@@ -32,13 +32,15 @@ use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
 use crate::auth::Authority;
-use crate::config::{Config, Sources};
+use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
 use crate::query_server::child::Spawner;
 use crate::query_server::language::Registry;
 use crate::query_server::reduce::OverflowLog;
+use crate::replicator::Database;
+use crate::store::{Place, Store, StoreError};
 use settings::manager_settings;
 
 /// More failures of the service's own actors than this in so short a time, and it gives up.
@@ -96,6 +98,9 @@ pub enum StartError {
     /// An address cannot be had.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// The store that was named, or is there, cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The system has no room for a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -117,6 +122,8 @@ impl App {
         let http = bind("http", http)?;
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
+        let store = open_store(&changes.borrow().clone(), &options.log).await?;
+        let replicator = Database::new(store, changes.clone());
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(options.sources),
             program: options.program,
@@ -159,6 +166,7 @@ impl App {
                 authority,
                 metrics.clone(),
                 address.address(),
+                replicator,
                 log.clone(),
             );
             let options = HttpOptions {
@@ -275,6 +283,29 @@ fn config_spec(
         (listener.pulse(), listener.start())
     };
     named_spec("config_listener", make)
+}
+
+/// Starts the store.
+///
+/// One that was named, or is there, has to be usable, for it may hold replications. One in the usual
+/// place that is not there is made when it is needed first: a service that only lends processes needs
+/// none. One in the usual place that another service has, or that this user may not open, is tried
+/// again whenever it is needed.
+async fn open_store(config: &Config, log: &Logger) -> Result<Store, StartError> {
+    let place = Place::of(config.store.file());
+    let is_named = config.origin("store", "path") != Origin::Default;
+    let store = Store::start(place.clone())?;
+    if !is_named && !place.exists() {
+        return Ok(store);
+    }
+    match store.open().await {
+        Err(StoreError::Open(error)) if !is_named && error.may_pass() => {
+            warn!(log, "the store cannot be opened"; "error" => %error,
+                  "effect" => "no replication runs until it can be");
+            Ok(store)
+        }
+        opened => Ok(opened.map(|()| store)?),
+    }
 }
 
 /// Takes an address, if there is one to be taken.

@@ -53,6 +53,7 @@ pub fn settings(
             soft_limit: hard_limit,
             affinity_wait: Duration::from_millis(20),
         },
+        pools: Default::default(),
         os_process_timeout: Duration::from_secs(60),
         idle_limit: Duration::from_secs(300),
         stop_grace: Duration::from_secs(2),

@@ -73,6 +73,11 @@ impl Caller {
         }
     }
 
+    /// Returns the client in whose name it asks.
+    pub fn client(&self) -> &Pulse {
+        &self.client
+    }
+
     /// Takes a process (`get_proc`). `None` as timeout is the configured one.
     ///
     /// # Errors

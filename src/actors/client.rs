@@ -35,6 +35,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
 use crate::auth::Authority;
 use crate::messages::client_error::ErrorReply;
+use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::Lease;
 use crate::metrics::{ClientMetrics, Metrics};
 use crate::query_server::reduce::OverflowLog;
@@ -257,6 +258,17 @@ impl Handler<Stop> for Client {
     fn handle(&mut self, msg: Stop, _: &mut Self::Context) {
         let phase = if msg.now { Phase::Over } else { Phase::Closing };
         self.session.set_phase(phase);
+    }
+}
+
+/// A process that it holds is taken from it: prompts that wait are answered by the process's end.
+impl Handler<HolderDown> for Client {
+    type Result = ();
+
+    fn handle(&mut self, msg: HolderDown, _: &mut Self::Context) {
+        if self.tunnel.is_none() {
+            self.session.take_away(&msg);
+        }
     }
 }
 

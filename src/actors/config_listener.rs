@@ -22,6 +22,7 @@ use crate::actors::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
 use crate::config::{Config, ConfigError, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
+use crate::messages::pools::UnthrottleAll;
 use crate::messages::proc_manager::ReloadConfig;
 use crate::query_server::language::Registry;
 
@@ -75,6 +76,9 @@ impl ConfigListener {
         let changes = reload::plan(&old, &new)?;
         if changes.is_empty() {
             info!(self.log, "configuration is unchanged");
+            // What fails may have been corrected outside of it. Ignores the mailbox's bound, as
+            // below.
+            self.manager.address().do_send(UnthrottleAll);
             return Ok(changes);
         }
         let settings = manager_settings(&new, &self.active.program, &self.active.languages);

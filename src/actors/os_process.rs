@@ -30,7 +30,7 @@ use crate::actors::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::messages::process::{
     MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout,
-    StopProc,
+    StopProc, TOLD_TO_STOP,
 };
 use crate::metrics::KillReason;
 use crate::policy::pool::Token;
@@ -550,7 +550,7 @@ impl Handler<StopProc> for OsProcess {
         self.stopping = true;
         self.stdin = None;
         self.shared.set_doom(PromptError::Exited(Obituary {
-            exit: Some("was told to stop".into()),
+            exit: Some(TOLD_TO_STOP.into()),
             ..Obituary::default()
         }));
         if !msg.polite {

@@ -10,7 +10,15 @@
 
 mod abilities;
 mod handlers;
+mod holders;
+mod memory;
+mod pool_settings;
+mod pools;
 mod self_check;
+mod status;
+mod table;
+mod warnings;
+mod watch;
 
 use std::sync::Arc;
 
@@ -23,21 +31,24 @@ use crate::actors::deferred::Replier;
 use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
+use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{
-    GetProcError, HelpError, HelperDone, Lease, ManagerSettings, RetProc, Want,
+    GetProcError, HelpError, HelperDone, Lease, ManagerSettings, RetProc, Want, What,
 };
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, Obituary, ProcessRef, Prompt, PromptError, StopProc,
 };
 use crate::metrics::{Metrics, OpenFailure, PoolMetrics, ProcessMetrics};
 use crate::policy::pool::{
-    Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Token,
+    Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Target, Token,
 };
 use crate::policy::time::Timestamp;
-use crate::query_server::abilities::Abilities;
 use crate::query_server::child::Spawner;
-use crate::query_server::language::{LanguageName, StartContext};
+use crate::query_server::language::StartContext;
 use crate::query_server::prompt;
+use table::PoolTable;
+use warnings::Repeats;
+use watch::Watched;
 
 /// How many messages may wait for the manager before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
@@ -55,7 +66,10 @@ struct Request {
     replier: Option<Replier<Result<Lease, GetProcError>>>,
     client: ClientId,
     want: Want,
-    pool: PoolId,
+    /// The pools that may serve it.
+    target: Target,
+    /// What they are called: a pool's name, or a group's.
+    label: Arc<str>,
     asked: Timestamp,
 }
 
@@ -88,15 +102,6 @@ impl From<HelpError> for Cause {
     }
 }
 
-/// What the actor keeps of a pool; the core keeps the rest.
-struct Pool {
-    language: LanguageName,
-    command: String,
-    /// What the language that is configured now can do.
-    abilities: Arc<Abilities>,
-    metrics: Arc<PoolMetrics>,
-}
-
 /// The manager of all pools.
 pub struct ProcManager {
     settings: Arc<ManagerSettings>,
@@ -106,10 +111,10 @@ pub struct ProcManager {
     metrics: Metrics,
     /// All decisions.
     core: Pools,
-    /// Pool number -> language and command.
-    pools: Vec<Pool>,
-    /// Language that is configured now -> pool number.
-    pool_of: FxHashMap<LanguageName, PoolId>,
+    /// Names, languages, groups, commands.
+    pools: PoolTable,
+    /// What the core is to be told as soon as there is somebody who can carry it out.
+    first_events: Vec<Event>,
     /// Process -> how to reach it; those that are told to stop stay until they are gone.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
     /// Process to be -> its opener.
@@ -135,6 +140,16 @@ pub struct ProcManager {
     timer: Option<(Timestamp, SpawnHandle)>,
     /// What its checks of itself found.
     findings: self_check::Findings,
+    /// Client -> where it is told that a process is taken from it.
+    holders: FxHashMap<ClientId, Recipient<HolderDown>>,
+    /// Whom to tell of every change of a pool.
+    watchers: Vec<Watched>,
+    /// Whether a timer is set for reading the memory of processes.
+    memory_timer: bool,
+    /// Whether the memory of processes is being read.
+    reading_memory: bool,
+    /// Warnings that repeat.
+    repeats: Repeats,
     /// Probes of abilities that are under way; each has a child at most.
     probes: Vec<SpawnHandle>,
     /// How many of them have not said that they are done.
@@ -154,8 +169,8 @@ impl ProcManager {
             log: log.new(o!("component" => "proc_manager")),
             metrics: Metrics::new(),
             core: Pools::new(),
-            pools: Vec::new(),
-            pool_of: FxHashMap::default(),
+            pools: PoolTable::default(),
+            first_events: Vec::new(),
             procs: FxHashMap::default(),
             openers: FxHashMap::default(),
             requests: FxHashMap::default(),
@@ -169,20 +184,25 @@ impl ProcManager {
             cause: None,
             timer: None,
             findings: self_check::Findings::default(),
+            holders: FxHashMap::default(),
+            watchers: Vec::new(),
+            memory_timer: false,
+            reading_memory: false,
+            repeats: Repeats::default(),
             probes: Vec::new(),
             probing: 0,
             shutting_down: false,
             lifeline: Lifeline::new(),
         };
-        manager.add_missing_pools();
+        manager.first_events = manager.follow_settings(None);
         manager
     }
 
     /// Counts in `metrics`, and not in numbers that nobody sees.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        for pool in &mut self.pools {
-            pool.metrics = metrics.pool(pool.language.as_str());
+        for pool in self.pools.iter_mut() {
+            pool.metrics = metrics.pool(&pool.name);
         }
         self.metrics = metrics;
         self
@@ -191,36 +211,6 @@ impl ProcManager {
     /// Returns the name by which its life can be watched.
     pub fn pulse(&self) -> Pulse {
         self.lifeline.pulse()
-    }
-
-    fn add_missing_pools(&mut self) {
-        let settings = Arc::clone(&self.settings);
-        self.pool_of.clear();
-        for name in settings.languages.names() {
-            let known = self.pools.iter().position(|pool| pool.language == *name);
-            let pool = match known {
-                Some(index) => PoolId(index as u32),
-                None => {
-                    self.pools.push(Pool {
-                        language: name.clone(),
-                        command: String::new(),
-                        abilities: Arc::new(Abilities::undeclared()),
-                        metrics: self.metrics.pool(name.as_str()),
-                    });
-                    self.core.add_pool(settings.limits)
-                }
-            };
-            self.pool_of.insert(name.clone(), pool);
-        }
-        for pool in &mut self.pools {
-            let language = settings.languages.get(&pool.language);
-            pool.command = language
-                .as_ref()
-                .map_or_else(String::new, |language| language.describe());
-            pool.abilities = Arc::new(
-                language.map_or_else(Abilities::undeclared, |language| language.abilities()),
-            );
-        }
     }
 
     /// Tells the core what happened and does what it says.
@@ -237,6 +227,7 @@ impl ProcManager {
         }
         self.actions = actions;
         self.cause = None;
+        self.tell_watchers();
         self.watch_deadline(now, ctx);
         self.assert_invariants();
     }
@@ -255,8 +246,14 @@ impl ProcManager {
                 token,
             } => self.assign(request, proc, token, now),
             Action::Refuse { request, why } => self.refuse(request, why, now),
-            // Named pools only: there is none yet.
-            Action::HolderDown { .. } | Action::PoolGone { .. } | Action::Warn(_) => {}
+            Action::HolderDown {
+                client,
+                proc,
+                token,
+                why,
+            } => self.tell_holder(client, (proc, token), why),
+            Action::PoolGone { pool } => self.pool_gone(pool),
+            Action::Warn(warning) => self.warn(warning, now),
             Action::Stop { proc, why } => {
                 self.metrics_of(proc.pool).stopped(why);
                 self.stop(proc, why.is_polite());
@@ -265,7 +262,10 @@ impl ProcManager {
     }
 
     fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
-        let language = self.pools[proc.pool.0 as usize].language.clone();
+        let pool = self.pools.at(proc.pool);
+        let language = pool.language.clone();
+        // TERM after half of it, and KILL at its end.
+        let stop_grace = pool.section.stop_grace.map(|grace| grace * 2);
         let Some(starter) = self.settings.languages.get(&language) else {
             // The language was taken out of the configuration while the request waited.
             self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
@@ -283,7 +283,7 @@ impl ProcManager {
             owner: self.lifeline.pulse(),
             prompt_timeout: self.settings.os_process_timeout,
             idle_limit: self.settings.idle_limit,
-            stop_grace: self.settings.stop_grace,
+            stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
             memory_max: None,
             line_bytes_max: self.settings.line_bytes_max,
             log: self
@@ -301,8 +301,8 @@ impl ProcManager {
     }
 
     fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.request(request).map(|request| &request.want);
-        let Some(Want::Ddoc { ddoc, .. }) = want else {
+        let want = self.request(request).map(|request| &request.want.what);
+        let Some(What::Ddoc { ddoc, .. }) = want else {
             let result = Err(HelpError {
                 reason: "the request is gone".to_owned(),
                 error: None,
@@ -348,7 +348,7 @@ impl ProcManager {
     }
 
     fn metrics_of(&self, pool: PoolId) -> &Arc<PoolMetrics> {
-        &self.pools[pool.0 as usize].metrics
+        &self.pools.at(pool).metrics
     }
 
     fn request(&self, id: RequestId) -> Option<&Request> {
@@ -380,7 +380,7 @@ impl ProcManager {
         let lease = Lease {
             proc,
             token,
-            language: self.pools[proc.pool.0 as usize].language.clone(),
+            language: self.pools.at(proc.pool).language.clone(),
             config: Arc::clone(&self.settings.reset_config),
             process,
             client: request.client,
@@ -405,7 +405,10 @@ impl ProcManager {
         let request = self
             .take_request(id)
             .expect("PM-4: an open request has a caller");
-        let language = self.pools[request.pool.0 as usize].language.to_string();
+        let pool = self.pools.of_target(request.target);
+        let language = pool.map(|pool| self.pools.at(pool).language.to_string());
+        let language = language.unwrap_or_else(|| request.label.to_string());
+        let label = Arc::clone(&request.label);
         let cause = self.cause.clone().unwrap_or_else(|| Cause {
             reason: "the query server ended".into(),
             fault: Fault::QueryServer,
@@ -413,7 +416,9 @@ impl ProcManager {
         });
         let error = match why {
             Refusal::Timeout { phase } => {
-                self.metrics_of(request.pool).request_timed_out(phase);
+                if let Some(pool) = pool {
+                    self.metrics_of(pool).request_timed_out(phase);
+                }
                 GetProcError::Timeout {
                     phase,
                     waited: now.since(request.asked),
@@ -430,13 +435,15 @@ impl ProcManager {
                 reason: cause.reason,
                 error: cause.error.map(Box::new),
             },
-            // No pool is added or removed yet, none has a throttle or a longest queue, so that the
-            // core refuses nobody in these ways.
-            Refusal::PoolBusy
-            | Refusal::PoolRemoved
-            | Refusal::NoPool
-            | Refusal::Throttled { .. }
-            | Refusal::ShuttingDown => GetProcError::ShuttingDown,
+            Refusal::PoolBusy => GetProcError::PoolBusy { pool: label },
+            Refusal::PoolRemoved => GetProcError::PoolRemoved { pool: label },
+            Refusal::NoPool => GetProcError::NoSuchPool(format!("there is no pool in '{label}'")),
+            Refusal::Throttled { until } => GetProcError::Throttled {
+                pool: label,
+                reason: self.failure_of(request.target),
+                retry_in: until.since(now),
+            },
+            Refusal::ShuttingDown => GetProcError::ShuttingDown,
         };
         self.answer(request.replier, Err(error));
     }
@@ -485,14 +492,17 @@ impl ProcManager {
         let process = self.procs.remove(&proc);
         // What the process knows about its end says more than the reason does.
         let doom = process.and_then(|process| process.shared.doom().cloned());
+        let by_itself = doom.as_ref().is_some_and(PromptError::is_own_end);
         let error = doom.unwrap_or_else(|| {
             PromptError::Exited(Obituary {
                 exit: Some(format!("ended: {reason}")),
                 ..Obituary::default()
             })
         });
+        if by_itself {
+            self.note_failure(proc.pool, &error.to_string());
+        }
         self.cause = Some(HelpError::from(error).into());
-        let by_itself = true;
         self.event(Event::ProcExit { proc, by_itself }, ctx);
         self.finish_shutdown(ctx);
     }
@@ -521,6 +531,10 @@ impl Actor for ProcManager {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
         self.returns = Some(Arc::new(ctx.address().recipient()));
         self.start_self_check(ctx);
+        self.start_memory_check(ctx);
+        for event in std::mem::take(&mut self.first_events) {
+            self.event(event, ctx);
+        }
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }

@@ -48,12 +48,12 @@ fn report(loaded: &Loaded) -> String {
         .max()
         .unwrap_or(0);
     let mut text = String::new();
-    let mut section = "";
+    let mut section: &str = "";
     for (setting, line) in settings.iter().zip(&lines) {
         if setting.section != section {
             let gap = if section.is_empty() { "" } else { "\n" };
-            section = setting.section;
-            text.push_str(&format!("{gap}[{section}]\n"));
+            section = &setting.section;
+            text.push_str(&format!("{gap}[{}]\n", setting.heading()));
         }
         let unit = setting
             .unit()

@@ -13,6 +13,7 @@ pub mod couchjs;
 pub mod exit;
 pub mod map;
 pub mod output;
+pub mod pool;
 pub mod serve;
 pub mod service_manager;
 pub mod service_socket;
@@ -76,6 +77,11 @@ enum Command {
     Attach(attach::Args),
     /// Show what the running service is doing: pools, processes, who waits.
     Status(status::Args),
+    /// Add, change and remove pools of the running service.
+    ///
+    /// A pool is a number of processes of one language under a name of its own. Nothing here can
+    /// set a command: a pool names a language, whose command stands in the configuration.
+    Pool(pool::Args),
     /// Run a view over documents, one JSON document a line, with as many processes as there are
     /// cores.
     ///
@@ -127,6 +133,7 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Pool(args) => pool::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -20,6 +20,7 @@ use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
 use crate::config::{Flag, Loaded};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
+use crate::store::{OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
@@ -218,6 +219,15 @@ impl From<StartError> for CliError {
                 };
                 Self::new(code, message, error.remedy())
             }
+            StartError::Store(StoreError::Open(error)) => {
+                let code = match &error.problem {
+                    OpenProblem::InUse => Exit::TryAgain,
+                    OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
+                    OpenProblem::Io(..) | OpenProblem::Broken(_) => Exit::Io,
+                };
+                Self::new(code, error.to_string(), error.remedy())
+            }
+            StartError::Store(_) => Self::new(Exit::Io, message, "look at the disk"),
             StartError::Thread(_) => Self::new(Exit::TryAgain, message, "free some resources"),
         }
     }

@@ -12,18 +12,35 @@ pub(super) fn table(status: &ServiceStatus) -> String {
         status.stale_proc_count,
         count(status.pools.len(), "pool", "pools"),
     );
-    let pools: Vec<_> = status.pools.iter().map(pool_row).collect();
     text.push('\n');
-    columns(&mut text, &POOL_COLUMNS, &pools);
+    text.push_str(&pools(&status.pools));
+    let procs = processes(&status.pools);
+    if !procs.is_empty() {
+        text.push('\n');
+        text.push_str(&procs);
+    }
+    text
+}
+
+/// Returns the pools as text, a line each below the titles.
+pub(super) fn pools(pools: &[PoolStatus]) -> String {
+    let mut text = String::new();
+    let rows: Vec<_> = pools.iter().map(pool_row).collect();
+    columns(&mut text, &POOL_COLUMNS, &rows);
+    text
+}
+
+/// Returns the processes of pools as text, a line each below the titles; nothing without any.
+pub(super) fn processes(pools: &[PoolStatus]) -> String {
+    let mut text = String::new();
     let rows = |pool: &PoolStatus| {
         pool.procs
             .iter()
             .map(|proc| proc_row(&pool.name, proc))
             .collect::<Vec<_>>()
     };
-    let procs: Vec<_> = status.pools.iter().flat_map(rows).collect();
+    let procs: Vec<_> = pools.iter().flat_map(rows).collect();
     if !procs.is_empty() {
-        text.push('\n');
         columns(&mut text, &PROC_COLUMNS, &procs);
     }
     text
@@ -36,9 +53,10 @@ fn count(number: usize, one: &str, more: &str) -> String {
 /// A column's title, and whether it is a number, which stands to the right.
 type Column = (&'static str, bool);
 
-const POOL_COLUMNS: [Column; 12] = [
+const POOL_COLUMNS: [Column; 14] = [
     ("POOL", false),
     ("LANGUAGE", false),
+    ("GROUP", false),
     ("HARD", true),
     ("SOFT", true),
     ("USED", true),
@@ -47,11 +65,12 @@ const POOL_COLUMNS: [Column; 12] = [
     ("STOPPING", true),
     ("WAITING", true),
     ("LONGEST", true),
+    ("STATE", false),
     ("LACKS", false),
     ("COMMAND", false),
 ];
 
-fn pool_row(pool: &PoolStatus) -> [String; 12] {
+fn pool_row(pool: &PoolStatus) -> [String; 14] {
     let longest = if pool.waiting == 0 {
         "-".to_owned()
     } else {
@@ -60,6 +79,7 @@ fn pool_row(pool: &PoolStatus) -> [String; 12] {
     [
         pool.name.clone(),
         pool.language.clone(),
+        pool.group.clone().unwrap_or_else(|| "-".to_owned()),
         pool.hard_limit.to_string(),
         pool.soft_limit.to_string(),
         pool.used.to_string(),
@@ -68,9 +88,32 @@ fn pool_row(pool: &PoolStatus) -> [String; 12] {
         pool.stopping.to_string(),
         pool.waiting.to_string(),
         longest,
+        state(pool),
         lacks(pool),
         pool.command.clone(),
     ]
+}
+
+/// What is out of the ordinary about a pool, and for how long.
+fn state(pool: &PoolStatus) -> String {
+    let removing = pool
+        .removing
+        .as_ref()
+        .map(|mode| format!("removing ({mode})"));
+    let throttled = pool
+        .throttled_ms
+        .map(|ms| format!("throttled {}", duration(ms)));
+    let stressed = pool
+        .stressed_ms
+        .map(|ms| format!("stress {}", duration(ms)));
+    let states: Vec<String> = [removing, throttled, stressed]
+        .into_iter()
+        .flatten()
+        .collect();
+    match states.is_empty() {
+        true => "-".to_owned(),
+        false => states.join(", "),
+    }
 }
 
 /// What the query servers of a pool are known not to be able to do.
@@ -86,7 +129,7 @@ fn lacks(pool: &PoolStatus) -> String {
     names.join(",")
 }
 
-const PROC_COLUMNS: [Column; 8] = [
+const PROC_COLUMNS: [Column; 10] = [
     ("POOL", false),
     ("PID", true),
     ("STATE", false),
@@ -94,10 +137,12 @@ const PROC_COLUMNS: [Column; 8] = [
     ("USES", true),
     ("AGE", true),
     ("IDLE", true),
+    ("MEMORY", true),
+    ("HOLDER", true),
     ("DATABASE", false),
 ];
 
-fn proc_row(pool: &str, proc: &ProcStatus) -> [String; 8] {
+fn proc_row(pool: &str, proc: &ProcStatus) -> [String; 10] {
     let idle = if proc.state == "idle" {
         duration(proc.idle_ms)
     } else {
@@ -112,6 +157,10 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> [String; 8] {
         proc.uses.to_string(),
         duration(proc.age_ms),
         idle,
+        proc.memory
+            .map_or_else(|| "-".to_owned(), |bytes| format!("{}MiB", bytes >> 20)),
+        proc.holder
+            .map_or_else(|| "-".to_owned(), |client| client.to_string()),
         proc.db.clone().unwrap_or_else(|| "-".to_owned()),
     ]
 }
@@ -181,6 +230,8 @@ mod tests {
             uses: 30,
             age_ms: 61_000,
             idle_ms: 1500,
+            holder: None,
+            memory: Some(70 << 20),
         };
         let pool = PoolStatus {
             name: "javascript".into(),
@@ -191,6 +242,8 @@ mod tests {
             free: 1,
             waiting: 3,
             longest_wait_ms: 250,
+            group: Some("js".into()),
+            throttled_ms: Some(42_000),
             abilities: [
                 ("add_lib", Some(false)),
                 ("ddoc", Some(true)),
@@ -210,11 +263,11 @@ mod tests {
             table(&status),
             "1 process, 0 of them stale; 1 pool\n\
              \n\
-             POOL        LANGUAGE    HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  LACKS    COMMAND\n\
-             javascript  javascript   100    50     0     1        0         0        3    250ms  add_lib  settee couchjs\n\
+             POOL        LANGUAGE    GROUP  HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  STATE            LACKS    COMMAND\n\
+             javascript  javascript  js      100    50     0     1        0         0        3    250ms  throttled 42.0s  add_lib  settee couchjs\n\
              \n\
-             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  DATABASE\n\
-             javascript  4711  idle       2    30  1m01s  1.5s  orders?[2J\n"
+             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  MEMORY  HOLDER  DATABASE\n\
+             javascript  4711  idle       2    30  1m01s  1.5s   70MiB       -  orders?[2J\n"
         );
     }
 

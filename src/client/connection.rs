@@ -13,11 +13,11 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::error::ClientError;
-use super::wire::{self, Outcome};
+use super::wire::{self, Outcome, ProcDown};
 use crate::query_server::line::LineBuffer;
 
 /// How many requests may wait for being sent before callers have to wait.
@@ -40,10 +40,25 @@ pub(super) struct Connection {
     _tasks: Arc<Tasks>,
 }
 
-#[derive(Debug, Default)]
+/// How many notices are kept for whoever listens too slowly.
+const DOWNS_KEPT: usize = 256;
+
+#[derive(Debug)]
 struct Shared {
     next_id: AtomicU64,
     calls: Mutex<Calls>,
+    /// Where processes that are taken away are told.
+    downs: broadcast::Sender<ProcDown>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            next_id: AtomicU64::default(),
+            calls: Mutex::default(),
+            downs: broadcast::Sender::new(DOWNS_KEPT),
+        }
+    }
 }
 
 /// Id of a request -> who waits for its reply.
@@ -108,6 +123,11 @@ impl Connection {
         }
     }
 
+    /// Listens for notices.
+    pub(super) fn downs(&self) -> broadcast::Receiver<ProcDown> {
+        self.shared.downs.subscribe()
+    }
+
     /// Sends a request and waits for its reply.
     pub(super) async fn call(&self, call: &'static str, arguments: &impl Serialize) -> Outcome {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
@@ -166,6 +186,11 @@ async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientErro
                 Ok(None) => break,
                 Err(error) => return ClientError::Protocol(format!("a reply: {error}")),
             };
+            if let Some(down) = wire::notice(&line) {
+                // Nobody may listen.
+                let _ = shared.downs.send(down);
+                continue;
+            }
             match wire::reply(&line) {
                 Ok((Some(id), outcome)) => {
                     // Nobody may wait any more: the caller gave up.

@@ -40,24 +40,37 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
+use tokio::sync::broadcast;
 
 use crate::query_server::status::ServiceStatus;
 use connection::Connection;
 
+pub use crate::messages::pools::PoolChange;
 pub use attach::{AttachOutput, Attached, Tunnel, attach, attach_blocking};
 pub use attach_end::{AttachEnd, END_MARK, EndLine};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
-pub use wire::{Borrowed, ReturnStatus};
+pub use wire::{Borrowed, ProcDown, ReturnStatus};
 
 /// A connection to a service. Cheap to clone; the last clone closes it, as soon as the runtime has
 /// a turn for that.
 #[derive(Clone, Debug)]
 pub struct Client {
     connection: Connection,
+}
+
+/// The pools that a process may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeFrom<'a> {
+    /// The one of this name.
+    Pool(&'a str),
+    /// Any of this group: one at random that has a free process, or may start one.
+    Group(&'a str),
+    /// Any of this language, its own among them.
+    AnyOf(&'a str),
 }
 
 /// A design document, and the database that it stands in.
@@ -231,6 +244,77 @@ impl Client {
         self.connection.call("status", &arguments).await
     }
 
+    /// Borrows a process from a pool or a group (`get_proc`), of whatever language that is.
+    ///
+    /// # Errors
+    /// As [`Self::get_proc`], and `not_found`, `pool_busy`, `pool_removed`, `throttled`.
+    pub async fn get_proc_from(
+        &self,
+        from: TakeFrom<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Borrowed, ClientError> {
+        let arguments = match from {
+            TakeFrom::Pool(name) => json!({"pool": name}),
+            TakeFrom::Group(name) => json!({"group": name}),
+            TakeFrom::AnyOf(language) => json!({"lang": language, "any": true}),
+        };
+        self.get(arguments, timeout).await
+    }
+
+    /// Adds a pool (`add_pool`): an object of settings, `language` among them. Returns what changed.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `file_exists`, `bad_request`.
+    pub async fn add_pool(
+        &self,
+        name: &str,
+        settings: &Map<String, Value>,
+    ) -> Result<Vec<PoolChange>, ClientError> {
+        self.typed("add_pool", &with_name(name, settings)).await
+    }
+
+    /// Changes settings of a pool (`reconfigure_pool`). Returns what changed.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`, `bad_request`; then nothing has changed.
+    pub async fn reconfigure_pool(
+        &self,
+        name: &str,
+        settings: &Map<String, Value>,
+    ) -> Result<Vec<PoolChange>, ClientError> {
+        self.typed("reconfigure_pool", &with_name(name, settings))
+            .await
+    }
+
+    /// Removes a pool (`remove_pool`), at once or as its processes come back. Returns what changed.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`, `bad_request`.
+    pub async fn remove_pool(
+        &self,
+        name: &str,
+        immediately: bool,
+    ) -> Result<Vec<PoolChange>, ClientError> {
+        let mode = if immediately { "immediate" } else { "graceful" };
+        self.typed("remove_pool", &json!({"name": name, "mode": mode}))
+            .await
+    }
+
+    /// Has processes of a pool started again before the time of its throttle is up
+    /// (`unthrottle_pool`). Returns whether it was throttled.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`.
+    pub async fn unthrottle_pool(&self, name: &str) -> Result<bool, ClientError> {
+        self.typed("unthrottle_pool", &json!({"name": name})).await
+    }
+
+    /// Returns where it is told that a process which this client holds is taken from it. What was
+    /// told before is not told again; who listens too slowly misses the oldest.
+    pub fn downs(&self) -> broadcast::Receiver<ProcDown> {
+        self.connection.downs()
+    }
+
     async fn typed<T: serde::de::DeserializeOwned>(
         &self,
         call: &'static str,
@@ -238,6 +322,12 @@ impl Client {
     ) -> Result<T, ClientError> {
         wire::typed(call, &self.connection.call(call, arguments).await?)
     }
+}
+
+fn with_name(name: &str, settings: &Map<String, Value>) -> Value {
+    let mut arguments = settings.clone();
+    arguments.insert("name".to_owned(), name.into());
+    Value::Object(arguments)
 }
 
 fn milliseconds(duration: Duration) -> u64 {

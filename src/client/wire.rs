@@ -24,6 +24,19 @@ pub struct Borrowed {
     pub config: Option<Box<RawValue>>,
 }
 
+/// A process that this connection held was taken from it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ProcDown {
+    /// The token under which it was held.
+    pub down: String,
+    /// Why, for programs: `pool_removed`, `memory_exceeded`, `shutting_down`.
+    #[serde(default)]
+    pub name: String,
+    /// Why, for people.
+    #[serde(default)]
+    pub reason: String,
+}
+
 /// What a client says of a process that it gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,6 +72,13 @@ pub(super) fn request(
         .map_err(|error| ClientError::Protocol(format!("the request is no JSON: {error}")))?;
     line.push(b'\n');
     Ok(line)
+}
+
+/// Reads a line that is no reply but a notice.
+pub(super) fn notice(line: &[u8]) -> Option<ProcDown> {
+    line.starts_with(b"{\"down\"")
+        .then(|| serde_json::from_slice(line).ok())
+        .flatten()
 }
 
 /// Reads a reply: the request's id, `None` when the service could not tell which it was, and what
@@ -111,6 +131,17 @@ mod tests {
             line,
             b"{\"id\":7,\"call\":\"ret_proc\",\"proc\":\"0.1.2\"}\n"
         );
+    }
+
+    #[test]
+    fn a_notice_is_told_from_a_reply() {
+        let line = br#"{"down":"1.2.3","name":"pool_removed","reason":"gone"}"#;
+        let down = notice(line).unwrap();
+        assert_eq!(
+            (&*down.down, &*down.name, &*down.reason),
+            ("1.2.3", "pool_removed", "gone")
+        );
+        assert_eq!(notice(br#"{"id":1,"ok":{"down":"1.2.3"}}"#), None);
     }
 
     #[test]

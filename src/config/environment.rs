@@ -40,7 +40,21 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
             ));
             continue;
         };
-        let section = section.to_lowercase();
+        let mut section = section.to_lowercase();
+        let mut key = key;
+        if super::keys::FAMILIES.contains(&section.as_str()) {
+            // The last part is the key: a name may have underscores of its own.
+            let Some((name, last)) = key.rsplit_once("__") else {
+                layer.problems.push(Problem::new(
+                    origin,
+                    format!("the name has no key of a section [{section}.NAME]"),
+                    format!("name it {PREFIX}{}__NAME__KEY", section.to_uppercase()),
+                ));
+                continue;
+            };
+            section = format!("{section}.{}", name.to_lowercase());
+            key = last;
+        }
         layer.sections.push((section.clone(), origin.clone()));
         push(&mut layer, section, key.to_lowercase(), value, origin);
     }

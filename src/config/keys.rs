@@ -11,6 +11,9 @@ pub const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
 /// The in-process language that is always there, whatever is configured: Mango.
 pub const MANGO: &str = "query";
 
+/// The family of sections of named pools, `[pools.NAME]`.
+pub const POOLS: &str = "pools";
+
 /// The section of admins, whose keys are names of users.
 pub const ADMINS: &str = "admins";
 
@@ -62,6 +65,13 @@ pub enum Kind {
         /// Largest.
         max: u64,
     },
+    /// A whole number up to the largest, inclusive, or `off`.
+    CountOrOff {
+        /// Largest.
+        max: u64,
+    },
+    /// The name of a language, a pool or a group.
+    Name,
     /// A number that is finite and not negative.
     Ratio,
     /// A span of time between the two, inclusive; a plain number is in `unit`.
@@ -324,6 +334,56 @@ pub const KEYS: &[Key] = &[
     ),
 ];
 
+/// Families of sections: `[FAMILY.NAME]`, as many as there are names. There are none by default.
+pub const FAMILIES: &[&str] = &[POOLS];
+
+/// Most processes of a pool, or of what is counted in processes.
+const PROCESSES_MAX: u64 = 1_000_000;
+const DAY: u64 = 24 * HOUR;
+
+/// What becomes of a process whose client crashed.
+const ON_CLIENT_CRASH: Kind = Kind::Choice(&[("return", "return"), ("replace", "replace")]);
+/// In which order waiters are served.
+const FAIRNESS: Kind = Kind::Choice(&[("fifo", "fifo"), ("per_db", "per_db")]);
+
+/// Every key of the sections of a family, in the order in which they are shown.
+pub const FAMILY_KEYS: &[Key] = &[
+    start_key(POOLS, "language", Kind::Name),
+    key(POOLS, "group", Kind::Name),
+    key(POOLS, "init_size", count(0, PROCESSES_MAX)),
+    key(POOLS, "min_free", count(0, PROCESSES_MAX)),
+    key(POOLS, "max", count(0, PROCESSES_MAX)),
+    key(POOLS, "queue_max", Kind::CountOrOff { max: 1 << 32 }),
+    key(POOLS, "on_client_crash", ON_CLIENT_CRASH),
+    key(POOLS, "max_uses", count(0, 1 << 53)),
+    key(POOLS, "max_age", duration(Unit::Seconds, 0, YEAR)),
+    key(POOLS, "jitter", count(0, 100)),
+    key(
+        POOLS,
+        "max_memory",
+        Kind::Bytes {
+            min: 0,
+            max: 1 << 50,
+        },
+    ),
+    key(
+        POOLS,
+        "max_memory_hard",
+        Kind::Bytes {
+            min: 0,
+            max: 1 << 50,
+        },
+    ),
+    key(POOLS, "cull_after", duration(Unit::Seconds, 0, YEAR)),
+    key(POOLS, "cull_interval", duration(Unit::Seconds, 1000, DAY)),
+    key(POOLS, "stop_grace", duration(Unit::Milliseconds, 0, HOUR)),
+    key(POOLS, "throttle_delay", duration(Unit::Seconds, 0, DAY)),
+    key(POOLS, "throttle_delay_max", duration(Unit::Seconds, 0, DAY)),
+    key(POOLS, "stress", Kind::Boolean),
+    key(POOLS, "fairness", FAIRNESS),
+    key(POOLS, "interactive_reserved", count(0, PROCESSES_MAX)),
+];
+
 /// The sections, in the order of `config/default.toml`.
 pub const SECTIONS: &[&str] = &[
     "couchdb",
@@ -340,10 +400,42 @@ pub const SECTIONS: &[&str] = &[
     "sandbox",
 ];
 
+/// Returns the family and the name of a section `[FAMILY.NAME]`.
+pub fn family(section: &str) -> Option<(&'static str, &str)> {
+    let (head, name) = section.split_once('.')?;
+    let family = FAMILIES.iter().find(|family| **family == head)?;
+    Some((family, name))
+}
+
+/// Returns whether there is, or may be, a section of this name.
+pub fn is_section(section: &str) -> bool {
+    SECTIONS.contains(&section) || family(section).is_some()
+}
+
+/// Returns where a section stands among the others: that of `config/default.toml`, then families.
+pub fn rank(section: &str) -> (usize, &str) {
+    let fixed = SECTIONS.iter().position(|name| *name == section);
+    let index = fixed.unwrap_or_else(|| {
+        let family = family(section).map_or("", |(family, _)| family);
+        let index = FAMILIES.iter().position(|name| *name == family);
+        SECTIONS.len() + index.unwrap_or(FAMILIES.len())
+    });
+    (index, section)
+}
+
+/// Returns the rows of a section that has fixed keys; none for the others.
+fn rows(section: &str) -> impl Iterator<Item = &'static Key> {
+    let (table, owner) = match family(section) {
+        Some((family, _)) => (FAMILY_KEYS, family),
+        None => (KEYS, section),
+    };
+    let owner = owner.to_owned();
+    table.iter().filter(move |key| key.section == owner)
+}
+
 /// Returns the row of a key with a fixed name.
 pub fn find(section: &str, name: &str) -> Option<&'static Key> {
-    KEYS.iter()
-        .find(|key| key.section == section && key.name == name)
+    rows(section).find(|key| key.name == name)
 }
 
 /// Returns what the value of `name` in `section` may be, names of languages included.
@@ -367,8 +459,5 @@ pub fn runtime(section: &str, name: &str) -> bool {
 
 /// Returns the names of the fixed keys of `section`, in order.
 pub fn names(section: &str) -> Vec<&'static str> {
-    KEYS.iter()
-        .filter(|key| key.section == section)
-        .map(|key| key.name)
-        .collect()
+    rows(section).map(|key| key.name).collect()
 }

@@ -6,7 +6,7 @@
 //!           even where a later layer overrides it: the mistake would surface at the worst time.
 //! DIFFERS   CouchDB takes unknown sections and keys without a word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::{Map, Source, Value, ValueKind};
 
@@ -132,14 +132,26 @@ impl Layer {
             ..Settled::default()
         };
         for (section, origin) in &sections {
-            if !keys::SECTIONS.contains(&section.as_str()) {
+            if !keys::is_section(section) {
                 settled.unknown_section(section, origin, ini);
+            } else if let Some((family, name)) = keys::family(section)
+                && !value::is_name(name)
+            {
+                settled.unfit_name(family, name, origin);
             }
         }
+        let entries_in: BTreeSet<String> =
+            entries.iter().map(|entry| entry.section.clone()).collect();
         let mut spelling = BTreeMap::new();
-        for entry in entries {
-            if !keys::SECTIONS.contains(&entry.section.as_str()) {
+        for mut entry in entries {
+            if !keys::is_section(&entry.section) {
                 continue;
+            }
+            if let Some((family, name)) = keys::family(&entry.section) {
+                if !value::is_name(name) {
+                    continue;
+                }
+                entry.section = format!("{family}.{}", language_name(name));
             }
             let Some(key) = settled.known_key(&entry, ini, natives) else {
                 continue;
@@ -154,13 +166,42 @@ impl Layer {
             }
             settled.take(place, entry);
         }
+        for (section, origin) in sections {
+            let is_empty = !entries_in.contains(&section);
+            if is_empty && keys::family(&section).is_some_and(|(_, name)| value::is_name(name)) {
+                let text = format!("[{}] is empty and has no effect", section.escape_debug());
+                settled.notices.push(Notice { origin, text });
+            }
+        }
         settled.notices.sort_by(|a, b| a.origin.cmp(&b.origin));
         settled
     }
 }
 
 impl Settled {
+    fn unfit_name(&mut self, family: &str, name: &str, origin: &Origin) {
+        self.problems.push(Problem::new(
+            origin,
+            format!("{name:?} cannot be the name of a section [{family}.NAME]"),
+            format!(
+                "use 1 to {} bytes without blanks, slashes, quotes and brackets, not beginning \
+                 with an underscore",
+                value::NAME_BYTES_MAX
+            ),
+        ));
+    }
+
     fn unknown_section(&mut self, section: &str, origin: &Origin, ini: bool) {
+        let (head, name) = section.split_once('.').unwrap_or((section, "NAME"));
+        let family = nearest(head, keys::FAMILIES.iter().copied()).filter(|near| near.likely);
+        if let Some(family) = family {
+            self.problems.push(Problem::new(
+                origin,
+                format!("there is no section [{}]", section.escape_debug()),
+                format!("did you mean [{}.{}]?", family.name, name.escape_debug()),
+            ));
+            return;
+        }
         let near = nearest(section, keys::SECTIONS.iter().copied());
         if ini && !near.is_some_and(|near| near.likely) {
             let text = format!(
@@ -221,7 +262,8 @@ impl Settled {
             });
             return;
         }
-        let remedy = match keys::KEYS.iter().find(|other| other.name == *key) {
+        let elsewhere = keys::KEYS.iter().find(|other| other.name == *key);
+        let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
             Some(other) => format!("it belongs in section [{}]", other.section),
             None => suggestion(key, &known),
         };
@@ -390,10 +432,26 @@ impl Source for Settled {
                 .or_default()
                 .insert(key.clone(), value);
         }
-        Ok(tables
-            .into_iter()
-            .map(|(name, table)| (name.to_owned(), table.into()))
-            .collect())
+        // The sections of a family are tables in one.
+        let mut families: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+        let mut all = Map::new();
+        for (section, table) in tables {
+            match keys::family(section) {
+                Some((family, name)) => {
+                    let members = families.entry(family).or_default();
+                    members.insert(name.to_owned(), table.into());
+                }
+                None => {
+                    all.insert(section.to_owned(), table.into());
+                }
+            }
+        }
+        all.extend(
+            families
+                .into_iter()
+                .map(|(family, members)| (family.to_owned(), members.into())),
+        );
+        Ok(all)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::Setting;
 use super::super::keys::{self, KEYS};
 use super::super::types::{LanguageCommand, LogLevel, ReduceLimit};
 use super::*;
@@ -115,7 +116,7 @@ fn the_table_of_keys_the_types_and_the_defaults_agree() {
     let settings = Config::default().settings();
     let listed: Vec<_> = settings
         .iter()
-        .map(|s| (s.section, s.key.as_str()))
+        .map(|s| (s.section.as_ref(), s.key.as_str()))
         .filter(|(section, _)| !keys::names(section).is_empty())
         .collect();
     let table: Vec<_> = KEYS.iter().map(|key| (key.section, key.name)).collect();
@@ -128,7 +129,7 @@ fn the_table_of_keys_the_types_and_the_defaults_agree() {
             assert!(
                 settings
                     .iter()
-                    .any(|s| s.section == section && s.key == *key),
+                    .any(|s| s.section == section.as_str() && s.key == *key),
                 "{key}"
             );
             written += 1;
@@ -301,6 +302,105 @@ fn a_soft_limit_that_need_not_follow_keeps_its_origin() {
     let config = Fixture::new().file("a.toml", text).load().config;
     let origin = config.origin("query_server_config", "os_process_soft_limit");
     assert_eq!(origin, Origin::Default);
+}
+
+#[test]
+fn a_pool_has_a_section_of_its_name_in_every_source() {
+    let fixture = Fixture::new()
+        .file(
+            "a.toml",
+            "[query_servers]\npython = 'couchpy'\n[pools.Py-1]\nlanguage = 'Python'\nmax = 3\n\
+             max_age = '1h'\n[pools.javascript]\nmin_free = 2\n",
+        )
+        .file(
+            "b.ini",
+            "[pools.py-1]\nmax = 5 ; more\nqueue_max = off\n[pools.b]\nlanguage=query\n",
+        )
+        .variable("SETTEE__POOLS__B__MAX", "7");
+    let config = fixture.load().config;
+    let names: Vec<&str> = config.pools.keys().map(String::as_str).collect();
+    assert_eq!(names, ["b", "javascript", "py-1"]);
+    let pool = &config.pools["py-1"];
+    assert_eq!(pool.language.as_deref(), Some("python"));
+    assert_eq!((pool.max, pool.queue_max), (Some(5), None));
+    assert_eq!(pool.max_age, Duration::from_secs(3600));
+    assert_eq!(config.pools["javascript"].min_free, 2);
+    assert_eq!(config.pool_max(&config.pools["javascript"]), 100);
+    let origin = |section: &str, key: &str| config.origin(section, key).to_string();
+    assert!(origin("pools.py-1", "max").ends_with("b.ini:2"));
+    assert!(origin("pools.py-1", "language").ends_with("a.toml:4"));
+    assert_eq!(
+        origin("pools.b", "max"),
+        "environment variable SETTEE__POOLS__B__MAX"
+    );
+    assert_eq!(origin("pools.b", "min_free"), "default");
+    // What is shown is what can be read.
+    let shown: Vec<String> = config.settings().iter().map(Setting::toml).collect();
+    assert!(shown.contains(&"max_age = 3600".to_owned()), "{shown:?}");
+    assert!(
+        shown.contains(&"queue_max = \"off\"".to_owned()),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn mistakes_in_the_sections_of_pools_are_told_with_their_place_and_the_nearest_key() {
+    let text = "[pools.a]\nlanguage = 'perl'\n[pools.b]\nmax = 2\n\
+                [pools.c]\nlanguage = 'query'\nmaxx = 1\n[pools.d]\nlanguage = 'query'\n\
+                init_size = 3\nmax = 2\n[pools.javascript]\nlanguage = 'query'\n\
+                [pools._x]\nmax = 1\n[pool.y]\nmax = 1\n[pools.e]\nlanguage='query'\nmax='many'\n\
+                max_memory = '2MiB'\nmax_memory_hard = '1MiB'\n";
+    let problems = Fixture::new().file("a.toml", text).problems();
+    let expected = [
+        "a.toml:16: there is no section [pool]: did you mean [pools.NAME]?",
+        "a.toml:14: \"_x\" cannot be the name of a section [pools.NAME]: use 1 to 100 bytes without \
+         blanks, slashes, quotes and brackets, not beginning with an underscore",
+        "a.toml:7: there is no key \"maxx\" in section [pools.c]: did you mean \"max\"?",
+        "a.toml:20: [pools.e] max: the text \"many\" is not what this key takes: it must be a whole \
+         number from 0 to 1000000",
+        "a.toml:2: [pools.a] language = \"perl\": no such language is configured: name its command \
+         in [query_servers], or take one of javascript, query",
+        "a.toml:4: [pools.b] names no language: add language = \"NAME\", one of javascript, query",
+        "a.toml:10: [pools.d] init_size (3) is above max (2): lower init_size to 2 or less, or raise \
+         max",
+        "a.toml:21: [pools.e] max_memory (2097152 bytes) is above max_memory_hard (1048576 bytes): \
+         raise max_memory_hard, or lower max_memory",
+        "a.toml:13: [pools.javascript] language = \"query\": the section is that of the language \
+         \"javascript\" itself: leave the key out, or give the pool another name",
+    ];
+    let (found, wanted): (std::collections::BTreeSet<_>, std::collections::BTreeSet<_>) = (
+        problems.iter().map(String::as_str).collect(),
+        expected.into_iter().collect(),
+    );
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn a_variable_of_a_pool_needs_a_name_and_a_key_and_an_empty_section_is_noticed() {
+    let problems = Fixture::new()
+        .variable("SETTEE__POOLS__MAX", "1")
+        .problems();
+    assert_eq!(
+        problems,
+        [
+            "environment variable SETTEE__POOLS__MAX: the name has no key of a section [pools.NAME]: \
+          name it SETTEE__POOLS__NAME__KEY"
+        ]
+    );
+    let loaded = Fixture::new().file("a.ini", "[pools.javascript]\n").load();
+    assert!(loaded.config.pools.is_empty());
+    assert!(
+        loaded.notices[0]
+            .text
+            .ends_with("is empty and has no effect")
+    );
+    let problems = Fixture::new()
+        .file("a.toml", "[pools]\nmax = 1\n")
+        .problems();
+    assert!(
+        problems[0].contains("which has sections only"),
+        "{problems:?}"
+    );
 }
 
 #[test]

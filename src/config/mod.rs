@@ -16,6 +16,7 @@ mod nearest;
 mod origin;
 mod overlay;
 pub mod password;
+mod pools;
 pub mod reload;
 mod replicator;
 mod settings;
@@ -29,6 +30,7 @@ pub use load::{DEFAULTS, Flag, Loaded, Sources, load};
 pub use nearest::{Nearest, nearest};
 pub use origin::{ConfigError, Notice, Origin, Problem};
 pub use overlay::Overlay;
+pub use pools::{Fairness, OnClientCrash, PatchError, PoolConfig};
 pub use replicator::{Limit, Replicator, Store};
 pub use settings::Setting;
 pub use surroundings::Surroundings;
@@ -36,3 +38,4 @@ pub use types::{
     ChttpdAuth, Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel,
     QueryServerConfig, ReduceLimit, Sandbox, Server, language_name,
 };
+pub use value::is_name;

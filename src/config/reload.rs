@@ -5,6 +5,8 @@
 //! PROMISES  A plan is applied whole or not at all. Both configurations have been validated.
 //! CALLED    On HUP and by the call `reload_config`; the changes are its answer.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::keys;
@@ -15,7 +17,7 @@ use super::types::Config;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Section of the key.
-    pub section: &'static str,
+    pub section: Cow<'static, str>,
     /// The key.
     pub key: String,
     /// The value before, for people; `None` when the key (a language) is new.
@@ -56,12 +58,7 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
             changes.push(change(setting, None, Some(setting)));
         }
     }
-    let rank = |change: &Change| {
-        keys::SECTIONS
-            .iter()
-            .position(|name| *name == change.section)
-    };
-    changes.sort_by_key(rank);
+    changes.sort_by(|a, b| keys::rank(&a.section).cmp(&keys::rank(&b.section)));
     changes
 }
 
@@ -85,12 +82,14 @@ pub fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
 }
 
 fn change(named: &Setting, old: Option<&Setting>, new: Option<&Setting>) -> Change {
+    // A section of a family comes and goes as a whole.
+    let comes_or_goes = keys::family(&named.section).is_some() && (old.is_none() || new.is_none());
     Change {
-        section: named.section,
+        section: named.section.clone(),
         key: named.key.clone(),
         old: old.map(Setting::shown),
         new: new.map(Setting::shown),
-        runtime: keys::runtime(named.section, &named.key),
+        runtime: comes_or_goes || keys::runtime(&named.section, &named.key),
     }
 }
 
@@ -151,6 +150,29 @@ mod tests {
         assert_eq!(
             changes[0].new.as_deref(),
             Some("proxy https://me:***@host/x")
+        );
+    }
+
+    #[test]
+    fn a_pool_comes_and_goes_at_run_time_and_keeps_its_language() {
+        let old = Config::default();
+        let mut new = old.clone();
+        let pool = |language: &str| crate::config::PoolConfig {
+            language: Some(language.to_owned()),
+            ..Default::default()
+        };
+        new.pools.insert("a".into(), pool("javascript"));
+        let added = plan(&old, &new).expect("a pool can be added");
+        assert_eq!(added[0].section, "pools.a");
+        assert!(added.iter().all(|change| change.old.is_none()));
+        assert!(plan(&new, &old).is_ok());
+        let mut other = new.clone();
+        other.pools.insert("a".into(), pool("query"));
+        let refused = plan(&new, &other).expect_err("a pool keeps its language");
+        assert!(
+            refused
+                .to_string()
+                .starts_with("[pools.a] language cannot change")
         );
     }
 }

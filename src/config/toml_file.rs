@@ -41,6 +41,9 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
         let name = section.get_ref();
         let shown = name.escape_debug();
         match value.get_ref() {
+            DeValue::Table(table) if keys::FAMILIES.contains(&name.as_ref()) => {
+                family(name, table, &origin, &mut layer);
+            }
             DeValue::Table(table) => {
                 layer.sections.push((name.to_string(), origin(offset)));
                 layer.entries.extend(entries(name, table, origin));
@@ -69,6 +72,31 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     }
     layer.sort_by_origin();
     layer
+}
+
+/// Reads the sections `[FAMILY.NAME]` of a family.
+fn family(
+    family: &str,
+    members: &DeTable<'_>,
+    origin: &impl Fn(usize) -> Origin,
+    layer: &mut Layer,
+) {
+    for (name, value) in members {
+        let origin_of_name = origin(name.span().start);
+        let name = name.get_ref();
+        let section = format!("{family}.{name}");
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                layer.sections.push((section.clone(), origin_of_name));
+                layer.entries.extend(entries(&section, table, origin));
+            }
+            _ => layer.problems.push(Problem::new(
+                origin_of_name,
+                format!("the key {name:?} stands in [{family}], which has sections only"),
+                format!("put it under a section with a name: [{family}.NAME]"),
+            )),
+        }
+    }
 }
 
 fn entries(section: &str, table: &DeTable<'_>, origin: impl Fn(usize) -> Origin) -> Vec<Entry> {

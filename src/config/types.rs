@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
 use super::password::PasswordHash;
+use super::pools::PoolConfig;
 use super::replicator::{Replicator, Store};
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
@@ -44,6 +45,9 @@ pub struct Config {
     pub log: Log,
     /// `[sandbox]`.
     pub sandbox: Sandbox,
+    /// `[pools.NAME]`: lower-case name -> what was set of the pool.
+    #[serde(default)]
+    pub pools: BTreeMap<String, PoolConfig>,
     /// (section, key) -> where its value came from; see [`Config::origin`].
     #[serde(skip)]
     pub(super) origins: BTreeMap<(String, String), Origin>,

@@ -3,6 +3,8 @@
 //! SUMMARY   [`adjust`] settles defaults that depend on other keys, [`check`] finds what does not
 //!           fit together.
 
+mod pools;
+
 use std::net::SocketAddr;
 
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR};
@@ -42,6 +44,12 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     let rules = [soft_limit, socket_path, tcp, http, backoff, certificate];
     let mut problems: Vec<Problem> = rules.iter().filter_map(|rule| rule(config)).collect();
     problems.extend(languages_in_two_sections(config));
+    problems.extend(
+        config
+            .pools
+            .iter()
+            .flat_map(|(name, pool)| pools::check(config, name, pool)),
+    );
     problems
 }
 

@@ -12,7 +12,7 @@ use config::ValueKind;
 
 use super::keys::{INFINITY, Kind, Unit};
 use super::password::{HIDDEN, PasswordHash};
-use super::types::LanguageCommand;
+use super::types::{LanguageCommand, language_name};
 
 /// A value as its source wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,16 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
             let count = whole(raw, text_count).ok_or_else(|| misfit(kind, raw))?;
             within(kind, count, (min, max), raw)
         }
+        Kind::CountOrOff { max } => match raw {
+            Raw::Text(text) if text.trim() == OFF => Ok(ValueKind::String(OFF.to_owned())),
+            Raw::Boolean(false) => Ok(ValueKind::String(OFF.to_owned())),
+            _ => {
+                let count = whole(raw, text_count).ok_or_else(|| misfit(kind, raw))?;
+                within(kind, count, (0, max), raw)
+            }
+        },
         Kind::Ratio => ratio(kind, raw),
+        Kind::Name => name(kind, raw),
         Kind::Coefficient => coefficient(kind, raw),
         Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
         Kind::Words(words) => self::words(kind, words, raw),
@@ -90,6 +99,31 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Kind::Address => address(kind, raw),
         Kind::Password => password(raw),
         Kind::Secret => secret(raw),
+    }
+}
+
+/// The word for a number that is none.
+pub(super) const OFF: &str = "off";
+
+/// Longest name of a pool, a group or a language, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 100;
+
+/// Returns whether a text can name a pool, a group or a service. What begins with an underscore is
+/// kept for paths of HTTP.
+pub fn is_name(text: &str) -> bool {
+    let unfit = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | '[' | ']');
+    !text.is_empty()
+        && text.len() <= NAME_BYTES_MAX
+        && !text.starts_with('_')
+        && !text.contains(unfit)
+}
+
+fn name(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    match raw {
+        Raw::Text(text) if is_name(&language_name(text.trim())) => {
+            Ok(ValueKind::String(language_name(text.trim())))
+        }
+        _ => Err(misfit(kind, raw)),
     }
 }
 
@@ -397,7 +431,12 @@ fn expectation(kind: Kind) -> String {
     match kind {
         Kind::Boolean => "true or false".to_owned(),
         Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
+        Kind::CountOrOff { max } => format!("a whole number from 0 to {max}, or {OFF:?}"),
         Kind::Ratio => "a number that is not negative, 2.0 for example".to_owned(),
+        Kind::Name => format!(
+            "a name: 1 to {NAME_BYTES_MAX} bytes without blanks, slashes, quotes and brackets, \
+             not beginning with an underscore"
+        ),
         Kind::Coefficient => "a number from 0.0 to 1.0".to_owned(),
         Kind::OrInfinity(inner) => format!("\"{INFINITY}\" or {}", expectation(*inner)),
         Kind::Words(words) => format!("one or more of {}, with commas", words.join(", ")),

@@ -137,12 +137,17 @@ impl From<ErrorReply> for Refusal {
             }
             "unauthorized" => StatusCode::UNAUTHORIZED,
             "forbidden" => StatusCode::FORBIDDEN,
-            "not_found" => StatusCode::NOT_FOUND,
+            "not_found" | "pool_removed" => StatusCode::NOT_FOUND,
+            "file_exists" => StatusCode::PRECONDITION_FAILED,
             "conflict" => StatusCode::CONFLICT,
             "too_many_requests" => StatusCode::TOO_MANY_REQUESTS,
             "not_implemented" => StatusCode::NOT_IMPLEMENTED,
-            "shutting_down" => StatusCode::SERVICE_UNAVAILABLE,
+            "shutting_down" | "pool_busy" | "throttled" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let retry_in = match status {
+            StatusCode::SERVICE_UNAVAILABLE => Some(error.retry_in.unwrap_or_default()),
+            _ => None,
         };
         let members = match serde_json::to_value(&error) {
             Ok(Value::Object(members)) => members,
@@ -151,7 +156,13 @@ impl From<ErrorReply> for Refusal {
         let mut refusal = Self::new(status, &error.name, Value::Null);
         let others = members.into_iter().filter(|(name, _)| name != "name");
         refusal.members.extend(others);
-        refusal
+        match retry_in {
+            Some(time) => {
+                let seconds = time.as_millis().div_ceil(1000).max(1);
+                refusal.with_header(header::RETRY_AFTER, seconds.to_string())
+            }
+            None => refusal,
+        }
     }
 }
 

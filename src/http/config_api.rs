@@ -69,7 +69,8 @@ fn text(setting: &Setting) -> String {
 fn everything(config: &Config) -> Value {
     let mut sections = Map::new();
     for setting in config.settings() {
-        let section = sections.entry(setting.section).or_insert_with(|| json!({}));
+        let name = setting.section.as_ref();
+        let section = sections.entry(name).or_insert_with(|| json!({}));
         section[&setting.key] = text(&setting).into();
     }
     sections.into()

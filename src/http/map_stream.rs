@@ -2,185 +2,51 @@
 //!
 //! SUMMARY   The first line holds the arguments without documents; each further line is a document,
 //!           and has one line of rows as its answer, in the same order.
-//! PROMISES  Memory is bounded: who sends faster than functions run, or reads slower, has to wait. An
-//!           error in the middle is a last line `{"error", "reason", "line"}`; one before the first
-//!           answer has its code. However the request ends, its processes come back.
+//! PROMISES  Those of [`super::line_stream`]; an error about a line names it (`line`).
 //! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2.
-//! LIMITS    A client has to read while it writes. The head of the answer comes with the first rows.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpResponse, web};
+use actix_web::web;
 use bytes::{Bytes, BytesMut};
-use futures_util::stream;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::Shared;
 use super::answer::{Answer, Refusal};
 use super::body::{self, IDLE_MAX};
-use super::tasks::{Running, Task};
+use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
+use super::tasks::Task;
 use crate::actors::caller::Caller;
-use crate::actors::gate::{GateError, Inside};
+use crate::actors::gate::Inside;
 use crate::messages::client_error::ErrorReply;
+use crate::messages::function::MapStart;
 use crate::query_server::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
     Mapped, Order, ProcessError, Processes, Run, View, ViewError,
 };
 
-/// The content type of both directions.
-pub(super) const NDJSON: &str = "application/x-ndjson";
-
-/// Pieces of the answer that wait for the client.
-const ANSWERS_AHEAD: usize = 16;
-
 /// Processes that work for one stream, if they can be had.
 const PROCESSES: usize = 2;
 
-/// The longest timeout that may be asked for: a year, in milliseconds.
-const TIMEOUT_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
-
-/// The first line.
-#[derive(Deserialize)]
-struct Arguments {
-    #[serde(default = "javascript")]
-    lang: String,
-    #[serde(default)]
-    lib: Option<Box<RawValue>>,
-    funs: Vec<Box<RawValue>>,
-    #[serde(default)]
-    timeout_ms: Option<u64>,
-}
-
-fn javascript() -> String {
-    "javascript".to_owned()
-}
-
 pub(super) async fn answer(mut payload: web::Payload, shared: &web::Data<Shared>) -> Answer {
-    let (first, rest) = first_line(&mut payload, shared).await?;
-    let arguments = arguments(&first)?;
-    let running = shared.tasks.begin(&arguments.lang);
+    let first = FirstLine::read(&mut payload, shared).await?;
+    let start = first.arguments(MapStart::parse)?;
+    let running = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
     let task = Arc::clone(&running.task);
     let work = shared
         .gateway
-        .run(move |inside| map(inside, arguments, input, sink, task));
+        .run(move |inside| map(inside, start, input, sink, task));
     let line_max = shared.config.borrow().server.line_max;
     let task = Arc::clone(&running.task);
-    let mut stream = Stream {
-        pump: Some(Box::pin(pump(payload, rest, line_max, batches, task))),
-        answers,
-        work: Some(Box::pin(work)),
-        _running: running,
-    };
-    // What fails before there is anything to answer fails with a code.
-    let first = stream.next().await?;
-    let rest = stream::unfold(Some(stream), async |stream| {
-        let mut stream = stream?;
-        match stream.next().await {
-            Ok(None) => None,
-            Ok(Some(chunk)) => Some((Ok(chunk), Some(stream))),
-            Err(refusal) => Some((Ok(refusal.line()), None)),
-        }
-    });
-    let first = stream::iter(first.map(Ok::<_, GateError>));
-    Ok(HttpResponse::Ok()
-        .content_type(NDJSON)
-        .streaming(futures_util::StreamExt::chain(first, rest)))
-}
-
-/// Reads up to the first line feed. Returns the line, and what came after it.
-async fn first_line(
-    payload: &mut web::Payload,
-    shared: &Shared,
-) -> Result<(BytesMut, BytesMut), Refusal> {
-    let limit = shared.config.borrow().server.line_max;
-    let mut text = BytesMut::new();
-    loop {
-        let searched = text.len();
-        let chunk = body::next(payload).await?;
-        let is_end = chunk.is_none();
-        text.extend_from_slice(&chunk.unwrap_or_default());
-        let end = memchr::memchr(b'\n', &text[searched..]).map(|at| searched + at);
-        if end.unwrap_or(text.len()) > limit {
-            return Err(Refusal::too_large(limit));
-        }
-        match end {
-            Some(end) => {
-                let rest = text.split_off(end + 1);
-                return Ok((text, rest));
-            }
-            None if is_end => return Ok((text, BytesMut::new())),
-            None => {}
-        }
-    }
-}
-
-fn arguments(line: &[u8]) -> Result<Arguments, Refusal> {
-    let arguments: Arguments = serde_json::from_slice(line).map_err(|error| {
-        Refusal::bad_request(format!(
-            "the first line must be the arguments, {{\"lang\", \"lib\", \"funs\"}}: {error}"
-        ))
-        .with_member("line", 1)
-    })?;
-    if arguments.timeout_ms.is_some_and(|ms| ms > TIMEOUT_MS_MAX) {
-        let reason = format!("timeout_ms must be at most {TIMEOUT_MS_MAX}");
-        return Err(Refusal::bad_request(reason).with_member("line", 1));
-    }
-    Ok(arguments)
-}
-
-type Worked = Result<Result<(), Refusal>, GateError>;
-
-/// A request in progress: what comes, what is done with it, what goes out.
-struct Stream {
-    /// Brings documents to the pool; none once they are all there.
-    pump: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    answers: mpsc::Receiver<Bytes>,
-    /// None once it is over.
-    work: Option<Pin<Box<dyn Future<Output = Worked>>>>,
-    _running: Running,
-}
-
-impl Stream {
-    /// Returns the next piece of the answer; none at its end.
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
-        loop {
-            tokio::select! {
-                biased;
-                answer = self.answers.recv() => match answer {
-                    Some(answer) => return Ok(Some(answer)),
-                    // The work lets go of its end when it is over.
-                    None => return self.finish().await.map(|()| None),
-                },
-                () = pending_or(&mut self.pump) => self.pump = None,
-            }
-        }
-    }
-
-    async fn finish(&mut self) -> Result<(), Refusal> {
-        match self.work.take() {
-            Some(work) => work.await?,
-            None => Ok(()),
-        }
-    }
-}
-
-async fn pending_or(future: &mut Option<Pin<Box<dyn Future<Output = ()>>>>) {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
+    let pump = Box::pin(pump(payload, first.rest, line_max, batches, task));
+    line_stream::answer(pump, answers, work, running).await
 }
 
 type Batch = Result<Vec<Document>, InputError>;
@@ -234,23 +100,24 @@ async fn pump(
 /// Runs the functions, on the pool's arbiter.
 async fn map(
     inside: Rc<Inside>,
-    arguments: Arguments,
+    start: MapStart,
     input: Batches,
     answers: mpsc::Sender<Bytes>,
     task: Arc<Task>,
 ) -> Result<(), Refusal> {
     let view = View {
-        language: arguments.lang,
-        funs: arguments.funs,
-        lib: arguments.lib,
+        language: start.at.language.to_string(),
+        funs: start.funs,
+        lib: start.lib,
     };
     let run = Run {
         width: PROCESSES,
         order: Order::AsRead,
-        timeout: arguments.timeout_ms.map(Duration::from_millis),
+        timeout: start.at.timeout,
         counts: &Counts::default(),
     };
-    let processes = Processes::Pool(Rc::new(Caller::new(inside.manager.clone())));
+    let caller = Rc::new(Caller::new(inside.manager.clone()));
+    let processes = Processes::Pool(caller, start.at.from);
     let sink = Sink {
         answers,
         ready: RefCell::default(),
@@ -265,14 +132,6 @@ async fn map(
         Ok(()) if is_read => Ok(()),
         Ok(()) => Err(not_read()),
     }
-}
-
-fn not_read() -> Refusal {
-    let reason = format!(
-        "nothing of the answer was read for {} s",
-        IDLE_MAX.as_secs()
-    );
-    Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason)
 }
 
 /// Passes answers on.

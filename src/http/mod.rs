@@ -14,8 +14,13 @@ mod answer;
 mod body;
 mod config_api;
 mod info;
+mod line_stream;
+mod list_stream;
 mod map_stream;
+mod params;
+mod pools_api;
 mod query;
+mod replicator;
 mod request;
 mod routes;
 mod session_api;
@@ -24,7 +29,6 @@ mod tasks;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_web::dev::Server;
@@ -38,6 +42,7 @@ use crate::auth::Authority;
 use crate::config::Config;
 use crate::config::password::random;
 use crate::metrics::Metrics;
+use crate::replicator::Database;
 use body::Budget;
 use tasks::Tasks;
 
@@ -74,11 +79,13 @@ pub struct Shared {
     pub log: Logger,
     /// Where the server listens.
     pub address: SocketAddr,
+    /// The replicator database.
+    pub replicator: Database,
     /// This run of the service.
     uuid: String,
     tasks: Tasks,
     budget: Budget,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -89,6 +96,7 @@ impl Shared {
         authority: Arc<Authority>,
         metrics: Metrics,
         address: SocketAddr,
+        replicator: Database,
         log: Logger,
     ) -> Self {
         Self {
@@ -98,20 +106,26 @@ impl Shared {
             metrics,
             log,
             address,
+            replicator,
             uuid: HEXLOWER.encode(&random::<16>()),
             tasks: Tasks::default(),
             budget: Budget::default(),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         }
     }
 
     /// Says from now on that the service is about to end.
     pub fn begin_stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.stopping.send_replace(true);
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        *self.stopping.borrow()
+    }
+
+    /// Returns what tells that the service is about to end.
+    fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
     }
 
     fn config(&self) -> Arc<Config> {

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::answer::{self, Answer, Refusal};
+use super::line_stream::NDJSON;
 use super::request::{content_type, require_json};
-use super::{Shared, body, map_stream};
+use super::{Shared, body, list_stream, map_stream};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 
@@ -39,8 +40,12 @@ pub(super) async fn answer(
     payload: web::Payload,
     shared: &web::Data<Shared>,
 ) -> Answer {
-    if name == "map" && content_type(request) == map_stream::NDJSON {
-        return map_stream::answer(payload, shared).await;
+    if content_type(request) == NDJSON {
+        match name {
+            "map" => return map_stream::answer(payload, shared).await,
+            "list" => return list_stream::answer(payload, shared).await,
+            _ => {}
+        }
     }
     let call = NAMES
         .iter()

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::access::{Visitor, admit, session_cookie};
 use super::answer::{Answer, Refusal};
 use super::request::{allow, require_json, segments};
-use super::{Shared, answer, config_api, info, query, session_api};
+use super::{Shared, answer, config_api, info, pools_api, query, replicator, session_api};
 use crate::messages::proc_manager::SetThresholdTs;
 
 /// Answers a request, and counts it.
@@ -72,6 +72,9 @@ async fn answer_to(
             visitor.may_look()?;
             Ok(answer::ok(&shared.tasks.list()))
         }
+        ["_replicator", path @ ..] => {
+            replicator::answer(path, request, payload, shared, visitor).await
+        }
         ["metrics"] => {
             allow(request, GET)?;
             visitor.may_look()?;
@@ -83,6 +86,7 @@ async fn answer_to(
             require_json(request)?;
             reload_query_servers(shared).await
         }
+        ["_pools", path @ ..] => pools_api::answer(path, request, payload, shared, visitor).await,
         ["_query", name] => {
             allow(request, POST)?;
             visitor.must_be_admin()?;

@@ -58,6 +58,7 @@ pub const KEYS: &[(&str, &str)] = &[
         "period_ms",
         "the time that a limit is counted over, in milliseconds",
     ),
+    ("pool", "a pool"),
     ("remedy", "what the operator can do"),
     ("signal", "a signal"),
     (

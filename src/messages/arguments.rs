@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 
@@ -66,6 +68,20 @@ pub(super) fn language(value: &RawValue) -> Parsed<LanguageName> {
 }
 
 /// A JSON array, as the text that it is.
+/// A pool or a group by its name; not both.
+pub(super) fn take_from(pool: Option<&RawValue>, group: Option<&RawValue>) -> Parsed<TakeFrom> {
+    let name = |argument: &str, value: &RawValue| match string(argument, value)? {
+        name if name.is_empty() => Err(wrong(argument, "a name")),
+        name => Ok(Arc::from(language_name(&name))),
+    };
+    match (pool, group) {
+        (None, None) => Ok(TakeFrom::Own),
+        (Some(pool), None) => Ok(TakeFrom::Pool(name("pool", pool)?)),
+        (None, Some(group)) => Ok(TakeFrom::Group(name("group", group)?)),
+        (Some(_), Some(_)) => Err(wrong("group", "left out when there is a 'pool'")),
+    }
+}
+
 pub(super) fn array<'a>(name: &str, value: &'a RawValue) -> Parsed<&'a RawValue> {
     if value.get().starts_with('[') {
         Ok(value)

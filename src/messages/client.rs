@@ -13,15 +13,16 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::messages::arguments::{
     Parsed, array, database, design_document, language, missing, required, shorten, string,
-    timeout, wrong,
+    take_from, timeout, wrong,
 };
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
-use crate::messages::proc_manager::Want;
-use crate::policy::pool::{PoolId, ProcId, ReturnStatus, Token};
+use crate::messages::proc_manager::{TakeFrom, Want};
+use crate::policy::pool::{Lane, PoolId, ProcId, RemoveMode, ReturnStatus, Token};
 use crate::query_server::language::LanguageName;
 
 /// A process as a client names it: `POOL.NUMBER.TOKEN`, opaque to the client.
@@ -130,6 +131,49 @@ pub enum Call<'a> {
     TerminateStaleProcs,
     /// Tell what the service is doing.
     Status(Option<String>),
+    /// Add a pool.
+    AddPool(NamedPool),
+    /// Remove a pool.
+    RemovePool {
+        /// Its name.
+        name: String,
+        /// How.
+        mode: RemoveMode,
+    },
+    /// Change settings of a pool.
+    ReconfigurePool(NamedPool),
+    /// Start processes of a pool again, before the time of its throttle is up.
+    UnthrottlePool(String),
+}
+
+/// A pool and settings of it, as a request brings them.
+#[derive(Clone, Debug)]
+pub struct NamedPool {
+    /// Its name.
+    pub name: String,
+    /// The members of the request that are neither its own nor the name: keys of a section
+    /// `[pools.NAME]`.
+    pub settings: Map<String, Value>,
+}
+
+impl NamedPool {
+    /// Takes it out of a request.
+    fn parse(text: &str) -> Parsed<Self> {
+        let mut settings: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| ErrorReply::bad_request(format!("bad request: {error}")))?;
+        for member in ["id", "call"] {
+            settings.remove(member);
+        }
+        let name = match (settings.remove("name"), settings.remove("pool")) {
+            (Some(name), None) | (None, Some(name)) => name,
+            (Some(_), Some(_)) => return Err(wrong("pool", "left out when there is a 'name'")),
+            (None, None) => return Err(missing("name")),
+        };
+        match name {
+            Value::String(name) => Ok(Self { name, settings }),
+            _ => Err(wrong("name", "a string")),
+        }
+    }
 }
 
 /// All members that some call has; the others are passed over.
@@ -163,6 +207,12 @@ struct Members<'a> {
     name: Option<&'a RawValue>,
     #[serde(borrow)]
     password: Option<&'a RawValue>,
+    #[serde(borrow)]
+    mode: Option<&'a RawValue>,
+    #[serde(borrow)]
+    any: Option<&'a RawValue>,
+    #[serde(borrow)]
+    lane: Option<&'a RawValue>,
 }
 
 /// A request that is none: what is wrong, for whom.
@@ -237,6 +287,13 @@ impl<'a> Members<'a> {
             "reload_config" => Call::ReloadConfig,
             "terminate_stale_procs" => Call::TerminateStaleProcs,
             "status" => Call::Status(self.pool.map(|pool| string("pool", pool)).transpose()?),
+            "add_pool" => Call::AddPool(NamedPool::parse(text)?),
+            "reconfigure_pool" => Call::ReconfigurePool(NamedPool::parse(text)?),
+            "remove_pool" => Call::RemovePool {
+                name: self.pool_name()?,
+                mode: self.remove_mode()?,
+            },
+            "unthrottle_pool" => Call::UnthrottlePool(self.pool_name()?),
             function if FunctionCall::NAMES.contains(&function) => {
                 Call::Function(Box::new(FunctionCall::parse(function, text)?))
             }
@@ -248,12 +305,22 @@ impl<'a> Members<'a> {
     }
 
     fn want(&self) -> Parsed<Want> {
+        let from = match self.any {
+            Some(any) if any.get() == "true" && self.pool.or(self.group).is_none() => TakeFrom::Any,
+            Some(any) if any.get() != "false" => {
+                return Err(wrong("any", "true, without a 'pool' or a 'group'"));
+            }
+            _ => take_from(self.pool, self.group)?,
+        };
         let want = match (self.lang, self.ddoc) {
-            (Some(lang), None) => Want::Language(language(lang)?),
-            (None, Some(_)) => Want::Ddoc {
-                ddoc: design_document(self.ddoc)?,
-                db: Arc::from(database(self.db)?),
-            },
+            (Some(lang), None) => Want::language(language(lang)?).from(from),
+            (None, Some(_)) => {
+                let ddoc = design_document(self.ddoc)?;
+                Want::ddoc(Arc::from(database(self.db)?), ddoc).from(from)
+            }
+            (None, None) if matches!(from, TakeFrom::Pool(_) | TakeFrom::Group(_)) => {
+                Want::any_from(from)
+            }
             (None, None) => return Err(missing("lang' or 'ddoc")),
             (Some(_), Some(_)) => {
                 return Err(wrong(
@@ -262,23 +329,34 @@ impl<'a> Members<'a> {
                 ));
             }
         };
-        if let Some(group) = self.group {
-            let name = string("group", group)?;
-            return Err(ErrorReply::not_found(format!(
-                "there is no group of pools named '{}'",
-                shorten(&name)
-            )));
+        match self
+            .lane
+            .map(|lane| string("lane", lane))
+            .transpose()?
+            .as_deref()
+        {
+            None => Ok(want),
+            Some("interactive") => Ok(want.in_lane(Lane::Interactive)),
+            Some("bulk") => Ok(want.in_lane(Lane::Bulk)),
+            Some(_) => Err(wrong("lane", "\"interactive\" or \"bulk\"")),
         }
-        match self.pool.map(|pool| string("pool", pool)).transpose()? {
-            // Every language has a pool of its own name.
-            Some(pool) if LanguageName::new(&pool) != *want.language() => {
-                Err(ErrorReply::not_found(format!(
-                    "there is no pool named '{}' for the language '{}'",
-                    shorten(&pool),
-                    shorten(want.language().as_str()),
-                )))
-            }
-            _ => Ok(want),
+    }
+
+    /// The pool that a call is about, which may also be named by `pool`.
+    fn pool_name(&self) -> Parsed<String> {
+        string("name", required("name", self.name.or(self.pool))?)
+    }
+
+    fn remove_mode(&self) -> Parsed<RemoveMode> {
+        match self
+            .mode
+            .map(|mode| string("mode", mode))
+            .transpose()?
+            .as_deref()
+        {
+            None | Some("graceful") => Ok(RemoveMode::Graceful),
+            Some("immediate") => Ok(RemoveMode::Immediate),
+            Some(_) => Err(wrong("mode", "\"graceful\" or \"immediate\"")),
         }
     }
 
@@ -344,14 +422,11 @@ mod tests {
         let line = br#"{"call":"get_proc","lang":"A","db":null,"ddoc":null,"future":[1]}"#;
         let request = Request::parse(line).unwrap();
         assert_eq!(request.id, "null");
-        let Call::GetProc {
-            want: Want::Language(name),
-            ..
-        } = request.call
-        else {
-            panic!("not a get_proc for a language");
+        let Call::GetProc { want, .. } = request.call else {
+            panic!("not a get_proc");
         };
-        assert_eq!(name.as_str(), "a");
+        assert_eq!(want.spoken().map(LanguageName::as_str), Some("a"));
+        assert_eq!(want.from, TakeFrom::Own);
     }
 
     #[test]

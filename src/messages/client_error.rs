@@ -5,12 +5,14 @@
 //!           where CouchDB has one. What a function of the client's own said is passed on unchanged.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::actors::caller::CallError;
+use crate::messages::pools::PoolError;
 use crate::messages::proc_manager::GetProcError;
 use crate::messages::process::{Fault, Obituary, PromptError};
 
@@ -40,6 +42,8 @@ pub struct ErrorReply {
     pub fault: Fault,
     /// Whether the same call may succeed when it is repeated.
     pub retry: bool,
+    /// After which time, where that is known.
+    pub retry_in: Option<Duration>,
     /// Whether the query server ends over it.
     pub fatal: bool,
     /// How the query server ended, if that is what happened.
@@ -58,6 +62,7 @@ impl ErrorReply {
             phase,
             fault,
             retry,
+            retry_in: None,
             fatal: false,
             obituary: None,
             proc: None,
@@ -160,7 +165,18 @@ impl From<GetProcError> for ErrorReply {
             error.retryable(),
         );
         reply.obituary = error.obituary().cloned().map(Box::new);
+        reply.retry_in = error.retry_in();
         reply
+    }
+}
+
+impl From<PoolError> for ErrorReply {
+    fn from(error: PoolError) -> Self {
+        let (fault, retry) = match error {
+            PoolError::ShuttingDown => (Fault::Settee, true),
+            _ => (Fault::Client, false),
+        };
+        Self::new(error.name(), &error.to_string(), "queue", fault, retry)
     }
 }
 
@@ -219,6 +235,9 @@ impl Serialize for ErrorReply {
         map.serialize_entry("phase", self.phase)?;
         map.serialize_entry("fault", self.fault.name())?;
         map.serialize_entry("retry", &self.retry)?;
+        if let Some(time) = self.retry_in {
+            map.serialize_entry("retry_after_ms", &time.as_millis())?;
+        }
         if self.fatal {
             map.serialize_entry("fatal", &true)?;
         }
@@ -260,7 +279,6 @@ impl Serialize for ErrorReply {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use serde_json::{Value, json};
 

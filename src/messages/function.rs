@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 
@@ -60,6 +61,8 @@ pub struct InDdoc {
     pub db: Arc<str>,
     /// The design document.
     pub ddoc: Arc<Ddoc>,
+    /// The pools that may serve it.
+    pub from: TakeFrom,
     /// For a process and for each answer; `None` is the configured one.
     pub timeout: Option<Duration>,
 }
@@ -69,6 +72,8 @@ pub struct InDdoc {
 pub struct InLanguage {
     /// The language.
     pub language: LanguageName,
+    /// The pools that may serve it.
+    pub from: TakeFrom,
     /// For a process and for each answer; `None` is the configured one.
     pub timeout: Option<Duration>,
 }

@@ -1,20 +1,35 @@
 //! Messages to the ProcManager: the calls and casts of couch_proc_manager, same nouns.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
 
 use crate::actors::lifeline::Pulse;
+use crate::config::PoolConfig;
 use crate::messages::process::{Fault, Obituary, ProcessRef, PromptError};
-use crate::policy::pool::{ClientId, Condition, Limits, Phase, ProcId, ReturnStatus, Token};
+use crate::policy::pool::{ClientId, Condition, Lane, Limits, Phase, ProcId, ReturnStatus, Token};
 use crate::query_server::abilities::Ability;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 
 /// What a client wants a process for.
 #[derive(Clone, Debug)]
-pub enum Want {
+pub struct Want {
+    /// What the process is to speak or know.
+    pub what: What,
+    /// The pools that may serve it.
+    pub from: TakeFrom,
+    /// What kind of work it is for.
+    pub lane: Lane,
+}
+
+/// What a process is to speak or know.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// Whatever the pool speaks, or the group.
+    Any,
     /// Any process of a language (`get_proc(Lang)`).
     Language(LanguageName),
     /// A process that knows a design document (`get_proc(DDoc, DbKey, DDocKey)`).
@@ -26,25 +41,81 @@ pub enum Want {
     },
 }
 
+/// The pools that may serve a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TakeFrom {
+    /// The language's own.
+    #[default]
+    Own,
+    /// The one of this name.
+    Pool(Arc<str>),
+    /// Any of this group.
+    Group(Arc<str>),
+    /// Any of the language, its own among them.
+    Any,
+}
+
 impl Want {
-    /// Returns the language that it takes.
-    pub fn language(&self) -> &LanguageName {
-        match self {
-            Self::Language(language) => language,
-            Self::Ddoc { ddoc, .. } => &ddoc.language,
+    /// Wants any process of a language, from its own pool.
+    pub fn language(language: LanguageName) -> Self {
+        Self {
+            what: What::Language(language),
+            from: TakeFrom::Own,
+            lane: Lane::Bulk,
+        }
+    }
+
+    /// Wants a process that knows a design document, from its language's own pool.
+    pub fn ddoc(db: Arc<str>, ddoc: Arc<Ddoc>) -> Self {
+        Self {
+            what: What::Ddoc { db, ddoc },
+            from: TakeFrom::Own,
+            lane: Lane::Interactive,
+        }
+    }
+
+    /// Wants whatever a pool or a group has.
+    pub fn any_from(from: TakeFrom) -> Self {
+        Self {
+            what: What::Any,
+            from,
+            lane: Lane::Bulk,
+        }
+    }
+
+    /// Wants it from these pools.
+    #[must_use]
+    pub fn from(mut self, from: TakeFrom) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// Wants it for this kind of work.
+    #[must_use]
+    pub fn in_lane(mut self, lane: Lane) -> Self {
+        self.lane = lane;
+        self
+    }
+
+    /// Returns the language that it takes; `None`: that of its pool.
+    pub fn spoken(&self) -> Option<&LanguageName> {
+        match &self.what {
+            What::Any => None,
+            What::Language(language) => Some(language),
+            What::Ddoc { ddoc, .. } => Some(&ddoc.language),
         }
     }
 
     /// Returns what the language's query servers must be able to do for it.
     pub(crate) fn needs(&self) -> Option<Ability> {
-        matches!(self, Self::Ddoc { .. }).then_some(Ability::Ddoc)
+        matches!(self.what, What::Ddoc { .. }).then_some(Ability::Ddoc)
     }
 
     /// Returns the design document's id, empty without one.
     pub(crate) fn ddoc_id(&self) -> String {
-        match self {
-            Self::Language(_) => String::new(),
-            Self::Ddoc { ddoc, .. } => ddoc.key.id.to_string(),
+        match &self.what {
+            What::Any | What::Language(_) => String::new(),
+            What::Ddoc { ddoc, .. } => ddoc.key.id.to_string(),
         }
     }
 }
@@ -187,6 +258,38 @@ pub enum GetProcError {
         /// How it is known.
         how: Arc<str>,
     },
+    /// There is no such pool, or none that may serve the request. The client's fault.
+    #[error("{0}")]
+    NoSuchPool(String),
+    /// As many wait for the pool as may (`queue_max`). Worth a retry.
+    #[error(
+        "the pool '{pool}' is busy: as many requests wait as may (queue_max); try again, raise \
+         queue_max or max, or hold processes for a shorter time"
+    )]
+    PoolBusy {
+        /// The pool.
+        pool: Arc<str>,
+    },
+    /// The pool was removed, or is being removed, while the request waited.
+    #[error("the pool '{pool}' was removed")]
+    PoolRemoved {
+        /// The pool.
+        pool: Arc<str>,
+    },
+    /// Starts have failed, and none is tried for a while. Worth a retry then.
+    #[error(
+        "the pool '{pool}' starts no process for another {} s, because the last start failed: \
+         {reason}",
+        retry_in.as_millis().div_ceil(1000)
+    )]
+    Throttled {
+        /// The pool.
+        pool: Arc<str>,
+        /// What went wrong: the command, how it ended, its last words.
+        reason: Arc<str>,
+        /// The time to the next try.
+        retry_in: Duration,
+    },
     /// The service is shutting down, or its manager is being restarted.
     #[error("the service is shutting down")]
     ShuttingDown,
@@ -217,6 +320,10 @@ impl GetProcError {
             } if matches!(**error, PromptError::Timeout { .. }) => "timeout",
             Self::SpawnFailed { .. } | Self::TeachFailed { .. } => "os_process_error",
             Self::Unable { .. } => "not_implemented",
+            Self::NoSuchPool(_) => "not_found",
+            Self::PoolBusy { .. } => "pool_busy",
+            Self::PoolRemoved { .. } => "pool_removed",
+            Self::Throttled { .. } => "throttled",
             Self::ShuttingDown => "shutting_down",
         }
     }
@@ -224,13 +331,17 @@ impl GetProcError {
     /// Returns what was going on.
     pub const fn phase(&self) -> &'static str {
         match self {
-            Self::UnknownQueryLanguage(_) | Self::ShuttingDown => "queue",
+            Self::UnknownQueryLanguage(_)
+            | Self::NoSuchPool(_)
+            | Self::PoolBusy { .. }
+            | Self::PoolRemoved { .. }
+            | Self::ShuttingDown => "queue",
             Self::Timeout { phase, .. } => match phase {
                 Phase::Queue => "queue",
                 Phase::Open => "open",
                 Phase::Teach => "teach",
             },
-            Self::SpawnFailed { .. } => "open",
+            Self::SpawnFailed { .. } | Self::Throttled { .. } => "open",
             Self::TeachFailed { .. }
             | Self::Unable {
                 ability: Ability::Ddoc,
@@ -243,15 +354,18 @@ impl GetProcError {
     /// Returns whose fault it is.
     pub const fn fault(&self) -> Fault {
         match self {
-            Self::UnknownQueryLanguage(_) => Fault::Client,
+            Self::UnknownQueryLanguage(_) | Self::NoSuchPool(_) => Fault::Client,
             Self::Timeout {
                 phase: Phase::Queue,
                 ..
             }
+            | Self::PoolBusy { .. }
+            | Self::PoolRemoved { .. }
             | Self::ShuttingDown => Fault::Settee,
-            Self::Timeout { .. } | Self::TeachFailed { .. } | Self::Unable { .. } => {
-                Fault::QueryServer
-            }
+            Self::Timeout { .. }
+            | Self::TeachFailed { .. }
+            | Self::Throttled { .. }
+            | Self::Unable { .. } => Fault::QueryServer,
             Self::SpawnFailed { fault, .. } => *fault,
         }
     }
@@ -260,10 +374,24 @@ impl GetProcError {
     /// says nothing about the next one.
     pub fn retryable(&self) -> bool {
         match self {
-            Self::Timeout { .. } | Self::ShuttingDown => true,
+            Self::Timeout { .. }
+            | Self::PoolBusy { .. }
+            | Self::Throttled { .. }
+            | Self::ShuttingDown => true,
             Self::SpawnFailed { fault, .. } => matches!(fault, Fault::Host),
             Self::TeachFailed { error, .. } => error.as_ref().is_some_and(|e| e.retryable()),
-            Self::UnknownQueryLanguage(_) | Self::Unable { .. } => false,
+            Self::UnknownQueryLanguage(_)
+            | Self::NoSuchPool(_)
+            | Self::PoolRemoved { .. }
+            | Self::Unable { .. } => false,
+        }
+    }
+
+    /// Returns after which time a retry may help, where that is known.
+    pub const fn retry_in(&self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_in, .. } => Some(*retry_in),
+            _ => None,
         }
     }
 
@@ -391,8 +519,10 @@ impl Message for ReloadConfig {
 /// What the ProcManager takes from the configuration.
 #[derive(Clone)]
 pub struct ManagerSettings {
-    /// The limits of every language's pool.
+    /// The limits of every language's pool, where its section says nothing else.
     pub limits: Limits,
+    /// Name -> the section of a pool, in lower case: a language's own, or a named one.
+    pub pools: BTreeMap<String, PoolConfig>,
     /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
     pub os_process_timeout: Duration,
     /// `os_process_idle_limit`.

@@ -263,6 +263,9 @@ impl Fault {
     }
 }
 
+/// What is said of a process that we ended: the end of a sentence.
+pub(crate) const TOLD_TO_STOP: &str = "was told to stop";
+
 /// How a child ended and what it said last, for errors that have to explain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Obituary {
@@ -372,6 +375,16 @@ impl PromptError {
         match self {
             Self::Exited(obituary) => Some(obituary),
             _ => None,
+        }
+    }
+
+    /// Returns whether a process that ended over it did so of its own accord: it ended, or broke
+    /// the protocol, without having been told to stop.
+    pub fn is_own_end(&self) -> bool {
+        match self {
+            Self::Exited(obituary) => obituary.exit.as_deref() != Some(TOLD_TO_STOP),
+            Self::Protocol { .. } => true,
+            _ => false,
         }
     }
 

@@ -6,4 +6,5 @@
 pub mod admission;
 pub mod invariants;
 pub mod pool;
+pub mod schedule;
 pub mod time;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// The state of all pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +45,24 @@ pub struct PoolStatus {
     pub waiting: u32,
     /// How long the oldest of them has waited, in milliseconds.
     pub longest_wait_ms: u64,
+    /// How it is being removed, if it is: `graceful` or `immediate`.
+    #[serde(default)]
+    pub removing: Option<String>,
+    /// For how long no process is started, because a start failed; in milliseconds.
+    #[serde(default)]
+    pub throttled_ms: Option<u64>,
+    /// How that start failed, while it is throttled.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// For how long processes are started with stress on, in milliseconds.
+    #[serde(default)]
+    pub stressed_ms: Option<u64>,
+    /// What its section says or would say, by key, as a file has it; what is not set is missing.
+    #[serde(default)]
+    pub settings: Map<String, Value>,
+    /// What happened in it since it was made.
+    #[serde(default)]
+    pub totals: Totals,
     /// What its query servers can do, by name; null where nobody knows, or has needed it yet.
     #[serde(default)]
     pub abilities: BTreeMap<String, Option<bool>>,
@@ -68,4 +87,34 @@ pub struct ProcStatus {
     pub age_ms: u64,
     /// How long it has been idle, in milliseconds; 0 when it is not.
     pub idle_ms: u64,
+    /// The number of the client that holds it.
+    #[serde(default)]
+    pub holder: Option<u64>,
+    /// The memory that it took when it was last looked at, in bytes; only in pools with a limit.
+    #[serde(default)]
+    pub memory: Option<u64>,
+}
+
+/// What happened in a pool since it was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Processes that were lent.
+    pub taken: u64,
+    /// Processes that were given back.
+    pub returned: u64,
+    /// Processes that were given back as broken.
+    pub failed: u64,
+    /// Processes that were started.
+    pub started: u64,
+    /// Processes that could not be started.
+    pub start_failures: u64,
+    /// Processes that ended by themselves.
+    pub died: u64,
+    /// Requests that got none in time.
+    pub timed_out: u64,
+    /// Requests that were refused because as many waited as may.
+    pub busy: u64,
+    /// Processes that were stopped for having served long enough, by cause.
+    pub recycled: BTreeMap<String, u64>,
 }

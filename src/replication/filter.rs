@@ -1,10 +1,14 @@
 //! Which documents a replication takes: the filter of a parsed replication.
 //!
+//! SUMMARY   [`Filter`] is what the options say; [`fetch_code`] reads the code of a filter function, which is
+//!           part of a replication's id.
+//!
 //! SOURCE    couch_replicator_filters.
 
 use serde_json::{Map, Value};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, ErrorBody, Request, StatusCode, encode_doc_id};
+use super::open::db_info;
 
 /// Which documents a replication takes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,17 +76,124 @@ impl<'a> FetchCode<'a> {
 #[error("{0}")]
 pub struct FilterError(pub String);
 
-/// Reads the code of a filter function from its design document at the source; `None` if the filter is none that has
-/// code.
+/// Reads the code of a filter function from its design document at the source; `None` if the filter is none
+/// that has code.
 ///
 /// # Errors
 /// The source cannot be opened, or there is no such function.
 pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<String>, FilterError> {
-    let Filter::Function { .. } = filter else {
+    let Filter::Function { ddoc, name, .. } = filter else {
         return Ok(None);
     };
-    Err(FilterError(format!(
-        "Could not open source database `{}`: not yet",
-        source.url()
-    )))
+    let url = source.url();
+    db_info(source)
+        .await
+        .map_err(|error| FilterError(format!("Could not open source database `{url}`: {error}")))?;
+    let path = encode_doc_id(&format!("_design/{ddoc}"));
+    let reply = source.request(Request::get(path)).await;
+    let not_opened = |problem: String| {
+        FilterError(format!(
+            "Couldn't open document `_design/{ddoc}` from source database `{url}`: {problem}"
+        ))
+    };
+    let reply = reply.map_err(|failed| not_opened(failed.to_string()))?;
+    if reply.status != StatusCode::OK {
+        let ErrorBody { error, reason } = reply.error();
+        let status = reply.status.as_u16();
+        return Err(not_opened(format!("{error}: {reason} (status {status})")));
+    }
+    let body: Value = reply
+        .json()
+        .map_err(|error| not_opened(error.to_string()))?;
+    match body["filters"][name].as_str() {
+        Some(code) => Ok(Some(trimmed(code))),
+        None => Err(FilterError(format!(
+            "Couldn't parse filter code from document {ddoc} on `{url}`: \
+             there is no function `{name}` among its filters"
+        ))),
+    }
+}
+
+/// Takes off blanks around code of one line.
+///
+/// In CouchDB this is a regular expression whose `.` is no end of a line and whose blanks are blanks alone, so code
+/// of several lines stays as it is, and so does an end of a line at the end. Ids depend on it.
+fn trimmed(code: &str) -> String {
+    let (line, end) = match code.strip_suffix('\n') {
+        Some(line) => (line, "\n"),
+        None => (code, ""),
+    };
+    if line.contains('\n') {
+        return code.to_owned();
+    }
+    format!("{}{end}", line.trim_matches(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::{Answer, Server, replication};
+    use super::*;
+
+    async fn fetched(answers: [(u16, &'static str); 2]) -> Result<Option<String>, FilterError> {
+        let server = Server::start(move |request| {
+            let (status, body) = answers[usize::from(request.line != "GET /db/")];
+            Answer::new(status, body)
+        });
+        let server = server.await;
+        let body = json!({"source": server.url(""), "target": "http://t/", "filter": "d d/f"});
+        let filter = replication(&body).options.filter;
+        let source = server.endpoint();
+        let mut code = FetchCode::new(&source, &filter);
+        let first = code.get().await.map(|code| code.map(str::to_owned));
+        if let Ok(first) = &first {
+            assert_eq!(code.get().await.unwrap(), first.as_deref());
+            assert_eq!(
+                server.lines(),
+                ["GET /db/", "GET /db/_design/d%20d"],
+                "it is read once"
+            );
+        }
+        first.map_err(|error| FilterError(error.0.replace(&server.url(""), "URL")))
+    }
+
+    const INFO: (u16, &str) = (200, r#"{"update_seq":1,"instance_start_time":"0"}"#);
+
+    #[tokio::test]
+    async fn the_code_of_a_filter_is_read_from_the_source() {
+        let ddoc = r#"{"filters":{"f":"  function(doc) { return true; } "}}"#;
+        let code = fetched([INFO, (200, ddoc)]).await.unwrap();
+        assert_eq!(code.as_deref(), Some("function(doc) { return true; }"));
+        let server = Server::start(|_| Answer::new(500, "")).await;
+        assert_eq!(fetch_code(&server.endpoint(), &Filter::All).await, Ok(None));
+        assert!(server.lines().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_named() {
+        let text = |answers| async move { fetched(answers).await.unwrap_err().to_string() };
+        assert_eq!(
+            text([(404, "{}"), (200, "{}")]).await,
+            "Could not open source database `URL`: db_not_found: could not open URL"
+        );
+        assert_eq!(
+            text([INFO, (404, r#"{"error":"not_found","reason":"missing"}"#)]).await,
+            "Couldn't open document `_design/d d` from source database `URL`: \
+             not_found: missing (status 404)"
+        );
+        for ddoc in ["{}", r#"{"filters":{}}"#, r#"{"filters":{"f":1}}"#] {
+            let text = text([INFO, (200, ddoc)]).await;
+            assert!(text.starts_with("Couldn't parse filter code from document d d on `URL`"));
+        }
+    }
+
+    #[test]
+    fn code_is_trimmed_as_couchdb_does_it() {
+        assert_eq!(trimmed("  a b "), "a b");
+        assert_eq!(trimmed("  a \n"), "a\n");
+        assert_eq!(trimmed("  a \n b "), "  a \n b ");
+        assert_eq!(trimmed("\ta\t"), "\ta\t");
+        assert_eq!(trimmed("   "), "");
+    }
 }

@@ -1,14 +1,25 @@
 //! The replication protocol: what a replication is, how it is named, and how it speaks to databases.
 //!
 //! SUMMARY   [`spec`] says what is to be replicated, [`id`] names it, [`endpoint`] speaks HTTP to one
-//!           database, [`open`] opens one, [`log`] keeps checkpoints in both.
+//!           database, [`open`] opens one, [`log`] keeps checkpoints in both. [`changes`] reads what
+//!           changed, [`progress`] knows how far a run is, [`crash`] why one ended.
 //! SOURCE    CouchDB's couch_replicator, as of 3.5. The wire is CouchDB's HTTP API.
 
+pub mod average;
+pub mod changes;
+pub mod crash;
 pub mod endpoint;
 pub mod filter;
 pub mod id;
 pub mod log;
+pub mod multipart;
 pub mod open;
+pub mod progress;
+pub mod refused;
 pub mod seq;
 pub mod spec;
 pub mod stats;
+pub mod tally;
+#[cfg(test)]
+mod testing;
+pub mod worker;

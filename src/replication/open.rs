@@ -2,11 +2,18 @@
 //!
 //! SOURCE    couch_replicator_api_wrap, db_open, get_db_info, get_pending_count. Texts of errors are
 //!           those of couch_replicator_scheduler_job.
+//! DIFFERS   What a database says when it is opened is what a run begins with: CouchDB asks twice. Changes to come
+//!           are known at the beginning, too, where sequences are no numbers.
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::endpoint::{Endpoint, RequestFailed};
+use super::endpoint::{Cause, Endpoint, Request, RequestFailed, StatusCode};
 use super::seq::Seq;
+
+/// How often it is tried again to learn how many changes there are: it is of no great importance.
+const PENDING_RETRIES: u32 = 3;
 
 /// What a database says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +47,16 @@ pub enum OpenError {
     Request(RequestFailed),
 }
 
+impl From<RequestFailed> for OpenError {
+    fn from(failed: RequestFailed) -> Self {
+        match failed.cause {
+            Cause::MaxBackoff => Self::MaxBackoff,
+            Cause::UnknownHost => Self::UnknownHost(failed.url),
+            _ => Self::Request(failed),
+        }
+    }
+}
+
 /// Opens a database: sees that it is there and may be read, and returns what it says about itself. With
 /// `create`, it is made first if it is missing, with these parameters.
 ///
@@ -49,8 +66,28 @@ pub async fn open_endpoint(
     endpoint: &Endpoint,
     create: Option<&Map<String, Value>>,
 ) -> Result<DbInfo, OpenError> {
-    let _ = (endpoint, create);
-    Err(OpenError::NotFound(endpoint.url().to_owned()))
+    if let Some(params) = create {
+        let request = params
+            .iter()
+            .fold(Request::put(""), |request, (name, value)| {
+                let text = value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned);
+                request.query(name, text)
+            });
+        // Whether it was there already, or what else was wrong, will be seen.
+        refused(endpoint, endpoint.request(request).await?.status)?;
+    }
+    db_info(endpoint).await
+}
+
+fn refused(endpoint: &Endpoint, status: StatusCode) -> Result<(), OpenError> {
+    let url = || endpoint.url().to_owned();
+    match status {
+        StatusCode::UNAUTHORIZED => Err(OpenError::Unauthorized(url())),
+        StatusCode::FORBIDDEN => Err(OpenError::Forbidden(url())),
+        _ => Ok(()),
+    }
 }
 
 /// Asks a database about itself.
@@ -58,11 +95,198 @@ pub async fn open_endpoint(
 /// # Errors
 /// See [`OpenError`].
 pub async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
-    open_endpoint(endpoint, None).await
+    #[derive(Deserialize)]
+    struct Info {
+        update_seq: Seq,
+        instance_start_time: Box<RawValue>,
+    }
+    let reply = endpoint.request(Request::get("")).await?;
+    refused(endpoint, reply.status)?;
+    let info = Some(&reply).filter(|reply| reply.status == StatusCode::OK);
+    match info.and_then(|reply| reply.json::<Info>().ok()) {
+        Some(info) => Ok(DbInfo {
+            update_seq: info.update_seq,
+            instance_start_time: text(&info.instance_start_time),
+        }),
+        None => Err(OpenError::NotFound(endpoint.url().to_owned())),
+    }
+}
+
+/// Returns the text of a string, or the JSON text of anything else.
+pub(super) fn text(raw: &RawValue) -> String {
+    serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }
 
 /// Asks how many changes there are after `since`; `None` if the database does not tell.
 pub async fn changes_pending(endpoint: &Endpoint, since: &Seq) -> Option<u64> {
-    let _ = (endpoint, since);
-    None
+    #[derive(Deserialize)]
+    struct Sequence {
+        update_seq: Seq,
+    }
+    #[derive(Deserialize)]
+    struct Pending {
+        pending: u64,
+    }
+    if let Some(since) = since.as_number() {
+        let request = Request::get("").retries(PENDING_RETRIES);
+        let reply = endpoint.request(request).await.ok()?;
+        let info: Sequence = reply.json().ok()?;
+        if let Some(last) = info.update_seq.as_number() {
+            return u64::try_from(last.saturating_sub(since)).ok();
+        }
+    }
+    let request = Request::get("_changes")
+        .query("since", since.as_text())
+        .query("limit", "0")
+        .retries(PENDING_RETRIES);
+    let reply = endpoint.request(request).await.ok()?;
+    Some(reply.json::<Pending>().ok()?.pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::{Answer, Server, endpoint};
+    use super::*;
+
+    const INFO: &str = r#"{"db_name":"db","update_seq":"7-abc","instance_start_time":"123"}"#;
+
+    async fn opened(status: u16, body: &'static str) -> Result<DbInfo, OpenError> {
+        let server = Server::start(move |_| Answer::new(status, body)).await;
+        open_endpoint(&server.endpoint(), None).await
+    }
+
+    #[tokio::test]
+    async fn a_database_says_where_it_stands_and_since_when_it_lives() {
+        let info = opened(200, INFO).await.unwrap();
+        assert_eq!(info.update_seq.as_json(), r#""7-abc""#);
+        assert_eq!(info.instance_start_time, "123");
+        let info = opened(
+            200,
+            r#"{"update_seq":5,"instance_start_time":1700000000000}"#,
+        )
+        .await;
+        assert_eq!(info.unwrap().instance_start_time, "1700000000000");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_database_is_refused_in_couchdbs_words() {
+        for (status, body, start) in [
+            (
+                401,
+                "{}",
+                "unauthorized: unauthorized to access or create database http://127",
+            ),
+            (
+                403,
+                "{}",
+                "forbidden: forbidden to access or create database http://127",
+            ),
+            (
+                404,
+                r#"{"error":"not_found"}"#,
+                "db_not_found: could not open http://127",
+            ),
+            (200, "{}", "db_not_found"),
+            (200, r#"{"update_seq":1}"#, "db_not_found"),
+            (200, r#"{"instance_start_time":"0"}"#, "db_not_found"),
+            (200, "[]", "db_not_found"),
+            (200, "<html>", "db_not_found"),
+            (202, INFO, "db_not_found"),
+            (307, INFO, "db_not_found"),
+            (410, INFO, "db_not_found"),
+        ] {
+            let text = opened(status, body).await.unwrap_err().to_string();
+            assert!(text.starts_with(start), "{status}: {text}");
+            assert!(!text.contains("nxdomain"));
+        }
+        let error = opened(500, INFO).await.unwrap_err();
+        assert!(matches!(error, OpenError::Request(_)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_password_is_not_in_any_error() {
+        let server = Server::start(|_| Answer::new(404, "{}")).await;
+        let url = server.url("bob:s3cret@");
+        let text = open_endpoint(&endpoint(&url, |_, _| {}), None)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            text,
+            format!("db_not_found: could not open {}", server.url(""))
+        );
+        let nowhere = endpoint("http://bob:s3cret@nowhere.invalid/db", |config, _| {
+            config.sessions = false;
+        });
+        let text = open_endpoint(&nowhere, None).await.unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "nxdomain: could not resolve http://nowhere.invalid/db/"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_target_is_made_with_its_parameters_whatever_comes_of_it() {
+        for status in [200, 201, 202, 400, 405, 412] {
+            let server = Server::start(move |request| match request.nth {
+                0 => Answer::new(status, "{}"),
+                _ => Answer::new(200, INFO),
+            });
+            let server = server.await;
+            let params = json!({"q": 2, "n": "3", "partitioned": true});
+            let params = params.as_object().unwrap();
+            open_endpoint(&server.endpoint(), Some(params))
+                .await
+                .unwrap();
+            assert_eq!(
+                server.lines(),
+                ["PUT /db/?q=2&n=3&partitioned=true", "GET /db/"]
+            );
+            assert_eq!(server.received()[0].header("content-length"), Some("0"));
+        }
+        for (status, start) in [(401, "unauthorized"), (403, "forbidden")] {
+            let server = Server::start(move |_| Answer::new(status, "{}")).await;
+            let error = open_endpoint(&server.endpoint(), Some(&Map::new()))
+                .await
+                .unwrap_err();
+            assert!(error.to_string().starts_with(start));
+            assert_eq!(server.lines().len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn pending_changes_are_counted_or_asked_for() {
+        let pending = async |since: &str, info: &'static str, changes: &'static str| {
+            let server = Server::start(move |request| match &*request.line {
+                "GET /db/" => Answer::new(200, info),
+                _ => Answer::new(200, changes),
+            });
+            let server = server.await;
+            let since = Seq::from_json(since).unwrap();
+            (
+                changes_pending(&server.endpoint(), &since).await,
+                server.lines(),
+            )
+        };
+        let numbers = r#"{"update_seq":12,"instance_start_time":"0"}"#;
+        assert_eq!(
+            pending("5", numbers, "").await,
+            (Some(7), vec!["GET /db/".to_owned()])
+        );
+        let (count, lines) = pending(r#""5-a b""#, "", r#"{"results":[],"pending":4}"#).await;
+        assert_eq!(count, Some(4));
+        assert_eq!(lines, ["GET /db/_changes?since=5-a%20b&limit=0"]);
+        let (count, lines) = pending("0", INFO, r#"{"pending":9}"#).await;
+        assert_eq!(count, Some(9));
+        assert_eq!(lines[1], "GET /db/_changes?since=0&limit=0");
+        assert_eq!(pending(r#""5""#, "", r#"{"results":[]}"#).await.0, None);
+        assert_eq!(pending(r#""5""#, "", "<html>").await.0, None);
+        assert_eq!(
+            pending("50", numbers, "").await.0,
+            None,
+            "it never was that far"
+        );
+    }
 }

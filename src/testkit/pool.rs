@@ -1,5 +1,6 @@
 //! TestPool: a real process manager for one test.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,7 @@ impl TestPoolBuilder {
                     soft_limit: 2,
                     affinity_wait: Duration::ZERO,
                 },
+                pools: BTreeMap::new(),
                 os_process_timeout: Duration::from_secs(5),
                 idle_limit: Duration::from_secs(300),
                 stop_grace: Duration::from_millis(400),
@@ -228,7 +230,7 @@ impl TestPool {
 
     /// Wants any process of a language.
     pub fn any_of(&self, language: &str) -> Want {
-        Want::Language(LanguageName::new(language))
+        Want::language(LanguageName::new(language))
     }
 
     /// Wants a process of the default language that knows the design document `id` of `db`, in the
@@ -246,10 +248,7 @@ impl TestPool {
     pub fn ddoc_with(&self, db: &str, id: &str, members: &str) -> Want {
         let json = format!(r#"{{"_id":"{id}","_rev":"1-a",{members}}}"#);
         let ddoc = Ddoc::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"));
-        Want::Ddoc {
-            db: Arc::from(db),
-            ddoc: Arc::new(ddoc),
-        }
+        Want::ddoc(Arc::from(db), Arc::new(ddoc))
     }
 
     /// Returns the manager's address.

@@ -112,6 +112,8 @@ pub fn serve_command(config: &Path) -> Command {
     command.stdin(Stdio::null());
     // Services run side by side; who tests HTTP asks for a port.
     command.env("SETTEE__SERVER__HTTP", "off");
+    // Nobody's own replications are to run in a test.
+    command.env("SETTEE__STORE__PATH", "memory");
     command
 }
 
@@ -193,6 +195,26 @@ impl Service {
         self.ends_well();
     }
 
+    /// Stops it, and keeps its files.
+    pub fn stop_and_keep(mut self) -> TempDir {
+        self.signal("TERM");
+        let status = wait_for_exit(&mut self.child);
+        assert_eq!(status, Some(0), "{}", self.log());
+        self.take_directory()
+    }
+
+    /// Kills it in the middle of whatever it does, and keeps its files.
+    pub fn kill_and_keep(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.take_directory()
+    }
+
+    fn take_directory(&mut self) -> TempDir {
+        let other = tempfile::tempdir().unwrap();
+        std::mem::replace(&mut self.directory, other)
+    }
+
     /// Asserts that it ends by itself, well, and leaves nothing behind.
     pub fn ends_well(mut self) {
         let status = wait_for_exit(&mut self.child);
@@ -270,9 +292,17 @@ pub fn processes_of(directory: &Path) -> Vec<String> {
     found
 }
 
+/// What was killed with its group may take a moment to go, so this waits for it.
 pub fn assert_nothing_runs_for(directory: &Path) {
-    let left = processes_of(directory);
-    assert!(left.is_empty(), "left behind: {left:?}");
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let left = processes_of(directory);
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "left behind: {left:?}");
+        std::thread::yield_now();
+    }
 }
 
 pub fn pid_exists(pid: u64) -> bool {

@@ -20,10 +20,11 @@ use super::login::{Login, log_in};
 use super::session::Session;
 use super::ticket::Ticket;
 use crate::actors::proc_manager::ProcManager;
-use crate::messages::client::{Call, ProcToken, Request};
+use crate::messages::client::{Call, NamedPool, ProcToken, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{Reload, ReloadError};
 use crate::messages::function::FunctionCall;
+use crate::messages::pools::{AddPool, ReconfigurePool, RemovePool, TellHolder, UnthrottlePool};
 use crate::messages::proc_manager::{
     GetProcCount, GetProcError, GetStaleProcCount, GetStatus, Lease, SetThresholdTs,
     TerminateStaleProcs, Want,
@@ -97,7 +98,16 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             Some(holding) => holding.give_back(ticket, status),
             None => ticket.ok(&false),
         },
-        Call::GetProc { want, timeout } => get_proc(ticket, want, timeout),
+        Call::GetProc { want, timeout } => {
+            if session.begin_to_be_told() {
+                // Ignores the mailbox's bound: there is one for each connection.
+                session.services.manager.address().do_send(TellHolder {
+                    client: session.query_servers.caller().client().clone(),
+                    down: ctx.address().recipient(),
+                });
+            }
+            get_proc(ticket, want, timeout);
+        }
         Call::Attach { language, end } => attach(ticket, language, end, ctx),
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
@@ -126,6 +136,20 @@ fn take_service_request(ticket: Ticket, call: Call<'_>) {
                     _ => Ok(status),
                 },
             );
+        }
+        Call::AddPool(NamedPool { name, settings }) => {
+            ask(ticket, AddPool { name, settings }, |changed| Ok(changed?));
+        }
+        Call::ReconfigurePool(NamedPool { name, settings }) => {
+            ask(ticket, ReconfigurePool { name, settings }, |changed| {
+                Ok(changed?)
+            });
+        }
+        Call::RemovePool { name, mode } => {
+            ask(ticket, RemovePool { name, mode }, |changed| Ok(changed?));
+        }
+        Call::UnthrottlePool(name) => {
+            ask(ticket, UnthrottlePool { name }, |lifted| Ok(lifted?));
         }
         Call::ReloadConfig => {
             actix_rt::spawn(async move {
@@ -192,7 +216,12 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
                 ticket.ok(&reply);
                 session.hold(Holding::new(lease));
             }
-            Err(error) => ticket.error(&error.into()),
+            Err(error) => {
+                if error == GetProcError::ShuttingDown {
+                    session.end_to_be_told();
+                }
+                ticket.error(&error.into());
+            }
         }
     });
 }
@@ -202,7 +231,7 @@ fn attach(ticket: Ticket, language: LanguageName, end: bool, ctx: &mut Context<C
     let session = Rc::clone(ticket.session());
     session.set_attaching(true);
     let get = async move {
-        let want = Want::Language(language);
+        let want = Want::language(language);
         let proc = session.query_servers.caller().get_clean_proc(&want, None);
         tokio::select! {
             result = proc => result,

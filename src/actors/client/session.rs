@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 use tokio::io::Interest;
 
 use super::holding::Holding;
@@ -23,6 +24,7 @@ use super::{Services, login};
 use crate::actors::caller::Caller;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
+use crate::messages::pools::HolderDown;
 use crate::metrics::ClientMetrics;
 use crate::policy::pool::Token;
 use crate::query_server::client::QueryServers;
@@ -104,6 +106,8 @@ pub(super) struct Session {
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
     metrics: Arc<ClientMetrics>,
     sweep_at: Cell<usize>,
+    /// Whether the manager knows where to tell that a process is taken away.
+    is_told: Cell<bool>,
 }
 
 impl Session {
@@ -138,6 +142,7 @@ impl Session {
             attaching: Cell::new(false),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
+            is_told: Cell::new(false),
         })
     }
 
@@ -341,6 +346,43 @@ impl Session {
             held.retain(|_, holding| holding.is_alive());
             self.sweep_at.set(HELD_SWEEP_MIN.max(held.len() * 2));
         }
+    }
+
+    /// Returns whether the manager has still to be told where to say that a process is taken away.
+    pub(super) fn begin_to_be_told(&self) -> bool {
+        !self.is_told.replace(true)
+    }
+
+    /// The manager is gone: a successor does not know it.
+    pub(super) fn end_to_be_told(&self) {
+        self.is_told.set(false);
+    }
+
+    /// Tells the client that a process which it holds is taken from it.
+    pub(super) fn take_away(self: &Rc<Self>, down: &HolderDown) {
+        #[derive(Serialize)]
+        struct Notice<'a> {
+            down: String,
+            name: &'a str,
+            reason: &'a str,
+        }
+        let name = ProcToken {
+            proc: down.proc,
+            token: down.token,
+        };
+        // It may have been given back meanwhile.
+        if self.release(Some(name)).is_none() {
+            return;
+        }
+        let notice = Notice {
+            down: name.to_string(),
+            name: down.name,
+            reason: &down.reason,
+        };
+        let mut line = serde_json::to_vec(&notice).expect("config: texts can always be written");
+        line.push(b'\n');
+        self.push_raw(&line);
+        self.flush();
     }
 
     /// Finds what the client holds under this name.

@@ -30,7 +30,7 @@ impl Drop for Done {
 impl ProcManager {
     /// Returns whether the processes of a pool can do something; `None` when a probe has to tell.
     pub(super) fn can(&self, pool: PoolId, ability: Ability) -> Option<Result<(), GetProcError>> {
-        let pool = &self.pools[pool.0 as usize];
+        let pool = self.pools.at(pool);
         match pool.abilities.known(ability) {
             Some(Finding::Absent(how)) => Some(Err(GetProcError::Unable {
                 language: pool.language.to_string(),
@@ -73,7 +73,7 @@ impl ProcManager {
         ctx: &mut Context<Self>,
         after: impl AsyncFnOnce() + 'static,
     ) {
-        let pool = &self.pools[pool.0 as usize];
+        let pool = self.pools.at(pool);
         let (abilities, language) = (Arc::clone(&pool.abilities), pool.language.clone());
         let spawner = self.spawner.clone();
         let time = self.settings.os_process_timeout / PROBE_SHARE;
@@ -116,7 +116,7 @@ impl Handler<Require> for ProcManager {
     type Result = Deferred<Result<(), GetProcError>>;
 
     fn handle(&mut self, msg: Require, ctx: &mut Self::Context) -> Self::Result {
-        let Some(pool) = self.pool_of.get(&msg.language).copied() else {
+        let Some(pool) = self.pools.own(&msg.language) else {
             let error = GetProcError::UnknownQueryLanguage(msg.language.to_string());
             return Deferred::now(Err(error));
         };

@@ -1,5 +1,6 @@
 //! The calls, casts and infos of the ProcManager, one handler each.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::prelude::*;
@@ -7,27 +8,24 @@ use slog::{info, warn};
 
 use super::{Party, ProcManager, Request};
 use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::Down;
+use crate::actors::lifeline::{Down, ExitReason};
 use crate::actors::supervisor::Stop;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, GetStatus, HelperDone,
-    Lease, OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs, Want,
+    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, HelperDone, Lease,
+    OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
-use crate::policy::pool::{
-    Affinity, ClientId, Event, Lane, PoolId, ProcPhase, RequestId, ReturnStatus, Target,
-};
-use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus};
+use crate::policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus, Target};
+use crate::query_server::language::LanguageName;
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Result<Lease, GetProcError>>;
 
     fn handle(&mut self, msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
-        let language = msg.want.language();
-        let Some(pool) = self.pool_of.get(language).copied() else {
-            let error = GetProcError::UnknownQueryLanguage(language.to_string());
-            return Deferred::now(Err(error));
+        let (target, pool) = match self.pools.resolve(&msg.want) {
+            Ok(found) => found,
+            Err(error) => return Deferred::now(Err(error)),
         };
         if let Some(ability) = msg.want.needs() {
             match self.can(pool, ability) {
@@ -39,9 +37,9 @@ impl Handler<GetProc> for ProcManager {
         let client = self.watch_client(&msg.client, ctx);
         self.next_request += 1;
         let request = RequestId(self.next_request);
-        let affinity = match &msg.want {
-            Want::Language(_) => None,
-            Want::Ddoc { db, ddoc } => {
+        let affinity = match &msg.want.what {
+            What::Any | What::Language(_) => None,
+            What::Ddoc { db, ddoc } => {
                 let db = self.settings.db_tag.key(db);
                 Some(Affinity {
                     db,
@@ -51,11 +49,16 @@ impl Handler<GetProc> for ProcManager {
         };
         let asked = self.clock.now();
         let deadline = asked + msg.timeout.unwrap_or(self.settings.os_process_timeout);
+        let lane = msg.want.lane;
         let waiting = Request {
             replier: None,
             client,
+            label: match target {
+                Target::Pool(pool) => Arc::clone(&self.pools.at(pool).name),
+                target => self.pools.label(target),
+            },
             want: msg.want,
-            pool,
+            target,
             asked,
         };
         self.arriving = Some((request, waiting));
@@ -64,8 +67,8 @@ impl Handler<GetProc> for ProcManager {
             Event::GetProc {
                 request,
                 client,
-                target: Target::Pool(pool),
-                lane: Lane::Interactive,
+                target,
+                lane,
                 share: None,
                 affinity,
                 deadline,
@@ -103,14 +106,18 @@ impl Handler<RetProc> for ProcManager {
             (false, ReturnStatus::Ok) => ReturnKind::Ok,
             (false, ReturnStatus::Fail) => ReturnKind::Fail,
         };
+        let condition = msg.condition(process);
+        let status = match kind {
+            // Who let go of it has crashed.
+            ReturnKind::Lost if self.replaces_after_crash(msg.proc.pool) => ReturnStatus::Fail,
+            _ => msg.status,
+        };
         let RetProc {
             client,
             proc,
             token,
-            status,
             ..
         } = msg;
-        let condition = msg.condition(process);
         self.metrics_of(proc.pool).returned(kind);
         self.event_at(
             now,
@@ -133,15 +140,19 @@ impl Handler<Down> for ProcManager {
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
         match self.parties.remove(&msg.party) {
             Some(Party::Proc(proc)) => self.process_down(proc, msg.reason, ctx),
-            Some(Party::Client(client)) => self.client_down(client, ctx),
+            Some(Party::Client(client)) => {
+                let normal = matches!(msg.reason, ExitReason::Normal);
+                self.client_down(client, normal, ctx);
+            }
             None => {}
         }
     }
 }
 
 impl ProcManager {
-    fn client_down(&mut self, client: ClientId, ctx: &mut Context<Self>) {
+    fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
         self.clients.remove(&client);
+        self.holders.remove(&client);
         for request in self.core.requests_of(client) {
             self.requests.remove(&request);
         }
@@ -158,7 +169,7 @@ impl ProcManager {
             .collect();
         let down = Event::ClientDown {
             client,
-            normal: false,
+            normal,
             conditions,
         };
         self.event(down, ctx);
@@ -182,6 +193,7 @@ impl Handler<Exit> for ProcManager {
             OpenerExit::SpawnError(error) => {
                 warn!(self.log, "cannot start a query server";
                       "generation" => proc.number, "error" => &error.reason);
+                self.note_failure(proc.pool, &error.reason);
                 self.cause = Some(error.into());
                 self.event(Event::SpawnError { proc }, ctx);
                 self.finish_shutdown(ctx);
@@ -242,6 +254,7 @@ impl Handler<SetThresholdTs> for ProcManager {
     fn handle(&mut self, _: SetThresholdTs, ctx: &mut Self::Context) {
         info!(self.log, "all processes are replaced");
         self.event(Event::SetThresholdTs, ctx);
+        self.unthrottle_all(ctx);
     }
 }
 
@@ -257,85 +270,24 @@ impl Handler<ReloadConfig> for ProcManager {
     type Result = ();
 
     fn handle(&mut self, msg: ReloadConfig, ctx: &mut Self::Context) {
-        let commands = |manager: &Self| -> Vec<String> {
-            manager
-                .pools
-                .iter()
-                .map(|pool| pool.command.clone())
+        let commands = |manager: &Self| -> BTreeMap<LanguageName, String> {
+            let pools = manager.pools.iter();
+            pools
+                .map(|(_, pool)| (pool.language.clone(), pool.command.clone()))
                 .collect()
         };
-        let before = commands(self);
-        self.settings = msg.0;
-        self.add_missing_pools();
-        let limits = self.settings.limits;
-        for pool in (0..).map(PoolId).take(self.pools.len()) {
-            self.event(Event::Configure { pool, limits }, ctx);
+        let old = commands(self);
+        let before = std::mem::replace(&mut self.settings, msg.0);
+        for event in self.follow_settings(Some(&before)) {
+            self.event(event, ctx);
         }
-        if commands(self)[..before.len()] != before {
+        self.unthrottle_all(ctx);
+        self.start_memory_check(ctx);
+        let now = commands(self);
+        let changed =
+            |(name, command): (_, &String)| now.get(name).is_some_and(|now| now != command);
+        if old.iter().any(changed) {
             self.event(Event::SetThresholdTs, ctx);
-        }
-    }
-}
-
-impl Handler<GetStatus> for ProcManager {
-    type Result = MessageResult<GetStatus>;
-
-    fn handle(&mut self, msg: GetStatus, _: &mut Self::Context) -> Self::Result {
-        let wanted = |name: &str| msg.pool.as_deref().is_none_or(|pool| pool == name);
-        let pools = (0..).map(PoolId).zip(&self.pools);
-        MessageResult(ServiceStatus {
-            pools: pools
-                .filter(|(_, pool)| wanted(pool.language.as_str()))
-                .map(|(id, _)| self.pool_status(id))
-                .collect(),
-            proc_count: self.core.proc_count(),
-            stale_proc_count: self.core.stale_proc_count(),
-        })
-    }
-}
-
-impl ProcManager {
-    fn pool_status(&self, id: PoolId) -> PoolStatus {
-        let pool = &self.pools[id.0 as usize];
-        let status = self.core.status(id, self.clock.now());
-        let milliseconds =
-            |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
-        PoolStatus {
-            name: pool.language.to_string(),
-            language: pool.language.to_string(),
-            group: None,
-            command: pool.command.clone(),
-            hard_limit: status.settings.limits.hard_limit,
-            soft_limit: status.settings.limits.soft_limit,
-            used: status.used,
-            free: status.free,
-            free_tagged: status.free_tagged,
-            opening: status.opening,
-            stopping: status.stopping,
-            waiting: status.waiting,
-            longest_wait_ms: milliseconds(status.longest_wait),
-            abilities: pool.abilities.by_name(),
-            procs: status
-                .procs
-                .iter()
-                .map(|proc| ProcStatus {
-                    os_pid: self
-                        .procs
-                        .get(&proc.proc)
-                        .and_then(|process| process.shared.os_pid),
-                    state: match proc.phase {
-                        ProcPhase::Idle => "idle",
-                        ProcPhase::Assigned => "assigned",
-                        ProcPhase::Teaching => "teaching",
-                    }
-                    .into(),
-                    db: proc.db.as_deref().map(str::to_owned),
-                    ddocs: proc.ddocs as usize,
-                    uses: proc.uses,
-                    age_ms: milliseconds(proc.age),
-                    idle_ms: proc.idle.map_or(0, milliseconds),
-                })
-                .collect(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::actors::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
+use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::child::Spawner;
 use crate::query_server::language::Registry;
 use crate::query_server::view::Processes;
@@ -55,7 +56,10 @@ impl Pool {
 
     /// Returns a client of the pool.
     pub(super) fn processes(&self) -> Processes {
-        Processes::Pool(Rc::new(Caller::new(Named::new(self.manager.clone()))))
+        Processes::Pool(
+            Rc::new(Caller::new(Named::new(self.manager.clone()))),
+            TakeFrom::Own,
+        )
     }
 
     /// Ends all processes and waits until they are gone.

@@ -13,7 +13,8 @@ use super::{
     MapStart, Render, Rewrite, ValidateDocs, views,
 };
 use crate::messages::arguments::{
-    Parsed, array, database, design_document, path, required, shorten, string, timeout, wrong,
+    Parsed, array, database, design_document, path, required, shorten, string, take_from, timeout,
+    wrong,
 };
 use crate::messages::client_error::ErrorReply;
 
@@ -42,6 +43,10 @@ pub(super) struct Members<'a> {
     db: Option<&'a RawValue>,
     #[serde(borrow)]
     ddoc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) pool: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) group: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) timeout_ms: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -140,12 +145,17 @@ impl ListStart {
 }
 
 impl MapStart {
-    /// Takes map functions out of a JSON object; `docs` are passed over.
+    /// Takes map functions out of a JSON object; `docs` are passed over. Without `lang` they are
+    /// JavaScript, as those of a design document without `language`.
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
     pub fn parse(json: &str) -> Result<Self, ErrorReply> {
-        views::map_start(&Members::of(json)?)
+        let mut members = Members::of(json)?;
+        members.lang = members
+            .lang
+            .or_else(|| serde_json::from_str(r#""javascript""#).ok());
+        views::map_start(&members)
     }
 }
 
@@ -164,6 +174,7 @@ impl<'a> Members<'a> {
         Ok(InDdoc {
             db: Arc::from(database(self.db)?),
             ddoc: design_document(self.ddoc)?,
+            from: take_from(self.pool, self.group)?,
             timeout: timeout(self.timeout_ms)?,
         })
     }

@@ -8,7 +8,9 @@ use super::{
     Finalize, InLanguage, IndexDocs, Json, MapDocs, MapStart, Reduce, ReduceInput, Reducers,
     Rereduce, TryCompile,
 };
-use crate::messages::arguments::{Parsed, language, missing, required, string, timeout, wrong};
+use crate::messages::arguments::{
+    Parsed, language, missing, required, string, take_from, timeout, wrong,
+};
 
 pub(super) fn map_docs(members: &Members<'_>) -> Parsed<MapDocs> {
     Ok(MapDocs {
@@ -101,6 +103,7 @@ pub(super) fn try_compile(members: &Members<'_>) -> Parsed<TryCompile> {
 fn in_language(members: &Members<'_>) -> Parsed<InLanguage> {
     Ok(InLanguage {
         language: language(required("lang", members.lang)?)?,
+        from: take_from(members.pool, members.group)?,
         timeout: timeout(members.timeout_ms)?,
     })
 }

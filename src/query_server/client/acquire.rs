@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::{FunctionError, QueryServers};
 use crate::actors::caller::{CallError, ResetRetry};
-use crate::messages::function::InDdoc;
+use crate::messages::function::{InDdoc, InLanguage};
 use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::PromptError;
 use crate::policy::pool::ReturnStatus;
@@ -25,10 +25,14 @@ pub(super) type Answer = Result<Bytes, PromptError>;
 impl InDdoc {
     /// Returns what is asked of the pool for it.
     pub(super) fn want(&self) -> Want {
-        Want::Ddoc {
-            db: self.db.clone(),
-            ddoc: self.ddoc.clone(),
-        }
+        Want::ddoc(self.db.clone(), self.ddoc.clone()).from(self.from.clone())
+    }
+}
+
+impl InLanguage {
+    /// Returns what is asked of the pool for it.
+    pub(super) fn want(&self) -> Want {
+        Want::language(self.language.clone()).from(self.from.clone())
     }
 }
 

@@ -8,7 +8,6 @@ use super::decode::{broken, text};
 use super::{FunctionError, QueryServers, Trouble};
 use crate::messages::client_error::Place;
 use crate::messages::function::TryCompile;
-use crate::messages::proc_manager::Want;
 use crate::messages::process::PromptError;
 use crate::query_server::prompt;
 
@@ -19,7 +18,7 @@ impl QueryServers {
     /// `compilation_error` in the words of the reference when it does not, also when the query
     /// server ended over it; see [`FunctionError`] for the rest.
     pub async fn try_compile(&self, call: &TryCompile) -> Result<(), FunctionError> {
-        let want = Want::Language(call.at.language.clone());
+        let want = call.at.want();
         let line = prompt::line(&("add_fun", &call.fun));
         let compiled = self
             .prompt_once(&want, line, call.at.timeout, |answer| accepted(&answer))

@@ -107,11 +107,15 @@ impl FunctionError {
         match &self.trouble {
             Trouble::BadCall(_) => Class::Call,
             Trouble::NoProcess(error) => match error {
-                GetProcError::UnknownQueryLanguage(_) => Class::Call,
+                GetProcError::UnknownQueryLanguage(_) | GetProcError::NoSuchPool(_) => Class::Call,
                 GetProcError::Timeout { .. } => Class::Timeout,
-                GetProcError::SpawnFailed { .. } | GetProcError::Unable { .. } => Class::Host,
+                GetProcError::SpawnFailed { .. }
+                | GetProcError::Throttled { .. }
+                | GetProcError::Unable { .. } => Class::Host,
                 GetProcError::TeachFailed { .. } => Class::Protocol,
-                GetProcError::ShuttingDown => Class::Unavailable,
+                GetProcError::PoolBusy { .. }
+                | GetProcError::PoolRemoved { .. }
+                | GetProcError::ShuttingDown => Class::Unavailable,
             },
             Trouble::Reset(error) | Trouble::Prompt(error) => match error {
                 PromptError::Function { .. } => Class::Function,

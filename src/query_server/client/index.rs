@@ -12,7 +12,6 @@ use super::pipeline::pipeline;
 use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::{IndexDocs, Json};
-use crate::messages::proc_manager::Want;
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
 
@@ -36,7 +35,7 @@ impl QueryServers {
         } else {
             (prompt::line(&("add_fun", &call.fun)), "index_doc")
         };
-        let want = Want::Language(call.at.language.clone());
+        let want = call.at.want();
         let able = self.require(&call.at.language, Ability::IndexDoc).await;
         able.map_err(|error| error.at(place(None)))?;
         let begun = self.prompt_clean(&want, add_fun, timeout).await;

@@ -84,7 +84,7 @@ impl QueryServers {
             timeout: start.at.timeout,
             counts: &Counts::default(),
         };
-        let processes = Processes::Pool(Rc::clone(&self.caller));
+        let processes = Processes::Pool(Rc::clone(&self.caller), start.at.from.clone());
         match view::map(&view, &processes, documents, sink, run).await {
             Ok(()) | Err(ViewError::Unwanted) => Ok(()),
             Err(error) => Err(from_view(error, start.funs.len())),

@@ -16,7 +16,7 @@ use crate::actors::caller::CallError;
 use crate::config::ReduceLimit;
 use crate::messages::client_error::Place;
 use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
-use crate::messages::proc_manager::{GetProcError, GetResetConfig, Want};
+use crate::messages::proc_manager::{GetProcError, GetResetConfig};
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
@@ -170,7 +170,7 @@ impl QueryServers {
         line: Bytes,
         count: usize,
     ) -> Result<Vec<Json>, FunctionError> {
-        let want = Want::Language(with.at.language.clone());
+        let want = with.at.want();
         let read = |answer: Bytes| read_results(&answer, count);
         let results = self.prompt_once(&want, line, with.at.timeout, read).await;
         match results {

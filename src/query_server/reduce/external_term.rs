@@ -16,7 +16,7 @@ use super::number::DIGITS_MAX;
 use crate::query_server::collation::{number_length, string_bytes, string_length};
 
 /// Stands in front of every term.
-pub(super) const VERSION: u8 = 131;
+pub(crate) const VERSION: u8 = 131;
 
 /// First byte of a term: its type.
 mod tag {
@@ -55,7 +55,7 @@ struct Open {
 
 /// Appends the term of a valid JSON text, without a version. It does not recurse: a text may be
 /// nested as deeply as it likes.
-pub(super) fn write(json: &str, term: &mut Vec<u8>) {
+pub(crate) fn write(json: &str, term: &mut Vec<u8>) {
     let mut rest = json.as_bytes();
     let mut open: Vec<Open> = Vec::new();
     let mut at_name = false;

@@ -14,7 +14,7 @@ mod bias;
 mod context;
 mod distinct;
 mod ends;
-mod external_term;
+pub(crate) mod external_term;
 mod number;
 mod rank;
 mod stats;

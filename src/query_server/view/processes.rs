@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::actors::caller::{CallError, Caller};
 use crate::client::{Borrowed, Client, ClientError, ReturnStatus, ServiceError};
-use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::policy::pool::ReturnStatus as LeaseStatus;
 use crate::query_server::abilities::Ability;
@@ -21,7 +21,7 @@ use crate::query_server::prompt;
 /// Lends processes.
 pub enum Processes {
     /// Those of a pool in this program.
-    Pool(Rc<Caller>),
+    Pool(Rc<Caller>, TakeFrom),
     /// Those of a running service.
     Service(Client),
 }
@@ -117,7 +117,7 @@ impl Processes {
         ability: Ability,
     ) -> Result<(), ProcessError> {
         match self {
-            Self::Pool(caller) => Ok(caller
+            Self::Pool(caller, _) => Ok(caller
                 .require(&LanguageName::new(language), ability)
                 .await?),
             Self::Service(_) => Ok(()),
@@ -134,8 +134,8 @@ impl Processes {
         timeout: Option<Duration>,
     ) -> Result<Process, ProcessError> {
         match self {
-            Self::Pool(caller) => {
-                let want = Want::Language(LanguageName::new(language));
+            Self::Pool(caller, from) => {
+                let want = Want::language(LanguageName::new(language)).from(from.clone());
                 let lease = caller.get_clean_proc(&want, timeout).await?;
                 Ok(Process::Pool(Box::new(lease)))
             }

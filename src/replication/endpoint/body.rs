@@ -1,12 +1,17 @@
 //! Bodies: of requests, whole or streamed, and of streamed answers.
 
 use std::fmt;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
+use reqwest::Response;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The body of a request.
 #[derive(Default)]
@@ -52,7 +57,7 @@ impl fmt::Debug for RequestBody {
 pub enum BodyFailed {
     /// Nothing came for as long as a connection may be silent.
     #[error("nothing came for {} s", .0.as_secs_f64())]
-    Silent(std::time::Duration),
+    Silent(Duration),
     /// The connection broke, or what came was no HTTP.
     #[error("{0}")]
     Broken(String),
@@ -70,6 +75,15 @@ pub struct BodyStream {
     inner: BoxStream<'static, Result<Bytes, BodyFailed>>,
 }
 
+/// How long a body may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// How long nothing may come.
+    pub(super) silence: Duration,
+    /// When all must have come.
+    pub(super) deadline: Option<Instant>,
+}
+
 impl BodyStream {
     /// Makes one; for tests, too.
     pub fn new(inner: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static) -> Self {
@@ -77,27 +91,124 @@ impl BodyStream {
         Self { inner }
     }
 
+    pub(super) fn of_response(
+        response: Response,
+        limits: Limits,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self::new(Timed {
+            body: Some(response.bytes_stream().boxed()),
+            limits,
+            timer: None,
+            is_waiting: false,
+            permit: Some(permit),
+        })
+    }
+
     /// Reads the rest whole, `bytes_max` bytes at most.
     ///
     /// # Errors
     /// [`BodyFailed`], also if there is more than that.
-    pub async fn read_to_end(mut self, bytes_max: usize) -> Result<Bytes, BodyFailed> {
+    pub async fn read_to_end(self, bytes_max: usize) -> Result<Bytes, BodyFailed> {
+        self.read_whole(0, bytes_max).await
+    }
+
+    /// Reads it whole; it is expected to have `length` bytes.
+    pub(super) async fn read_whole(
+        mut self,
+        length: usize,
+        bytes_max: usize,
+    ) -> Result<Bytes, BodyFailed> {
+        let too_long = |length: usize| length > bytes_max;
+        if too_long(length) {
+            return Err(BodyFailed::TooLong(bytes_max));
+        }
         let Some(first) = self.next().await.transpose()? else {
             return Ok(Bytes::new());
         };
-        let mut whole = None::<BytesMut>;
-        let too_long = |length: usize| length > bytes_max;
         if too_long(first.len()) {
             return Err(BodyFailed::TooLong(bytes_max));
         }
+        let mut whole = BytesMut::new();
         while let Some(more) = self.next().await.transpose()? {
-            let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
+            if whole.is_empty() {
+                // What a server says about the length is believed up to a point.
+                let believed = length.min(RESERVED_BYTES_MAX);
+                whole.reserve(believed.max(first.len() + more.len()));
+                whole.extend_from_slice(&first);
+            }
             if too_long(whole.len() + more.len()) {
                 return Err(BodyFailed::TooLong(bytes_max));
             }
             whole.extend_from_slice(&more);
         }
-        Ok(whole.map_or(first, BytesMut::freeze))
+        Ok(if whole.is_empty() {
+            first
+        } else {
+            whole.freeze()
+        })
+    }
+}
+
+/// How much memory is set aside for a body before it comes, in bytes.
+const RESERVED_BYTES_MAX: usize = 16 << 20;
+
+/// A body with limits of time. Only time that is spent waiting for the far side counts as silence.
+struct Timed {
+    /// Until it has ended.
+    body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
+    limits: Limits,
+    timer: Option<Pin<Box<Sleep>>>,
+    is_waiting: bool,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Timed {
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<BodyFailed> {
+        let Limits { silence, deadline } = self.limits;
+        if !self.is_waiting {
+            self.is_waiting = true;
+            let silent = Instant::now() + silence;
+            let until = deadline.map_or(silent, |deadline| deadline.min(silent));
+            match &mut self.timer {
+                Some(timer) => timer.as_mut().reset(until),
+                None => self.timer = Some(Box::pin(sleep_until(until))),
+            }
+        }
+        let Some(timer) = &mut self.timer else {
+            return Poll::Pending;
+        };
+        timer.as_mut().poll(cx).map(|()| match deadline {
+            Some(deadline) if deadline <= Instant::now() => {
+                BodyFailed::Broken("the request took longer than `request_timeout`".into())
+            }
+            _ => BodyFailed::Silent(silence),
+        })
+    }
+}
+
+impl Stream for Timed {
+    type Item = Result<Bytes, BodyFailed>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let item = match body.poll_next_unpin(cx) {
+            Poll::Pending => match self.poll_timer(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(failed) => Some(Err(failed)),
+            },
+            Poll::Ready(item) => item.map(|item| {
+                item.map_err(|error| BodyFailed::Broken(super::send::describe(&error)))
+            }),
+        };
+        self.is_waiting = false;
+        if !matches!(item, Some(Ok(_))) {
+            self.body = None;
+            self.permit = None;
+        }
+        Poll::Ready(item)
     }
 }
 

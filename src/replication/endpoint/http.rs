@@ -1,133 +1,226 @@
-//! What all replications share: connections, rate limits, certificates.
+//! What all replications share: connections, rate limits, certificates, counters.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Endpoint, RequestFailed};
-use crate::replication::spec::{EndpointSpec, Options};
+use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use reqwest::{Client, Method};
+use tokio::time::Instant;
+use url::Url;
 
-/// How one job speaks to one endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpSettings {
-    /// How long a connection may be silent.
-    pub connection_timeout: Duration,
-    /// How often a request is tried again.
-    pub retries: u32,
-    /// Requests under way at a time; at least 1.
-    pub http_connections: u32,
-    /// No request is tried again after half of it: a job that fails must not look healthy.
-    pub health_threshold: Duration,
-}
+use super::clients::{Clients, Instead, SharedClients, Way};
+use super::config::{HttpConfig, HttpConfigError, HttpSettings};
+use super::connect_to::ConnectTo;
+use super::limiter::Limiter;
+use super::{Cause, Endpoint, RequestFailed};
+use crate::replication::spec::{EndpointSpec, ProxySpec};
 
-impl HttpSettings {
-    /// Returns the settings of a target.
-    #[must_use]
-    pub fn of_target(options: &Options, health_threshold: Duration) -> Self {
-        Self {
-            connection_timeout: options.connection_timeout,
-            retries: options.retries_per_request,
-            http_connections: options.http_connections.max(1),
-            health_threshold,
-        }
-    }
-
-    /// Returns the settings of a source: two connections at least, for its changes feed keeps one.
-    ///
-    /// SOURCE couch_replicator_scheduler_job, init_state.
-    #[must_use]
-    pub fn of_source(options: &Options, health_threshold: Duration) -> Self {
-        let target = Self::of_target(options, health_threshold);
-        Self {
-            http_connections: target.http_connections.max(2),
-            ..target
-        }
-    }
-}
-
-/// How the service speaks HTTP: the part of `[replicator]` that concerns all jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpConfig {
-    /// How long a whole request may take, but for the changes feed; `None` for as long as it likes.
-    pub request_timeout: Option<Duration>,
-    /// Whether servers must show a certificate that is trusted.
-    pub verify_ssl_certificates: bool,
-    /// Certificates that are trusted, in PEM; the system's if `None`.
-    pub ssl_trusted_certificates_file: Option<PathBuf>,
-    /// The client's certificate, in PEM.
-    pub cert_file: Option<PathBuf>,
-    /// Its key, in PEM, without a password.
-    pub key_file: Option<PathBuf>,
-    /// How long a connection is kept that nobody uses.
-    pub connection_close_interval: Duration,
-    /// Where to connect to in place of what a URL says: `pattern:port:target:target_port[,..]`.
-    pub connect_to: Option<String>,
-    /// Whether endpoints with credentials ask for a session before they send them with each request.
-    pub sessions: bool,
-    /// When a session is renewed whose server does not say how long it lasts.
-    pub session_refresh_interval: Duration,
-    /// How old a session is at least before a refused request renews it.
-    pub session_min_update_interval: Duration,
-}
-
-impl Default for HttpConfig {
-    fn default() -> Self {
-        Self {
-            request_timeout: None,
-            verify_ssl_certificates: false,
-            ssl_trusted_certificates_file: None,
-            cert_file: None,
-            key_file: None,
-            connection_close_interval: Duration::from_secs(90),
-            connect_to: None,
-            sessions: true,
-            session_refresh_interval: Duration::from_secs(550),
-            session_min_update_interval: Duration::from_secs(5),
-        }
-    }
-}
-
-/// Why a configuration cannot be used: the author's fault, but for files that go and come.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{key}` of the replicator: {problem}")]
-pub struct HttpConfigError {
-    /// The key of `[replicator]`.
-    pub key: &'static str,
-    /// What is wrong.
-    pub problem: String,
-}
+/// How requests introduce themselves. Logs of CouchDB and of proxies look for the first word.
+const AGENT: &str = concat!(
+    "CouchDB-Replicator/",
+    env!("CARGO_PKG_VERSION"),
+    " (Settee)"
+);
 
 /// What all replications of the service share. A clone is cheap and shares it too.
-#[derive(Clone, Debug)]
-pub struct Http {}
+#[derive(Clone)]
+pub struct Http(Arc<Shared>);
+
+struct Shared {
+    clients: SharedClients,
+    limiter: Mutex<Limiter>,
+    connect_to: Mutex<Arc<ConnectTo>>,
+    started: Instant,
+    counters: Counters,
+    logger: slog::Logger,
+}
+
+/// What is counted about requests, under `couch_replicator`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// `requests`: tries of requests.
+    pub requests: AtomicU64,
+    /// `responses.success`.
+    pub responses_success: AtomicU64,
+    /// `responses.failure`.
+    pub responses_failure: AtomicU64,
+    /// `stream_responses.success`.
+    pub stream_responses_success: AtomicU64,
+    /// `stream_responses.failure`.
+    pub stream_responses_failure: AtomicU64,
+    /// `connect_to_applied`.
+    pub connect_to_applied: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A lock that nobody panics under; if somebody did, what it guards is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Http {
     /// Makes one; it opens no connection. It reads certificate files, so not on a thread that must not wait.
     ///
     /// # Errors
     /// A certificate file cannot be read or used, or two keys contradict each other.
-    pub fn new(_config: HttpConfig, _logger: &slog::Logger) -> Result<Self, HttpConfigError> {
-        Ok(Self {})
+    pub fn new(config: HttpConfig, logger: &slog::Logger) -> Result<Self, HttpConfigError> {
+        let connect_to = read_connect_to(&config, logger);
+        let clients = Clients::new(config)?;
+        Ok(Self(Arc::new(Shared {
+            clients: Arc::new(Mutex::new(clients)),
+            limiter: Mutex::default(),
+            connect_to: Mutex::new(Arc::new(connect_to)),
+            started: Instant::now(),
+            counters: Counters::default(),
+            logger: logger.clone(),
+        })))
     }
 
-    /// Takes another configuration for the endpoints made from now on.
+    /// Takes another configuration for the endpoints made from now on. It reads files, as [`Http::new`].
     ///
     /// # Errors
     /// As [`Http::new`]; then everything stays as it was.
-    pub fn configure(&self, _config: HttpConfig) -> Result<(), HttpConfigError> {
+    pub fn configure(&self, config: HttpConfig) -> Result<(), HttpConfigError> {
+        if *lock(&self.0.clients).config() == config {
+            return Ok(());
+        }
+        let connect_to = read_connect_to(&config, &self.0.logger);
+        *lock(&self.0.clients) = Clients::new(config)?;
+        *lock(&self.0.connect_to) = Arc::new(connect_to);
         Ok(())
     }
 
     /// Makes an endpoint. Nothing is sent yet.
     ///
     /// # Errors
-    /// The proxy cannot be used, or a header has bytes that no header has.
+    /// The URL or the proxy cannot be used, or a header has bytes that no header has.
     pub fn endpoint(
         &self,
         spec: &EndpointSpec,
-        _settings: HttpSettings,
+        settings: HttpSettings,
     ) -> Result<Endpoint, RequestFailed> {
-        Ok(Endpoint {
-            url: spec.url.as_str().into(),
-        })
+        let config = lock(&self.0.clients).config().clone();
+        let headers = headers(spec).map_err(|problem| {
+            RequestFailed::new(&Method::GET, spec.shown(), Cause::Invalid(problem))
+        })?;
+        Endpoint::new(self.clone(), spec, headers, settings, &config)
     }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// Does something with the rate limits, and the time as they count it.
+    pub(super) fn limiter<T>(&self, act: impl FnOnce(&mut Limiter, u64) -> T) -> T {
+        let now = self.0.started.elapsed().as_millis();
+        act(
+            &mut lock(&self.0.limiter),
+            u64::try_from(now).unwrap_or(u64::MAX),
+        )
+    }
+
+    /// Returns the connections for a URL, and the URL and the `Host` to use with them.
+    pub(super) fn route(
+        &self,
+        url: &Url,
+        proxy: Option<&ProxySpec>,
+        decodes: bool,
+    ) -> Result<Route, String> {
+        let mut way = Way {
+            proxy: proxy.cloned(),
+            instead: None,
+            decodes,
+        };
+        let mut url = url.clone();
+        let mut host = None;
+        let connect_to = lock(&self.0.connect_to).clone();
+        if proxy.is_none()
+            && let Some(port) = url.port_or_known_default()
+            && let Some(target) = url
+                .host_str()
+                .and_then(|name| connect_to.target(name, port))
+        {
+            Counters::add(&self.0.counters.connect_to_applied);
+            host = HeaderValue::from_str(&url[url::Position::BeforeHost..url::Position::AfterPort])
+                .ok();
+            if matches!(url.host(), Some(url::Host::Domain(_))) {
+                let target = target.clone();
+                way.instead = Some(Instead { port, target });
+                // Without a port in the URL, the target's is connected to.
+                let _ = url.set_port(None);
+            } else {
+                // Nobody asks for the addresses of an address, and no name is asked for in TLS.
+                let bracketed = target
+                    .host
+                    .contains(':')
+                    .then(|| format!("[{}]", target.host));
+                let _ = url.set_host(Some(bracketed.as_deref().unwrap_or(&target.host)));
+                let _ = url.set_port(Some(target.port));
+            }
+        }
+        let mut clients = lock(&self.0.clients);
+        if clients.is_due(std::time::Instant::now()) {
+            self.read_certificates_again(clients.config().clone());
+        }
+        let client = clients.get(&way)?;
+        Ok(Route { client, url, host })
+    }
+
+    /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
+    fn read_certificates_again(&self, config: HttpConfig) {
+        let (clients, logger) = (self.0.clients.clone(), self.0.logger.clone());
+        tokio::task::spawn_blocking(move || match Clients::new(config) {
+            Ok(again) => *lock(&clients) = again,
+            Err(error) => {
+                slog::error!(logger, "certificates were not read again"; "error" => %error);
+            }
+        });
+    }
+}
+
+/// How to send a request.
+pub(super) struct Route {
+    pub(super) client: Client,
+    pub(super) url: Url,
+    pub(super) host: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Http")
+    }
+}
+
+fn read_connect_to(config: &HttpConfig, logger: &slog::Logger) -> ConnectTo {
+    let text = config.connect_to.as_deref().unwrap_or_default();
+    let (connect_to, malformed) = ConnectTo::parse(text);
+    for entry in malformed {
+        slog::warn!(logger, "an entry of `connect_to` of the replicator is left out: \
+            it must be `pattern:port:target:target_port`, a pattern without an IPv6 address";
+            "entry" => entry);
+    }
+    connect_to
+}
+
+/// Returns the headers of every request: our own, and over them the user's.
+fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    for (name, value) in &spec.headers {
+        let shown = format!("header `{name}`");
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{shown}: name"))?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| format!("{shown}: value"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
 }

@@ -10,58 +10,171 @@
 //! DIFFERS   Redirects have a bound. Connections of all jobs to one server are one pool.
 
 mod body;
+mod clients;
+mod config;
+mod connect_to;
+mod cookie;
 mod http;
+mod limiter;
+mod location;
 mod request;
+mod send;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
+use url::Url;
 
 pub use self::body::{BodyFailed, BodyStream, RequestBody};
-pub use self::http::{Http, HttpConfig, HttpConfigError, HttpSettings};
-pub use self::request::{Cause, Reply, Request, RequestFailed, StreamedReply};
+pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
+pub use self::http::{Counters, Http};
+pub use self::request::{Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply};
 pub use reqwest::Method;
 pub use reqwest::StatusCode;
 pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// One database of one job.
-#[derive(Clone, Debug)]
-pub struct Endpoint {
-    url: std::sync::Arc<str>,
+use self::location::{Base, session_url};
+use self::session::Session;
+use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
+
+/// One database of one job. A clone is cheap, and shares everything.
+#[derive(Clone)]
+pub struct Endpoint(Arc<Inner>);
+
+struct Inner {
+    http: Http,
+    settings: HttpSettings,
+    request_timeout: Option<Duration>,
+    /// As it may be shown; also the key of its rate limits.
+    url: Arc<str>,
+    base: Base,
+    base_url: Url,
+    session_url: Url,
+    headers: HeaderMap,
+    auth: Option<BasicAuth>,
+    basic: Option<HeaderValue>,
+    proxy: Option<ProxySpec>,
+    connections: Arc<Semaphore>,
+    session: Mutex<Session>,
 }
 
 impl Endpoint {
+    fn new(
+        http: Http,
+        spec: &EndpointSpec,
+        headers: HeaderMap,
+        settings: HttpSettings,
+        config: &HttpConfig,
+    ) -> Result<Self, RequestFailed> {
+        let invalid = |problem: &str| {
+            let cause = Cause::Invalid(problem.to_owned());
+            RequestFailed::new(&Method::GET, spec.shown(), cause)
+        };
+        let base_url = Url::parse(&spec.url).map_err(|_| invalid("its URL is none"))?;
+        let basic = spec.auth.as_ref().map(|auth| {
+            let mut value = HeaderValue::from_str(&auth.header_value())?;
+            value.set_sensitive(true);
+            Ok::<_, reqwest::header::InvalidHeaderValue>(value)
+        });
+        let basic = basic.transpose().map_err(|_| invalid("its credentials"))?;
+        let session = Session::new(
+            config.sessions && spec.auth.is_some(),
+            config.session_refresh_interval,
+            config.session_min_update_interval,
+        );
+        let connections = usize::try_from(settings.http_connections)
+            .unwrap_or(1)
+            .max(1);
+        Ok(Self(Arc::new(Inner {
+            http,
+            request_timeout: config.request_timeout,
+            url: spec.shown().into(),
+            base: Base::new(&spec.url),
+            session_url: session_url(&base_url),
+            base_url,
+            headers,
+            auth: spec.auth.clone(),
+            basic,
+            proxy: spec.proxy.clone(),
+            connections: Arc::new(Semaphore::new(connections)),
+            session: Mutex::new(session),
+            settings,
+        })))
+    }
+
     /// Returns the URL as it may be shown: without credentials, with its trailing slash.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.url
+        &self.0.url
     }
 
-    /// Sends a request, as often as it takes, and reads the answer whole.
-    ///
-    /// Answers of any status below 500, but 408, 429 and redirects, are returned: what they mean is the
-    /// caller's to say. 408, 500 and above, lost connections and time-outs are tried again
-    /// `retries_per_request` times, with waits of 250 ms, 500 ms, 1 s, .. between; 429 as often as the
-    /// rate limit allows. A request whose body is a stream is sent once.
-    ///
-    /// # Errors
-    /// [`RequestFailed`] says what happened last and is worth a retry by the job's own rules only.
-    pub async fn request(&self, request: Request) -> Result<Reply, RequestFailed> {
-        Err(self.not_yet(&request))
+    /// Returns the settings.
+    #[must_use]
+    pub fn settings(&self) -> &HttpSettings {
+        &self.0.settings
     }
 
-    /// Sends a request and returns the answer as soon as its headers are here.
-    ///
-    /// Nothing but 429, redirects and refused sessions is tried again: 408, 500 and above, lost connections and
-    /// time-outs are [`RequestFailed`] at once. Other statuses are returned.
-    ///
-    /// # Errors
-    /// See [`Endpoint::request`].
-    pub async fn stream(&self, request: Request) -> Result<StreamedReply, RequestFailed> {
-        Err(self.not_yet(&request))
+    /// Waits for a place among the connections; first come, first served.
+    async fn permit(&self) -> OwnedSemaphorePermit {
+        let connections = self.0.connections.clone();
+        let permit = connections.acquire_owned().await;
+        permit.expect("RP-1: the connections of an endpoint are never closed")
     }
 
-    fn not_yet(&self, request: &Request) -> RequestFailed {
-        let problem = "requests are not sent yet".to_owned();
-        RequestFailed::new(request.method(), &self.url, Cause::Protocol(problem))
+    async fn session(&self) -> MutexGuard<'_, Session> {
+        self.0.session.lock().await
+    }
+
+    fn http(&self) -> &Http {
+        &self.0.http
+    }
+
+    fn key(&self) -> &Arc<str> {
+        &self.0.url
+    }
+
+    fn base(&self) -> &Base {
+        &self.0.base
+    }
+
+    fn base_url(&self) -> &Url {
+        &self.0.base_url
+    }
+
+    fn session_url(&self) -> &Url {
+        &self.0.session_url
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        &self.0.headers
+    }
+
+    fn auth(&self) -> Option<&BasicAuth> {
+        self.0.auth.as_ref()
+    }
+
+    fn basic(&self) -> Option<&HeaderValue> {
+        self.0.basic.as_ref()
+    }
+
+    fn proxy(&self) -> Option<&ProxySpec> {
+        self.0.proxy.as_ref()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        self.0.request_timeout
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({})", self.0.url)
     }
 }
 

@@ -18,7 +18,6 @@ pub const REPLY_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub struct Request {
     pub(super) method: Method,
-    #[expect(dead_code, reason = "nothing is sent yet")]
     /// Below the database's URL, percent-encoded, without a slash in front; empty for the database.
     pub(super) path: String,
     /// Names and values as they are; values are percent-encoded when they are sent.
@@ -28,6 +27,7 @@ pub struct Request {
     pub(super) retries: Option<u32>,
     pub(super) timeouts: Timeouts,
     pub(super) reply_bytes_max: usize,
+    pub(super) decodes: bool,
 }
 
 /// How long a request may take.
@@ -51,6 +51,7 @@ impl Request {
             retries: None,
             timeouts: Timeouts::Configured,
             reply_bytes_max: REPLY_BYTES_MAX,
+            decodes: true,
         }
     }
 
@@ -116,6 +117,13 @@ impl Request {
     #[must_use]
     pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.reply_bytes_max = bytes;
+        self
+    }
+
+    /// Leaves the body as it comes, with its `Content-Encoding`: for attachments in their stored encoding.
+    #[must_use]
+    pub fn undecoded(mut self) -> Self {
+        self.decodes = false;
         self
     }
 

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{Defaults, Options, SpecError};
 use crate::replication::filter::Filter;
+use crate::replication::id::normal_form;
 use crate::replication::seq::Seq;
 
 /// The most workers of a replication.
@@ -175,7 +176,11 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
     match (doc_ids, name, selector) {
         (None, None, None) => Ok(Filter::All),
         (Some(ids), None, None) => Ok(Filter::DocIds(ids)),
-        (None, None, Some(selector)) => Ok(Filter::Selector(selector)),
+        (None, None, Some(selector)) => {
+            normal_form(&selector)
+                .map_err(|problem| SpecError::bad(format!("parameter `selector`: {problem}")))?;
+            Ok(Filter::Selector(selector))
+        }
         (None, Some(name), None) => named_filter(name, query_params),
         _ => {
             let text = "`doc_ids`,`filter`,`selector` are mutually exclusive";

@@ -1,0 +1,223 @@
+//! What scheduling costs: a cycle over many jobs, and starting and finishing one among them.
+//!
+//! SUMMARY   Run with `cargo bench --bench schedule`. The floor of a cycle is one multiplication for
+//!           each job, in an array; the floor of a start and a finish is a table of their ids.
+//!           `jobs_in_memory` shows, as its largest allocation, what jobs that wait take.
+//! LIMITS    Only the core: no actor, no message, no replication.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use divan::counter::ItemsCount;
+use divan::{AllocProfiler, Bencher, black_box};
+use settee::policy::schedule::{
+    Action, End, Event, JobId, Level, NewJob, Reason, Scheduler, Settings, WallTime,
+};
+
+#[global_allocator]
+static ALLOC: AllocProfiler = AllocProfiler::system();
+
+const JOBS: [usize; 3] = [1_000, 10_000, 100_000];
+const INTERVAL: Duration = Duration::from_secs(60);
+
+fn main() {
+    divan::main();
+}
+
+/// As long as a replication id is.
+fn id(n: usize) -> JobId {
+    format!("{n:032x}+continuous").into()
+}
+
+fn new_job(n: usize, dbs: &[Arc<str>]) -> NewJob {
+    NewJob {
+        id: id(n),
+        key: dbs[n % dbs.len()].clone(),
+        continuous: true,
+        transient: false,
+        level: Level::default(),
+        paused: None,
+    }
+}
+
+fn dbs() -> Vec<Arc<str>> {
+    (0..10)
+        .map(|n| format!("team-{n}/_replicator").into())
+        .collect()
+}
+
+/// A scheduler in the middle of its work. What is told to stop stops at once.
+struct Bench {
+    scheduler: Scheduler,
+    now: WallTime,
+    out: Vec<Action>,
+}
+
+impl Bench {
+    /// As many jobs, as many of them running as may.
+    fn new(jobs: usize, settings: Settings) -> Self {
+        let mut bench = Self {
+            scheduler: Scheduler::new(settings),
+            now: WallTime::from_micros(1_500_000_000_000_000),
+            out: Vec::with_capacity(64),
+        };
+        let dbs = dbs();
+        (0..jobs).for_each(|n| bench.on(Event::Add(new_job(n, &dbs))));
+        bench.on(Event::Cycle);
+        bench
+    }
+
+    /// All jobs ran once, so that each has a penalty.
+    fn penalised(jobs: usize) -> Self {
+        let mut settings = Settings {
+            max_jobs: jobs,
+            ..Settings::default()
+        };
+        let mut bench = Self::new(jobs, settings.clone());
+        bench.cycle();
+        settings.max_jobs = 500;
+        bench.on(Event::Configure(settings.into()));
+        bench.cycle();
+        let penalised = bench.scheduler.jobs().filter(|job| job.penalty > 0);
+        assert_eq!(penalised.count(), jobs);
+        bench
+    }
+
+    fn on(&mut self, event: Event) {
+        self.now = self.now + Duration::from_micros(1);
+        self.out.clear();
+        self.scheduler.handle(event, self.now, &mut self.out);
+        let mut stops = Vec::new();
+        stops.extend(self.out.iter().filter_map(|action| match action {
+            Action::Stop { run, .. } => Some(*run),
+            _ => None,
+        }));
+        for run in stops {
+            let end = End::Stopped;
+            let event = Event::Exited { run, end };
+            self.scheduler.handle(event, self.now, &mut self.out);
+        }
+    }
+
+    fn cycle(&mut self) {
+        self.now = self.now + INTERVAL;
+        self.on(Event::Cycle);
+    }
+
+    /// Adds a job and lets it finish.
+    fn run_one(&mut self, job: NewJob) {
+        self.on(Event::Add(job));
+        let run = self.started();
+        self.on(Event::Exited {
+            run,
+            end: End::Normal,
+        });
+    }
+
+    fn started(&self) -> settee::policy::schedule::Run {
+        let started = self.out.iter().find_map(|action| match action {
+            Action::Start { run, .. } => Some(*run),
+            _ => None,
+        });
+        started.expect("there is a slot")
+    }
+}
+
+#[divan::bench(args = JOBS)]
+fn floor_of_a_cycle(bencher: Bencher<'_, '_>, jobs: usize) {
+    let mut penalties: Vec<u64> = (0..jobs as u64).map(|n| n << 32).collect();
+    bencher.bench_local(|| {
+        for penalty in &mut penalties {
+            *penalty = (*penalty as f64 * black_box(0.98)) as u64;
+        }
+        black_box(&mut penalties);
+    });
+}
+
+/// 500 jobs run, 20 change places; the others never ran.
+#[divan::bench(args = JOBS)]
+fn cycle(bencher: Bencher<'_, '_>, jobs: usize) {
+    let mut bench = Bench::new(jobs, Settings::default());
+    bencher.bench_local(|| bench.cycle());
+}
+
+/// 500 jobs run, 20 change places; every job ran of late and has a penalty that decays.
+#[divan::bench(args = JOBS)]
+fn cycle_over_penalties(bencher: Bencher<'_, '_>, jobs: usize) {
+    let make = || Bench::penalised(jobs);
+    bencher
+        .with_inputs(make)
+        .bench_local_refs(|bench| bench.cycle());
+}
+
+/// Half of the jobs run, as many wait, and as many as may change places: the most there can be.
+#[divan::bench(args = JOBS, sample_count = 10)]
+fn cycle_of_everything(bencher: Bencher<'_, '_>, jobs: usize) {
+    let settings = Settings {
+        max_jobs: jobs / 2,
+        max_churn: usize::MAX,
+        ..Settings::default()
+    };
+    let mut bench = Bench::new(jobs, settings);
+    bencher.bench_local(|| bench.cycle());
+}
+
+#[divan::bench(args = JOBS)]
+fn floor_of_a_start(bencher: Bencher<'_, '_>, jobs: usize) {
+    let mut table: HashMap<JobId, usize> = (0..jobs).map(|n| (id(n), n)).collect();
+    bencher.with_inputs(|| id(jobs)).bench_local_values(|id| {
+        table.insert(id.clone(), 0);
+        table.remove(&id)
+    });
+}
+
+/// A job is added to as many that all run, is started, and finishes.
+#[divan::bench(args = JOBS)]
+fn start_and_finish(bencher: Bencher<'_, '_>, jobs: usize) {
+    let settings = Settings {
+        max_jobs: jobs + 2,
+        ..Settings::default()
+    };
+    let mut bench = Bench::new(jobs, settings);
+    let dbs = dbs();
+    bencher
+        .with_inputs(|| new_job(jobs, &dbs))
+        .bench_local_values(|job| bench.run_one(job));
+}
+
+/// A running job crashes and backs off; the next of as many that wait gets its slot.
+#[divan::bench(args = JOBS)]
+fn crash_and_start_the_next(bencher: Bencher<'_, '_>, jobs: usize) {
+    let settings = Settings {
+        max_jobs: 500,
+        ..Settings::default()
+    };
+    let mut bench = Bench::new(jobs, settings);
+    let reason: Arc<_> = Reason::new("db_not_found: could not open http://h/db/", false).into();
+    let mut run = bench.scheduler.jobs().find_map(|job| job.run);
+    bencher.bench_local(|| {
+        let end = End::Crashed(reason.clone());
+        bench.now = bench.now + Duration::from_secs(1);
+        bench.on(Event::Exited {
+            run: run.expect("it runs"),
+            end,
+        });
+        run = Some(bench.started());
+    });
+}
+
+/// Jobs that wait, and nothing else.
+#[divan::bench(args = JOBS, sample_count = 5, sample_size = 1)]
+fn jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
+    let dbs = dbs();
+    bencher.counter(ItemsCount::new(jobs)).bench_local(|| {
+        let mut scheduler = Scheduler::new(Settings::default());
+        let mut out = Vec::new();
+        let now = WallTime::from_micros(1_500_000_000_000_000);
+        for n in 0..jobs {
+            scheduler.handle(Event::Add(new_job(n, &dbs)), now, &mut out);
+        }
+        scheduler
+    });
+}

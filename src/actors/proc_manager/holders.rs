@@ -1,0 +1,58 @@
+//! Who holds a process that is taken away is told, if it wants to be.
+//!
+//! SOURCE    pidq: remove_pool(immediate) and what its consumers are told.
+
+use actix::prelude::*;
+
+use super::ProcManager;
+use crate::messages::pools::{HolderDown, TellHolder};
+use crate::policy::pool::{ClientId, OnClientCrash, PoolId, ProcId, StopReason, Token};
+
+impl ProcManager {
+    /// Tells a client that a process which it holds is over.
+    pub(super) fn tell_holder(
+        &self,
+        client: ClientId,
+        (proc, token): (ProcId, Token),
+        why: StopReason,
+    ) {
+        let Some(holder) = self.holders.get(&client) else {
+            return;
+        };
+        let pool = &self.pools.at(proc.pool).name;
+        let (name, reason) = match why {
+            StopReason::MemoryHard => (
+                "memory_exceeded",
+                format!(
+                    "the process took more memory than it may ({} bytes, max_memory_hard of the \
+                     pool '{pool}') and was stopped",
+                    self.pools.at(proc.pool).section.max_memory_hard
+                ),
+            ),
+            StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
+            _ => ("pool_removed", format!("the pool '{pool}' was removed")),
+        };
+        // Ignores the mailbox's bound: there is one for each process that it holds.
+        holder.do_send(HolderDown {
+            proc,
+            token,
+            name,
+            reason,
+        });
+    }
+
+    /// Returns whether a process of this pool is destroyed when its client crashes.
+    pub(super) fn replaces_after_crash(&self, pool: PoolId) -> bool {
+        let settings = self.core.settings(pool);
+        settings.is_some_and(|settings| settings.on_client_crash == OnClientCrash::Replace)
+    }
+}
+
+impl Handler<TellHolder> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: TellHolder, ctx: &mut Self::Context) {
+        let client = self.watch_client(&msg.client, ctx);
+        self.holders.insert(client, msg.down);
+    }
+}

@@ -1,0 +1,138 @@
+//! From the section of a pool to what the core is told of it.
+
+use crate::config::{self, PoolConfig};
+use crate::policy::admission::ThrottleSettings;
+use crate::policy::pool::{
+    Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
+};
+
+/// What is known of a pool beside its section.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    /// Whether it is a language's own.
+    pub(super) kind: PoolKind,
+    /// What its processes speak.
+    pub(super) language: LanguageId,
+    /// Its group.
+    pub(super) group: Option<GroupId>,
+    /// The limits that hold unless the section says otherwise.
+    pub(super) limits: Limits,
+}
+
+/// Returns the settings of a pool.
+pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSettings {
+    let max = section.max.unwrap_or(around.limits.hard_limit);
+    let limits = Limits {
+        hard_limit: max,
+        soft_limit: around.limits.soft_limit.min(max),
+        ..around.limits
+    };
+    let defaults = match around.kind {
+        PoolKind::Language => PoolSettings::of_language(around.language, limits),
+        PoolKind::Named => PoolSettings::named(around.language, limits),
+    };
+    let unless_zero = |number: u64| (number > 0).then_some(number);
+    PoolSettings {
+        group: around.group,
+        init_size: section.init_size,
+        min_free: section.min_free,
+        queue_max: section.queue_max,
+        on_client_crash: match section.on_client_crash {
+            None => defaults.on_client_crash,
+            Some(config::OnClientCrash::Return) => OnClientCrash::Return,
+            Some(config::OnClientCrash::Replace) => OnClientCrash::Replace,
+        },
+        recycle: Recycle {
+            max_uses: unless_zero(section.max_uses),
+            max_age: (!section.max_age.is_zero()).then_some(section.max_age),
+            jitter_percent: section.jitter,
+            memory_soft: unless_zero(section.max_memory),
+            memory_hard: unless_zero(section.max_memory_hard),
+        },
+        cull: (!section.cull_after.is_zero()).then_some(Cull {
+            after: section.cull_after,
+            interval: section.cull_interval,
+        }),
+        throttle: throttle(section, defaults.throttle),
+        stress: section.stress,
+        fairness: match section.fairness {
+            config::Fairness::Fifo => Fairness::Fifo,
+            config::Fairness::PerDb => Fairness::PerDb,
+        },
+        interactive_reserved: section.interactive_reserved,
+        ..defaults
+    }
+}
+
+fn throttle(section: &PoolConfig, default: Option<ThrottleSettings>) -> Option<ThrottleSettings> {
+    let delay_max = section.throttle_delay_max;
+    let delay = match section.throttle_delay {
+        Some(delay) => delay,
+        // A default never stands against what was set.
+        None => default?.delay.min(delay_max),
+    };
+    (!delay.is_zero()).then_some(ThrottleSettings { delay, delay_max })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn around(kind: PoolKind) -> Around {
+        Around {
+            kind,
+            language: LanguageId(0),
+            group: None,
+            limits: Limits {
+                hard_limit: 100,
+                soft_limit: 50,
+                affinity_wait: Duration::ZERO,
+            },
+        }
+    }
+
+    #[test]
+    fn a_languages_own_pool_without_a_section_is_as_in_couchdb() {
+        let around = around(PoolKind::Language);
+        let settings = core_settings(&PoolConfig::default(), around);
+        let mut expected = PoolSettings::of_language(LanguageId(0), around.limits);
+        // Of no account without a longest life.
+        expected.recycle.jitter_percent = 10;
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn a_named_pool_replaces_after_a_crash_and_is_throttled_unless_its_section_says_otherwise() {
+        let around = around(PoolKind::Named);
+        let settings = core_settings(&PoolConfig::default(), around);
+        assert_eq!(settings.on_client_crash, OnClientCrash::Replace);
+        let throttle = settings.throttle.expect("a named pool is throttled");
+        assert_eq!(throttle.delay, Duration::from_secs(60));
+        assert_eq!(throttle.delay_max, Duration::from_secs(600));
+        let section = PoolConfig {
+            max: Some(7),
+            on_client_crash: Some(config::OnClientCrash::Return),
+            throttle_delay: Some(Duration::ZERO),
+            max_uses: 3,
+            ..PoolConfig::default()
+        };
+        let settings = core_settings(&section, around);
+        assert_eq!(settings.limits.hard_limit, 7);
+        assert_eq!(settings.limits.soft_limit, 7);
+        assert_eq!(settings.on_client_crash, OnClientCrash::Return);
+        assert_eq!(settings.throttle, None);
+        assert_eq!(settings.recycle.max_uses, Some(3));
+    }
+
+    #[test]
+    fn a_short_longest_throttle_shortens_the_default() {
+        let section = PoolConfig {
+            throttle_delay_max: Duration::from_secs(5),
+            ..PoolConfig::default()
+        };
+        let settings = core_settings(&section, around(PoolKind::Named));
+        assert!(settings.validate().is_ok());
+    }
+}

@@ -1,0 +1,451 @@
+//! Pools that come, change and go while the service runs.
+//!
+//! SUMMARY   Makes the pools of the configuration, follows its changes, and carries out what an
+//!           operator says of a pool.
+//! PROMISES  A change is checked whole and made whole or not at all; what changed is the answer, and
+//!           logged. What an operator changed stays until the configuration says something else of
+//!           the same pool, or the service is restarted.
+//! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration as a list of changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::{info, warn};
+
+use super::ProcManager;
+use super::table::{POOLS_MAX, Pool};
+use crate::config::{PoolConfig, is_name, language_name};
+use crate::messages::pools::{
+    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottleAll,
+    UnthrottlePool,
+};
+use crate::messages::proc_manager::ManagerSettings;
+use crate::policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode};
+use crate::query_server::abilities::Abilities;
+use crate::query_server::language::LanguageName;
+
+type Changed = Result<Vec<PoolChange>, PoolError>;
+
+impl ProcManager {
+    /// Makes the pools that the settings ask for and that are not there, changes those that are,
+    /// and returns what the core is still to be told. `before` is what held until now.
+    pub(super) fn follow_settings(&mut self, before: Option<&ManagerSettings>) -> Vec<Event> {
+        let settings = Arc::clone(&self.settings);
+        let mut events = Vec::new();
+        self.pools.clear_own();
+        let languages: Vec<LanguageName> = settings.languages.names().cloned().collect();
+        for language in &languages {
+            let asked = settings.pools.get(language.as_str());
+            self.follow(language.as_str(), asked, before, &mut events);
+        }
+        let is_language = |name: &str| languages.iter().any(|known| known.as_str() == name);
+        for (name, section) in &settings.pools {
+            if !is_language(name) {
+                self.follow(name, Some(section), before, &mut events);
+            }
+        }
+        let gone = before.iter().flat_map(|before| before.pools.keys());
+        let gone: Vec<_> = gone
+            .filter(|name| !settings.pools.contains_key(*name) && !is_language(name))
+            .filter_map(|name| self.pools.find(name))
+            .collect();
+        for pool in gone {
+            self.pools.begin_removal(pool);
+            let mode = RemoveMode::Graceful;
+            events.push(Event::RemovePool { pool, mode });
+        }
+        self.refresh_languages();
+        events
+    }
+
+    /// Brings one pool in line with the configuration.
+    fn follow(
+        &mut self,
+        name: &str,
+        asked: Option<&PoolConfig>,
+        before: Option<&ManagerSettings>,
+        events: &mut Vec<Event>,
+    ) {
+        let is_language = self
+            .settings
+            .languages
+            .get(&LanguageName::new(name))
+            .is_some();
+        let kind = match is_language {
+            true => PoolKind::Language,
+            false => PoolKind::Named,
+        };
+        let earlier = before.and_then(|before| before.pools.get(name));
+        let is_news = before.is_none() || earlier != asked;
+        let mut known = self.pools.find(name);
+        if let Some(id) = known
+            && self.pools.at(id).kind != kind
+        {
+            // A language has come whose name a pool had: the language's own pool has the name.
+            warn!(self.log, "pool makes way for a language"; "pool" => name);
+            self.pools.begin_removal(id);
+            let (pool, mode) = (id, RemoveMode::Graceful);
+            events.push(Event::RemovePool { pool, mode });
+            known = None;
+        }
+        let Some(id) = known else {
+            if is_language || is_news {
+                let section = asked.cloned().unwrap_or_default();
+                if let Some(id) = self.install(name, kind, section) {
+                    events.push(Event::StartPool { pool: id });
+                }
+            }
+            return;
+        };
+        if kind == PoolKind::Language {
+            self.pools.set_own(&LanguageName::new(name), id);
+        }
+        if is_news {
+            let section = asked.cloned().unwrap_or_default();
+            self.pools.set_section(id, section);
+        }
+        let section = self.pools.at(id).section.clone();
+        let language = self.pools.at(id).language.clone();
+        let limits = self.settings.limits;
+        let settings = self.pools.settings(&section, (kind, &language), limits);
+        let Some(old) = self.core.settings(id) else {
+            return;
+        };
+        if *old == settings {
+            return;
+        }
+        let limits = settings.limits;
+        let settings = Box::new(settings);
+        let only_limits = PoolSettings { limits, ..*old };
+        events.push(match only_limits == *settings {
+            true => Event::Configure { pool: id, limits },
+            false => Event::Reconfigure { pool: id, settings },
+        });
+    }
+
+    /// Makes a pool in the tables. `None`: it names a language that is not there.
+    fn install(&mut self, name: &str, kind: PoolKind, section: PoolConfig) -> Option<PoolId> {
+        let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
+        if self.settings.languages.get(&language).is_none() {
+            warn!(self.log, "pool names a language that is not configured";
+                  "pool" => name, "language" => language.as_str(),
+                  "effect" => "there is no such pool",
+                  "remedy" => "name the language's command in [query_servers]");
+            return None;
+        }
+        let limits = self.settings.limits;
+        let settings = self.pools.settings(&section, (kind, &language), limits);
+        Some(self.place(name, section, language, settings))
+    }
+
+    fn place(
+        &mut self,
+        name: &str,
+        section: PoolConfig,
+        language: LanguageName,
+        settings: PoolSettings,
+    ) -> PoolId {
+        let id = self.core.add_pool(settings);
+        let pool = Pool {
+            name: Arc::from(name),
+            kind: settings.kind,
+            section,
+            command: String::new(),
+            abilities: Arc::new(Abilities::undeclared()),
+            metrics: self.metrics.pool(name),
+            failure: None,
+            is_going: false,
+            language,
+        };
+        self.pools.put(id, pool);
+        id
+    }
+
+    /// Notes what starts the processes of every language, and what they can do: the pools of one
+    /// language share what a probe finds out.
+    pub(super) fn refresh_languages(&mut self) {
+        let settings = Arc::clone(&self.settings);
+        let spoken: BTreeSet<LanguageName> = self
+            .pools
+            .iter()
+            .map(|(_, pool)| pool.language.clone())
+            .collect();
+        for name in spoken {
+            let language = settings.languages.get(&name);
+            let command = language.as_ref().map(|language| language.describe());
+            let command = command.unwrap_or_default();
+            let abilities = language.map(|language| language.abilities());
+            let abilities = Arc::new(abilities.unwrap_or_else(Abilities::undeclared));
+            for pool in self.pools.iter_mut().filter(|pool| pool.language == name) {
+                pool.command.clone_from(&command);
+                pool.abilities = Arc::clone(&abilities);
+            }
+        }
+    }
+
+    /// Returns the pool of a name as an operator writes it.
+    pub(super) fn named(&self, name: &str) -> Result<PoolId, PoolError> {
+        let name = language_name(name);
+        self.pools.find(&name).ok_or(PoolError::NotFound(name))
+    }
+
+    /// Finds what is wrong with the section of a pool in the service as it is.
+    fn check(
+        &mut self,
+        id: Option<PoolId>,
+        section: &PoolConfig,
+        language: &LanguageName,
+        kind: PoolKind,
+    ) -> Result<PoolSettings, PoolError> {
+        let wrong = |what: String| Err(PoolError::BadSettings(what));
+        if let Some(group) = &section.group
+            && let Some(other) = self.pools.language_of_group(group, id)
+            && other != language
+        {
+            return wrong(format!(
+                "'group': the pools of the group '{group}' speak '{other}' and not '{language}', so \
+                 they cannot stand in for each other: take another group"
+            ));
+        }
+        let limits = self.settings.limits;
+        let settings = self.pools.settings(section, (kind, language), limits);
+        match settings.validate() {
+            Ok(()) => Ok(settings),
+            Err(error) => wrong(format!("the settings do not fit together: {error}")),
+        }
+    }
+
+    fn add_pool(&mut self, msg: AddPool, ctx: &mut Context<Self>) -> Changed {
+        if self.shutting_down {
+            return Err(PoolError::ShuttingDown);
+        }
+        let wrong = |what: String| Err(PoolError::BadSettings(what));
+        let name = language_name(&msg.name);
+        if !is_name(&name) {
+            return wrong(
+                "'name' must be 1 to 100 bytes without blanks, slashes, quotes and brackets, not \
+                 beginning with an underscore"
+                    .to_owned(),
+            );
+        }
+        if self.pools.find(&name).is_some() {
+            return Err(PoolError::Exists(name));
+        }
+        if self.pools.len() >= POOLS_MAX {
+            return wrong(format!(
+                "there are {POOLS_MAX} pools already, which is as many as there may be: remove one"
+            ));
+        }
+        let section = PoolConfig::default().patched(&msg.settings);
+        let section = section.map_err(|error| PoolError::BadSettings(error.to_string()))?;
+        let Some(language) = section.language.as_deref().map(LanguageName::new) else {
+            return wrong("'language' is missing: name the one that the pool speaks".to_owned());
+        };
+        if self.settings.languages.get(&language).is_none() {
+            return wrong(format!(
+                "'language': no query server is configured for the language '{language}'"
+            ));
+        }
+        let settings = self.check(None, &section, &language, PoolKind::Named)?;
+        let mut changes = vec![PoolChange::Add(name.clone())];
+        changes.extend(differences(&PoolConfig::default(), &section));
+        let first = settings.init_size.max(settings.min_free);
+        let first = first.min(settings.limits.hard_limit);
+        changes.extend((first > 0).then_some(PoolChange::Start(first)));
+        let pool = self.place(&name, section, language, settings);
+        self.refresh_pool(pool);
+        self.event(Event::StartPool { pool }, ctx);
+        self.start_memory_check(ctx);
+        info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
+        Ok(changes)
+    }
+
+    /// Gives a pool what its language's own one has found out.
+    fn refresh_pool(&mut self, id: PoolId) {
+        let language = self.pools.at(id).language.clone();
+        let Some(own) = self.pools.own(&language) else {
+            return;
+        };
+        let own = self.pools.at(own);
+        let (command, abilities) = (own.command.clone(), Arc::clone(&own.abilities));
+        let pool = self.pools.at_mut(id);
+        (pool.command, pool.abilities) = (command, abilities);
+    }
+
+    fn reconfigure_pool(&mut self, msg: &ReconfigurePool, ctx: &mut Context<Self>) -> Changed {
+        let id = self.named(&msg.name)?;
+        let pool = self.pools.at(id);
+        let (kind, language, before) = (pool.kind, pool.language.clone(), pool.section.clone());
+        let section = before.patched(&msg.settings);
+        let mut section = section.map_err(|error| PoolError::BadSettings(error.to_string()))?;
+        let asked = section.language.as_deref().map(LanguageName::new);
+        if msg.settings.contains_key("language") && asked.as_ref() != Some(&language) {
+            let what = "'language' cannot change while the pool lives: remove the pool and add it \
+                        again";
+            return Err(PoolError::BadSettings(what.to_owned()));
+        }
+        section.language.clone_from(&before.language);
+        let settings = self.check(Some(id), &section, &language, kind)?;
+        let work = self.core.plan(id, &settings);
+        let work = work.map_err(|error| PoolError::BadSettings(error.to_string()))?;
+        let mut changes = differences(&before, &section);
+        changes.extend(work.iter().filter_map(work_of));
+        self.pools.set_section(id, section);
+        let settings = Box::new(settings);
+        self.event(Event::Reconfigure { pool: id, settings }, ctx);
+        self.start_memory_check(ctx);
+        if !changes.is_empty() {
+            info!(self.log, "pool changed";
+                  "pool" => &*self.pools.at(id).name, "changes" => listed(&changes));
+        }
+        Ok(changes)
+    }
+
+    fn remove_pool(&mut self, msg: &RemovePool, ctx: &mut Context<Self>) -> Changed {
+        let name = language_name(&msg.name);
+        let (pool, mode) = match (self.pools.find(&name), msg.mode) {
+            (Some(pool), mode) => (pool, mode),
+            // One that goes gracefully can still go at once.
+            (None, mode) => {
+                let going = self.pools.find_going(&name);
+                (
+                    going.ok_or_else(|| PoolError::NotFound(name.clone()))?,
+                    mode,
+                )
+            }
+        };
+        if self.pools.at(pool).kind == PoolKind::Language {
+            return Err(PoolError::BadSettings(format!(
+                "the pool '{name}' is the language's own and goes with it: set its max to 0 to \
+                 close it"
+            )));
+        }
+        let status = self.core.status(pool, self.clock.now());
+        let graceful = mode == RemoveMode::Graceful;
+        let word = if graceful { "graceful" } else { "immediate" };
+        let counts = [
+            (status.waiting, PoolChange::ShrinkQueue(status.waiting)),
+            (status.free, PoolChange::StopIdle(status.free)),
+            (
+                status.used,
+                match graceful {
+                    true => PoolChange::StopReturned(status.used),
+                    false => PoolChange::StopUsed(status.used),
+                },
+            ),
+        ];
+        let mut changes = vec![PoolChange::Remove {
+            name: name.clone(),
+            mode: word.to_owned(),
+        }];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        changes.extend(counts.map(|(_, change)| change));
+        info!(self.log, "pool is removed"; "pool" => &name, "changes" => listed(&changes));
+        self.pools.begin_removal(pool);
+        self.event(Event::RemovePool { pool, mode }, ctx);
+        Ok(changes)
+    }
+}
+
+/// What the core has to do, beside settings, which are told as they stand in the section.
+fn work_of(change: &Change) -> Option<PoolChange> {
+    Some(match change {
+        Change::Set { .. } => return None,
+        Change::StopIdle(count) => PoolChange::StopIdle(*count),
+        Change::StopReturned(count) => PoolChange::StopReturned(*count),
+        Change::ShrinkQueue(count) => PoolChange::ShrinkQueue(*count),
+        Change::Start(count) => PoolChange::Start(*count),
+    })
+}
+
+/// Returns the settings that differ.
+fn differences(before: &PoolConfig, now: &PoolConfig) -> Vec<PoolChange> {
+    let (before, now) = (before.settings(), now.settings());
+    let value = |list: &[crate::config::Setting], key: &str| {
+        let found = list.iter().find(|setting| setting.key == key);
+        found.map(crate::config::Setting::json)
+    };
+    let mut keys: Vec<&str> = Vec::new();
+    for setting in now.iter().chain(&before) {
+        if !keys.contains(&setting.key.as_str()) {
+            keys.push(&setting.key);
+        }
+    }
+    let changed = keys
+        .into_iter()
+        .filter(|key| value(&before, key) != value(&now, key));
+    let sets = changed.map(|key| PoolChange::Set {
+        name: key.to_owned(),
+        value: value(&now, key).unwrap_or_default(),
+    });
+    sets.collect()
+}
+
+fn listed(changes: &[PoolChange]) -> String {
+    let texts: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+impl Handler<AddPool> for ProcManager {
+    type Result = Changed;
+
+    fn handle(&mut self, msg: AddPool, ctx: &mut Self::Context) -> Changed {
+        self.add_pool(msg, ctx)
+    }
+}
+
+impl Handler<ReconfigurePool> for ProcManager {
+    type Result = Changed;
+
+    fn handle(&mut self, msg: ReconfigurePool, ctx: &mut Self::Context) -> Changed {
+        self.reconfigure_pool(&msg, ctx)
+    }
+}
+
+impl Handler<RemovePool> for ProcManager {
+    type Result = Changed;
+
+    fn handle(&mut self, msg: RemovePool, ctx: &mut Self::Context) -> Changed {
+        self.remove_pool(&msg, ctx)
+    }
+}
+
+impl Handler<UnthrottlePool> for ProcManager {
+    type Result = Result<bool, PoolError>;
+
+    fn handle(&mut self, msg: UnthrottlePool, ctx: &mut Self::Context) -> Self::Result {
+        let pool = self.named(&msg.name)?;
+        let throttled = self.core.status(pool, self.clock.now()).throttled;
+        self.event(Event::Unthrottle { pool }, ctx);
+        Ok(throttled.is_some())
+    }
+}
+
+impl Handler<UnthrottleAll> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, _: UnthrottleAll, ctx: &mut Self::Context) {
+        self.unthrottle_all(ctx);
+    }
+}
+
+impl Handler<TerminateStaleOf> for ProcManager {
+    type Result = Result<(), PoolError>;
+
+    fn handle(&mut self, msg: TerminateStaleOf, ctx: &mut Self::Context) -> Self::Result {
+        self.named(&msg.name)?;
+        // No stale process is idle in any pool (PM-13): there is nothing to tell them apart for.
+        self.event(Event::TerminateStaleProcs, ctx);
+        Ok(())
+    }
+}
+
+impl ProcManager {
+    /// A reload lifts every throttle: what was wrong may have been corrected.
+    pub(super) fn unthrottle_all(&mut self, ctx: &mut Context<Self>) {
+        for pool in self.pools.ids() {
+            self.event(Event::Unthrottle { pool }, ctx);
+        }
+    }
+}

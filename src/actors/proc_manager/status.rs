@@ -1,0 +1,123 @@
+//! The state of the pools, for `status` and everything that shows it.
+
+use std::time::Duration;
+
+use actix::prelude::*;
+
+use super::ProcManager;
+use crate::messages::proc_manager::GetStatus;
+use crate::policy::pool::{
+    PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
+};
+use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus, Totals};
+
+impl Handler<GetStatus> for ProcManager {
+    type Result = MessageResult<GetStatus>;
+
+    fn handle(&mut self, msg: GetStatus, _: &mut Self::Context) -> Self::Result {
+        let wanted = |name: &str| msg.pool.as_deref().is_none_or(|pool| pool == name);
+        let pools = self.pools.iter().filter(|(_, pool)| wanted(&pool.name));
+        MessageResult(ServiceStatus {
+            pools: pools.map(|(id, _)| self.pool_status(id)).collect(),
+            proc_count: self.core.proc_count(),
+            stale_proc_count: self.core.stale_proc_count(),
+        })
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+impl ProcManager {
+    fn pool_status(&self, id: PoolId) -> PoolStatus {
+        let pool = self.pools.at(id);
+        let status = self.core.status(id, self.clock.now());
+        let settings = pool.section.settings().into_iter();
+        PoolStatus {
+            name: pool.name.to_string(),
+            language: pool.language.to_string(),
+            group: pool.section.group.clone(),
+            command: pool.command.clone(),
+            hard_limit: status.settings.limits.hard_limit,
+            soft_limit: status.settings.limits.soft_limit,
+            used: status.used,
+            free: status.free,
+            free_tagged: status.free_tagged,
+            opening: status.opening,
+            stopping: status.stopping,
+            waiting: status.waiting,
+            longest_wait_ms: milliseconds(status.longest_wait),
+            removing: status.removing.map(|mode| {
+                match mode {
+                    RemoveMode::Graceful => "graceful",
+                    RemoveMode::Immediate => "immediate",
+                }
+                .to_owned()
+            }),
+            throttled_ms: status.throttled.map(milliseconds),
+            failure: pool
+                .failure
+                .as_deref()
+                .filter(|_| status.throttled.is_some())
+                .map(str::to_owned),
+            stressed_ms: status.stressed.map(milliseconds),
+            settings: settings
+                .map(|setting| (setting.key.clone(), setting.json()))
+                .collect(),
+            totals: totals(&self.core.totals(id)),
+            abilities: pool.abilities.by_name(),
+            procs: status
+                .procs
+                .iter()
+                .map(|proc| self.proc_status(proc))
+                .collect(),
+        }
+    }
+
+    fn proc_status(&self, proc: &CoreProc) -> ProcStatus {
+        let process = self.procs.get(&proc.proc);
+        ProcStatus {
+            os_pid: process.and_then(|process| process.shared.os_pid),
+            state: match proc.phase {
+                ProcPhase::Idle => "idle",
+                ProcPhase::Assigned => "assigned",
+                ProcPhase::Teaching => "teaching",
+            }
+            .into(),
+            db: proc.db.as_deref().map(str::to_owned),
+            ddocs: proc.ddocs as usize,
+            uses: proc.uses,
+            age_ms: milliseconds(proc.age),
+            idle_ms: proc.idle.map_or(0, milliseconds),
+            holder: proc.holder.map(|client| client.0),
+            memory: proc.memory,
+        }
+    }
+}
+
+fn totals(totals: &PoolTotals) -> Totals {
+    let recycled = [
+        ("uses", StopReason::Uses),
+        ("age", StopReason::Age),
+        ("memory", StopReason::Memory),
+        ("memory_hard", StopReason::MemoryHard),
+        ("culled", StopReason::Culled),
+        ("idle", StopReason::Idle),
+        ("stress", StopReason::Stress),
+    ];
+    Totals {
+        taken: totals.taken,
+        returned: totals.returned,
+        failed: totals.failed,
+        started: totals.started,
+        start_failures: totals.start_failures,
+        died: totals.died,
+        timed_out: totals.timed_out,
+        busy: totals.busy,
+        recycled: recycled
+            .into_iter()
+            .map(|(name, why)| (name.to_owned(), totals.stopped(why)))
+            .collect(),
+    }
+}

@@ -1,0 +1,306 @@
+//! The pools as the actor knows them: names, languages, groups, and what starts their processes.
+//!
+//! SUMMARY   A slot for each identity that the core gave out; names and groups lead to them.
+//! PROMISES  A name means one pool at a time: the one that is not going. A slot is free as soon as
+//!           the core says that its pool is gone.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::pool_settings::{Around, core_settings};
+use crate::config::PoolConfig;
+use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
+use crate::metrics::PoolMetrics;
+use crate::policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target};
+use crate::query_server::abilities::Abilities;
+use crate::query_server::language::LanguageName;
+
+/// How many pools there may be at a time, languages' own included.
+pub(super) const POOLS_MAX: usize = 4096;
+
+/// What the actor keeps of a pool; the core keeps the rest.
+pub(super) struct Pool {
+    pub(super) name: Arc<str>,
+    pub(super) language: LanguageName,
+    pub(super) kind: PoolKind,
+    /// What its section says, or would say.
+    pub(super) section: PoolConfig,
+    pub(super) command: String,
+    /// What the language that is configured now can do.
+    pub(super) abilities: Arc<Abilities>,
+    pub(super) metrics: Arc<PoolMetrics>,
+    /// How the last start failed that did: command, end, last words.
+    pub(super) failure: Option<Arc<str>>,
+    /// Whether it is being removed.
+    pub(super) is_going: bool,
+}
+
+/// All pools.
+#[derive(Default)]
+pub(super) struct PoolTable {
+    /// Pool number -> pool.
+    slots: Vec<Option<Pool>>,
+    /// Name -> the pool that is not going.
+    by_name: FxHashMap<Arc<str>, PoolId>,
+    /// Language that is configured now -> its own pool.
+    own: FxHashMap<LanguageName, PoolId>,
+    /// Number of a language -> its name.
+    languages: Vec<LanguageName>,
+    /// Name of a group -> its number, and its pools that are not going.
+    groups: FxHashMap<Arc<str>, Group>,
+}
+
+/// The pools that stand in for each other.
+struct Group {
+    /// The numbers of groups that are gone are given out again.
+    number: GroupId,
+    members: Vec<PoolId>,
+}
+
+impl PoolTable {
+    /// Returns the pool of an identity that the core uses.
+    pub(super) fn at(&self, id: PoolId) -> &Pool {
+        let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
+        slot.expect("PM-1: the core names pools that it was given")
+    }
+
+    pub(super) fn at_mut(&mut self, id: PoolId) -> &mut Pool {
+        let slot = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut);
+        slot.expect("PM-1: the core names pools that it was given")
+    }
+
+    /// Puts a pool where the core gave it a place.
+    pub(super) fn put(&mut self, id: PoolId, pool: Pool) {
+        let index = id.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        if pool.kind == PoolKind::Language {
+            self.own.insert(pool.language.clone(), id);
+        }
+        self.by_name.insert(Arc::clone(&pool.name), id);
+        let group = pool.section.group.clone();
+        self.slots[index] = Some(pool);
+        self.join(id, group.as_deref());
+    }
+
+    /// Gives a pool another section, and with it perhaps another group.
+    pub(super) fn set_section(&mut self, id: PoolId, section: PoolConfig) {
+        let (before, now) = (self.at(id).section.group.clone(), section.group.clone());
+        self.leave(id, before.as_deref());
+        self.at_mut(id).section = section;
+        self.join(id, now.as_deref());
+    }
+
+    fn join(&mut self, id: PoolId, group: Option<&str>) {
+        let Some(name) = group else { return };
+        let number = self.group(name);
+        let group = self.groups.entry(Arc::from(name)).or_insert(Group {
+            number,
+            members: Vec::new(),
+        });
+        group.members.push(id);
+    }
+
+    fn leave(&mut self, id: PoolId, group: Option<&str>) {
+        let Some(name) = group else { return };
+        if let Some(group) = self.groups.get_mut(name) {
+            group.members.retain(|member| *member != id);
+        }
+    }
+
+    /// Lets a pool go: its name may be given to another at once.
+    pub(super) fn begin_removal(&mut self, id: PoolId) {
+        let pool = self.at_mut(id);
+        pool.is_going = true;
+        let name = Arc::clone(&pool.name);
+        let group = pool.section.group.clone();
+        self.leave(id, group.as_deref());
+        if self.by_name.get(&name) == Some(&id) {
+            self.by_name.remove(&name);
+        }
+    }
+
+    /// Forgets a pool that is gone, and returns its name.
+    pub(super) fn forget(&mut self, id: PoolId) -> Option<Arc<str>> {
+        let slot = self.slots.get_mut(id.0 as usize)?;
+        slot.take().map(|pool| pool.name)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+
+    /// Every pool with its identity, in the order of the identities.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
+        let slots = (0..).map(PoolId).zip(&self.slots);
+        slots.filter_map(|(id, slot)| Some((id, slot.as_ref()?)))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pool> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// Every pool that is not going, by identity.
+    pub(super) fn ids(&self) -> Vec<PoolId> {
+        let staying = self.iter().filter(|(_, pool)| !pool.is_going);
+        staying.map(|(id, _)| id).collect()
+    }
+
+    /// Finds the pool of a name.
+    pub(super) fn find(&self, name: &str) -> Option<PoolId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Finds a pool of a name that is going.
+    pub(super) fn find_going(&self, name: &str) -> Option<PoolId> {
+        let mut going = self.iter().filter(|(_, pool)| pool.is_going);
+        going
+            .find(|(_, pool)| *pool.name == *name)
+            .map(|(id, _)| id)
+    }
+
+    /// Finds a language's own pool.
+    pub(super) fn own(&self, language: &LanguageName) -> Option<PoolId> {
+        self.own.get(language).copied()
+    }
+
+    /// Forgets which languages are configured.
+    pub(super) fn clear_own(&mut self) {
+        self.own.clear();
+    }
+
+    pub(super) fn set_own(&mut self, language: &LanguageName, id: PoolId) {
+        self.own.insert(language.clone(), id);
+    }
+
+    /// Returns the number of a language.
+    pub(super) fn language(&mut self, name: &LanguageName) -> LanguageId {
+        let known = self.languages.iter().position(|known| known == name);
+        LanguageId(known.unwrap_or_else(|| {
+            self.languages.push(name.clone());
+            self.languages.len() - 1
+        }) as u32)
+    }
+
+    /// Returns the number of a group.
+    fn group(&mut self, name: &str) -> GroupId {
+        if let Some(known) = self.groups.get(name) {
+            return known.number;
+        }
+        self.groups.retain(|_, group| !group.members.is_empty());
+        let taken = |number: &u32| self.groups.values().any(|group| group.number.0 == *number);
+        let number = (0..).find(|number| !taken(number));
+        let number = GroupId(number.expect("PM-1: fewer groups than numbers"));
+        let members = Vec::new();
+        self.groups
+            .insert(Arc::from(name), Group { number, members });
+        number
+    }
+
+    /// Returns what the core is told of a pool.
+    pub(super) fn settings(
+        &mut self,
+        section: &PoolConfig,
+        (kind, language): (PoolKind, &LanguageName),
+        limits: Limits,
+    ) -> PoolSettings {
+        let group = section.group.as_deref().map(|name| self.group(name));
+        let language = self.language(language);
+        let around = Around {
+            kind,
+            language,
+            group,
+            limits,
+        };
+        core_settings(section, around)
+    }
+
+    /// Returns the language of a group's pools but `except`; `None` without any.
+    pub(super) fn language_of_group(
+        &self,
+        name: &str,
+        except: Option<PoolId>,
+    ) -> Option<&LanguageName> {
+        let members = &self.groups.get(name)?.members;
+        let other = members.iter().find(|id| Some(**id) != except)?;
+        Some(&self.at(*other).language)
+    }
+
+    /// Finds the pools that may serve a request, and one of them, for what all of them have.
+    pub(super) fn resolve(&self, want: &Want) -> Result<(Target, PoolId), GetProcError> {
+        let no_pool = |what: String| Err(GetProcError::NoSuchPool(what));
+        let spoken = want.spoken();
+        match &want.from {
+            TakeFrom::Own | TakeFrom::Any => {
+                let Some(language) = spoken else {
+                    return no_pool("neither a language nor a pool is named".to_owned());
+                };
+                let Some(own) = self.own(language) else {
+                    return Err(GetProcError::UnknownQueryLanguage(language.to_string()));
+                };
+                if want.from == TakeFrom::Own {
+                    return Ok((Target::Pool(own), own));
+                }
+                let number = self.languages.iter().position(|known| known == language);
+                let number = number.expect("PM-1: a language with a pool has a number");
+                Ok((Target::Any(LanguageId(number as u32)), own))
+            }
+            TakeFrom::Pool(name) => {
+                let Some(id) = self.find(name) else {
+                    return no_pool(format!("there is no pool named '{name}'"));
+                };
+                match spoken {
+                    Some(spoken) if *spoken != self.at(id).language => no_pool(format!(
+                        "there is no pool named '{name}' for the language '{spoken}'"
+                    )),
+                    _ => Ok((Target::Pool(id), id)),
+                }
+            }
+            TakeFrom::Group(name) => {
+                let group = self.groups.get(name);
+                let first = group.and_then(|group| Some((group.number, *group.members.first()?)));
+                let Some((group, id)) = first else {
+                    return no_pool(format!("there is no group of pools named '{name}'"));
+                };
+                match spoken {
+                    Some(spoken) if *spoken != self.at(id).language => no_pool(format!(
+                        "there is no group of pools named '{name}' for the language '{spoken}'"
+                    )),
+                    _ => Ok((Target::Group(group), id)),
+                }
+            }
+        }
+    }
+
+    fn by_number(&self, number: GroupId) -> Option<(&Arc<str>, &Group)> {
+        let mut groups = self.groups.iter();
+        groups.find(|(_, group)| group.number == number)
+    }
+
+    /// Returns the pool that stands for those that a request could have been served by.
+    pub(super) fn of_target(&self, target: Target) -> Option<PoolId> {
+        match target {
+            Target::Pool(id) => self.slots.get(id.0 as usize)?.as_ref().map(|_| id),
+            Target::Group(group) => self.by_number(group)?.1.members.first().copied(),
+            Target::Any(language) => self.own(self.languages.get(language.0 as usize)?),
+        }
+    }
+
+    /// Returns the name of a pool, or of the group or language that it stands for.
+    pub(super) fn label(&self, target: Target) -> Arc<str> {
+        let label = match target {
+            Target::Pool(id) => {
+                let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
+                slot.map(|pool| Arc::clone(&pool.name))
+            }
+            Target::Group(group) => self.by_number(group).map(|(name, _)| Arc::clone(name)),
+            Target::Any(language) => {
+                let name = self.languages.get(language.0 as usize);
+                name.map(|name| Arc::from(name.as_str()))
+            }
+        };
+        label.unwrap_or_else(|| Arc::from("(gone)"))
+    }
+}

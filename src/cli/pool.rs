@@ -1,0 +1,298 @@
+//! `settee pool`: the pools of the running service, and what an operator does with them.
+//!
+//! SUMMARY   One call on the client socket for each subcommand; what changed is printed, one change
+//!           a line, or as the service sends it.
+//! PROMISES  No option carries a command: a pool names a language of the service's configuration.
+//! LIMITS    What is changed so lives until the service is restarted; what is to stay belongs in
+//!           `[pools.NAME]`.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::client::{Client, ClientError, PoolChange};
+use crate::query_server::status::PoolStatus;
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::service_socket::{SocketArgs, service_error};
+use super::status_table;
+
+/// How long the service may take over an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Options of `settee pool`.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_long_help = "\
+What is changed here holds until the service is restarted. What is to stay belongs in a section
+[pools.NAME] of the configuration; docs/pools.md tells what each setting means.
+
+Exit codes:
+  0   done
+  64  the command line is wrong: an unknown pool or setting, or a value that cannot be
+  69  no service answers
+  74  writing standard output failed
+  75  the service is shutting down
+  77  the socket belongs to another user
+
+Example:
+  settee pool add python-1 --language python --group python --max 4 --set min_free=1"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Debug, clap::Args)]
+struct Options {
+    /// Print the value as the service sends it: JSON on one line.
+    #[arg(long, global = true)]
+    json: bool,
+    /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
+    #[arg(long, value_name = "PATH", global = true)]
+    socket: Option<std::path::PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show every pool: its language, group and limit, and what its processes do.
+    List,
+    /// Add a pool.
+    Add(AddArgs),
+    /// Change settings of a pool.
+    Set {
+        /// The pool.
+        name: String,
+        /// Settings, as in a section [pools.NAME]; an empty value takes one back to its default.
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = assignment)]
+        settings: Vec<(String, String)>,
+    },
+    /// Remove a pool: its idle processes go now, the others when they come back.
+    Remove {
+        /// The pool.
+        name: String,
+        /// Stop all its processes now; who holds one is told.
+        #[arg(long)]
+        immediate: bool,
+    },
+    /// Start processes of a pool again that are not started for a while, because a start failed.
+    Unthrottle {
+        /// The pool.
+        name: String,
+    },
+    /// Show the processes of a pool.
+    Procs {
+        /// The pool.
+        name: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct AddArgs {
+    /// Its name.
+    name: String,
+    /// The language whose command starts its processes; the service's configuration has it.
+    #[arg(long, short)]
+    language: String,
+    /// The pools that stand in for each other.
+    #[arg(long)]
+    group: Option<String>,
+    /// Most processes; default: os_process_limit.
+    #[arg(long, value_name = "N")]
+    max: Option<u32>,
+    /// Processes that are started with it.
+    #[arg(long, value_name = "N")]
+    init_size: Option<u32>,
+    /// Processes that are kept free while there is room.
+    #[arg(long, value_name = "N")]
+    min_free: Option<u32>,
+    /// Most requests that wait, or off.
+    #[arg(long, value_name = "N")]
+    queue_max: Option<String>,
+    /// What becomes of a process whose client crashed: return, replace.
+    #[arg(long, value_name = "WHAT")]
+    on_client_crash: Option<String>,
+    /// Any other setting, as in a section [pools.NAME].
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    settings: Vec<(String, String)>,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("write it as KEY=VALUE, max=10 for example".to_owned()),
+    }
+}
+
+/// Returns settings as a request has them; an empty value is `null`.
+fn settings(pairs: &[(String, String)]) -> Map<String, Value> {
+    let value = |text: &String| match text.as_str() {
+        "" => Value::Null,
+        text => text.into(),
+    };
+    pairs
+        .iter()
+        .map(|(key, text)| (key.clone(), value(text)))
+        .collect()
+}
+
+impl AddArgs {
+    fn settings(&self) -> Map<String, Value> {
+        let number = |number: Option<u32>| number.map(Value::from);
+        let text = |text: &Option<String>| text.clone().map(Value::from);
+        let mut all = settings(&self.settings);
+        let options = [
+            ("language", Some(self.language.clone().into())),
+            ("group", text(&self.group)),
+            ("max", number(self.max)),
+            ("init_size", number(self.init_size)),
+            ("min_free", number(self.min_free)),
+            ("queue_max", text(&self.queue_max)),
+            ("on_client_crash", text(&self.on_client_crash)),
+        ];
+        for (key, value) in options {
+            if let Some(value) = value {
+                all.insert(key.to_owned(), value);
+            }
+        }
+        all
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
+    let text = runtime.block_on(perform(args))?;
+    output::print(&text)
+}
+
+async fn perform(args: &Args) -> Result<String, CliError> {
+    let Options { json, socket } = &args.options;
+    let socket = SocketArgs {
+        socket: socket.clone(),
+    };
+    let socket = socket.path();
+    let client = Client::connect(&socket).await;
+    let client = client.map_err(|error| service_error(&socket, &error))?;
+    let changes = |changes: Vec<PoolChange>| match json {
+        true => line_of(&changes),
+        false if changes.is_empty() => "nothing has changed\n".to_owned(),
+        false => changes.iter().map(|change| format!("{change}\n")).collect(),
+    };
+    match &args.action {
+        Action::List => {
+            let status = within(&socket, client.status(None)).await?;
+            Ok(match json {
+                true => line_of(&status.pools),
+                false => status_table::pools(&status.pools),
+            })
+        }
+        Action::Add(add) => {
+            let settings = add.settings();
+            let added = client.add_pool(&add.name, &settings);
+            Ok(changes(within(&socket, added).await?))
+        }
+        Action::Set {
+            name,
+            settings: pairs,
+        } => {
+            let settings = settings(pairs);
+            let changed = client.reconfigure_pool(name, &settings);
+            Ok(changes(within(&socket, changed).await?))
+        }
+        Action::Remove { name, immediate } => {
+            let removed = client.remove_pool(name, *immediate);
+            Ok(changes(within(&socket, removed).await?))
+        }
+        Action::Unthrottle { name } => {
+            let lifted = within(&socket, client.unthrottle_pool(name)).await?;
+            Ok(match (json, lifted) {
+                (true, lifted) => line_of(&lifted),
+                (false, true) => format!("{name} starts processes again\n"),
+                (false, false) => format!("{name} was not throttled\n"),
+            })
+        }
+        Action::Procs { name } => {
+            let status = within(&socket, client.status(Some(name))).await?;
+            let pools: Vec<PoolStatus> = status.pools;
+            Ok(match json {
+                true => line_of(
+                    &pools
+                        .iter()
+                        .flat_map(|pool| &pool.procs)
+                        .collect::<Vec<_>>(),
+                ),
+                false => status_table::processes(&pools),
+            })
+        }
+    }
+}
+
+fn line_of(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).expect("config: plain values can be written");
+    format!("{text}\n")
+}
+
+/// Waits for an answer.
+async fn within<T>(
+    socket: &Path,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, CliError> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(ClientError::Service(said))) if said.fault == "client" => Err(CliError::new(
+            Exit::Usage,
+            said.reason_text(),
+            "`settee pool list` shows the pools, docs/pools.md the settings",
+        )),
+        Ok(Err(error)) => Err(service_error(socket, &error)),
+        Err(_) => Err(CliError::new(
+            Exit::Unavailable,
+            format!(
+                "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
+                socket.display()
+            ),
+            "look at its log; it may be stopped or overloaded",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_a_key_and_a_value_and_an_empty_value_takes_it_back() {
+        assert_eq!(
+            assignment("max = 10"),
+            Ok(("max".to_owned(), "10".to_owned()))
+        );
+        for wrong in ["max", "=1", ""] {
+            assert!(assignment(wrong).is_err(), "{wrong}");
+        }
+        let all = settings(&[
+            ("max".into(), "10".into()),
+            ("queue_max".into(), String::new()),
+        ]);
+        assert_eq!(
+            Value::Object(all),
+            serde_json::json!({"max": "10", "queue_max": null})
+        );
+    }
+}

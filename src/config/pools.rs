@@ -1,0 +1,349 @@
+//! `[pools.NAME]`: a pool of processes under a name of its own, or a language's own pool.
+//!
+//! SUMMARY   [`PoolConfig`] is one section; [`PoolConfig::patched`] changes some of its keys, by the
+//!           same rules whether a file or a request brings them.
+//! PROMISES  No key holds a command: a pool names the language whose command it uses.
+//! SOURCE    pidq and pooler for the settings; Postfix master for throttling.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::keys;
+use super::nearest::nearest;
+use super::origin::Origin;
+use super::settings::Setting;
+use super::types::milliseconds;
+use super::value::{self, Raw};
+
+/// What becomes of a process whose client crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnClientCrash {
+    /// It goes back after a reset that was seen to work, as in CouchDB.
+    Return,
+    /// It is stopped, and another one started: nobody knows its state (pidq).
+    Replace,
+}
+
+/// In which order waiters are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fairness {
+    /// In order of arrival.
+    Fifo,
+    /// The databases in turn.
+    PerDb,
+}
+
+/// One section `[pools.NAME]`. What is `None` was not set, and follows from elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PoolConfig {
+    /// Which language's command starts its processes; a language's own pool needs none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// The pools that stand in for each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Processes that are started with the pool.
+    pub init_size: u32,
+    /// Processes that are kept free while there is room.
+    pub min_free: u32,
+    /// Most processes; `None` is `os_process_limit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// Most requests that wait; `None` is any number.
+    #[serde(with = "count_or_off")]
+    pub queue_max: Option<u32>,
+    /// What becomes of a process whose client crashed; `None` is `return` for a language's own
+    /// pool, `replace` for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_client_crash: Option<OnClientCrash>,
+    /// How often a process is lent before it is replaced; 0 is without end.
+    pub max_uses: u64,
+    /// How old a process gets before it is replaced; zero is without end.
+    #[serde(with = "milliseconds")]
+    pub max_age: Duration,
+    /// By how much a life may be shorter than `max_age`, in percent, so that processes that were
+    /// born together do not go together.
+    pub jitter: u8,
+    /// Memory above which a process is replaced once it is free, in bytes; 0 is none.
+    pub max_memory: u64,
+    /// Memory above which a process is stopped at once, also under a client, in bytes; 0 is none.
+    pub max_memory_hard: u64,
+    /// How long processes beyond `init_size` may be free; zero leaves it to the soft limit.
+    #[serde(with = "milliseconds")]
+    pub cull_after: Duration,
+    /// How often that is looked at.
+    #[serde(with = "milliseconds")]
+    pub cull_interval: Duration,
+    /// How long a process whose input was closed may take before TERM, and again before KILL;
+    /// `None` is `[server] stop_grace`.
+    #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
+    pub stop_grace: Option<Duration>,
+    /// How long no process is started after a start that failed, at first; zero does not throttle.
+    /// `None` is zero for a language's own pool, a minute for others.
+    #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
+    pub throttle_delay: Option<Duration>,
+    /// How long it becomes at most while it doubles.
+    #[serde(with = "milliseconds")]
+    pub throttle_delay_max: Duration,
+    /// Whether processes are started with stress on while the pool is at its limit.
+    pub stress: bool,
+    /// In which order waiters are served.
+    pub fairness: Fairness,
+    /// How many of `max` processes map and reduce functions leave to validate, update, show and
+    /// filter functions.
+    pub interactive_reserved: u32,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            language: None,
+            group: None,
+            init_size: 0,
+            min_free: 0,
+            max: None,
+            queue_max: None,
+            on_client_crash: None,
+            max_uses: 0,
+            max_age: Duration::ZERO,
+            jitter: 10,
+            max_memory: 0,
+            max_memory_hard: 0,
+            cull_after: Duration::ZERO,
+            cull_interval: Duration::from_secs(30),
+            stop_grace: None,
+            throttle_delay: None,
+            throttle_delay_max: Duration::from_secs(600),
+            stress: false,
+            fairness: Fairness::Fifo,
+            interactive_reserved: 0,
+        }
+    }
+}
+
+/// A setting of a request that cannot be used. The fault of whoever asked; not worth a retry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {remedy}")]
+pub struct PatchError {
+    /// What is wrong with which setting.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// Names under which a request might bring a command.
+const COMMANDS: &[&str] = &["command", "cmd", "program", "args", "arguments", "env"];
+
+impl PoolConfig {
+    /// Returns it with some keys changed: an object whose members are keys of a section. A value is
+    /// as in a file, or as text; `null` takes a key back to its default.
+    ///
+    /// # Errors
+    /// [`PatchError`]: an unknown key, a value that is none, or a command.
+    pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, PatchError> {
+        let mut object = self.object();
+        let defaults = Self::default().object();
+        for (key, value) in settings {
+            let normal = match value {
+                Value::Null if keys::find(SAMPLE, key).is_some() => defaults.get(key).cloned(),
+                value => Some(normal(key, value)?),
+            };
+            match normal {
+                Some(normal) => object.insert(key.clone(), normal),
+                None => object.remove(key),
+            };
+        }
+        serde_json::from_value(Value::Object(object)).map_err(|error| PatchError {
+            what: format!("the settings do not fit together ({error})"),
+            remedy: "this is a mistake in settee: please report it".to_owned(),
+        })
+    }
+
+    /// Returns what is set, in the order of the keys.
+    pub fn settings(&self) -> Vec<Setting> {
+        let object = self.object();
+        let settings = object.into_iter().map(|(key, value)| Setting {
+            section: Cow::Borrowed(SAMPLE),
+            key,
+            value,
+            origin: Origin::Default,
+        });
+        settings.collect()
+    }
+
+    fn object(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(object)) => object,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// Any section of the family: all have the same keys.
+const SAMPLE: &str = "pools.any";
+
+fn normal(key: &str, given: &Value) -> Result<Value, PatchError> {
+    let Some(row) = keys::find(SAMPLE, key) else {
+        return Err(unknown(key));
+    };
+    let raw = match given {
+        Value::String(text) => Raw::Text(text.clone()),
+        Value::Bool(flag) => Raw::Boolean(*flag),
+        Value::Number(number) => match number.as_i128() {
+            Some(whole) => Raw::Integer(Some(whole)),
+            None => number.as_f64().map_or(Raw::Integer(None), Raw::Float),
+        },
+        Value::Array(_) => Raw::Other("a list"),
+        Value::Object(_) => Raw::Other("an object"),
+        Value::Null => Raw::Unset,
+    };
+    let parsed = value::parse(row.kind, &raw).map_err(|fault| PatchError {
+        what: format!("'{key}': {}", fault.what),
+        remedy: fault.remedy,
+    })?;
+    // A value in normal form is a flag, a number or a text.
+    Ok(config::Value::from(parsed)
+        .try_deserialize()
+        .unwrap_or(Value::Null))
+}
+
+fn unknown(key: &str) -> PatchError {
+    let shown: String = key.chars().take(value::NAME_BYTES_MAX).collect();
+    if COMMANDS.contains(&key.to_lowercase().as_str()) {
+        return PatchError {
+            what: format!("'{shown}': a request cannot bring a command"),
+            remedy: "name a 'language': its command stands in [query_servers], which only files \
+                     and the environment set"
+                .to_owned(),
+        };
+    }
+    let names = keys::names(SAMPLE);
+    let remedy = match nearest(key, names.iter().copied()) {
+        Some(near) if near.likely => format!("did you mean '{}'?", near.name),
+        _ => format!("the settings are {}", names.join(", ")),
+    };
+    PatchError {
+        what: format!("a pool has no setting '{shown}'"),
+        remedy,
+    }
+}
+
+/// A number, or `off` for none.
+mod count_or_off {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::config::value::OFF;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u32),
+        Word(String),
+    }
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<u32>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(number) => to.serialize_u32(*number),
+            None => to.serialize_str(OFF),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+        match Either::deserialize(from)? {
+            Either::Number(number) => Ok(Some(number)),
+            Either::Word(word) if word == OFF => Ok(None),
+            Either::Word(_) => Err(D::Error::custom("neither a number nor off")),
+        }
+    }
+}
+
+/// A duration that may be missing.
+mod milliseconds_or_none {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use super::milliseconds;
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(duration) => milliseconds::serialize(duration, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        milliseconds::deserialize(from).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(settings: Value) -> Result<PoolConfig, PatchError> {
+        let Value::Object(settings) = settings else {
+            panic!("the settings are an object");
+        };
+        PoolConfig::default().patched(&settings)
+    }
+
+    #[test]
+    fn a_request_sets_keys_as_a_file_does_with_types_or_as_text() {
+        let typed = json!({"language": "Python", "max": 3, "max_age": 60, "queue_max": 0,
+                           "jitter": 50, "on_client_crash": "return", "max_memory": "64MiB"});
+        let texts = json!({"language": "python", "max": "3", "max_age": "1min", "queue_max": "0",
+                           "jitter": "50", "on_client_crash": "return", "max_memory": "67108864"});
+        let one = patched(typed).unwrap();
+        assert_eq!(one.language.as_deref(), Some("python"));
+        assert_eq!((one.max, one.queue_max), (Some(3), Some(0)));
+        assert_eq!(one.max_age, Duration::from_secs(60));
+        assert_eq!(one.on_client_crash, Some(OnClientCrash::Return));
+        assert_eq!(patched(texts).unwrap(), one);
+    }
+
+    #[test]
+    fn null_and_off_take_a_setting_back() {
+        let set = json!({"max": 3, "queue_max": 7, "stop_grace": 10, "max_uses": 5});
+        let one = patched(set).unwrap();
+        assert_eq!(one.stop_grace, Some(Duration::from_millis(10)));
+        let back = json!({"max": null, "queue_max": "off", "stop_grace": null, "max_uses": null});
+        let back = one.patched(back.as_object().unwrap()).unwrap();
+        assert_eq!(back, PoolConfig::default());
+    }
+
+    #[test]
+    fn a_request_cannot_bring_a_command() {
+        for key in ["command", "Command", "cmd", "program", "env"] {
+            let error = patched(json!({key: "/bin/sh"})).unwrap_err();
+            assert!(error.what.contains("cannot bring a command"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_setting_is_told_with_the_nearest_known_one() {
+        let error = patched(json!({"init_sise": 3})).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a pool has no setting 'init_sise': did you mean 'init_size'?"
+        );
+        let error = patched(json!({"max": -1})).unwrap_err();
+        assert_eq!(error.what, "'max': the number -1 is negative");
+        for wrong in [json!([1]), json!({}), json!(true), json!(1.5)] {
+            assert!(patched(json!({"max": wrong})).is_err());
+        }
+    }
+}

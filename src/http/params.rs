@@ -1,0 +1,154 @@
+//! The query of a request: names and values, and what they have to be.
+//!
+//! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and the errors that it throws.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, web};
+use serde_json::Value;
+
+use super::answer::Refusal;
+
+/// The parameters of a query, in order; the last of a name counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Params(Vec<(String, String)>);
+
+/// A query with a value that cannot be.
+fn query_parse_error(reason: impl Into<Value>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
+}
+
+impl Params {
+    /// Reads the query of a request.
+    ///
+    /// # Errors
+    /// It is wrongly encoded.
+    pub(super) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
+        Self::read(request.query_string())
+    }
+
+    fn read(query: &str) -> Result<Self, Refusal> {
+        let parsed = web::Query::<Vec<(String, String)>>::from_query(query);
+        let parsed = parsed.map_err(|error| query_parse_error(error.to_string()))?;
+        Ok(Self(parsed.into_inner()))
+    }
+
+    /// Adds the members of a JSON object, which win over the query.
+    pub(super) fn with_body(mut self, body: &Value) -> Self {
+        let members = body.as_object().into_iter().flatten();
+        self.0.extend(members.map(|(name, value)| {
+            let text = match value {
+                // Words stand in a query without quotes, keys with them: see `word`.
+                Value::String(text) if !is_key(name) => text.clone(),
+                value => value.to_string(),
+            };
+            (name.clone(), text)
+        }));
+        self
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().rev().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns a boolean, `default` where there is none.
+    pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Refusal> {
+        match self.get(name).map(str::to_ascii_lowercase).as_deref() {
+            None => Ok(default),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(query_parse_error(format!(
+                "Invalid boolean parameter: {other:?}"
+            ))),
+        }
+    }
+
+    /// Returns a whole number that is not negative.
+    pub(super) fn count(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        match text.parse::<i128>() {
+            Ok(number) if number < 0 => Err(query_parse_error(format!(
+                "Invalid value for positive integer: {text:?}"
+            ))),
+            // Nobody has as many.
+            Ok(number) => Ok(Some(u64::try_from(number).unwrap_or(u64::MAX))),
+            Err(_) => Err(query_parse_error(format!(
+                "Invalid value for integer: {text:?}"
+            ))),
+        }
+    }
+
+    /// Returns the first of several names' values, as JSON.
+    pub(super) fn json(&self, names: &[&str]) -> Result<Option<Value>, Refusal> {
+        let Some(text) = names.iter().find_map(|name| self.get(name)) else {
+            return Ok(None);
+        };
+        let value = serde_json::from_str(text);
+        value
+            .map(Some)
+            .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+    }
+
+    /// Returns a time in milliseconds, at most `max`.
+    pub(super) fn milliseconds(
+        &self,
+        name: &str,
+        default: Duration,
+        max: Duration,
+    ) -> Result<Duration, Refusal> {
+        let given = self.count(name)?.map(Duration::from_millis);
+        Ok(given.unwrap_or(default).min(max))
+    }
+}
+
+/// Names of parameters that are JSON in a query.
+fn is_key(name: &str) -> bool {
+    const KEYS: &[&str] = &[
+        "key",
+        "keys",
+        "startkey",
+        "start_key",
+        "endkey",
+        "end_key",
+        "doc_ids",
+        "open_revs",
+    ];
+    KEYS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_what_their_parameter_takes_or_refused() {
+        let params = Params::read("limit=7&skip=x&a=true&b=1&key=%22k%22&neg=-1&limit=8").unwrap();
+        assert_eq!(params.count("limit").unwrap(), Some(8));
+        assert_eq!(params.count("none").unwrap(), None);
+        assert!(params.boolean("a", false).unwrap());
+        assert_eq!(params.json(&["key"]).unwrap(), Some(json!("k")));
+        for refusal in [
+            params.count("skip").unwrap_err(),
+            params.count("neg").unwrap_err(),
+            params.boolean("b", false).unwrap_err(),
+        ] {
+            assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
+        }
+    }
+
+    #[test]
+    fn a_body_says_the_same_as_a_query() {
+        let body = json!({"startkey": "a", "limit": 2, "descending": true, "feed": "longpoll"});
+        let params = Params::default().with_body(&body);
+        assert_eq!(params.json(&["startkey"]).unwrap(), Some(json!("a")));
+        assert_eq!(params.count("limit").unwrap(), Some(2));
+        assert!(params.boolean("descending", false).unwrap());
+        assert_eq!(params.get("feed"), Some("longpoll"));
+    }
+}

@@ -1,0 +1,132 @@
+//! `_all_docs` of the replicator database.
+//!
+//! SOURCE    chttpd_db: all_docs_view/4; couch_mrview_http: parse_params/4.
+
+use std::ops::Bound;
+
+use actix_web::http::Method;
+use actix_web::web;
+use serde_json::{Value, json};
+
+use super::super::answer::{self, Answer, Refusal};
+use super::super::params::Params;
+use super::{Call, changes, json_body};
+use crate::replicator::document::shown;
+use crate::store::{Document, Page};
+
+pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
+    let mut params = call.params.clone();
+    if call.request.method() == Method::POST {
+        params = params.with_body(&json_body(call, payload).await?);
+    }
+    let include_docs = params.boolean("include_docs", false)?;
+    match params.json(&["keys"])? {
+        Some(Value::Array(keys)) => by_keys(call, &params, &keys, include_docs).await,
+        Some(_) => Err(Refusal::bad_request("`keys` parameter must be an array.")),
+        None => by_range(call, &params, include_docs).await,
+    }
+}
+
+async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answer {
+    let store = call.database.store();
+    let listing = store.list(page(params)?).await?;
+    let rows: Vec<Value> = listing
+        .documents
+        .iter()
+        .map(|document| row(call, document, include_docs))
+        .collect();
+    let mut answer = json!({
+        "total_rows": listing.total,
+        "offset": listing.offset.min(listing.total),
+        "rows": rows,
+    });
+    if params.boolean("update_seq", false)? {
+        let uuid = store.uuid().await?;
+        answer["update_seq"] = changes::seq(listing.update_seq, &uuid).into();
+    }
+    Ok(answer::ok(&answer))
+}
+
+/// Rows stand in the order of the keys; what there is none of has an error.
+async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs: bool) -> Answer {
+    let ids = keys
+        .iter()
+        .map(|key| key.as_str().unwrap_or_default().to_owned());
+    let documents = call.database.store().documents(ids.collect()).await?;
+    let total = call.database.store().info().await?.documents;
+    let mut rows: Vec<Value> = keys
+        .iter()
+        .zip(&documents)
+        .map(|(key, document)| match document {
+            Some(document) if document.deleted => {
+                let value = json!({"rev": document.revision.to_string(), "deleted": true});
+                let mut row = json!({"id": document.id, "key": document.id, "value": value});
+                if include_docs {
+                    row["doc"] = Value::Null;
+                }
+                row
+            }
+            Some(document) => row(call, document, include_docs),
+            None => json!({"key": key, "error": "not_found"}),
+        })
+        .collect();
+    if params.boolean("descending", false)? {
+        rows.reverse();
+    }
+    let skip = usize_of(params.count("skip")?.unwrap_or(0));
+    let limit = usize_of(params.count("limit")?.unwrap_or(u64::MAX));
+    let rows: Vec<Value> = rows.into_iter().skip(skip).take(limit).collect();
+    let answer = json!({"total_rows": total, "offset": null, "rows": rows});
+    Ok(answer::ok(&answer))
+}
+
+fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> Value {
+    let whole = shown(document, &call.person);
+    let mut row = json!({
+        "id": document.id,
+        "key": document.id,
+        "value": {"rev": whole["_rev"]},
+    });
+    if include_docs {
+        row["doc"] = whole.into();
+    }
+    row
+}
+
+/// Returns the page that parameters ask for.
+pub(super) fn page(params: &Params) -> Result<Page, Refusal> {
+    let descending = params.boolean("descending", false)?;
+    let inclusive = params.boolean("inclusive_end", true)?;
+    let included = |key: Option<Value>| bound(key.as_ref());
+    let (mut start, mut end) = (
+        included(params.json(&["startkey", "start_key"])?),
+        included(params.json(&["endkey", "end_key"])?),
+    );
+    if let Some(key) = params.json(&["key"])? {
+        (start, end) = (included(Some(key.clone())), included(Some(key)));
+    } else if !inclusive && let Bound::Included(id) = end {
+        end = Bound::Excluded(id);
+    }
+    Ok(Page {
+        start,
+        end,
+        descending,
+        skip: usize_of(params.count("skip")?.unwrap_or(0)),
+        limit: usize_of(params.count("limit")?.unwrap_or(u64::MAX)),
+    })
+}
+
+/// Ids are texts: in the order of keys, numbers and the like come before all of them, lists and
+/// objects after.
+fn bound(key: Option<&Value>) -> Bound<String> {
+    match key {
+        None => Bound::Unbounded,
+        Some(Value::String(id)) => Bound::Included(id.clone()),
+        Some(Value::Array(_) | Value::Object(_)) => Bound::Included("\u{10ffff}".repeat(4)),
+        Some(_) => Bound::Included(String::new()),
+    }
+}
+
+fn usize_of(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,344 @@
+//! `_changes` of the replicator database: once, until something happens, or for ever.
+//!
+//! SUMMARY   A feed reads the store in pieces and writes them as they come; while there is nothing new
+//!           it waits for the store to say so.
+//! PROMISES  A feed ends when the service is told to stop, and with the client.
+//! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
+//! LIMITS    The filter `_doc_ids` only.
+
+use std::time::Duration;
+
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpResponse, web};
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::super::answer::{Answer, Refusal};
+use super::super::params::Params;
+use super::{Call, json_body};
+use crate::actors::gate::GateError;
+use crate::replicator::document::{Person, shown};
+use crate::store::{Document, Store, StoreError};
+
+/// How long a feed waits for news, unless told.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest times that may be asked for.
+const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Documents that are read at a time.
+const BATCH: usize = 100;
+
+/// Digits of the store's name in a sequence number.
+const MARK: usize = 8;
+
+/// Returns a sequence number as clients see it. It has a part of the store's name in it, so that one
+/// of another store is known.
+pub(super) fn seq(number: u64, uuid: &str) -> String {
+    format!("{number}-{}", uuid.get(..MARK).unwrap_or(uuid))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Longpoll,
+    Continuous,
+}
+
+/// How a feed goes on.
+enum Phase {
+    Head,
+    Rows,
+    Wait,
+    End,
+    Over,
+}
+
+struct Feed {
+    store: Store,
+    uuid: String,
+    person: Person,
+    kind: Kind,
+    since: u64,
+    limit: u64,
+    include_docs: bool,
+    doc_ids: Option<Vec<String>>,
+    heartbeat: Option<Duration>,
+    until: Instant,
+    timeout: Duration,
+    updates: watch::Receiver<u64>,
+    stopping: watch::Receiver<bool>,
+    is_first: bool,
+    phase: Phase,
+}
+
+pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
+    let mut params = call.params.clone();
+    if call.request.method() == Method::POST {
+        params = params.with_body(&json_body(call, payload).await?);
+    }
+    if params.boolean("descending", false)? {
+        return descending(call, &params).await;
+    }
+    let mut feed = feed(call, &params).await?;
+    // What fails at once fails with a code.
+    let first = feed.next().await?;
+    let rest = stream::unfold(Some(feed), async |feed| {
+        let mut feed = feed?;
+        match feed.next().await {
+            Ok(None) => None,
+            Ok(Some(chunk)) => Some((Ok(chunk), Some(feed))),
+            Err(error) => Some((Ok(Refusal::from(error).line()), None)),
+        }
+    });
+    let first = stream::iter(first.map(Ok::<_, GateError>));
+    Ok(HttpResponse::Ok()
+        .content_type("application/json")
+        .streaming(futures_util::StreamExt::chain(first, rest)))
+}
+
+async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
+    let kind = match params.get("feed") {
+        None | Some("normal") => Kind::Normal,
+        Some("longpoll") => Kind::Longpoll,
+        Some("continuous") => Kind::Continuous,
+        Some(other) => {
+            let reason = format!("no feed {other:?} here: normal, longpoll or continuous");
+            return Err(Refusal::bad_request(reason));
+        }
+    };
+    let store = call.database.store().clone();
+    let uuid = store.uuid().await?;
+    let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
+    Ok(Feed {
+        since: since(params, &store, &uuid).await?,
+        limit: params.count("limit")?.unwrap_or(u64::MAX),
+        include_docs: params.boolean("include_docs", false)?,
+        doc_ids: doc_ids(params)?,
+        heartbeat: heartbeat(params)?,
+        until: Instant::now() + timeout,
+        timeout,
+        updates: store.updates(),
+        stopping: call.shared.stopping(),
+        person: call.person.clone(),
+        is_first: true,
+        phase: match kind {
+            Kind::Continuous => Phase::Rows,
+            _ => Phase::Head,
+        },
+        kind,
+        uuid,
+        store,
+    })
+}
+
+async fn since(params: &Params, store: &Store, uuid: &str) -> Result<u64, Refusal> {
+    let text = match params.get("since") {
+        None => return Ok(0),
+        Some("now") => return Ok(store.info().await?.update_seq),
+        Some(text) => text.trim_matches('"'),
+    };
+    let (number, mark) = text.split_once('-').unwrap_or((text, ""));
+    let number: u64 = number
+        .parse()
+        .map_err(|_| Refusal::bad_request("Malformed sequence supplied in 'since' parameter."))?;
+    // Another store's numbers mean nothing here: everything is news.
+    let is_ours = mark.is_empty() || uuid.starts_with(mark);
+    Ok(if is_ours { number } else { 0 })
+}
+
+fn heartbeat(params: &Params) -> Result<Option<Duration>, Refusal> {
+    match params.get("heartbeat") {
+        None | Some("false") => Ok(None),
+        Some("true") => Ok(Some(TIMEOUT)),
+        Some(_) => {
+            let time = params.milliseconds("heartbeat", TIMEOUT, TIME_MAX)?;
+            match time.is_zero() {
+                true => Err(Refusal::bad_request(
+                    "The heartbeat value should be a positive integer.",
+                )),
+                false => Ok(Some(time)),
+            }
+        }
+    }
+}
+
+fn doc_ids(params: &Params) -> Result<Option<Vec<String>>, Refusal> {
+    match params.get("filter") {
+        None | Some("") => Ok(None),
+        Some("_doc_ids") => {
+            let ids = params.json(&["doc_ids"])?;
+            let ids = ids.as_ref().and_then(Value::as_array);
+            let ids = ids.ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
+            let texts = ids.iter().filter_map(Value::as_str);
+            Ok(Some(texts.map(str::to_owned).collect()))
+        }
+        Some(other) => Err(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "not_implemented",
+            format!("the filter {other:?} is not done here, only _doc_ids"),
+        )),
+    }
+}
+
+impl Feed {
+    /// Returns the next piece of the answer; none at its end.
+    async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        loop {
+            match self.phase {
+                Phase::Head => {
+                    self.phase = Phase::Rows;
+                    return Ok(Some(Bytes::from_static(b"{\"results\":[\n")));
+                }
+                Phase::Rows => {
+                    if let Some(rows) = self.rows().await? {
+                        return Ok(Some(rows));
+                    }
+                }
+                Phase::Wait => {
+                    if let Some(beat) = self.wait().await {
+                        return Ok(Some(beat));
+                    }
+                }
+                Phase::End => {
+                    self.phase = Phase::Over;
+                    return self.end().await.map(Some);
+                }
+                Phase::Over => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads a batch, and decides how to go on. Returns its rows, if there are any.
+    async fn rows(&mut self) -> Result<Option<Bytes>, StoreError> {
+        self.updates.mark_unchanged();
+        let changes = self.store.changes(self.since, BATCH).await?;
+        let is_last = changes.documents.len() < BATCH;
+        let mut text = String::new();
+        for document in &changes.documents {
+            if self.limit == 0 {
+                break;
+            }
+            self.since = document.seq;
+            if !self.is_wanted(document) {
+                continue;
+            }
+            self.limit -= 1;
+            self.until = Instant::now() + self.timeout;
+            if self.kind != Kind::Continuous && !self.is_first {
+                text.push_str(",\n");
+            }
+            self.is_first = false;
+            text.push_str(&self.row(document).to_string());
+            if self.kind == Kind::Continuous {
+                text.push('\n');
+            }
+        }
+        let waits = match self.kind {
+            Kind::Normal => false,
+            Kind::Longpoll => self.is_first,
+            Kind::Continuous => true,
+        };
+        self.phase = match (self.limit, is_last, waits) {
+            (0, ..) | (_, true, false) => Phase::End,
+            (_, true, true) => Phase::Wait,
+            (_, false, _) => Phase::Rows,
+        };
+        Ok((!text.is_empty()).then(|| text.into()))
+    }
+
+    fn is_wanted(&self, document: &Document) -> bool {
+        let ids = self.doc_ids.as_ref();
+        ids.is_none_or(|ids| ids.contains(&document.id))
+    }
+
+    fn row(&self, document: &Document) -> Value {
+        row(document, &self.uuid, &self.person, self.include_docs)
+    }
+
+    /// Waits for news. Returns a sign of life, if one is due before.
+    async fn wait(&mut self) -> Option<Bytes> {
+        let beat = async {
+            match self.heartbeat {
+                Some(every) => tokio::time::sleep(every).await,
+                None => std::future::pending().await,
+            }
+        };
+        let is_patient = self.heartbeat.is_some();
+        tokio::select! {
+            changed = self.updates.changed() => {
+                self.phase = if changed.is_ok() { Phase::Rows } else { Phase::End };
+                None
+            }
+            // A client that gets signs of life has no use for an end.
+            () = tokio::time::sleep_until(self.until), if !is_patient => {
+                self.phase = Phase::End;
+                None
+            }
+            _ = self.stopping.wait_for(|stopping| *stopping) => {
+                self.phase = Phase::End;
+                None
+            }
+            () = beat => Some(Bytes::from_static(b"\n")),
+        }
+    }
+
+    async fn end(&self) -> Result<Bytes, StoreError> {
+        let pending = self.store.pending(self.since).await?;
+        let last = seq(self.since, &self.uuid);
+        let text = match self.kind {
+            Kind::Continuous => json!({"last_seq": last, "pending": pending}).to_string(),
+            _ => format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}"),
+        };
+        Ok(format!("{text}\n").into())
+    }
+}
+
+fn row(document: &Document, uuid: &str, person: &Person, include_docs: bool) -> Value {
+    let whole = shown(document, person);
+    let mut row = json!({
+        "seq": seq(document.seq, uuid),
+        "id": document.id,
+        "changes": [{"rev": whole["_rev"]}],
+    });
+    if document.deleted {
+        row["deleted"] = true.into();
+    }
+    if include_docs {
+        row["doc"] = whole.into();
+    }
+    row
+}
+
+/// The last updates first, once.
+async fn descending(call: &Call<'_>, params: &Params) -> Answer {
+    let store = call.database.store();
+    let uuid = store.uuid().await?;
+    let include_docs = params.boolean("include_docs", false)?;
+    let doc_ids = doc_ids(params)?;
+    let limit = params.count("limit")?.unwrap_or(u64::MAX);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let changes = store.changes(0, usize::MAX).await?;
+    let wanted = |document: &&Document| {
+        doc_ids
+            .as_ref()
+            .is_none_or(|ids| ids.contains(&document.id))
+    };
+    let chosen: Vec<&Document> = changes
+        .documents
+        .iter()
+        .rev()
+        .filter(wanted)
+        .take(limit)
+        .collect();
+    let last = chosen.last().map_or(0, |document| document.seq);
+    let rows: Vec<Value> = chosen
+        .into_iter()
+        .map(|document| row(document, &uuid, &call.person, include_docs))
+        .collect();
+    let answer = json!({"results": rows, "last_seq": seq(last, &uuid), "pending": 0});
+    Ok(super::super::answer::ok(&answer))
+}

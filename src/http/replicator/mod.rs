@@ -1,0 +1,202 @@
+//! `/_replicator`: the replicator database over HTTP.
+//!
+//! SUMMARY   Which path of the database is answered by what; the database itself is
+//!           [`crate::replicator::Database`].
+//! SOURCE    chttpd_db.
+//! DIFFERS   It cannot be deleted, and has no views, attachments or revision trees.
+
+mod all_docs;
+mod changes;
+mod docs;
+
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpRequest, web};
+use data_encoding::HEXLOWER;
+use serde_json::{Value, json};
+
+use super::access::Visitor;
+use super::answer::{self, Answer, Refusal};
+use super::params::Params;
+use super::request::{allow, require_json};
+use super::{Shared, body};
+use crate::config::password::random;
+use crate::replicator::document::{DocumentError, Incoming, Person};
+use crate::replicator::{Database, NAME};
+use crate::store::StoreError;
+
+/// A request to the database, with what every answer needs.
+struct Call<'a> {
+    request: &'a HttpRequest,
+    shared: &'a web::Data<Shared>,
+    database: &'a Database,
+    person: Person,
+    params: Params,
+}
+
+pub(super) async fn answer(
+    path: &[&str],
+    request: &HttpRequest,
+    payload: web::Payload,
+    shared: &web::Data<Shared>,
+    visitor: &Visitor,
+) -> Answer {
+    let call = Call {
+        request,
+        shared,
+        database: &shared.replicator,
+        person: person(visitor),
+        params: Params::of(request)?,
+    };
+    const READ: &[Method] = &[Method::GET];
+    const POST: &[Method] = &[Method::POST];
+    const BOTH: &[Method] = &[Method::GET, Method::POST];
+    let id = match path {
+        [] => {
+            allow(request, &[Method::GET, Method::PUT, Method::POST])?;
+            return database(&call, payload, visitor).await;
+        }
+        ["_all_docs"] => {
+            allow(request, BOTH)?;
+            visitor.may_look()?;
+            return all_docs::answer(&call, payload).await;
+        }
+        ["_changes"] => {
+            allow(request, BOTH)?;
+            visitor.may_look()?;
+            return changes::answer(&call, payload).await;
+        }
+        ["_bulk_docs"] => {
+            allow(request, POST)?;
+            visitor.must_be_admin()?;
+            require_json(request)?;
+            return docs::bulk(&call, &json_body(&call, payload).await?).await;
+        }
+        ["_ensure_full_commit"] => {
+            allow(request, POST)?;
+            visitor.must_be_admin()?;
+            let done = json!({"ok": true, "instance_start_time": "0"});
+            return Ok(answer::with_status(StatusCode::CREATED, &done));
+        }
+        ["_security"] => {
+            allow(request, READ)?;
+            visitor.may_look()?;
+            let admins = json!({"names": [], "roles": ["_admin"]});
+            let security = json!({"admins": admins, "members": admins});
+            return Ok(answer::ok(&security));
+        }
+        [kind @ ("_design" | "_local"), name] => format!("{kind}/{name}"),
+        [name] if *name == "_design" || *name == "_local" || !name.starts_with('_') => {
+            (*name).to_owned()
+        }
+        // What a client did not encode: an id begins with a word that is kept for the server.
+        [name] if name.starts_with("_design/") || name.starts_with("_local/") => (*name).to_owned(),
+        [_] | [_, ..] => return Err(missing()),
+    };
+    allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
+    match *request.method() {
+        Method::PUT => {
+            visitor.must_be_admin()?;
+            docs::put(&call, &id, json_body(&call, payload).await?).await
+        }
+        Method::DELETE => {
+            visitor.must_be_admin()?;
+            docs::delete(&call, &id).await
+        }
+        _ => {
+            visitor.may_look()?;
+            docs::get(&call, &id).await
+        }
+    }
+}
+
+/// Returns who reads or writes.
+pub(super) fn person(visitor: &Visitor) -> Person {
+    Person {
+        name: visitor.name.clone(),
+        is_admin: visitor.is_admin(),
+    }
+}
+
+async fn database(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> Answer {
+    match *call.request.method() {
+        Method::PUT => {
+            visitor.must_be_admin()?;
+            let reason = "The database could not be created, the file already exists.";
+            let status = StatusCode::PRECONDITION_FAILED;
+            Err(Refusal::new(status, "file_exists", reason))
+        }
+        Method::POST => {
+            visitor.must_be_admin()?;
+            require_json(call.request)?;
+            let mut incoming = incoming(json_body(call, payload).await?)?;
+            let id = incoming.id.take().filter(|id| !id.is_empty());
+            let id = id.unwrap_or_else(new_id);
+            docs::write(call, &id, incoming).await
+        }
+        _ => {
+            visitor.may_look()?;
+            info(call).await
+        }
+    }
+}
+
+async fn info(call: &Call<'_>) -> Answer {
+    let info = call.database.store().info().await?;
+    Ok(answer::ok(&json!({
+        "db_name": NAME,
+        "engine": "redb",
+        "doc_count": info.documents,
+        "doc_del_count": info.deleted,
+        "update_seq": changes::seq(info.update_seq, &info.uuid),
+        "purge_seq": 0,
+        "compact_running": false,
+        "sizes": {"active": info.bytes, "external": info.bytes, "file": info.bytes},
+        "props": {},
+        "disk_format_version": 1,
+        "instance_start_time": "0",
+    })))
+}
+
+/// Reads a body that is JSON.
+async fn json_body(call: &Call<'_>, payload: web::Payload) -> Result<Value, Refusal> {
+    let body = body::read(call.request, payload, call.shared).await?;
+    let value = serde_json::from_str(body.text()?);
+    value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+}
+
+fn incoming(value: Value) -> Result<Incoming, Refusal> {
+    Ok(Incoming::of(value)?)
+}
+
+/// Makes an id for a document that comes without one.
+fn new_id() -> String {
+    HEXLOWER.encode(&random::<16>())
+}
+
+fn missing() -> Refusal {
+    Refusal::not_found("missing")
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let reason = error.to_string();
+        match error {
+            StoreError::Open(_) => Self::unavailable("store_unavailable", reason),
+            StoreError::Failed(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store_failed", reason)
+            }
+            StoreError::Closed => super::routes::shutting_down(),
+        }
+    }
+}
+
+impl From<DocumentError> for Refusal {
+    fn from(error: DocumentError) -> Self {
+        let status = match &error {
+            DocumentError::Forbidden(_) => StatusCode::FORBIDDEN,
+            DocumentError::Conflict => StatusCode::CONFLICT,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, error.name(), error.to_string())
+    }
+}

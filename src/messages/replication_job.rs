@@ -1,0 +1,124 @@
+//! What a replication's job is told, and what it tells whoever runs it.
+//!
+//! SUMMARY   A job is started with a [`JobStart`], reports [`JobEvent`]s, and ends on its own or when
+//!           told to with [`StopJob`].
+//! PROMISES  The last event of a run is [`JobNews::Ended`], exactly one, however the run ends: also
+//!           when the job's actor is dropped or panics. Every event carries the number of its run.
+//! SOURCE    `couch_replicator_scheduler_job`: its exits, and the statistics of its task.
+
+use std::time::Duration;
+
+use actix::{Message, Recipient};
+use serde_json::value::RawValue;
+use slog::Logger;
+
+use crate::replication::crash::Crash;
+use crate::replication::endpoint::Http;
+use crate::replication::id::{Identity, ReplicationId};
+use crate::replication::refused::RefusedDoc;
+use crate::replication::seq::Seq;
+use crate::replication::spec::Replication;
+use crate::replication::stats::Stats;
+
+/// Everything that a run needs.
+#[derive(Clone, Debug)]
+pub struct JobStart {
+    /// What is to be replicated.
+    pub replication: Replication,
+    /// Its id.
+    pub id: ReplicationId,
+    /// The number of the run; the sender chooses it.
+    pub run: u64,
+    /// What runs before this one counted, as far as it is known here.
+    pub earlier: Stats,
+    /// How jobs behave.
+    pub settings: JobSettings,
+    /// Who is told.
+    pub events: Recipient<JobEvent>,
+    /// For what is worth a line.
+    pub log: Logger,
+}
+
+/// What is the same for all jobs.
+#[derive(Clone, Debug)]
+pub struct JobSettings {
+    /// What all replications share.
+    pub http: Http,
+    /// Who computes ids: older checkpoints are found by it.
+    pub identity: Identity,
+    /// The longest random wait before a run begins; zero for none.
+    pub startup_jitter: Duration,
+    /// No request is tried again after half of it.
+    pub health_threshold: Duration,
+    /// Documents with longer ids, in bytes, are passed over; `None` for no limit.
+    pub max_document_id_length: Option<u64>,
+    /// How long to wait for a revision that the source told of and does not deliver.
+    pub missing_doc_retry: Duration,
+}
+
+/// What a job tells.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
+pub struct JobEvent {
+    /// Whose job.
+    pub id: ReplicationId,
+    /// Which run of it.
+    pub run: u64,
+    /// What.
+    pub news: JobNews,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum JobNews {
+    /// Both databases are open, and it is known where to begin.
+    Started(JobProgress),
+    /// It came on; at most one a second.
+    Progress(JobProgress),
+    /// The target did not take a document.
+    Refused(RefusedDoc),
+    /// The run is over.
+    Ended(JobEnd),
+}
+
+/// How far a run is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobProgress {
+    /// What it counted, together with runs before it.
+    pub stats: Stats,
+    /// Bytes of documents and attachments sent to the target in this run.
+    pub bytes_written: u64,
+    /// The highest sequence that is done.
+    pub source_seq: Seq,
+    /// Up to where everything is done.
+    pub through_seq: Seq,
+    /// What the last checkpoint recorded.
+    pub checkpointed_source_seq: Seq,
+    /// Changes at the source that are still to come, if it tells; asked now and then.
+    pub changes_pending: Option<u64>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub enum JobEnd {
+    /// Everything is replicated. The object is what `POST /_replicate` answers, beside `ok`.
+    Normal {
+        /// A JSON object: the log's body, or what stands for it when nothing was to be done.
+        result: Box<RawValue>,
+        /// How far it came.
+        progress: JobProgress,
+    },
+    /// It was told to stop, and tried to leave a checkpoint.
+    Stopped,
+    /// It could not go on.
+    Crashed(Crash),
+}
+
+/// Tells a job to stop: it drops what it is at, leaves a checkpoint if that takes no more than
+/// [`STOP_MAX`], and ends.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct StopJob;
+
+/// How long a job takes to stop, at most.
+pub const STOP_MAX: Duration = Duration::from_secs(5);

@@ -1,0 +1,95 @@
+//! A cycle: who used what, who has to stop, whose turn it is.
+//!
+//! SOURCE    couch_replicator_scheduler HEAD and 004: reschedule, stop_excess_jobs,
+//!           start_pending_jobs, rotate_jobs; couch_replicator_share: charge and update.
+//! DIFFERS   Jobs that could not be started, because they crashed or are paused, are no reason to
+//!           stop others. A job that is told to stop keeps its slot until it is gone; the job that
+//!           starts in it is chosen then, in the same order, so that the same ones run in the end.
+
+use super::event::{Action, StopReason};
+use super::scheduler::Scheduler;
+use super::settings::RuleSet;
+use super::table::Then;
+use super::wall_time::WallTime;
+
+impl Scheduler {
+    pub(super) fn cycle(&mut self, now: WallTime, out: &mut Vec<Action>) {
+        match self.settings.rules {
+            RuleSet::Head => self.cycle_head(now, out),
+            RuleSet::Seed => self.cycle_seed(now, out),
+        }
+    }
+
+    /// Trims; then stops as many as others wait beyond the free slots, within the churn that is
+    /// left; then fills.
+    fn cycle_head(&mut self, now: WallTime, out: &mut Vec<Action>) {
+        self.update_shares(now);
+        // Those that a cycle before stopped and that are not gone yet are churn of this one too.
+        let stopping = self.jobs.census().stopping;
+        let excess = self.trim(out);
+        let churn = self.settings.max_churn.saturating_sub(excess + stopping);
+        let running = self.jobs.running().len();
+        let free = self.settings.max_jobs.saturating_sub(running);
+        let without = self.jobs.waiting().saturating_sub(free);
+        self.stop_some(
+            without.min(running).min(churn),
+            true,
+            StopReason::Rotated,
+            out,
+        );
+        self.fill(now, out);
+    }
+
+    /// Either trims, or fills, or rotates, by what there was at the beginning.
+    fn cycle_seed(&mut self, now: WallTime, out: &mut Vec<Action>) {
+        let running = self.jobs.running().len();
+        let waiting = self.jobs.waiting();
+        self.trim(out);
+        if running < self.settings.max_jobs {
+            self.fill(now, out);
+        } else if running == self.settings.max_jobs {
+            let count = waiting.min(running).min(self.settings.max_churn);
+            self.stop_some(count, true, StopReason::Rotated, out);
+        }
+    }
+
+    /// Stops what runs beyond `max_jobs`: continuous jobs before others. Returns how many that are.
+    fn trim(&mut self, out: &mut Vec<Action>) -> usize {
+        let running = self.jobs.running().len();
+        let excess = running.saturating_sub(self.settings.max_jobs);
+        let stopped = self.stop_some(excess, true, StopReason::Excess, out);
+        self.stop_some(excess - stopped, false, StopReason::Excess, out);
+        excess
+    }
+
+    fn stop_some(
+        &mut self,
+        count: usize,
+        continuous: bool,
+        why: StopReason,
+        out: &mut Vec<Action>,
+    ) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        let slots = self.jobs.stop_order(continuous, count);
+        for slot in &slots {
+            self.stop(*slot, Then::Pend, why, out);
+        }
+        slots.len()
+    }
+
+    /// Charges what runs, forgets a part of what was, and raises the penalties of what runs.
+    fn update_shares(&mut self, now: WallTime) {
+        let running: Vec<_> = self.jobs.running().collect();
+        for slot in &running {
+            self.charge(*slot, now);
+        }
+        self.fair_share.update_usage(self.settings.usage_coeff);
+        self.jobs.decay(self.settings.priority_coeff);
+        for slot in &running {
+            let by = self.fair_share.raise(self.jobs.get(*slot).key);
+            self.jobs.raise(*slot, by);
+        }
+    }
+}

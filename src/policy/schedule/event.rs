@@ -1,0 +1,196 @@
+//! What the scheduler's decision core is told and what it answers.
+//!
+//! SUMMARY   The vocabulary between [`super::Scheduler`] and the ReplicationScheduler actor.
+//! SOURCE    couch_replicator_scheduler 004: the calls, casts and infos of its gen_server, as data.
+//! DIFFERS   An incarnation of a job has a number, so that the end of one that was replaced is not
+//!           taken for the end of its successor.
+
+use std::sync::Arc;
+
+use super::history::Reason;
+use super::settings::Settings;
+use super::wall_time::WallTime;
+
+/// A replication id: base and extension, as `c0ebe9256695ff083347cbf95f93e280+continuous`.
+pub type JobId = Arc<str>;
+
+/// One incarnation of a job, from its start to its end; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Run(pub u64);
+
+/// What a job is to the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewJob {
+    /// Who it is.
+    pub id: JobId,
+    /// Whose share of the slots it uses: its replicator database, or the name of its user if it has
+    /// no database.
+    pub key: Arc<str>,
+    /// Whether it never ends by itself. Others are not stopped to let jobs take turns.
+    pub continuous: bool,
+    /// Whether it belongs to no document: then its first failure is its end.
+    pub transient: bool,
+    /// Whose turn is first, whatever else there is.
+    pub level: Level,
+    /// Who paused it, if it is not to run.
+    pub paused: Option<Pause>,
+}
+
+/// Whose turn is first: the higher number's. 0 is ordinary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Level(pub i8);
+
+/// Who paused a job, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The name of a user, or of what did it.
+    pub by: Arc<str>,
+    /// When.
+    pub since: WallTime,
+}
+
+/// How an incarnation of a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It had done its work.
+    Normal,
+    /// It did what it was told to do. Unasked, that is a crash.
+    Stopped,
+    /// It failed, in whatever way, or could not be started.
+    Crashed(Arc<Reason>),
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A job is to be run (`add_job`). One with the same id is stopped and replaced.
+    Add(NewJob),
+    /// A job is not to be run any more (`remove_job`).
+    Remove {
+        /// Which; an unknown one is no mistake.
+        id: JobId,
+    },
+    /// No job is to be run any more (`stop_clear_all_jobs`).
+    RemoveAll,
+    /// A job is to be begun anew, its failures forgotten (`restart_job`).
+    Restart {
+        /// Which.
+        id: JobId,
+    },
+    /// A job is not to run until it is resumed.
+    Pause {
+        /// Which.
+        id: JobId,
+        /// Who says so.
+        by: Arc<str>,
+    },
+    /// A paused job may run.
+    Resume {
+        /// Which.
+        id: JobId,
+    },
+    /// A job gets another priority.
+    SetLevel {
+        /// Which.
+        id: JobId,
+        /// Its priority from now on.
+        level: Level,
+    },
+    /// An incarnation is gone (`DOWN`).
+    Exited {
+        /// Which; unknown ones are ignored.
+        run: Run,
+        /// How.
+        end: End,
+    },
+    /// A cycle is due, or was asked for (`reschedule`).
+    Cycle,
+    /// Time passed: [`super::Scheduler::next_wake`] was reached.
+    Tick,
+    /// Settings changed.
+    Configure(Box<Settings>),
+    /// The service ends: everything is stopped, nothing is started any more.
+    Shutdown,
+}
+
+/// Something to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start an incarnation; report its `Exited`, exactly once, also when it cannot be started.
+    Start {
+        /// Which job.
+        id: JobId,
+        /// The incarnation.
+        run: Run,
+        /// Whether it gave up on a server that limits its rate, and makes fewer requests from now
+        /// on (`maybe_optimize_job_for_rate_limiting`).
+        eased: bool,
+    },
+    /// Stop an incarnation, with a checkpoint; report its `Exited` once it is gone.
+    Stop {
+        /// Which job.
+        id: JobId,
+        /// The incarnation.
+        run: Run,
+        /// Why, for the log.
+        why: StopReason,
+    },
+    /// A permanent job crashed and will be tried again.
+    Crashed {
+        /// Which job.
+        id: JobId,
+        /// Why.
+        reason: Arc<Reason>,
+        /// When it is tried again at the earliest.
+        until: WallTime,
+    },
+    /// A job is not known any more.
+    Left {
+        /// Which job.
+        id: JobId,
+        /// Why.
+        how: Departure,
+    },
+}
+
+/// Why a job is not known any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It had done its work.
+    Completed,
+    /// It was transient and failed.
+    Failed(Arc<Reason>),
+    /// It was not wanted any more. It may not be gone yet.
+    Removed,
+}
+
+/// Why a job is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// More run than may.
+    Excess,
+    /// It is the turn of others.
+    Rotated,
+    /// It was paused.
+    Paused,
+    /// It was removed.
+    Removed,
+    /// It is replaced, or begun anew.
+    Replaced,
+    /// The service ends.
+    Shutdown,
+}
+
+impl StopReason {
+    /// Returns it in words: "it is stopped because ..".
+    pub const fn because(self) -> &'static str {
+        match self {
+            Self::Excess => "more jobs run than max_jobs allows",
+            Self::Rotated => "it is the turn of others",
+            Self::Paused => "it was paused",
+            Self::Removed => "it was removed",
+            Self::Replaced => "it is begun anew",
+            Self::Shutdown => "the service ends",
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Tests of the decision core, and the world in which they run it.
+//!
+//! SUMMARY   A [`World`] of jobs whose incarnations end as soon as they are told to, as in the
+//!           reference, which waits for that; unless a test holds them back.
+
+mod cases;
+mod edges;
+mod histories;
+mod model;
+mod properties;
+mod shares;
+mod summaries;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::event::*;
+use super::fair_share::FairShare;
+use super::history::*;
+use super::settings::*;
+use super::table::{Job, Phase};
+use super::*;
+
+/// When the worlds begin: later than anything in a history that is given.
+const NOW: WallTime = WallTime::from_micros(1_500_000_000_000_000);
+
+/// Seconds since the beginning of time, as histories of the tests are written.
+const fn at(seconds: u64) -> WallTime {
+    WallTime::from_micros(seconds * 1_000_000)
+}
+
+fn added(seconds: u64) -> Entry {
+    let what = What::Added;
+    Entry {
+        at: at(seconds),
+        what,
+    }
+}
+
+fn started(seconds: u64) -> Entry {
+    let what = What::Started;
+    Entry {
+        at: at(seconds),
+        what,
+    }
+}
+
+fn stopped(seconds: u64) -> Entry {
+    let what = What::Stopped;
+    Entry {
+        at: at(seconds),
+        what,
+    }
+}
+
+fn crashed(seconds: u64) -> Entry {
+    let what = What::Crashed(reason("some_reason"));
+    Entry {
+        at: at(seconds),
+        what,
+    }
+}
+
+fn reason(text: &str) -> std::sync::Arc<Reason> {
+    Reason::new(text, false).into()
+}
+
+fn crash(text: &str) -> End {
+    End::Crashed(reason(text))
+}
+
+/// A job that is put into the world as it is, and not by events.
+#[derive(Clone)]
+struct Given {
+    id: String,
+    continuous: bool,
+    transient: bool,
+    running: bool,
+    history: History,
+}
+
+fn given(n: u64, continuous: bool, running: bool) -> Given {
+    let history = if running {
+        History::of([started(n)])
+    } else {
+        History::of([stopped(n + 1), started(n)])
+    };
+    Given {
+        id: n.to_string(),
+        continuous,
+        transient: false,
+        running,
+        history,
+    }
+}
+
+/// A continuous job that was started at this time and stopped.
+fn c(n: u64) -> Given {
+    given(n, true, false)
+}
+
+/// A continuous job that has run since this time.
+fn cr(n: u64) -> Given {
+    given(n, true, true)
+}
+
+/// A one-shot job that was started at this time and stopped.
+fn o(n: u64) -> Given {
+    given(n, false, false)
+}
+
+/// A one-shot job that has run since this time.
+fn or(n: u64) -> Given {
+    given(n, false, true)
+}
+
+/// A job as it is added.
+fn new_job(id: &str) -> NewJob {
+    NewJob {
+        id: id.into(),
+        key: "_replicator".into(),
+        continuous: true,
+        transient: false,
+        level: Level::default(),
+        paused: None,
+    }
+}
+
+/// The jobs, a clock, and what came out.
+struct World {
+    scheduler: Scheduler,
+    now: WallTime,
+    /// Incarnations that the world was told to start, and that are not gone.
+    alive: BTreeMap<Run, JobId>,
+    /// Whether incarnations that are told to stop wait for [`World::let_go`].
+    holds: bool,
+    /// Those that were told to stop and wait.
+    held: Vec<Run>,
+    /// The actions of the latest event and of what followed from it.
+    last: Vec<Action>,
+}
+
+impl World {
+    fn with(settings: Settings, jobs: impl IntoIterator<Item = Given>) -> Self {
+        let mut world = Self {
+            scheduler: Scheduler::new(settings),
+            now: NOW,
+            alive: BTreeMap::new(),
+            holds: false,
+            held: Vec::new(),
+            last: Vec::new(),
+        };
+        jobs.into_iter().for_each(|job| world.put(job));
+        world
+    }
+
+    /// A world in which nobody is charged for anything: the reference's cases are about the rest.
+    fn new(rules: RuleSet, jobs: impl IntoIterator<Item = Given>) -> Self {
+        let settings = Settings {
+            rules,
+            interval: Duration::ZERO,
+            ..Settings::default()
+        };
+        Self::with(settings, jobs)
+    }
+
+    fn put(&mut self, given: Given) {
+        let id: JobId = given.id.as_str().into();
+        let key = self.scheduler.fair_share.job_added(&"_replicator".into());
+        let phase = if given.running {
+            // Apart from those that the scheduler gives.
+            let run = Run(1_000_000 + self.alive.len() as u64);
+            self.alive.insert(run, id.clone());
+            Phase::Running(run)
+        } else {
+            let until = self.scheduler.settings.rested_at(&given.history);
+            if until > self.now {
+                Phase::BackingOff { until }
+            } else {
+                Phase::Ready
+            }
+        };
+        let job = Job {
+            id,
+            key,
+            continuous: given.continuous,
+            transient: given.transient,
+            level: Level::default(),
+            eased: false,
+            last_started: given.history.last_started(),
+            history: given.history,
+            phase,
+        };
+        self.scheduler.jobs.insert(job, 0);
+    }
+
+    /// Handles an event; what is told to stop stops, and so on until nothing is left to do.
+    fn on(&mut self, event: Event) -> &[Action] {
+        self.last.clear();
+        self.run_event(event);
+        &self.last
+    }
+
+    fn run_event(&mut self, event: Event) {
+        let from = self.last.len();
+        self.scheduler.handle(event, self.now, &mut self.last);
+        let mut stops = Vec::new();
+        for action in &self.last[from..] {
+            match action {
+                Action::Start { id, run, .. } => {
+                    assert!(
+                        self.alive.values().all(|alive| alive != id),
+                        "{id} runs twice"
+                    );
+                    self.alive.insert(*run, id.clone());
+                }
+                Action::Stop { run, .. } => stops.push(*run),
+                Action::Crashed { .. } | Action::Left { .. } => {}
+            }
+        }
+        assert_eq!(self.alive.len(), self.scheduler.census().running);
+        if self.holds {
+            return self.held.extend(stops);
+        }
+        stops
+            .into_iter()
+            .for_each(|run| self.gone(run, End::Stopped));
+    }
+
+    fn gone(&mut self, run: Run, end: End) {
+        self.alive.remove(&run);
+        self.run_event(Event::Exited { run, end });
+    }
+
+    /// Lets those go that were told to stop.
+    fn let_go(&mut self) -> &[Action] {
+        self.last.clear();
+        for run in std::mem::take(&mut self.held) {
+            self.gone(run, End::Stopped);
+        }
+        &self.last
+    }
+
+    /// Ends the incarnation of a job.
+    fn end(&mut self, id: &str, end: End) -> &[Action] {
+        let run = self.run_of(id);
+        self.last.clear();
+        self.gone(run, end);
+        &self.last
+    }
+
+    fn run_of(&self, id: &str) -> Run {
+        let run = self.scheduler.job(id).and_then(|job| job.run);
+        run.unwrap_or_else(|| panic!("{id} runs"))
+    }
+
+    fn advance(&mut self, by: Duration) -> &[Action] {
+        self.now = self.now + by;
+        self.on(Event::Tick)
+    }
+
+    fn configure(&mut self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.scheduler.settings().clone();
+        change(&mut settings);
+        self.on(Event::Configure(settings.into()));
+    }
+
+    /// Runs a cycle with these limits.
+    fn cycle(&mut self, max_jobs: usize, max_churn: usize) -> &mut Self {
+        self.configure(|settings| {
+            settings.max_jobs = max_jobs;
+            settings.max_churn = max_churn;
+        });
+        self.now = self.now + Duration::from_micros(1);
+        self.on(Event::Cycle);
+        self
+    }
+
+    fn ids(&self, running: bool) -> Vec<String> {
+        let jobs = self.scheduler.jobs();
+        let mut ids: Vec<_> = jobs
+            .filter(|job| job.run.is_some() == running)
+            .map(|job| job.id.to_string())
+            .collect();
+        ids.sort();
+        ids
+    }
+
+    fn running(&self) -> Vec<String> {
+        self.ids(true)
+    }
+
+    fn stopped(&self) -> Vec<String> {
+        self.ids(false)
+    }
+
+    /// Returns how many run and how many do not.
+    fn counts(&self) -> (usize, usize) {
+        (self.running().len(), self.stopped().len())
+    }
+
+    /// Returns how many one-shot jobs run and do not.
+    fn one_shot_counts(&self) -> (usize, usize) {
+        let one_shots = || self.scheduler.jobs().filter(|job| !job.continuous);
+        let running = one_shots().filter(|job| job.run.is_some()).count();
+        (running, one_shots().count() - running)
+    }
+
+    fn starts(&self) -> u64 {
+        self.scheduler.totals().starts
+    }
+
+    fn why_not(&self, id: &str) -> String {
+        let job = self.scheduler.job(id);
+        let why = job.and_then(|job| job.why_not);
+        why.map_or_else(String::new, |why| why.to_string())
+    }
+
+    fn types(&self, id: &str) -> Vec<&'static str> {
+        let job = self.scheduler.job(id).expect("it is known");
+        job.history.iter().map(|entry| entry.what.name()).collect()
+    }
+}

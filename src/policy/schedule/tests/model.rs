@@ -1,0 +1,438 @@
+//! The scheduler once more, as simple as can be: it folds over everything, each time.
+//!
+//! SUMMARY   What [`Scheduler`] must do, without an index, a count or a lazy sum.
+//! LIMITS    Slow. Uses the same functions of histories and coefficients, which have their tables.
+
+use std::cmp::Reverse;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+pub(super) struct ModelJob {
+    pub(super) id: JobId,
+    key: std::sync::Arc<str>,
+    continuous: bool,
+    transient: bool,
+    pub(super) level: Level,
+    pub(super) history: History,
+    last_started: WallTime,
+    pub(super) penalty: u64,
+    eased: bool,
+    backing_off: bool,
+    pub(super) paused: Option<Pause>,
+    /// Its incarnation.
+    pub(super) run: Option<Run>,
+    /// Whether the incarnation was told to stop.
+    pub(super) stopping: bool,
+    /// Whether it is one of a predecessor.
+    foreign: bool,
+    /// Whether the job was removed, and only the incarnation is there.
+    pub(super) leaving: bool,
+}
+
+impl ModelJob {
+    fn is_ready(&self) -> bool {
+        self.run.is_none() && self.paused.is_none() && !self.backing_off
+    }
+
+    fn is_running(&self) -> bool {
+        self.run.is_some() && !self.stopping
+    }
+
+    fn turn(&self) -> (Reverse<Level>, u64, WallTime, JobId) {
+        (
+            Reverse(self.level),
+            self.penalty,
+            self.last_started,
+            self.id.clone(),
+        )
+    }
+
+    fn stop_turn(&self) -> (Level, Reverse<u64>, WallTime, JobId) {
+        (
+            self.level,
+            Reverse(self.penalty),
+            self.last_started,
+            self.id.clone(),
+        )
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Account {
+    usage: u64,
+    charges: u64,
+}
+
+pub(super) struct Model {
+    pub(super) settings: Settings,
+    pub(super) jobs: Vec<ModelJob>,
+    accounts: BTreeMap<std::sync::Arc<str>, Account>,
+    next_run: u64,
+    shutting_down: bool,
+    now: WallTime,
+    out: Vec<Action>,
+}
+
+impl Model {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            jobs: Vec::new(),
+            accounts: BTreeMap::new(),
+            next_run: 1,
+            shutting_down: false,
+            now: WallTime::ZERO,
+            out: Vec::new(),
+        }
+    }
+
+    pub(super) fn handle(&mut self, event: Event, now: WallTime) -> Vec<Action> {
+        self.now = now;
+        self.wake();
+        let at_once = self.settings.refill == Refill::AtOnce;
+        match event {
+            Event::Add(new) => self.add(new),
+            Event::Remove { id } => self.remove(&id),
+            Event::RemoveAll => unreachable!("in an order that means nothing"),
+            Event::Restart { id } => self.restart(&id),
+            Event::Pause { id, by } => self.pause(&id, by),
+            Event::Resume { id } => self.resume(&id),
+            Event::SetLevel { id, level } => {
+                if let Some(at) = self.known(&id) {
+                    self.jobs[at].level = level;
+                    self.start_or_fill(&id);
+                }
+            }
+            Event::Exited { run, end } => self.exited(run, end),
+            Event::Cycle if self.shutting_down => {}
+            Event::Cycle => self.cycle(),
+            Event::Tick if at_once => self.fill(usize::MAX),
+            Event::Tick => {}
+            Event::Configure(settings) => {
+                self.settings = *settings;
+                self.wake();
+            }
+            Event::Shutdown => {
+                self.shutting_down = true;
+                let all: Vec<_> = self.jobs.iter().filter(|job| job.is_running()).collect();
+                let ids: Vec<_> = all.into_iter().map(|job| job.id.clone()).collect();
+                ids.iter()
+                    .for_each(|id| self.stop(id, StopReason::Shutdown));
+            }
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    pub(super) fn occupied(&self) -> usize {
+        self.jobs.iter().filter(|job| job.run.is_some()).count()
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.jobs.iter().filter(|job| !job.leaving).count()
+    }
+
+    fn at(&self, id: &str) -> Option<usize> {
+        self.jobs.iter().position(|job| &*job.id == id)
+    }
+
+    fn known(&self, id: &str) -> Option<usize> {
+        self.at(id).filter(|at| !self.jobs[*at].leaving)
+    }
+
+    fn wake(&mut self) {
+        for job in &mut self.jobs {
+            job.backing_off &= self.settings.rested_at(&job.history) > self.now;
+        }
+    }
+
+    fn raise(&self, key: &str) -> u64 {
+        let jobs = self
+            .jobs
+            .iter()
+            .filter(|job| !job.leaving && &*job.key == key);
+        let usage = self.accounts.get(key).map_or(0, |account| account.usage);
+        let shares = u64::from(self.settings.shares.get(key));
+        usage * jobs.count() as u64 / (shares * shares)
+    }
+
+    fn charge(&mut self, id: &str) {
+        let job = &self.jobs[self.at(id).expect("it is known")];
+        if self.settings.rules == RuleSet::Head {
+            let time = self.now.since(job.last_started).min(self.settings.interval);
+            let account = self.accounts.entry(job.key.clone()).or_default();
+            account.charges += time.as_micros() as u64;
+        }
+    }
+
+    fn add(&mut self, new: NewJob) {
+        if self.known(&new.id).is_some() {
+            self.detach(&new.id, StopReason::Replaced);
+        }
+        let old = self.at(&new.id).map(|at| self.jobs.remove(at));
+        let id = new.id;
+        let run = old.and_then(|old| old.run);
+        self.jobs.push(ModelJob {
+            id: id.clone(),
+            key: new.key.clone(),
+            continuous: new.continuous,
+            transient: new.transient,
+            level: new.level,
+            history: History::added(self.now),
+            last_started: WallTime::ZERO,
+            penalty: 0,
+            eased: false,
+            backing_off: false,
+            paused: new.paused,
+            run,
+            stopping: run.is_some(),
+            foreign: run.is_some(),
+            leaving: false,
+        });
+        if self.settings.rules == RuleSet::Head {
+            let at = self.at(&id).expect("it was added");
+            self.jobs[at].penalty = self.raise(&new.key);
+        }
+        self.start_if_few(&id);
+    }
+
+    fn detach(&mut self, id: &str, why: StopReason) {
+        let at = self.at(id).expect("it is known");
+        if self.jobs[at].run.is_none() {
+            self.jobs.remove(at);
+            return;
+        }
+        if self.jobs[at].is_running() {
+            self.charge(id);
+            self.stop(id, why);
+        }
+        self.jobs[at].leaving = true;
+    }
+
+    fn remove(&mut self, id: &JobId) {
+        if self.known(id).is_some() {
+            self.detach(id, StopReason::Removed);
+            let (id, how) = (id.clone(), Departure::Removed);
+            self.out.push(Action::Left { id, how });
+        }
+    }
+
+    fn restart(&mut self, id: &str) {
+        let Some(at) = self.known(id) else { return };
+        if self.jobs[at].is_running() {
+            self.charge(id);
+            self.stop(id, StopReason::Replaced);
+        }
+        let job = &mut self.jobs[at];
+        job.history = History::added(self.now);
+        job.last_started = WallTime::ZERO;
+        job.eased = false;
+        job.backing_off = false;
+        job.paused = None;
+        job.foreign = job.run.is_some();
+        self.start_or_fill(id);
+    }
+
+    fn pause(&mut self, id: &str, by: std::sync::Arc<str>) {
+        let Some(at) = self.known(id) else { return };
+        if self.jobs[at].paused.is_some() {
+            return;
+        }
+        if self.jobs[at].is_running() {
+            self.charge(id);
+            self.stop(id, StopReason::Paused);
+        }
+        let since = self.now;
+        self.jobs[at].paused = Some(Pause { by, since });
+        self.jobs[at].backing_off = false;
+    }
+
+    fn resume(&mut self, id: &str) {
+        let Some(at) = self.known(id) else { return };
+        if self.jobs[at].paused.take().is_none() {
+            return;
+        }
+        self.jobs[at].backing_off = self.jobs[at].run.is_none();
+        self.wake();
+        self.start_or_fill(id);
+    }
+
+    fn stop(&mut self, id: &str, why: StopReason) {
+        let at = self.at(id).expect("it is known");
+        let job = &mut self.jobs[at];
+        job.stopping = true;
+        let (id, run) = (job.id.clone(), job.run.expect("it runs"));
+        self.out.push(Action::Stop { id, run, why });
+    }
+
+    fn exited(&mut self, run: Run, end: End) {
+        let Some(at) = self.jobs.iter().position(|job| job.run == Some(run)) else {
+            return;
+        };
+        let at_once = self.settings.refill == Refill::AtOnce;
+        let (now, max) = (self.now, self.settings.max_history);
+        let id = self.jobs[at].id.clone();
+        if !self.jobs[at].stopping {
+            self.charge(&id);
+        }
+        let job = &mut self.jobs[at];
+        let how = match &end {
+            _ if job.leaving => Some(None),
+            End::Normal if !job.foreign => Some(Some(Departure::Completed)),
+            End::Crashed(reason) if !job.stopping && job.transient => {
+                Some(Some(Departure::Failed(reason.clone())))
+            }
+            End::Stopped if !job.stopping && job.transient => {
+                let text = "it ended without being told to";
+                Some(Some(Departure::Failed(reason(text))))
+            }
+            _ => None,
+        };
+        if let Some(how) = how {
+            self.jobs.remove(at);
+            self.out.extend(how.map(|how| Action::Left { id, how }));
+            return if at_once {
+                self.fill(usize::MAX)
+            };
+        }
+        job.run = None;
+        if std::mem::take(&mut job.stopping) {
+            let foreign = std::mem::take(&mut job.foreign);
+            if !foreign {
+                job.history.push(now, What::Stopped, max);
+            }
+            match (at_once, foreign) {
+                (true, _) => self.fill(usize::MAX),
+                (false, true) => self.start_if_few(&id),
+                (false, false) => self.fill(1),
+            }
+            return;
+        }
+        let reason = match end {
+            End::Crashed(reason) => reason,
+            _ => reason("it ended without being told to"),
+        };
+        job.history.push(now, What::Crashed(reason.clone()), max);
+        let until = self.settings.rested_at(&job.history).max(now);
+        job.backing_off = until > now;
+        self.out.push(Action::Crashed { id, reason, until });
+        if at_once || self.total() < self.settings.max_jobs {
+            self.fill(usize::MAX);
+        }
+    }
+
+    fn start(&mut self, id: &str) {
+        let run = Run(self.next_run);
+        self.next_run += 1;
+        let (now, max) = (self.now, self.settings.max_history);
+        let at = self.at(id).expect("it is known");
+        let job = &mut self.jobs[at];
+        job.eased |= job
+            .history
+            .fresh_crash()
+            .is_some_and(|crash| crash.rate_limited);
+        job.history.push(now, What::Started, max);
+        job.last_started = now;
+        job.run = Some(run);
+        let (id, eased) = (job.id.clone(), job.eased);
+        self.out.push(Action::Start { id, run, eased });
+    }
+
+    fn start_if_few(&mut self, id: &str) {
+        let max = self.settings.max_jobs;
+        let few = self.total() < max && self.occupied() < max && !self.shutting_down;
+        if few && self.jobs[self.at(id).expect("it is known")].is_ready() {
+            self.start(id);
+        }
+    }
+
+    fn start_or_fill(&mut self, id: &str) {
+        match self.settings.refill {
+            Refill::AtOnce => self.fill(usize::MAX),
+            Refill::WhenFew => self.start_if_few(id),
+        }
+    }
+
+    fn fill(&mut self, count: usize) {
+        for _ in 0..count {
+            let ready = self.jobs.iter().filter(|job| job.is_ready());
+            let Some(next) = ready.min_by_key(|job| job.turn()) else {
+                return;
+            };
+            let id = next.id.clone();
+            if self.occupied() >= self.settings.max_jobs || self.shutting_down {
+                return;
+            }
+            self.start(&id);
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        let returns = |job: &&ModelJob| job.stopping && job.paused.is_none() && !job.leaving;
+        let jobs = self.jobs.iter();
+        jobs.filter(|job| job.is_ready() || returns(job)).count()
+    }
+
+    fn running(&self) -> usize {
+        self.jobs.iter().filter(|job| job.is_running()).count()
+    }
+
+    fn stop_some(&mut self, count: usize, continuous: bool, why: StopReason) -> usize {
+        let running = self.jobs.iter().filter(|job| job.is_running());
+        let mut order: Vec<_> = running.filter(|job| job.continuous == continuous).collect();
+        order.sort_by_key(|job| job.stop_turn());
+        let ids: Vec<_> = order.iter().take(count).map(|job| job.id.clone()).collect();
+        ids.iter().for_each(|id| self.stop(id, why));
+        ids.len()
+    }
+
+    fn cycle(&mut self) {
+        let Settings {
+            rules,
+            max_jobs,
+            max_churn,
+            ..
+        } = self.settings;
+        if rules == RuleSet::Head {
+            self.update_shares();
+        }
+        let stopping = self.jobs.iter().filter(|job| job.stopping).count();
+        let (running, waiting) = (self.running(), self.waiting());
+        let excess = running.saturating_sub(max_jobs);
+        let stopped = self.stop_some(excess, true, StopReason::Excess);
+        self.stop_some(excess - stopped, false, StopReason::Excess);
+        match rules {
+            RuleSet::Head => {
+                let churn = max_churn.saturating_sub(excess + stopping);
+                let free = max_jobs - self.running();
+                let without = self.waiting().saturating_sub(free);
+                let count = without.min(self.running()).min(churn);
+                self.stop_some(count, true, StopReason::Rotated);
+                self.fill(usize::MAX);
+            }
+            RuleSet::Seed if running < max_jobs => self.fill(usize::MAX),
+            RuleSet::Seed if running == max_jobs => {
+                let count = waiting.min(running).min(max_churn);
+                self.stop_some(count, true, StopReason::Rotated);
+            }
+            RuleSet::Seed => {}
+        }
+    }
+
+    fn update_shares(&mut self) {
+        let running: Vec<_> = self.jobs.iter().filter(|job| job.is_running()).collect();
+        let ids: Vec<_> = running.into_iter().map(|job| job.id.clone()).collect();
+        ids.iter().for_each(|id| self.charge(id));
+        for account in self.accounts.values_mut() {
+            account.usage = self.settings.usage_coeff.of(account.usage);
+            account.usage += std::mem::take(&mut account.charges);
+        }
+        for job in &mut self.jobs {
+            job.penalty = self.settings.priority_coeff.of(job.penalty);
+        }
+        for id in ids {
+            let at = self.at(&id).expect("it is known");
+            self.jobs[at].penalty += self.raise(&self.jobs[at].key.clone());
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Fair share: the reference's own cases, number for number, and its simulation.
+//!
+//! SOURCE    couch_replicator_share HEAD: its unit tests and its simulation.
+
+use std::sync::Arc;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn key(name: &str) -> Arc<str> {
+    name.into()
+}
+
+#[test]
+fn shares_are_set_reset_and_clipped() {
+    let mut shares = Shares::default();
+    let mut fair = FairShare::new(shares.clone());
+    fair.job_added(&key("db1"));
+    let mut share_after = |shares: &Shares| {
+        fair.set_shares(shares.clone());
+        fair.share_of("db1")
+    };
+    assert_eq!(share_after(&shares), 100);
+    shares.set("db1", 42);
+    assert_eq!(share_after(&shares), 42);
+    shares.reset("db1");
+    assert_eq!(share_after(&shares), 100);
+    shares.set("db1", 0);
+    assert_eq!(share_after(&shares), 1);
+    shares.set("db1", 1001);
+    assert_eq!(share_after(&shares), 1000);
+    shares.set("db1", i64::MIN);
+    assert_eq!(share_after(&shares), 1);
+}
+
+#[test]
+fn shares_that_are_configured_count_from_the_start() {
+    let mut shares = Shares::default();
+    shares.set("db1", 200);
+    let mut fair = FairShare::new(shares);
+    fair.job_added(&key("db1"));
+    fair.job_added(&key("db2"));
+    assert_eq!((fair.share_of("db1"), fair.share_of("db2")), (200, 100));
+}
+
+#[test]
+fn jobs_are_counted_for_each_key() {
+    let mut world = World::with(Settings::default(), []);
+    let job = |id: &str, db: &str| NewJob {
+        key: key(db),
+        ..new_job(id)
+    };
+    for (id, db) in [("j1", "db1"), ("j2", "db1"), ("j3", "db2")] {
+        world.on(Event::Add(job(id, db)));
+    }
+    let counts = |world: &World| {
+        let fair = &world.scheduler.fair_share;
+        (fair.jobs_of("db1"), fair.jobs_of("db2"))
+    };
+    assert_eq!(counts(&world), (Some(2), Some(1)));
+    assert!(world.scheduler.jobs().all(|job| job.penalty == 0));
+    let expected = [(Some(1), Some(1)), (None, Some(1)), (None, None)];
+    for (id, expected) in ["j1", "j2", "j3"].iter().zip(expected) {
+        world.on(Event::Remove { id: (*id).into() });
+        assert_eq!(counts(&world), expected);
+    }
+    assert_eq!(world.scheduler.fair_share.keys(), 0);
+}
+
+#[test]
+fn running_time_is_charged_up_to_an_interval() {
+    let settings = Settings {
+        interval: SECOND,
+        ..Settings::default()
+    };
+    let mut world = World::with(settings, []);
+    world.now = at(0);
+    world.on(Event::Add(new_job("j1")));
+    let charges = |world: &World| world.scheduler.fair_share.charges_of("_replicator");
+    let charge = |world: &mut World, id: &str| {
+        let slot = world.scheduler.jobs.find(id).expect("it is known");
+        world.scheduler.charge(slot, world.now);
+    };
+    assert_eq!(charges(&world), None);
+    world.now = at(1);
+    charge(&mut world, "j1");
+    assert_eq!(charges(&world), Some(1_000_000));
+    // What does not run is not charged; a job that is charged twice is charged twice.
+    world.now = at(5);
+    charge(&mut world, "j1");
+    assert_eq!(charges(&world), Some(2_000_000));
+    world.now = at(6);
+    world.on(Event::Add(new_job("j2")));
+    world.now = world.now + Duration::from_micros(1);
+    charge(&mut world, "j2");
+    assert_eq!(charges(&world), Some(2_000_001));
+    // Removing charges what runs, and keeps what was charged.
+    for id in ["j1", "j2"] {
+        world.on(Event::Remove { id: id.into() });
+    }
+    assert_eq!(charges(&world), Some(3_000_002));
+}
+
+#[test]
+fn what_does_not_run_is_not_charged() {
+    let mut world = World::with(Settings::default(), [c(1), o(2)]);
+    world.configure(|settings| settings.max_jobs = 0);
+    world.on(Event::Cycle);
+    let fair = &world.scheduler.fair_share;
+    assert_eq!(
+        (fair.charges_of("_replicator"), fair.usage_of("_replicator")),
+        (None, None)
+    );
+}
+
+#[test]
+fn usage_decays_and_takes_in_charges() {
+    let mut fair = FairShare::default();
+    let id = fair.job_added(&key("db1"));
+    let usage = |fair: &FairShare| fair.usage_of("db1");
+    fair.charge(id, 60 * SECOND);
+    fair.update_usage(Coefficient::USAGE);
+    assert_eq!(usage(&fair), Some(60_000_000));
+    fair.update_usage(Coefficient::new(0.2));
+    assert_eq!(usage(&fair), Some(12_000_000));
+    fair.update_usage(Coefficient::new(0.5));
+    assert_eq!(usage(&fair), Some(6_000_000));
+    fair.charge(id, 60 * SECOND);
+    fair.update_usage(Coefficient::new(0.5));
+    assert_eq!(usage(&fair), Some(63_000_000));
+    fair.job_removed(id);
+    assert_eq!(fair.keys(), 1, "what it used is remembered");
+    for _ in 0..100 {
+        fair.update_usage(Coefficient::USAGE);
+    }
+    assert_eq!((usage(&fair), fair.keys()), (None, 0));
+}
+
+#[test]
+fn a_key_that_is_forgotten_makes_room_for_another() {
+    let mut fair = FairShare::default();
+    let first = fair.job_added(&key("db1"));
+    fair.job_removed(first);
+    let second = fair.job_added(&key("db2"));
+    assert_eq!(first, second);
+    assert_eq!((fair.jobs_of("db1"), fair.jobs_of("db2")), (None, Some(1)));
+}
+
+#[test]
+fn usage_of_a_minute_is_forgotten_after_26_cycles() {
+    let cycles = cycles_to_nothing(60_000_000, Coefficient::USAGE);
+    assert_eq!(cycles, 26);
+}
+
+#[test]
+fn a_penalty_of_6000_is_forgotten_after_266_cycles() {
+    assert_eq!(cycles_to_nothing(6000, Coefficient::PRIORITY), 266);
+}
+
+fn cycles_to_nothing(mut number: u64, coefficient: Coefficient) -> u32 {
+    let mut cycles = 0;
+    while number > 0 {
+        number = coefficient.of(number);
+        cycles += 1;
+    }
+    cycles
+}
+
+#[test]
+fn priority_coefficient_is_read_as_a_float() {
+    let mut penalty = 1000;
+    let table = [
+        ("0.8", 800),
+        ("0.5", 400),
+        ("junk", 392),
+        ("1.1", 392),
+        ("-0.1", 0),
+    ];
+    for (text, expected) in table {
+        penalty = Coefficient::parse(text, Coefficient::PRIORITY).of(penalty);
+        assert_eq!(penalty, expected, "{text}");
+    }
+    for text in [
+        "1", "0", "", ".5", "1.", "1.e3", "0.5x", "inf", "NaN", "1e-3", "-.5",
+    ] {
+        let read = Coefficient::parse(text, Coefficient::USAGE);
+        assert_eq!(read, Coefficient::USAGE, "{text}");
+    }
+    let small = Coefficient::parse("5.0e-1", Coefficient::PRIORITY);
+    assert_eq!(small, Coefficient::new(0.5));
+    assert_eq!(Coefficient::new(f64::NAN), Coefficient::new(0.0));
+}
+
+#[test]
+fn penalties_decay() {
+    let mut world = World::with(Settings::default(), []);
+    world.on(Event::Add(new_job("j1")));
+    world.advance(60 * SECOND);
+    world.on(Event::Cycle);
+    let penalty = |world: &World| world.scheduler.job("j1").map(|job| job.penalty);
+    assert!(penalty(&world) > Some(0));
+    world.on(Event::Pause {
+        id: "j1".into(),
+        by: "an admin".into(),
+    });
+    (0..500).for_each(|_| {
+        world.on(Event::Cycle);
+    });
+    assert_eq!(penalty(&world), Some(0));
+}
+
+#[test]
+fn the_penalty_of_what_runs_grows_and_then_stays() {
+    let mut world = World::with(Settings::default(), []);
+    world.on(Event::Add(new_job("j1")));
+    let mut cycles = |count: u32| {
+        for _ in 0..count {
+            world.advance(60 * SECOND);
+            world.on(Event::Cycle);
+        }
+        world.scheduler.job("j1").map_or(0, |job| job.penalty)
+    };
+    let (one, two) = (cycles(1), cycles(1));
+    assert!(one > 0 && two > one);
+    let many = cycles(500);
+    assert!(many > two);
+    assert_eq!(cycles(1), many);
+}
+
+#[test]
+fn a_new_job_of_a_busy_key_does_not_enter_without_a_penalty() {
+    let mut world = World::with(Settings::default(), []);
+    world.on(Event::Add(new_job("j1")));
+    world.advance(60 * SECOND);
+    world.on(Event::Cycle);
+    world.on(Event::Add(new_job("j2")));
+    world.on(Event::Add(NewJob {
+        key: key("quiet"),
+        ..new_job("j3")
+    }));
+    let penalty = |id: &str| world.scheduler.job(id).map(|job| job.penalty);
+    // A minute, times two jobs, by a hundred squared.
+    assert_eq!(penalty("j2"), Some(60_000_000 * 2 / 10_000));
+    assert_eq!(penalty("j3"), Some(0));
+}
+
+/// Each cycle the ten running jobs with the largest penalty are exchanged for the ten with the
+/// smallest, for a thousand cycles of a minute. Returns the percentage of slots of each database.
+fn simulate(dbs: &[(usize, usize, i64)]) -> Vec<i64> {
+    let mut shares = Shares::default();
+    for (n, (_, _, share)) in dbs.iter().enumerate() {
+        shares.set(&format!("db{n}"), *share);
+    }
+    let running = dbs.iter().map(|(running, _, _)| running).sum();
+    let settings = Settings {
+        shares,
+        max_jobs: 0,
+        max_churn: 10,
+        ..Settings::default()
+    };
+    let mut world = World::with(settings, []);
+    world.now = at(0);
+    for (n, (running, pending, _)) in dbs.iter().enumerate() {
+        for job in 0..running + pending {
+            // A slot for each that is to run from the start.
+            let max_jobs = if job < *running { usize::MAX } else { 0 };
+            world.configure(|settings| settings.max_jobs = max_jobs);
+            let id = format!("{n}-{job:04}");
+            world.on(Event::Add(NewJob {
+                key: key(&format!("db{n}")),
+                ..new_job(&id)
+            }));
+        }
+    }
+    world.configure(|settings| settings.max_jobs = running);
+    let mut slots = vec![0; dbs.len()];
+    for _ in 0..1000 {
+        world.now = world.now + 60 * SECOND;
+        world.on(Event::Cycle);
+        for id in world.alive.values() {
+            let db: usize = id
+                .split('-')
+                .next()
+                .and_then(|n| n.parse().ok())
+                .expect("a number");
+            slots[db] += 1;
+        }
+    }
+    let all: i64 = slots.iter().sum();
+    slots
+        .iter()
+        .map(|own| (own * 100 + all / 2) / all)
+        .collect()
+}
+
+fn assert_divided(dbs: &[(usize, usize, i64)], expected: &[i64]) {
+    let percent = simulate(dbs);
+    let near = percent
+        .iter()
+        .zip(expected)
+        .all(|(is, should)| (is - should).abs() <= 1);
+    assert!(near, "{dbs:?}: {percent:?} instead of {expected:?}");
+}
+
+#[test]
+fn two_dbs_with_equal_shares_and_equal_jobs() {
+    assert_divided(&[(25, 75, 100), (25, 75, 100)], &[50, 50]);
+}
+
+#[test]
+fn two_dbs_with_unequal_shares_and_equal_jobs() {
+    assert_divided(&[(25, 75, 900), (25, 75, 100)], &[90, 10]);
+}
+
+#[test]
+fn two_dbs_with_equal_shares_and_unequal_jobs() {
+    assert_divided(&[(25, 25, 100), (25, 125, 100)], &[50, 50]);
+}
+
+#[test]
+fn two_dbs_with_unequal_shares_and_unequal_jobs() {
+    assert_divided(&[(25, 25, 1), (25, 125, 100)], &[1, 99]);
+}
+
+#[test]
+fn three_dbs_with_equal_shares_and_equal_jobs() {
+    assert_divided(
+        &[(25, 75, 100), (25, 75, 100), (25, 75, 100)],
+        &[33, 33, 33],
+    );
+}
+
+#[test]
+fn three_dbs_with_unequal_shares_and_equal_jobs() {
+    assert_divided(
+        &[(25, 75, 100), (25, 75, 700), (25, 75, 200)],
+        &[10, 70, 20],
+    );
+}
+
+#[test]
+fn three_dbs_with_equal_shares_and_unequal_jobs() {
+    assert_divided(
+        &[(25, 25, 100), (25, 100, 100), (25, 75, 100)],
+        &[33, 33, 33],
+    );
+}
+
+#[test]
+fn three_dbs_with_unequal_shares_and_unequal_jobs() {
+    assert_divided(
+        &[(25, 100, 1000), (25, 125, 100), (25, 875, 1)],
+        &[88, 10, 3],
+    );
+}

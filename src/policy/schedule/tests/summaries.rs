@@ -1,0 +1,181 @@
+//! What users see: the reference's cases of `job_summary`, and the reasons for not running.
+
+use super::*;
+
+fn summary(rules: RuleSet, running: bool, history: History) -> Summary {
+    let world = World::new(
+        rules,
+        [Given {
+            running,
+            history,
+            ..cr(0)
+        }],
+    );
+    world.scheduler.summary("0").expect("it is known")
+}
+
+#[test]
+fn job_summary_of_a_running_job() {
+    for rules in [RuleSet::Head, RuleSet::Seed] {
+        let history = History::of([started(10), added(0)]);
+        let expected = Summary {
+            state: JobState::Running,
+            error: None,
+            error_count: 0,
+            last_updated: at(10),
+        };
+        assert_eq!(summary(rules, true, history), expected);
+    }
+}
+
+#[test]
+fn job_summary_of_a_pending_job() {
+    for rules in [RuleSet::Head, RuleSet::Seed] {
+        let history = History::of([stopped(20), started(10), added(0)]);
+        let expected = Summary {
+            state: JobState::Pending,
+            error: None,
+            error_count: 0,
+            last_updated: at(20),
+        };
+        assert_eq!(summary(rules, false, history), expected);
+    }
+}
+
+#[test]
+fn job_summary_of_a_job_that_crashed_after_a_healthy_run() {
+    let history = || History::of([crashed(121), started(0)]);
+    let head = summary(RuleSet::Head, false, history());
+    assert_eq!((head.state, head.error_count), (JobState::Crashing, 0));
+    assert_eq!(head.error, Some(reason("some_reason")));
+    // The first version calls it pending.
+    let seed = summary(RuleSet::Seed, false, history());
+    assert_eq!((seed.state, seed.error), (JobState::Pending, None));
+}
+
+#[test]
+fn job_summary_of_a_job_that_keeps_crashing() {
+    for rules in [RuleSet::Head, RuleSet::Seed] {
+        let history = History::of([crashed(4), started(3), crashed(2), started(1)]);
+        let summary = summary(rules, false, history);
+        assert_eq!(
+            (summary.state, summary.error_count),
+            (JobState::Crashing, 2)
+        );
+        assert_eq!(summary.error, Some(reason("some_reason")));
+    }
+}
+
+#[test]
+fn a_running_job_that_crashed_before_is_running_and_counts_its_errors() {
+    let history = History::of([started(4), crashed(3), started(2)]);
+    let summary = summary(RuleSet::Head, true, history);
+    assert_eq!((summary.state, summary.error_count), (JobState::Running, 1));
+    assert_eq!(summary.error, None);
+}
+
+#[test]
+fn the_summary_of_an_unknown_job_is_none() {
+    assert_eq!(World::new(RuleSet::Head, []).scheduler.summary("0"), None);
+}
+
+#[test]
+fn names_on_the_wire() {
+    let states = [JobState::Running, JobState::Pending, JobState::Crashing];
+    assert_eq!(
+        states.map(JobState::name),
+        ["running", "pending", "crashing"]
+    );
+    let events = [added(0), started(0), stopped(0), crashed(0)];
+    let names = events.map(|entry| entry.what.name());
+    assert_eq!(names, ["added", "started", "stopped", "crashed"]);
+}
+
+#[test]
+fn every_job_that_does_not_run_says_why() {
+    let mut world = World::new(RuleSet::Head, []);
+    world.now = at(1_493_442_097);
+    world.configure(|settings| settings.max_jobs = 2);
+    world.on(Event::Add(new_job("a")));
+    world.on(Event::Add(new_job("b")));
+    assert_eq!(world.why_not("a"), "");
+    assert_eq!(
+        world.why_not("b"),
+        "waiting for the next cycle of the scheduler"
+    );
+    world.on(Event::Cycle);
+    world.on(Event::Add(new_job("c")));
+    assert_eq!(
+        world.why_not("c"),
+        "waiting for a slot: max_jobs is 2, and as many run"
+    );
+
+    world.end("a", crash("db_not_found: could not open http://h/a/"));
+    assert_eq!(
+        world.why_not("a"),
+        "backing off until 2017-04-29T05:02:07Z, after 1 crash: db_not_found: could not open \
+         http://h/a/"
+    );
+    world.on(Event::Pause {
+        id: "a".into(),
+        by: "ann".into(),
+    });
+    assert_eq!(
+        world.why_not("a"),
+        "paused by ann since 2017-04-29T05:01:37Z"
+    );
+
+    world.holds = true;
+    world.on(Event::Pause {
+        id: "b".into(),
+        by: "ann".into(),
+    });
+    assert_eq!(world.why_not("b"), "stopping");
+    world.let_go();
+    world.on(Event::Restart { id: "c".into() });
+    assert_eq!(world.why_not("c"), "waiting for the end of its predecessor");
+    world.let_go();
+    world.configure(|settings| settings.max_jobs = 0);
+    world.on(Event::Add(new_job("d")));
+    assert_eq!(world.why_not("d"), "no job may run: max_jobs is 0");
+    world.on(Event::Shutdown);
+    assert_eq!(world.why_not("d"), "the service is shutting down");
+}
+
+#[test]
+fn a_backoff_says_how_many_crashes_there_were() {
+    let why = |crashes| {
+        let (until, reason) = (at(0), reason("r"));
+        WhyNot::BackingOff {
+            until,
+            crashes,
+            reason,
+        }
+        .to_string()
+    };
+    assert_eq!(
+        why(0),
+        "backing off until 1970-01-01T00:00:00Z, after a crash: r"
+    );
+    assert_eq!(
+        why(3),
+        "backing off until 1970-01-01T00:00:00Z, after 3 crashes: r"
+    );
+}
+
+#[test]
+fn a_rate_limited_job_is_started_with_less() {
+    let mut world = World::new(RuleSet::Head, []);
+    world.on(Event::Add(new_job("a")));
+    world.end("a", End::Crashed(Reason::new("max_backoff", true).into()));
+    let started = |actions: &[Action]| match actions {
+        [Action::Start { eased, .. }] => *eased,
+        other => panic!("{other:?} instead of a start"),
+    };
+    assert!(started(world.advance(Duration::from_secs(30))));
+    // It stays so after another crash, until it is added again.
+    world.end("a", crash("other"));
+    assert!(started(world.advance(Duration::from_secs(60))));
+    let again = world.on(Event::Add(new_job("a")));
+    assert!(!started(&again[again.len() - 1..]));
+}

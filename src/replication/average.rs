@@ -1,0 +1,124 @@
+//! Leaving out requests that have proved useless, and trying them again now and then.
+//!
+//! SUMMARY   A [`FailureAverage`] is told how much of each call was in vain, as a share from 0 to
+//!           1, and says whether the next call is worth making.
+//! PROMISES  While calls are left out one is made every [`TRY_AGAIN`] all the same, so that a
+//!           changed situation is noticed.
+//! SOURCE    `couch_replicator_worker`: the moving averages over `_revs_diff` and `_bulk_get`.
+//! DIFFERS   The averages are of the whole replication there and here, but four workers that ask
+//!           at the same time count four times here as they do there; nothing waits for another.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long calls are left out before one is tried again.
+pub const TRY_AGAIN: Duration = Duration::from_secs(37);
+
+/// An exponential moving average of the share of a call that was in vain.
+#[derive(Clone, Copy, Debug)]
+pub struct FailureAverage {
+    average: f64,
+    weight: f64,
+    worth_up_to: f64,
+    last_call: Option<Instant>,
+}
+
+impl FailureAverage {
+    /// For `_revs_diff`: in vain is what turns out to be missing, without an ancestor to name.
+    pub const fn of_revs_diff() -> Self {
+        Self::new(0.4, 0.95)
+    }
+
+    /// For `_bulk_get`: in vain is what has to be read by itself all the same.
+    pub const fn of_bulk_get() -> Self {
+        Self::new(0.25, 0.5)
+    }
+
+    const fn new(weight: f64, worth_up_to: f64) -> Self {
+        Self {
+            average: 0.0,
+            weight,
+            worth_up_to,
+            last_call: None,
+        }
+    }
+
+    /// Returns whether a call is worth making now.
+    pub fn is_worth(&self, now: Instant) -> bool {
+        let long_ago = |last| now.saturating_duration_since(last) > TRY_AGAIN;
+        self.average <= self.worth_up_to || self.last_call.is_none_or(long_ago)
+    }
+
+    /// Counts a call of which `in_vain` of `all` brought nothing. A call about nothing tells
+    /// nothing.
+    #[allow(clippy::cast_precision_loss, reason = "shares of small numbers")]
+    pub fn count(&mut self, in_vain: usize, all: usize, now: Instant) {
+        if all > 0 {
+            let share = in_vain as f64 / all as f64;
+            self.average += self.weight * (share - self.average);
+            self.last_call = Some(now);
+        }
+    }
+
+    /// Returns the average, from 0 to 1.
+    pub fn average(&self) -> f64 {
+        self.average
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settled(in_vain: usize, all: usize) -> f64 {
+        let mut average = FailureAverage::of_bulk_get();
+        let now = Instant::now();
+        (0..100).for_each(|_| average.count(in_vain, all, now));
+        average.average()
+    }
+
+    #[test]
+    fn the_average_settles_at_the_share() {
+        assert!(settled(999, 1000) > 0.9);
+        assert!(settled(50, 1000) < 0.1);
+        assert!((0.49..0.51).contains(&settled(500, 1000)));
+        assert!(settled(0, 0) == 0.0, "nothing was asked");
+    }
+
+    #[test]
+    fn useless_calls_are_left_out_and_tried_again_after_38_seconds() {
+        let start = Instant::now();
+        let mut average = FailureAverage::of_bulk_get();
+        (0..100).for_each(|_| average.count(1, 10, start));
+        assert!(average.is_worth(start));
+        (0..100).for_each(|_| average.count(9, 10, start));
+        assert!(!average.is_worth(start));
+        assert!(!average.is_worth(start + TRY_AGAIN));
+        assert!(average.is_worth(start + Duration::from_secs(38)));
+    }
+
+    #[test]
+    fn an_empty_target_is_soon_not_asked_what_it_misses() {
+        let now = Instant::now();
+        let mut average = FailureAverage::of_revs_diff();
+        let mut calls = 0;
+        for _ in 0..20 {
+            if average.is_worth(now) {
+                calls += 1;
+                average.count(5, 5, now);
+            }
+        }
+        assert_eq!(calls, 6);
+    }
+
+    #[test]
+    fn a_target_that_has_everything_is_always_asked() {
+        let now = Instant::now();
+        let mut average = FailureAverage::of_revs_diff();
+        for _ in 0..20 {
+            assert!(average.is_worth(now));
+            average.count(0, 5, now);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The bounded queue between the changes reader and the manager.
+//!
+//! SUMMARY   [`bounded`] makes both ends. The reader waits while the queue is full, the manager
+//!           while it is empty; a taker gets what there is, up to a batch.
+//! PROMISES  There are never more items, or more bytes, in the queue than its limits plus one
+//!           item. When the reader's end is dropped the manager gets what is left and then the end.
+//! SOURCE    `couch_work_queue`: either limit blocks the producer, a waiting taker is woken by the
+//!           first item alone.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+/// How much a queue may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Items; at least 1.
+    pub items: usize,
+    /// Bytes; at least 1.
+    pub bytes: usize,
+}
+
+impl QueueLimits {
+    /// Two batches for each worker, and 100 KiB for each.
+    pub fn of(workers: usize, batch: usize) -> Self {
+        const BYTES_A_WORKER: usize = 100 * 1024;
+        Self {
+            items: workers.saturating_mul(batch).saturating_mul(2).max(1),
+            bytes: workers.saturating_mul(BYTES_A_WORKER).max(1),
+        }
+    }
+}
+
+/// What can stand in the queue.
+pub trait Weighed {
+    /// Returns how many bytes it takes, roughly.
+    fn bytes(&self) -> usize;
+}
+
+struct Shared<T> {
+    state: RefCell<State<T>>,
+    limits: QueueLimits,
+    /// Rings when there is something to take, or never will be again.
+    filled: Notify,
+    /// Rings when there is room, or nobody takes any more.
+    drained: Notify,
+}
+
+struct State<T> {
+    items: VecDeque<T>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// The reader's end.
+pub struct Producer<T> {
+    shared: Rc<Shared<T>>,
+}
+
+/// The manager's end.
+pub struct Consumer<T> {
+    shared: Rc<Shared<T>>,
+}
+
+/// Makes a queue.
+pub fn bounded<T: Weighed>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
+    let shared = Rc::new(Shared {
+        state: RefCell::new(State {
+            items: VecDeque::new(),
+            bytes: 0,
+            closed: false,
+        }),
+        limits,
+        filled: Notify::new(),
+        drained: Notify::new(),
+    });
+    let producer = Producer {
+        shared: Rc::clone(&shared),
+    };
+    (producer, Consumer { shared })
+}
+
+impl<T: Weighed> Producer<T> {
+    /// Waits for room and puts an item in. Returns `false` when nobody takes any more.
+    pub async fn put(&self, item: T) -> bool {
+        loop {
+            {
+                let mut state = self.shared.state.borrow_mut();
+                if state.closed {
+                    return false;
+                }
+                let limits = self.shared.limits;
+                if state.items.len() < limits.items && state.bytes < limits.bytes {
+                    state.bytes += item.bytes();
+                    state.items.push_back(item);
+                    break;
+                }
+            }
+            self.shared.drained.notified().await;
+        }
+        self.shared.filled.notify_one();
+        true
+    }
+}
+
+impl<T: Weighed> Consumer<T> {
+    /// Waits until there is something and takes it, at most `most` items; none at the end.
+    pub async fn take(&self, most: usize) -> Vec<T> {
+        loop {
+            {
+                let mut state = self.shared.state.borrow_mut();
+                if !state.items.is_empty() {
+                    let count = state.items.len().min(most.max(1));
+                    let taken: Vec<T> = state.items.drain(..count).collect();
+                    state.bytes -= taken.iter().map(Weighed::bytes).sum::<usize>();
+                    self.shared.drained.notify_one();
+                    return taken;
+                }
+                if state.closed {
+                    return Vec::new();
+                }
+            }
+            self.shared.filled.notified().await;
+        }
+    }
+}
+
+impl<T> Drop for Producer<T> {
+    fn drop(&mut self) {
+        self.shared.state.borrow_mut().closed = true;
+        self.shared.filled.notify_one();
+    }
+}
+
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        self.shared.state.borrow_mut().closed = true;
+        self.shared.drained.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    impl Weighed for usize {
+        fn bytes(&self) -> usize {
+            *self
+        }
+    }
+
+    async fn is_full(producer: &Producer<usize>, item: usize) -> bool {
+        // Paused time passes only when nothing else can happen.
+        timeout(Duration::from_secs(1), producer.put(item))
+            .await
+            .is_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn either_limit_blocks_the_producer() {
+        let (producer, consumer) = bounded(QueueLimits {
+            items: 3,
+            bytes: 100,
+        });
+        for _ in 0..3 {
+            assert!(producer.put(1).await);
+        }
+        assert!(is_full(&producer, 1).await);
+        assert_eq!(consumer.take(2).await, [1, 1]);
+        assert!(producer.put(99).await);
+        assert!(is_full(&producer, 1).await, "100 bytes are in it");
+        assert_eq!(consumer.take(500).await, [1, 99]);
+        assert!(
+            producer.put(1000).await,
+            "an item beyond the limit passes alone"
+        );
+        assert!(is_full(&producer, 1).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_taker_gets_what_there_is_and_then_the_end() {
+        let (producer, consumer) = bounded(QueueLimits::of(4, 500));
+        let waiting = async { consumer.take(500).await };
+        let putting = async { producer.put(7).await };
+        assert_eq!(tokio::join!(waiting, putting), (vec![7], true));
+        producer.put(8).await;
+        drop(producer);
+        assert_eq!(consumer.take(500).await, [8]);
+        assert!(consumer.take(500).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_producer_learns_that_nobody_takes() {
+        let (producer, consumer) = bounded(QueueLimits { items: 1, bytes: 1 });
+        assert!(producer.put(1).await);
+        let dropping = async move { drop(consumer) };
+        let (put, ()) = tokio::join!(producer.put(1), dropping);
+        assert!(!put);
+    }
+
+    #[test]
+    fn the_default_limits_are_couchdbs() {
+        let expected = QueueLimits {
+            items: 4000,
+            bytes: 409_600,
+        };
+        assert_eq!(QueueLimits::of(4, 500), expected);
+    }
+}

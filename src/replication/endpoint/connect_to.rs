@@ -1,0 +1,148 @@
+//! Connecting elsewhere than a URL says.
+//!
+//! SUMMARY   `pattern:port:target:target_port[,..]`: a request to a host and port that match goes to the
+//!           target; the first that matches counts. Its URL, `Host` and the name asked for in TLS stay.
+//! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches
+//!           sub-domains only. IPv6 addresses as targets are in brackets; as patterns they are refused.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// Where connections go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ConnectTo {
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    /// A name, or what a name ends in, with a point in front.
+    pattern: String,
+    port: u16,
+    target: Target,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Target {
+    /// A name or an address; one of IPv6 without its brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl ConnectTo {
+    /// Reads the rules; what is malformed is left out and returned beside them.
+    pub(super) fn parse(text: &str) -> (Self, Vec<String>) {
+        let mut rules = Vec::new();
+        let mut malformed = Vec::new();
+        let entries = text.split(',').map(str::trim);
+        for entry in entries.filter(|entry| !entry.is_empty()) {
+            match Rule::parse(entry) {
+                Some(rule) => rules.push(rule),
+                None => malformed.push(entry.to_owned()),
+            }
+        }
+        (Self { rules }, malformed)
+    }
+
+    /// Returns where a connection to a host and port goes instead.
+    pub(super) fn target(&self, host: &str, port: u16) -> Option<&Target> {
+        let found = self.rules.iter().find(|rule| rule.matches(host, port));
+        found.map(|rule| &rule.target)
+    }
+}
+
+impl Rule {
+    fn parse(entry: &str) -> Option<Self> {
+        let (pattern, rest) = entry.split_once(':')?;
+        let (port, rest) = rest.split_once(':')?;
+        let (host, target_port) = match rest.strip_prefix('[') {
+            Some(rest) => rest.split_once("]:")?,
+            None => rest
+                .split_once(':')
+                .filter(|(_, port)| !port.contains(':'))?,
+        };
+        let name = pattern.strip_prefix("*.").unwrap_or(pattern);
+        if name.is_empty() || name.contains(['*', '[', ']']) || host.is_empty() {
+            return None;
+        }
+        let is_wild = name.len() < pattern.len();
+        Some(Self {
+            pattern: pattern[usize::from(is_wild)..].to_ascii_lowercase(),
+            port: port.parse().ok()?,
+            target: Target {
+                host: host.to_owned(),
+                port: target_port.parse().ok()?,
+            },
+        })
+    }
+
+    fn matches(&self, host: &str, port: u16) -> bool {
+        if self.port != port {
+            return false;
+        }
+        let host = host.to_ascii_lowercase();
+        if self.pattern.starts_with('.') {
+            host.len() > self.pattern.len() && host.ends_with(&self.pattern)
+        } else {
+            host == self.pattern
+        }
+    }
+}
+
+/// Answers every question for a name with the addresses of one target.
+#[derive(Debug)]
+pub(super) struct Always(pub(super) Target);
+
+impl Resolve for Always {
+    fn resolve(&self, _name: Name) -> Resolving {
+        let Target { host, port } = self.0.clone();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host, port)).await?;
+            let addresses: Vec<SocketAddr> = found.collect();
+            let addresses: Addrs = Box::new(addresses.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+impl Always {
+    pub(super) fn new(target: Target) -> Arc<Self> {
+        Arc::new(Self(target))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(rules: &str, host: &str, port: u16) -> Option<String> {
+        let (rules, malformed) = ConnectTo::parse(rules);
+        assert_eq!(malformed, <[String; 0]>::default());
+        let target = rules.target(host, port)?;
+        Some(format!("{} {}", target.host, target.port))
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_host_and_port_counts() {
+        let rules = "a.example:443:t1:1, *.example:443:t2:2,*.example:80:[::1]:3";
+        assert_eq!(target(rules, "a.example", 443).unwrap(), "t1 1");
+        assert_eq!(target(rules, "A.EXAMPLE", 443).unwrap(), "t1 1");
+        assert_eq!(target(rules, "b.example", 443).unwrap(), "t2 2");
+        assert_eq!(target(rules, "x.b.example", 80).unwrap(), "::1 3");
+        assert_eq!(target(rules, "example", 443), None);
+        assert_eq!(target(rules, "badexample", 443), None);
+        assert_eq!(target(rules, "a.example", 5984), None);
+        assert_eq!(target("", "a", 1), None);
+    }
+
+    #[test]
+    fn malformed_rules_are_left_out() {
+        let text = "a:1:b,[::1]:1:b:2,a:x:b:2,a:1::2,:1:b:2,a*:1:b:2,a:1:::1:2,ok:1:b:2";
+        let (rules, malformed) = ConnectTo::parse(text);
+        assert_eq!(rules.rules.len(), 1);
+        assert_eq!(malformed.len(), 7, "{malformed:?}");
+    }
+}

@@ -1,0 +1,288 @@
+//! Fewer requests to servers that say there are too many.
+//!
+//! SUMMARY   A [`Limiter`] keeps an interval for each database and method, by which every request is
+//!           delayed. 429 makes it longer by a fifth, other answers shorten it.
+//! PROMISES  Time is passed in. Without a 429 there is no entry and no delay.
+//! SOURCE    couch_replicator_rate_limiter: additive decrease, multiplicative increase, of intervals.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use rustc_hash::FxHashMap;
+
+/// What the first 429 starts from, and the least there is.
+const BASE: u64 = 20;
+/// By how much a 429 makes it longer, in tenths.
+const INCREASE: u64 = 12;
+/// The longest there is, in milliseconds. A request that would have to wait for it fails.
+pub(super) const INTERVAL_MAX: u64 = 25_000;
+/// Answers so soon after one that was taken note of are not: they belong together.
+const IGNORED_WITHIN: u64 = 80;
+/// After this long without news, time itself shortens the interval ..
+const DECAY_AFTER: u64 = 1_000;
+/// .. by this many times the time that has passed.
+const DECAY: u64 = 2;
+/// How often entries are dropped ..
+const CLEAN_EVERY: u64 = 50_000;
+/// .. that have not changed for this long.
+const STALE_AFTER: u64 = 25_000;
+
+/// A database and a method.
+type Key = (Arc<str>, Method);
+
+/// Intervals of requests. All times are milliseconds since its beginning.
+#[derive(Debug, Default)]
+pub(super) struct Limiter {
+    intervals: FxHashMap<Key, Interval>,
+    /// How many times [`CLEAN_EVERY`] had passed when entries were dropped last.
+    cleanings: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    milliseconds: u64,
+    updated: u64,
+}
+
+/// What a request has to do first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Nothing.
+    No,
+    /// To wait this long.
+    For(Duration),
+    /// To fail: the interval has reached its limit.
+    MaxBackoff,
+}
+
+impl Limiter {
+    /// Says how long a request has to wait.
+    pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Wait {
+        if self.intervals.is_empty() {
+            return Wait::No;
+        }
+        self.clean(now);
+        match self.intervals.get(&(url.clone(), method.clone())) {
+            None => Wait::No,
+            Some(interval) if interval.milliseconds >= INTERVAL_MAX => Wait::MaxBackoff,
+            Some(interval) => Wait::For(Duration::from_millis(interval.milliseconds)),
+        }
+    }
+
+    /// Takes note of a 429. Returns the interval from now on, in milliseconds.
+    pub(super) fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) -> u64 {
+        self.clean(now);
+        let entry = self.intervals.entry((url.clone(), method.clone()));
+        let interval = match entry {
+            Entry::Vacant(vacant) => vacant.insert(Interval {
+                milliseconds: 0,
+                updated: 0,
+            }),
+            Entry::Occupied(occupied) => {
+                let interval = occupied.into_mut();
+                if now.saturating_sub(interval.updated) < IGNORED_WITHIN {
+                    return interval.milliseconds;
+                }
+                interval
+            }
+        };
+        // Rounded to the nearest: fives never occur.
+        let longer = (interval.milliseconds.max(BASE) * INCREASE + 5) / 10;
+        *interval = Interval {
+            milliseconds: longer.min(INTERVAL_MAX),
+            updated: now,
+        };
+        interval.milliseconds
+    }
+
+    /// Takes note of another answer. Returns the interval from now on, in milliseconds; 0 for none.
+    pub(super) fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) -> u64 {
+        if self.intervals.is_empty() {
+            return 0;
+        }
+        self.clean(now);
+        let Entry::Occupied(mut entry) = self.intervals.entry((url.clone(), method.clone())) else {
+            return 0;
+        };
+        let interval = *entry.get();
+        let elapsed = now.saturating_sub(interval.updated);
+        if elapsed < IGNORED_WITHIN {
+            return interval.milliseconds;
+        }
+        let mut milliseconds = interval.milliseconds;
+        if elapsed > DECAY_AFTER {
+            milliseconds = milliseconds.saturating_sub(DECAY * elapsed);
+        }
+        let less = match milliseconds {
+            10_001.. => 1_000,
+            1_001.. => 100,
+            101.. => 40,
+            _ => 20,
+        };
+        milliseconds = milliseconds.saturating_sub(less);
+        if milliseconds == 0 {
+            entry.remove();
+            return 0;
+        }
+        let milliseconds = milliseconds.max(BASE);
+        entry.insert(Interval {
+            milliseconds,
+            updated: now,
+        });
+        milliseconds
+    }
+
+    /// Drops what a timer would have dropped by now.
+    fn clean(&mut self, now: u64) {
+        let cleanings = now / CLEAN_EVERY;
+        if cleanings > self.cleanings {
+            self.cleanings = cleanings;
+            let at = cleanings * CLEAN_EVERY;
+            self.intervals
+                .retain(|_, interval| at.saturating_sub(interval.updated) <= STALE_AFTER);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Key {
+        limiter: Limiter,
+        url: Arc<str>,
+    }
+
+    impl Key {
+        fn new() -> Self {
+            Self {
+                limiter: Limiter::default(),
+                url: "http://h/db/".into(),
+            }
+        }
+
+        fn failure(&mut self, now: u64) -> u64 {
+            self.limiter.failure(&self.url, &Method::GET, now)
+        }
+
+        fn success(&mut self, now: u64) -> u64 {
+            self.limiter.success(&self.url, &Method::GET, now)
+        }
+
+        fn wait(&mut self, now: u64) -> Wait {
+            self.limiter.wait(&self.url, &Method::GET, now)
+        }
+    }
+
+    #[test]
+    fn a_new_key_has_no_interval() {
+        let mut key = Key::new();
+        assert_eq!(key.wait(0), Wait::No);
+        assert_eq!((key.success(0), key.success(100)), (0, 0));
+        assert!(key.limiter.intervals.is_empty());
+    }
+
+    #[test]
+    fn the_first_429s_make_the_known_intervals() {
+        let mut key = Key::new();
+        let intervals: Vec<u64> = (1..=12).map(|nth| key.failure(nth * 100)).collect();
+        let known = [24, 29, 35, 42, 50, 60, 72, 86, 103, 124, 149, 179];
+        assert_eq!(intervals, known);
+        assert_eq!(key.wait(1_300), Wait::For(Duration::from_millis(179)));
+    }
+
+    #[test]
+    fn answers_that_come_together_count_once() {
+        let mut key = Key::new();
+        assert_eq!(
+            (key.failure(0), key.failure(0), key.failure(79)),
+            (24, 24, 24)
+        );
+        assert_eq!((key.success(79), key.failure(80)), (24, 29));
+    }
+
+    #[test]
+    fn successes_shorten_the_interval_until_it_is_gone() {
+        let mut key = Key::new();
+        let series = (key.failure(0), key.success(100), key.success(200));
+        assert_eq!(series, (24, 20, 0));
+        assert_eq!(key.wait(200), Wait::No);
+    }
+
+    #[test]
+    fn the_longer_the_interval_the_more_a_success_takes_off() {
+        for (before, after) in [
+            (20_000, 19_000),
+            (10_001, 9_001),
+            (10_000, 9_900),
+            (1_001, 901),
+            (1_000, 960),
+            (101, 61),
+            (100, 80),
+            (35, 20),
+        ] {
+            let mut key = Key::new();
+            key.failure(0);
+            for interval in key.limiter.intervals.values_mut() {
+                interval.milliseconds = before;
+            }
+            assert_eq!(key.success(100), after, "{before}");
+        }
+    }
+
+    #[test]
+    fn time_shortens_the_interval_too() {
+        let mut key = Key::new();
+        let intervals: Vec<u64> = (1..=30).map(|nth| key.failure(nth * 100)).collect();
+        let last = *intervals.last().unwrap();
+        assert!(last > 4_000, "{last}");
+        assert_eq!(key.success(3_000 + 1_000), last - 100);
+        assert_eq!(key.success(4_000 + 1_001), last - 100 - 2 * 1_001 - 100);
+        assert_eq!(key.success(20_000), 0);
+    }
+
+    #[test]
+    fn forty_spaced_429s_reach_the_limit() {
+        let mut key = Key::new();
+        let mut slept = 0;
+        let mut now = 0;
+        let mut failures = 0;
+        while key.wait(now) != Wait::MaxBackoff {
+            let interval = key.failure(now);
+            failures += 1;
+            slept += interval;
+            now += 100;
+        }
+        assert_eq!(failures, 40);
+        assert!((145_000..=175_000).contains(&slept), "{slept}");
+    }
+
+    #[test]
+    fn an_entry_at_the_limit_stays_until_it_is_cleaned_up() {
+        let mut key = Key::new();
+        for nth in 0..60 {
+            key.failure(nth * 100);
+        }
+        assert_eq!(key.wait(30_000), Wait::MaxBackoff);
+        assert_eq!(key.wait(49_999), Wait::MaxBackoff);
+        assert_eq!(key.wait(50_000), Wait::No);
+        for nth in 0..60 {
+            key.failure(80_000 + nth * 100);
+        }
+        assert_eq!(key.wait(149_999), Wait::MaxBackoff, "it was young at 100 s");
+        assert_eq!(key.wait(150_000), Wait::No);
+    }
+
+    #[test]
+    fn databases_and_methods_have_intervals_of_their_own() {
+        let mut key = Key::new();
+        key.failure(0);
+        assert_eq!(key.limiter.wait(&key.url, &Method::POST, 0), Wait::No);
+        assert_eq!(
+            key.limiter.wait(&"http://h/other/".into(), &Method::GET, 0),
+            Wait::No
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Where a request goes: URLs of a database, and redirects.
+
+use reqwest::header::{HeaderMap, LOCATION};
+use url::Url;
+
+use super::encode;
+
+/// The URL of a database, in parts.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    /// Up to the slash below which everything of the database is.
+    path: String,
+    /// What followed a `?`.
+    query: String,
+}
+
+impl Base {
+    pub(super) fn new(url: &str) -> Self {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut path = path.to_owned();
+        if !path.ends_with('/') {
+            path.push('/');
+        }
+        let query = query.to_owned();
+        Self { path, query }
+    }
+
+    /// Returns the URL of something in the database. `path` is encoded; values of `query` are not.
+    pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
+        let mut text = format!("{}{path}", self.path);
+        let mut separator = '?';
+        if !self.query.is_empty() {
+            text.push(separator);
+            text.push_str(&self.query);
+            separator = '&';
+        }
+        for (name, value) in query {
+            text.push(separator);
+            text.push_str(name);
+            text.push('=');
+            text.push_str(&encode(value));
+            separator = '&';
+        }
+        Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
+    }
+}
+
+/// Returns the URL of the server's sessions.
+pub(super) fn session_url(base: &Url) -> Url {
+    let mut url = base.clone();
+    url.set_path("/_session");
+    url.set_query(None);
+    url
+}
+
+/// Returns where an answer redirects to.
+pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String> {
+    let location = headers.get(LOCATION).ok_or("without saying where to")?;
+    let location = location.to_str().map_err(|_| "to no URL")?;
+    let mut url = from.join(location).map_err(|_| "to no URL")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("to a URL of {}", url.scheme()));
+    }
+    // Credentials never come from elsewhere.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// Whether credentials for one URL may be shown to another: to the same host, and not in clear if they were
+/// not before.
+pub(super) fn may_share_credentials(from: &Url, to: &Url) -> bool {
+    let downgraded = from.scheme() == "https" && to.scheme() == "http";
+    from.host() == to.host() && !downgraded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_made_of_base_path_and_query() {
+        let query = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            let owned = pairs
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()));
+            owned.collect()
+        };
+        let url = |base, path, pairs: &[(&str, &str)]| {
+            Base::new(base)
+                .url(path, &query(pairs))
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(url("http://h/db/", "", &[]), "http://h/db/");
+        assert_eq!(
+            url(
+                "http://h:5984/db/",
+                "_changes",
+                &[("since", "1-a b&"), ("x", "[\"1\"]")]
+            ),
+            "http://h:5984/db/_changes?since=1-a%20b%26&x=%5B%221%22%5D"
+        );
+        assert_eq!(
+            url("http://h/db?q=2", "_local/x", &[("a", "b")]),
+            "http://h/db/_local/x?q=2&a=b"
+        );
+        assert_eq!(url("http://h/db/", "a%2Fb", &[]), "http://h/db/a%2Fb");
+    }
+
+    #[test]
+    fn sessions_are_at_the_root_of_the_host() {
+        for (url, session) in [
+            ("http://host/x/y/z", "http://host/_session"),
+            ("http://host:5984/db", "http://host:5984/_session"),
+            ("https://host/db?q=1", "https://host/_session"),
+            ("http://[::1]:1", "http://[::1]:1/_session"),
+        ] {
+            assert_eq!(session_url(&Url::parse(url).unwrap()).as_str(), session);
+        }
+    }
+
+    #[test]
+    fn redirects_are_followed_to_http_only() {
+        let from = Url::parse("http://h:1/db/doc?x=1").unwrap();
+        let to = |location: &str| {
+            let headers = [(LOCATION, location.parse().unwrap())]
+                .into_iter()
+                .collect();
+            redirected(&from, &headers).map(String::from)
+        };
+        assert_eq!(to("https://u:p@o:2/a?b#c").unwrap(), "https://o:2/a?b");
+        assert_eq!(to("/other").unwrap(), "http://h:1/other");
+        assert!(to("ftp://h/").is_err());
+        assert!(redirected(&from, &HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn credentials_follow_to_the_same_host_only() {
+        let may =
+            |from, to| may_share_credentials(&Url::parse(from).unwrap(), &Url::parse(to).unwrap());
+        assert!(may("http://h/a", "http://h:5984/b"));
+        assert!(may("http://h/a", "https://h/b"));
+        assert!(!may("https://h/a", "http://h/b"));
+        assert!(!may("http://h/a", "http://other/a"));
+    }
+}

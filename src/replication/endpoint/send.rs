@@ -1,0 +1,636 @@
+//! Sending a request, as often as it takes.
+//!
+//! SOURCE    couch_replicator_httpc: waits, what is tried again, redirects, rate limits, sessions.
+//! DIFFERS   Redirects have a bound, and credentials follow them to the same host only, and not from TLS to
+//!           clear text.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderValue,
+};
+use reqwest::{Method, Response, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep, sleep_until};
+use url::Url;
+
+use super::body::{BodyFailed, BodyStream, Limits, RequestBody};
+use super::http::Counters;
+use super::limiter::Wait;
+use super::location::{may_share_credentials, redirected};
+use super::request::Timeouts;
+use super::session::{Before, Credentials, LoggedIn};
+use super::{Cause, Endpoint, Reply, Request, RequestFailed, StreamedReply};
+
+/// The most redirects in a row.
+const REDIRECTS_MAX: u32 = 10;
+
+/// The wait before a request is tried again for the first time; it doubles.
+const WAIT_MIN: Duration = Duration::from_millis(250);
+
+/// The longest wait before a request is tried again.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection can be told
+/// from a silent one.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The longest body that is read for nothing, so that its connection can be used again.
+const DRAINED_BYTES_MAX: u64 = 64 << 10;
+
+/// How long that may take.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// How a try ended that brought no answer to return.
+enum Failed {
+    /// It is to be made again at once, and costs nothing.
+    Again,
+    /// It may be tried again after a wait.
+    Retry(Cause),
+    /// It may not.
+    Final(Cause),
+}
+
+/// An answer whose body has not been read yet, and its place among the endpoint's connections.
+struct Answer {
+    response: Response,
+    permit: OwnedSemaphorePermit,
+    deadline: Option<Instant>,
+}
+
+/// When a request that failed is tried again.
+#[derive(Debug)]
+struct Retries {
+    left: u32,
+    wait: Duration,
+    /// How old the first failure is when it is not tried again any more.
+    limit: Duration,
+    failing_since: Option<Instant>,
+}
+
+impl Retries {
+    fn new(left: u32, limit: Duration) -> Self {
+        Self {
+            left,
+            wait: WAIT_MIN,
+            limit,
+            failing_since: None,
+        }
+    }
+
+    /// Returns how long to wait before the next try; `None` if there is none.
+    fn next(&mut self, now: Instant) -> Option<Duration> {
+        let failing_since = *self.failing_since.get_or_insert(now);
+        if self.left == 0 || now - failing_since > self.limit {
+            return None;
+        }
+        self.left -= 1;
+        let wait = self.wait;
+        self.wait = (wait * 2).min(WAIT_MAX);
+        Some(wait)
+    }
+}
+
+/// A request under way.
+struct Sending {
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    body: RequestBody,
+    /// The body was a stream, and somebody has it.
+    spent: bool,
+    redirects: u32,
+    /// Whether the URL is one that may see the endpoint's credentials.
+    trusted: bool,
+    timeouts: Timeouts,
+    decodes: bool,
+}
+
+impl Endpoint {
+    /// Sends a request, as often as it takes, and reads the answer whole.
+    ///
+    /// Answers of any status below 500, but 408, 429 and redirects, are returned: what they mean is the
+    /// caller's to say. 408, 500 and above, lost connections and time-outs are tried again
+    /// `retries_per_request` times, with waits of 250 ms, 500 ms, 1 s, .. between, but not when the first
+    /// failure is older than half the health threshold; 429 as often as the rate limit allows. A request
+    /// whose body is a stream is sent once.
+    ///
+    /// # Errors
+    /// [`RequestFailed`] says what happened last and is worth a retry by the job's own rules only.
+    pub async fn request(&self, request: Request) -> Result<Reply, RequestFailed> {
+        let bytes_max = request.reply_bytes_max;
+        let retries = request.retries.unwrap_or(self.settings().retries);
+        let mut retries = Retries::new(retries, self.settings().health_threshold / 2);
+        let (method, mut sending) = (request.method.clone(), self.sending(request)?);
+        loop {
+            let cause = match self.try_whole(&mut sending, bytes_max).await {
+                Ok(reply) => {
+                    Counters::add(&self.http().counters().responses_success);
+                    return Ok(reply);
+                }
+                Err(Failed::Again) => continue,
+                Err(Failed::Final(cause)) => {
+                    retries.left = 0;
+                    cause
+                }
+                Err(Failed::Retry(cause)) => cause,
+            };
+            match retries.next(Instant::now()) {
+                Some(wait) if !sending.spent => sleep(wait).await,
+                _ => {
+                    Counters::add(&self.http().counters().responses_failure);
+                    return Err(RequestFailed::new(&method, self.url(), cause));
+                }
+            }
+        }
+    }
+
+    /// Sends a request and returns the answer as soon as its headers are here.
+    ///
+    /// Nothing but 429, redirects and refused sessions is tried again: 408, 500 and above, lost connections and
+    /// time-outs are [`RequestFailed`] at once. Other statuses are returned.
+    ///
+    /// # Errors
+    /// See [`Endpoint::request`].
+    pub async fn stream(&self, request: Request) -> Result<StreamedReply, RequestFailed> {
+        let (method, mut sending) = (request.method.clone(), self.sending(request)?);
+        loop {
+            match self.try_once(&mut sending).await {
+                Ok(answer) => {
+                    Counters::add(&self.http().counters().stream_responses_success);
+                    return Ok(self.streamed(answer));
+                }
+                Err(Failed::Again) => {}
+                Err(Failed::Retry(cause) | Failed::Final(cause)) => {
+                    Counters::add(&self.http().counters().stream_responses_failure);
+                    return Err(RequestFailed::new(&method, self.url(), cause));
+                }
+            }
+        }
+    }
+
+    fn sending(&self, request: Request) -> Result<Sending, RequestFailed> {
+        let url = self.base().url(&request.path, &request.query);
+        let url = url.map_err(|problem| {
+            RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
+        })?;
+        let mut headers = self.headers().clone();
+        for (name, value) in &request.headers {
+            headers.insert(name, value.clone());
+        }
+        Ok(Sending {
+            method: request.method,
+            url,
+            headers,
+            body: request.body,
+            spent: false,
+            redirects: 0,
+            trusted: true,
+            timeouts: request.timeouts,
+            decodes: request.decodes,
+        })
+    }
+
+    async fn try_whole(&self, sending: &mut Sending, bytes_max: usize) -> Result<Reply, Failed> {
+        let StreamedReply {
+            status,
+            headers,
+            body,
+        } = self.streamed(self.try_once(sending).await?);
+        let length = headers.get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let body = body.read_whole(length.unwrap_or(0), bytes_max).await;
+        let body = body.map_err(|failed| match failed {
+            BodyFailed::TooLong(bytes) => Failed::Final(Cause::TooLong(bytes)),
+            BodyFailed::Silent(time) => Failed::Retry(Cause::Timeout(time)),
+            BodyFailed::Broken(text) | BodyFailed::Source(text) => {
+                Failed::Retry(Cause::Protocol(text))
+            }
+        })?;
+        Ok(Reply {
+            status,
+            headers,
+            body,
+        })
+    }
+
+    fn streamed(&self, answer: Answer) -> StreamedReply {
+        let Answer {
+            mut response,
+            permit,
+            deadline,
+        } = answer;
+        let limits = Limits {
+            silence: self.settings().connection_timeout,
+            deadline,
+        };
+        StreamedReply {
+            status: response.status(),
+            headers: std::mem::take(response.headers_mut()),
+            body: BodyStream::of_response(response, limits, permit),
+        }
+    }
+
+    /// Makes one try.
+    async fn try_once(&self, sending: &mut Sending) -> Result<Answer, Failed> {
+        self.wait_for_rate_limit(&sending.method).await?;
+        let credentials = self.credentials().await?;
+        let permit = self.permit().await;
+        let (response, deadline) = self.exchange(sending, &credentials).await?;
+        let status = response.status();
+        match status {
+            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
+                sending.follow(&response, self.base_url())?;
+                drain(response).await;
+                return Err(Failed::Again);
+            }
+            StatusCode::TOO_MANY_REQUESTS => {
+                self.http()
+                    .limiter(|limiter, now| limiter.failure(self.key(), &sending.method, now));
+                if sending.spent {
+                    return Err(Failed::Final(Cause::Status(status)));
+                }
+                drain(response).await;
+                return Err(Failed::Again);
+            }
+            StatusCode::REQUEST_TIMEOUT => return Err(Failed::Retry(Cause::Status(status))),
+            status if status.as_u16() >= 500 => {
+                drain(response).await;
+                return Err(Failed::Retry(Cause::Status(status)));
+            }
+            _ => {}
+        }
+        self.http()
+            .limiter(|limiter, now| limiter.success(self.key(), &sending.method, now));
+        let now = Instant::now().into_std();
+        let again = self
+            .session()
+            .await
+            .answered(&credentials, status, response.headers(), now);
+        if again && !sending.spent {
+            drain(response).await;
+            return Err(Failed::Again);
+        }
+        Ok(Answer {
+            response,
+            permit,
+            deadline,
+        })
+    }
+
+    async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), Failed> {
+        let wait = self
+            .http()
+            .limiter(|limiter, now| limiter.wait(self.key(), method, now));
+        match wait {
+            Wait::No => Ok(()),
+            Wait::For(interval) => {
+                sleep(interval).await;
+                Ok(())
+            }
+            Wait::MaxBackoff => Err(Failed::Final(Cause::MaxBackoff)),
+        }
+    }
+
+    /// Returns what a request is to carry; asks for a session first, if it is time.
+    async fn credentials(&self) -> Result<Credentials, Failed> {
+        // Whoever comes while somebody else asks waits for what that brings.
+        let mut session = self.session().await;
+        loop {
+            let now = Instant::now().into_std();
+            let with_basic = match session.before(now) {
+                Before::Send(credentials) => return Ok(credentials),
+                Before::LogIn { with_basic } => with_basic,
+            };
+            let mut login = self.login(with_basic);
+            let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
+            let (response, _) = exchange.map_err(|failed| match failed {
+                Failed::Retry(cause) | Failed::Final(cause) => {
+                    Failed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
+                }
+                Failed::Again => Failed::Again,
+            })?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            drain(response).await;
+            let now = Instant::now().into_std();
+            match session.logged_in(status, &headers, now) {
+                LoggedIn::Known => {}
+                LoggedIn::Refused(text) => {
+                    return Err(Failed::Final(Cause::Session(text.to_owned())));
+                }
+                LoggedIn::Failed(text) => return Err(Failed::Retry(Cause::Session(text))),
+            }
+        }
+    }
+
+    /// Makes the request for a session.
+    fn login(&self, with_basic: bool) -> Sending {
+        let mut form = url::form_urlencoded::Serializer::new(String::new());
+        if let Some(auth) = self.auth() {
+            form.append_pair("name", &auth.user);
+            form.append_pair("password", &auth.password);
+        }
+        let mut headers = self.headers().clone();
+        let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(CONTENT_TYPE, form_type);
+        if with_basic && let Some(basic) = self.basic() {
+            headers.insert(AUTHORIZATION, basic.clone());
+        }
+        Sending {
+            method: Method::POST,
+            url: self.session_url().clone(),
+            headers,
+            body: RequestBody::Bytes(form.finish().into()),
+            spent: false,
+            redirects: 0,
+            trusted: true,
+            timeouts: Timeouts::Configured,
+            decodes: true,
+        }
+    }
+
+    /// Sends a request once and waits for the headers of an answer.
+    async fn exchange(
+        &self,
+        sending: &mut Sending,
+        credentials: &Credentials,
+    ) -> Result<(Response, Option<Instant>), Failed> {
+        Counters::add(&self.http().counters().requests);
+        let route = self
+            .http()
+            .route(&sending.url, self.proxy(), sending.decodes)
+            .map_err(|problem| Failed::Final(Cause::Invalid(problem)))?;
+        let mut headers = sending.headers.clone();
+        if let Some(host) = route.host {
+            headers.insert(HOST, host);
+        }
+        if sending.trusted {
+            self.authorize(&mut headers, credentials)?;
+        } else {
+            headers.remove(AUTHORIZATION);
+            headers.remove(COOKIE);
+        }
+        let silence = self.settings().connection_timeout;
+        let activity = Activity::new();
+        let body = sending.take_body(&mut headers, &activity)?;
+        let mut request = reqwest::Request::new(sending.method.clone(), route.url);
+        *request.headers_mut() = headers;
+        *request.body_mut() = body;
+        let deadline = match (sending.timeouts, self.request_timeout()) {
+            (Timeouts::Configured, Some(timeout)) => Some((Instant::now() + timeout, timeout)),
+            _ => None,
+        };
+        let response = tokio::select! {
+            biased;
+            response = route.client.execute(request) => response,
+            () = activity.silent_for(silence) => {
+                return Err(Failed::Retry(Cause::Timeout(silence)));
+            }
+            timeout = until(deadline) => return Err(Failed::Retry(Cause::Timeout(timeout))),
+        };
+        match response {
+            Ok(response) => Ok((response, deadline.map(|(deadline, _)| deadline))),
+            Err(error) => Err(classify(&error)),
+        }
+    }
+
+    fn authorize(&self, headers: &mut HeaderMap, credentials: &Credentials) -> Result<(), Failed> {
+        match credentials {
+            Credentials::Basic => {
+                if let Some(basic) = self.basic() {
+                    headers.insert(AUTHORIZATION, basic.clone());
+                }
+            }
+            Credentials::Nothing => {}
+            Credentials::Cookie(cookie, _) => {
+                let problem = "the session cookie has bytes that no header has";
+                let invalid = |_| Failed::Final(Cause::Session(problem.into()));
+                let mut value = HeaderValue::from_str(cookie).map_err(invalid)?;
+                value.set_sensitive(true);
+                // The user's own cookies stay.
+                headers.append(COOKIE, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sending {
+    /// Changes to where an answer redirects to.
+    fn follow(&mut self, response: &Response, base: &Url) -> Result<(), Failed> {
+        let failed = |problem: String| Failed::Final(Cause::Redirect(problem));
+        if self.redirects == REDIRECTS_MAX {
+            return Err(failed(format!("more than {REDIRECTS_MAX} times in a row")));
+        }
+        if response.status() == StatusCode::SEE_OTHER {
+            self.method = Method::GET;
+            self.body = RequestBody::Empty;
+            self.spent = false;
+            self.headers.remove(CONTENT_TYPE);
+            self.headers.remove(CONTENT_LENGTH);
+        }
+        if self.spent {
+            return Err(failed("with a body that can be sent once only".into()));
+        }
+        self.redirects += 1;
+        self.url = redirected(&self.url, response.headers()).map_err(failed)?;
+        self.trusted = may_share_credentials(base, &self.url);
+        Ok(())
+    }
+
+    fn take_body(
+        &mut self,
+        headers: &mut HeaderMap,
+        activity: &Activity,
+    ) -> Result<Option<reqwest::Body>, Failed> {
+        let activity = activity.clone();
+        match &mut self.body {
+            RequestBody::Empty if self.spent => {
+                let problem = "it has been sent before".to_owned();
+                Err(Failed::Final(Cause::Body(problem)))
+            }
+            RequestBody::Empty => {
+                if matches!(self.method, Method::POST | Method::PUT) {
+                    headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+                }
+                Ok(None)
+            }
+            RequestBody::Bytes(bytes) if bytes.len() <= PIECE_BYTES => {
+                Ok(Some(reqwest::Body::from(bytes.clone())))
+            }
+            RequestBody::Bytes(bytes) => {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+                let pieces = stream::iter(Pieces(bytes.clone())).map(move |piece| {
+                    activity.note();
+                    Ok::<_, BodyFailed>(piece)
+                });
+                Ok(Some(reqwest::Body::wrap_stream(pieces)))
+            }
+            RequestBody::Stream { .. } => {
+                self.spent = true;
+                let RequestBody::Stream { length, stream } = std::mem::take(&mut self.body) else {
+                    return Ok(None);
+                };
+                if let Some(length) = length {
+                    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+                }
+                let noted = stream.inspect(move |_| activity.note());
+                Ok(Some(reqwest::Body::wrap_stream(noted)))
+            }
+        }
+    }
+}
+
+/// The pieces of a long body, without copies.
+struct Pieces(Bytes);
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let length = self.0.len().min(PIECE_BYTES);
+        (length > 0).then(|| self.0.split_to(length))
+    }
+}
+
+/// When something of a request's body was sent last.
+#[derive(Clone)]
+struct Activity {
+    began: Instant,
+    /// In milliseconds after `began`.
+    last: Arc<AtomicU64>,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            last: Arc::default(),
+        }
+    }
+
+    fn note(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// Returns when nothing was sent for this long.
+    async fn silent_for(&self, silence: Duration) {
+        loop {
+            let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+            let until = self.began + last + silence;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+/// Waits until a deadline; for ever if there is none.
+async fn until(deadline: Option<(Instant, Duration)>) -> Duration {
+    match deadline {
+        Some((deadline, timeout)) => {
+            sleep_until(deadline).await;
+            timeout
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads a short body for nothing: then its connection can be used again.
+async fn drain(response: Response) {
+    if response
+        .content_length()
+        .is_some_and(|length| length <= DRAINED_BYTES_MAX)
+    {
+        let _ = tokio::time::timeout(DRAIN_MAX, response.bytes()).await;
+    }
+}
+
+/// Says what an error of the library means.
+fn classify(error: &reqwest::Error) -> Failed {
+    let text = describe(error);
+    if error.is_builder() {
+        return Failed::Final(Cause::Invalid(text));
+    }
+    if let Some(failed) = source_of::<BodyFailed>(error) {
+        return Failed::Final(Cause::Body(failed.to_string()));
+    }
+    if error.is_connect() {
+        // The resolver's errors have no type of their own that could be seen from here.
+        if text.contains("dns error") {
+            return Failed::Retry(Cause::UnknownHost);
+        }
+        return Failed::Retry(Cause::Connect(text));
+    }
+    Failed::Retry(Cause::Protocol(text))
+}
+
+fn source_of<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Returns what an error of the library says, with its causes, and without URLs.
+pub(super) fn describe(error: &reqwest::Error) -> String {
+    let mut next = error.source();
+    let mut texts = Vec::new();
+    while let Some(error) = next {
+        let text = error.to_string();
+        // Some repeat what caused them.
+        texts.retain(|earlier: &String| !text.contains(&**earlier));
+        if !texts.iter().any(|earlier| earlier.contains(&text)) {
+            texts.push(text);
+        }
+        next = error.source();
+    }
+    if texts.is_empty() {
+        return "the library refuses it".to_owned();
+    }
+    texts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let now = Instant::now();
+        let mut retries = Retries::new(13, Duration::from_secs(3600));
+        let waits: Vec<u128> = std::iter::from_fn(|| retries.next(now))
+            .map(|wait| wait.as_millis())
+            .collect();
+        let known = [
+            250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000,
+        ];
+        assert_eq!(waits[..10], known);
+        assert_eq!(waits[10..], [256_000, 300_000, 300_000]);
+    }
+
+    #[test]
+    fn nothing_is_tried_again_when_the_first_failure_is_too_old() {
+        let now = Instant::now();
+        let limit = Duration::from_secs(60);
+        let mut retries = Retries::new(1_000, limit);
+        assert!(retries.next(now).is_some());
+        assert!(retries.next(now + limit).is_some());
+        assert!(
+            retries
+                .next(now + limit + Duration::from_millis(1))
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,385 @@
+//! Sessions: a cookie in place of a password with every request.
+//!
+//! SUMMARY   A [`Session`] decides what credentials a request carries, when a new cookie is fetched, and
+//!           whether a refused request is worth another try. It sends nothing itself.
+//! PROMISES  Time is passed in. A server that has no sessions gets Basic credentials.
+//! SOURCE    couch_replicator_auth_session.
+
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+
+use super::cookie::SessionCookie;
+
+/// Of a session's age, how much may pass before it is renewed, in tenths.
+const RENEWED_AFTER: u32 = 9;
+
+/// The session of an endpoint.
+#[derive(Debug)]
+pub(super) struct Session {
+    state: State,
+    /// When a session is renewed whose server does not say how long it lasts.
+    refresh_interval: Duration,
+    /// How old a session is at least before a refused request renews it.
+    min_update_interval: Duration,
+}
+
+enum State {
+    /// Nobody has asked the server yet.
+    Unknown {
+        /// The server wants Basic credentials even for this.
+        with_basic: bool,
+    },
+    /// There are no sessions, or nobody to have one.
+    Plain,
+    Open {
+        cookie: String,
+        /// Counts cookies.
+        epoch: u64,
+        since: Instant,
+        renew_at: Instant,
+        with_basic: bool,
+    },
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unknown { .. } => "Unknown",
+            Self::Plain => "Plain",
+            Self::Open { .. } => "Open",
+        })
+    }
+}
+
+/// What a request carries.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// None.
+    Nothing,
+    /// Basic credentials, if there are any.
+    Basic,
+    /// This header `Cookie`, of the session of this number.
+    Cookie(String, u64),
+}
+
+/// What to do before a request.
+#[derive(PartialEq, Eq)]
+pub(super) enum Before {
+    /// To send it with these.
+    Send(Credentials),
+    /// To ask for a session, with Basic credentials or without, and to come again.
+    LogIn { with_basic: bool },
+}
+
+/// What an answer to the request for a session means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LoggedIn {
+    /// Come again: it is known now what credentials a request carries, or how to ask.
+    Known,
+    /// No session, and no use in asking again.
+    Refused(&'static str),
+    /// No session this time.
+    Failed(String),
+}
+
+impl Session {
+    /// Makes one. Without credentials, or where sessions are off, there is none to be had.
+    pub(super) fn new(
+        wanted: bool,
+        refresh_interval: Duration,
+        min_update_interval: Duration,
+    ) -> Self {
+        let state = if wanted {
+            State::Unknown { with_basic: false }
+        } else {
+            State::Plain
+        };
+        Self {
+            state,
+            refresh_interval,
+            min_update_interval,
+        }
+    }
+
+    pub(super) fn before(&self, now: Instant) -> Before {
+        match &self.state {
+            State::Plain => Before::Send(Credentials::Basic),
+            State::Unknown { with_basic } => Before::LogIn {
+                with_basic: *with_basic,
+            },
+            State::Open {
+                renew_at,
+                with_basic,
+                ..
+            } if *renew_at <= now => Before::LogIn {
+                with_basic: *with_basic,
+            },
+            State::Open { cookie, epoch, .. } => {
+                Before::Send(Credentials::Cookie(cookie.clone(), *epoch))
+            }
+        }
+    }
+
+    /// Takes the answer to the request for a session.
+    pub(super) fn logged_in(
+        &mut self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        now: Instant,
+    ) -> LoggedIn {
+        let (with_basic, was_open) = match &self.state {
+            State::Unknown { with_basic } => (*with_basic, false),
+            State::Open { with_basic, .. } => (*with_basic, true),
+            State::Plain => return LoggedIn::Known,
+        };
+        match status {
+            StatusCode::OK => match SessionCookie::of(headers) {
+                Some(cookie) => {
+                    self.adopt(&cookie, with_basic, now);
+                    LoggedIn::Known
+                }
+                None => LoggedIn::Failed("session_request_failed: no cookie came".into()),
+            },
+            StatusCode::NOT_FOUND if !was_open => {
+                self.state = State::Plain;
+                LoggedIn::Known
+            }
+            StatusCode::UNAUTHORIZED if !with_basic && headers.contains_key(WWW_AUTHENTICATE) => {
+                self.state = State::Unknown { with_basic: true };
+                LoggedIn::Known
+            }
+            StatusCode::UNAUTHORIZED => LoggedIn::Refused("session_request_unauthorized"),
+            StatusCode::FORBIDDEN => LoggedIn::Refused("session_request_forbidden"),
+            status => {
+                let code = status.as_u16();
+                LoggedIn::Failed(format!("session_unexpected_result({code})"))
+            }
+        }
+    }
+
+    fn adopt(&mut self, cookie: &SessionCookie, with_basic: bool, now: Instant) {
+        let epoch = match &self.state {
+            State::Open { epoch, .. } => epoch + 1,
+            _ => 0,
+        };
+        let lasts = match cookie.max_age {
+            Some(age) => Duration::from_secs((age * RENEWED_AFTER / 10).as_secs()),
+            None => self.refresh_interval,
+        };
+        self.state = State::Open {
+            cookie: cookie.header(),
+            epoch,
+            since: now,
+            renew_at: now + lasts,
+            with_basic,
+        };
+    }
+
+    /// Takes the answer to a request, which carried `sent`. Returns whether to send the request again.
+    pub(super) fn answered(
+        &mut self,
+        sent: &Credentials,
+        status: StatusCode,
+        headers: &HeaderMap,
+        now: Instant,
+    ) -> bool {
+        let min_update_interval = self.min_update_interval;
+        let (
+            State::Open {
+                cookie,
+                epoch,
+                since,
+                renew_at,
+                with_basic,
+            },
+            Credentials::Cookie(_, epoch_sent),
+        ) = (&mut self.state, sent)
+        else {
+            return false;
+        };
+        if status.is_success() {
+            if let Some(new) = SessionCookie::of(headers)
+                && new.header() != *cookie
+            {
+                let with_basic = *with_basic;
+                self.adopt(&new, with_basic, now);
+            }
+            return false;
+        }
+        if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return false;
+        }
+        if epoch_sent < epoch {
+            return true;
+        }
+        if now.saturating_duration_since(*since) >= min_update_interval {
+            *renew_at = now;
+            return true;
+        }
+        // A new session would fare no better: the credentials do not reach that far.
+        *renew_at = (*renew_at).min(now + min_update_interval);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::{HeaderValue, SET_COOKIE};
+
+    use super::*;
+
+    const OK: StatusCode = StatusCode::OK;
+    const UNAUTHORIZED: StatusCode = StatusCode::UNAUTHORIZED;
+
+    fn session() -> Session {
+        Session::new(true, Duration::from_secs(550), Duration::from_secs(5))
+    }
+
+    fn cookie(text: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(SET_COOKIE, HeaderValue::from_static(text))])
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[track_caller]
+    fn sends(session: &Session, now: Instant) -> Credentials {
+        match session.before(now) {
+            Before::Send(credentials) => credentials,
+            Before::LogIn { .. } => panic!("it asks for a session"),
+        }
+    }
+
+    fn open(now: Instant) -> Session {
+        let mut session = session();
+        assert!(session.before(now) == Before::LogIn { with_basic: false });
+        assert_eq!(
+            session.logged_in(OK, &cookie("AuthSession=a"), now),
+            LoggedIn::Known
+        );
+        session
+    }
+
+    #[test]
+    fn a_session_is_asked_for_first_and_its_cookie_sent() {
+        let now = Instant::now();
+        let session = open(now);
+        assert!(sends(&session, now) == Credentials::Cookie("AuthSession=a".into(), 0));
+    }
+
+    #[test]
+    fn without_credentials_nothing_is_asked_for() {
+        let session = Session::new(false, seconds(550), seconds(5));
+        assert!(sends(&session, Instant::now()) == Credentials::Basic);
+    }
+
+    #[test]
+    fn a_server_without_sessions_gets_basic_credentials() {
+        let now = Instant::now();
+        let mut session = session();
+        let none = HeaderMap::new();
+        assert_eq!(
+            session.logged_in(StatusCode::NOT_FOUND, &none, now),
+            LoggedIn::Known
+        );
+        assert!(sends(&session, now) == Credentials::Basic);
+        assert!(!session.answered(&Credentials::Basic, UNAUTHORIZED, &none, now));
+    }
+
+    #[test]
+    fn a_server_that_wants_basic_credentials_for_a_session_gets_them() {
+        let now = Instant::now();
+        let mut session = session();
+        let asks = HeaderMap::from_iter([(WWW_AUTHENTICATE, HeaderValue::from_static("Basic"))]);
+        assert_eq!(session.logged_in(UNAUTHORIZED, &asks, now), LoggedIn::Known);
+        assert!(session.before(now) == Before::LogIn { with_basic: true });
+        assert_eq!(
+            session.logged_in(OK, &cookie("AuthSession=a"), now),
+            LoggedIn::Known
+        );
+        let later = now + seconds(550);
+        assert!(
+            session.before(later) == Before::LogIn { with_basic: true },
+            "it remembers"
+        );
+        let refused = session.logged_in(UNAUTHORIZED, &asks, later);
+        assert_eq!(refused, LoggedIn::Refused("session_request_unauthorized"));
+    }
+
+    #[test]
+    fn what_is_no_session_is_an_error_with_couchdbs_name() {
+        let now = Instant::now();
+        let none = HeaderMap::new();
+        let answer = |status| session().logged_in(status, &none, now);
+        assert_eq!(
+            answer(UNAUTHORIZED),
+            LoggedIn::Refused("session_request_unauthorized")
+        );
+        let forbidden = LoggedIn::Refused("session_request_forbidden");
+        assert_eq!(answer(StatusCode::FORBIDDEN), forbidden);
+        let unexpected = LoggedIn::Failed("session_unexpected_result(500)".into());
+        assert_eq!(answer(StatusCode::INTERNAL_SERVER_ERROR), unexpected);
+        assert!(matches!(answer(OK), LoggedIn::Failed(_)));
+    }
+
+    #[test]
+    fn a_session_is_renewed_before_it_ends() {
+        let now = Instant::now();
+        let session = open(now);
+        sends(&session, now + seconds(549));
+        assert!(session.before(now + seconds(550)) == Before::LogIn { with_basic: false });
+        let mut session = self::session();
+        session.logged_in(OK, &cookie("AuthSession=a; Max-Age=100"), now);
+        sends(&session, now + seconds(89));
+        assert!(session.before(now + seconds(90)) == Before::LogIn { with_basic: false });
+    }
+
+    #[test]
+    fn a_new_cookie_of_any_answer_is_taken() {
+        let now = Instant::now();
+        let mut session = open(now);
+        let sent = sends(&session, now);
+        assert!(!session.answered(&sent, OK, &cookie("AuthSession=b"), now));
+        assert!(sends(&session, now) == Credentials::Cookie("AuthSession=b".into(), 1));
+        let sent = sends(&session, now);
+        assert!(!session.answered(&sent, OK, &cookie("AuthSession=b"), now));
+        assert!(sends(&session, now) == Credentials::Cookie("AuthSession=b".into(), 1));
+    }
+
+    #[test]
+    fn a_refused_request_with_an_older_cookie_is_sent_again_at_once() {
+        let now = Instant::now();
+        let mut session = open(now);
+        let old = sends(&session, now);
+        session.answered(&old, OK, &cookie("AuthSession=b"), now);
+        let none = HeaderMap::new();
+        assert!(session.answered(&old, UNAUTHORIZED, &none, now));
+        assert!(session.answered(&old, StatusCode::FORBIDDEN, &none, now));
+        sends(&session, now);
+    }
+
+    #[test]
+    fn a_refused_request_renews_a_session_that_is_old_enough() {
+        let now = Instant::now();
+        let mut session = open(now);
+        let sent = sends(&session, now);
+        let later = now + seconds(5);
+        assert!(session.answered(&sent, UNAUTHORIZED, &HeaderMap::new(), later));
+        assert!(session.before(later) == Before::LogIn { with_basic: false });
+    }
+
+    #[test]
+    fn a_refused_request_with_a_fresh_session_is_refused() {
+        let now = Instant::now();
+        let mut session = open(now);
+        let sent = sends(&session, now);
+        let soon = now + seconds(1);
+        assert!(!session.answered(&sent, StatusCode::FORBIDDEN, &HeaderMap::new(), soon));
+        sends(&session, soon);
+        assert!(session.before(soon + seconds(5)) == Before::LogIn { with_basic: false });
+        assert!(!session.answered(&sent, StatusCode::CONFLICT, &HeaderMap::new(), soon));
+    }
+}

@@ -1,0 +1,433 @@
+//! The name of a replication, and of its checkpoints.
+//!
+//! SUMMARY   A [`ReplicationId`] is a base, which names the checkpoints, and an extension, which tells
+//!           jobs apart that share them. [`replication_id`] computes it; [`base_ids`] computes the
+//!           bases of all versions, for checkpoints that were written under an older one.
+//! SOURCE    couch_replicator_ids.
+
+mod selector;
+mod term;
+
+use std::fmt;
+use std::str::FromStr;
+
+use data_encoding::HEXLOWER;
+use md5::{Digest, Md5};
+use serde_json::json;
+
+pub(super) use self::selector::normal_form;
+use self::term::List;
+use super::filter::Filter;
+use super::spec::{EndpointSpec, Options, Replication};
+
+/// The version of ids that checkpoints are written under.
+pub const VERSION: u8 = 4;
+
+/// The name of a replication.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplicationId {
+    /// 32 hexadecimal digits in lower case; names the checkpoints.
+    pub base: String,
+    /// Empty, or `+continuous`, `+create_target`, or both in this order.
+    pub ext: String,
+}
+
+impl fmt::Display for ReplicationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.base, self.ext)
+    }
+}
+
+impl FromStr for ReplicationId {
+    type Err = std::convert::Infallible;
+
+    /// Splits a text at its first plus. Blanks count as pluses: so a plus arrives that was not encoded
+    /// in a URL's query.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.replace(' ', "+");
+        let at = text.find('+').unwrap_or(text.len());
+        let (base, ext) = text.split_at(at);
+        Ok(Self {
+            base: base.to_owned(),
+            ext: ext.to_owned(),
+        })
+    }
+}
+
+/// Who computes ids: part of every one of them, so that two servers never share checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The server's own id, of version 3 and later. A new one starts every replication anew.
+    pub uuid: String,
+    /// The server's host name, of versions 1 and 2.
+    pub host: String,
+    /// The server's port, of version 2.
+    pub port: u16,
+}
+
+/// Returns the id of a replication.
+///
+/// `filter_code` is the source of the filter function, where the filter is one
+/// ([`super::filter::fetch_code`]).
+#[must_use]
+pub fn replication_id(
+    replication: &Replication,
+    identity: &Identity,
+    filter_code: Option<&str>,
+) -> ReplicationId {
+    let [base, ..] = base_ids(replication, identity, filter_code);
+    ReplicationId {
+        base,
+        ext: extension(replication),
+    }
+}
+
+/// Returns the base ids of all versions, newest first: 4, 3, 2, 1.
+#[must_use]
+pub fn base_ids(
+    replication: &Replication,
+    identity: &Identity,
+    filter_code: Option<&str>,
+) -> [String; VERSION as usize] {
+    [4, 3, 2, 1].map(|version| base_id(version, replication, identity, filter_code))
+}
+
+fn base_id(
+    version: u8,
+    replication: &Replication,
+    identity: &Identity,
+    filter_code: Option<&str>,
+) -> String {
+    let mut list = List::new();
+    if version >= 3 {
+        list.push(|to| term::binary(&identity.uuid, to));
+    } else {
+        list.push(|to| term::string(&identity.host, to));
+    }
+    if version == 2 {
+        list.push(|to| term::integer(identity.port, to));
+    }
+    for side in [&replication.source, &replication.target] {
+        list.push(|to| match version {
+            4 => endpoint(side, to),
+            _ => endpoint_of_old(side, to),
+        });
+    }
+    push_options(&mut list, &replication.options, filter_code);
+    HEXLOWER.encode(&Md5::digest(list.finish()))
+}
+
+/// Adds what of the options makes another replication: filters, and where it begins.
+fn push_options(list: &mut List, options: &Options, filter_code: Option<&str>) {
+    let mut push_json = |json: &dyn fmt::Display| {
+        let text = json.to_string();
+        list.push(|to| term::json(&text, to));
+    };
+    match &options.filter {
+        Filter::All => {}
+        Filter::DocIds(ids) => push_json(&json!(ids)),
+        Filter::Selector(selector) => {
+            // Checked when the replication was parsed.
+            push_json(&normal_form(selector).unwrap_or_default());
+        }
+        Filter::BuiltIn { name, query_params } => {
+            push_json(&json!(name));
+            push_json(&json!(query_params));
+        }
+        Filter::Function { query_params, .. } => {
+            push_json(&json!(filter_code.unwrap_or_default()));
+            push_json(&json!(query_params));
+        }
+    }
+    if options.winning_revs_only {
+        list.push(|to| term::binary("winning_revs_only", to));
+    }
+    if let Some(seq) = &options.since_seq {
+        list.push(|to| term::json(seq.as_json(), to));
+    }
+}
+
+/// Writes an endpoint as version 4 has it: neither scheme nor password nor proxy is part of it.
+fn endpoint(spec: &EndpointSpec, to: &mut Vec<u8>) {
+    let url = UrlParts::of(&spec.url);
+    term::tuple(7, to);
+    term::atom("remote", to);
+    match &spec.auth {
+        Some(auth) => term::string(&auth.user, to),
+        None => term::atom("undefined", to),
+    }
+    term::string(url.host, to);
+    match url.port {
+        Some(port) => term::integer(port, to),
+        None => term::atom("default", to),
+    }
+    term::string(url.path, to);
+    term::string_pairs(&spec.headers, to);
+    // Where OAuth's parameters once were.
+    term::atom("undefined", to);
+}
+
+/// Writes an endpoint as versions 1 to 3 have it.
+fn endpoint_of_old(spec: &EndpointSpec, to: &mut Vec<u8>) {
+    term::tuple(3, to);
+    term::atom("remote", to);
+    term::string(&spec.url, to);
+    term::string_pairs(&spec.headers, to);
+}
+
+/// The parts of a URL as they stand in it. Nothing is normalised: ids depend on the letters.
+#[derive(Debug, PartialEq, Eq)]
+struct UrlParts<'u> {
+    /// Without the brackets of an IPv6 address.
+    host: &'u str,
+    /// `None` for the scheme's own, and for 5984 in `http`.
+    port: Option<u16>,
+    /// With the query.
+    path: &'u str,
+}
+
+impl<'u> UrlParts<'u> {
+    fn of(url: &'u str) -> Self {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (host, port) = match authority
+            .strip_prefix('[')
+            .and_then(|ip| ip.split_once(']'))
+        {
+            Some((address, port)) => (address, port.strip_prefix(':')),
+            None => match authority.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        let port = port.and_then(|port| port.parse().ok());
+        let default: &[u16] = if scheme == "https" {
+            &[443]
+        } else {
+            &[80, 5984]
+        };
+        Self {
+            host,
+            port: port.filter(|port| !default.contains(port)),
+            path: if path.is_empty() { "/" } else { path },
+        }
+    }
+}
+
+fn extension(replication: &Replication) -> String {
+    let mut text = String::new();
+    if replication.options.continuous {
+        text.push_str("+continuous");
+    }
+    if replication.options.create_target {
+        text.push_str("+create_target");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use serde_json::{Map, Value};
+
+    use super::super::spec::{Defaults, UserCtx};
+
+    fn identity() -> Identity {
+        Identity {
+            uuid: "0123456789abcdef0123456789abcdef".into(),
+            host: "h".into(),
+            port: 5984,
+        }
+    }
+
+    /// Parses a replication between the two databases of the vectors, but for what is given.
+    fn replication(extra: Value) -> Replication {
+        let mut body =
+            json!({"source": "http://srchost.local/src", "target": "http://tgthost.local/tgt"});
+        let members = body.as_object_mut().unwrap();
+        members.extend(extra.as_object().unwrap().clone());
+        Replication::parse(&body, &Defaults::default(), UserCtx::default(), None).unwrap()
+    }
+
+    fn base(extra: Value, code: Option<&str>) -> String {
+        replication_id(&replication(extra), &identity(), code).base
+    }
+
+    #[test]
+    fn an_endpoint_is_hashed_as_couchdbs_own_test_has_it() {
+        let replication = replication(json!({}));
+        let mut list = List::new();
+        list.push(|to| term::atom("this_is_snek", to));
+        list.push(|to| endpoint(&replication.source, to));
+        list.push(|to| endpoint(&replication.target, to));
+        let hash = HEXLOWER.encode(&Md5::digest(list.finish()));
+        assert_eq!(hash, "ad08e05057046eabe898a2572bbfb573");
+    }
+
+    #[test]
+    fn the_bytes_that_are_hashed_are_those_of_erlang() {
+        let replication = replication(json!({}));
+        let mut list = List::new();
+        list.push(|to| term::binary(&identity().uuid, to));
+        list.push(|to| endpoint(&replication.source, to));
+        let bytes = HEXLOWER.encode(&list.finish());
+        let uuid = HEXLOWER.encode(identity().uuid.as_bytes());
+        let (host, path) = (HEXLOWER.encode(b"srchost.local"), HEXLOWER.encode(b"/src/"));
+        let expected = format!(
+            "836c000000026d00000020{uuid}680764000672656d6f7465640009756e646566696e65646b000d{host}\
+             64000764656661756c746b0005{path}6a640009756e646566696e65646a"
+        );
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn ids_are_those_of_couchdb() {
+        let user = json!({"url": "http://bob:x@h.example:3/db/", "headers": {"X-A": "1"}});
+        let code = Some("function(doc, req) { return true; }");
+        let params = json!({"filter": "d/f", "query_params": {"k": "v"}});
+        let view = json!({"filter": "_view", "query_params": {"view": "d/v"}});
+        for (body, code, id) in [
+            (json!({}), None, "4ef747bd8669718dd8ec7c7dc2184c6f"),
+            (
+                json!({"source": user}),
+                None,
+                "89b4d7d9d74868483697e8d4865d3528",
+            ),
+            (
+                json!({"doc_ids": ["b", "a", "b"]}),
+                None,
+                "50a789805b4e283318c67c2f73985f40",
+            ),
+            (
+                json!({"winning_revs_only": true}),
+                None,
+                "c6077dafc42ea63bbec89e7bec3587f4",
+            ),
+            (
+                json!({"since_seq": 5}),
+                None,
+                "7e32c864f2d71f5d1c5e93415ef63fd6",
+            ),
+            (
+                json!({"since_seq": "5-abc"}),
+                None,
+                "31b6777ba86aa2184ac16a7f9735b1f3",
+            ),
+            (params, code, "e8240ce2eecb09b9bf3380c390d0043b"),
+            (
+                json!({"filter": "d/f"}),
+                code,
+                "d34503e9f4640f9a9c0e65fc7927a2d6",
+            ),
+            (view, None, "35d5024ad29c1dc7334e4c775eaef2cb"),
+            (
+                json!({"selector": {"name": {"$eq": "x"}}}),
+                None,
+                "b23a81ab77a32559a55b5dc5968f5eca",
+            ),
+            (
+                json!({"selector": {"name": "x"}}),
+                None,
+                "b23a81ab77a32559a55b5dc5968f5eca",
+            ),
+        ] {
+            assert_eq!(base(body.clone(), code), id, "{body}");
+        }
+    }
+
+    #[test]
+    fn ids_of_older_versions_are_those_of_couchdb() {
+        let ids = base_ids(&replication(json!({})), &identity(), None);
+        assert_eq!(
+            ids,
+            [
+                "4ef747bd8669718dd8ec7c7dc2184c6f",
+                "8214b49fcd808377b33fa4f1d4eeb77d",
+                "b4763dd4f5a459a429253ace81d630b2",
+                "d6489eb0a76bc191344af2041b5c9298",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_makes_no_other_replication_makes_no_other_id() {
+        let plain = base(json!({}), None);
+        for same in [
+            json!({"winning_revs_only": false}),
+            json!({"continuous": true, "create_target": true}),
+            json!({"source": "https://srchost.local/src"}),
+            json!({"source": "http://srchost.local:5984/src/"}),
+            json!({"source_proxy": "http://proxy:1"}),
+            json!({"worker_processes": 1, "use_checkpoints": false}),
+        ] {
+            assert_eq!(base(same.clone(), None), plain, "{same}");
+        }
+        let with =
+            |password: &str| json!({"source": format!("http://bob:{password}@srchost.local/src")});
+        assert_eq!(base(with("one"), None), base(with("two"), None));
+        assert_ne!(base(with("one"), None), plain);
+        assert_ne!(
+            base(json!({"source": "https://srchost.local:5984/src"}), None),
+            plain
+        );
+        let params = |text: &str| {
+            let query_params: Map<String, Value> = serde_json::from_str(text).unwrap();
+            json!({"filter": "d/f", "query_params": query_params})
+        };
+        let (one, other) = (params(r#"{"a":1,"b":2}"#), params(r#"{"b":2,"a":1}"#));
+        assert_ne!(base(one, Some("f")), base(other, Some("f")));
+        assert_ne!(
+            base(json!({"since_seq": "5"}), None),
+            base(json!({"since_seq": 5}), None)
+        );
+    }
+
+    #[test]
+    fn ports_that_go_without_saying_are_not_part_of_an_id() {
+        let port = |url| UrlParts::of(url).port;
+        assert_eq!(UrlParts::of("http://host").path, "/");
+        assert_eq!(port("http://host/"), None);
+        assert_eq!(port("http://host:80/"), None);
+        assert_eq!(port("http://host:5984/"), None);
+        assert_eq!(port("http://host:1/"), Some(1));
+        assert_eq!(port("https://host/"), None);
+        assert_eq!(port("https://host:443/"), None);
+        assert_eq!(port("https://host:2/"), Some(2));
+        assert_eq!(port("https://host:5984/"), Some(5984));
+        let parts = UrlParts::of("http://[::1]:42/db?q=2");
+        assert_eq!(
+            (parts.host, parts.port, parts.path),
+            ("::1", Some(42), "/db?q=2")
+        );
+    }
+
+    #[test]
+    fn the_extension_tells_jobs_apart_that_share_checkpoints() {
+        let ext = |body| replication_id(&replication(body), &identity(), None).ext;
+        assert_eq!(ext(json!({})), "");
+        assert_eq!(ext(json!({"continuous": true})), "+continuous");
+        assert_eq!(ext(json!({"create_target": true})), "+create_target");
+        assert_eq!(
+            ext(json!({"create_target": true, "continuous": true})),
+            "+continuous+create_target"
+        );
+    }
+
+    #[test]
+    fn ids_are_read_with_pluses_and_with_blanks() {
+        let parse = |text: &str| text.parse::<ReplicationId>().unwrap();
+        assert_eq!(
+            parse("abc"),
+            ReplicationId {
+                base: "abc".into(),
+                ext: String::new()
+            }
+        );
+        for text in ["abc+x+y", "abc x y"] {
+            assert_eq!(parse(text).base, "abc");
+            assert_eq!(parse(text).ext, "+x+y");
+            assert_eq!(parse(text).to_string(), "abc+x+y");
+        }
+    }
+}

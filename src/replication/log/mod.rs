@@ -1,0 +1,382 @@
+//! Checkpoints: one document in each database says how far a replication has come.
+//!
+//! SUMMARY   [`find`] reads the log of one side, [`compare`] finds what both have in common,
+//!           [`checkpoint`] commits both sides and writes the logs.
+//! PROMISES  Sequences are written as they came. Nothing is written that was not committed before. A log that
+//!           somebody else has changed is never overwritten.
+//! SOURCE    couch_replicator_scheduler_job: find_replication_logs, compare_replication_logs,
+//!           do_checkpoint, update_checkpoint.
+
+mod body;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub use self::body::{Checkpoint, HistoryEntry, LogBody};
+use super::endpoint::{
+    Endpoint, HeaderName, HeaderValue, Reply, Request, RequestFailed, StatusCode, encode_doc_id,
+};
+use super::filter::{FetchCode, FilterError};
+use super::id::{Identity, base_ids};
+use super::open::{DbInfo, text};
+use super::seq::Seq;
+use super::spec::Replication;
+use super::stats::Stats;
+
+/// The most sessions that a log remembers.
+pub const HISTORY_MAX: usize = 50;
+
+/// The log of one side.
+#[derive(Clone, Debug)]
+pub struct CheckpointLog {
+    /// The document's id, with `_local/`.
+    pub id: String,
+    /// Its revision; `None` if it is not there yet.
+    pub rev: Option<String>,
+    /// What is in it.
+    pub body: LogBody,
+}
+
+/// Where two logs meet.
+#[derive(Clone, Debug)]
+pub struct CommonAncestor {
+    /// Where to go on.
+    pub start_seq: Seq,
+    /// The runs before, newest first.
+    pub history: Vec<HistoryEntry>,
+}
+
+/// Why no checkpoint was read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// No answer.
+    #[error("{0}")]
+    Request(#[from] RequestFailed),
+    /// An answer that says neither yes nor that there is none.
+    #[error("{error}: {reason} (status {status})")]
+    Refused {
+        /// Its status.
+        status: u16,
+        /// The error's name.
+        error: String,
+        /// Why, in the server's words.
+        reason: String,
+    },
+    /// Somebody else has written another body since.
+    #[error("conflict")]
+    Conflict,
+    /// An answer that cannot be understood.
+    #[error("an answer that cannot be understood: {0}")]
+    Nonsense(String),
+    /// The code of the filter, of which ids of older versions are made, cannot be read.
+    #[error("{0}")]
+    Filter(#[from] FilterError),
+}
+
+/// Why a checkpoint was not made. Ends the run; the next one goes on from the checkpoint before.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// The target did not commit.
+    #[error("Failure on target commit: {0}")]
+    TargetCommit(LogError),
+    /// The source did not commit.
+    #[error("Failure on source commit: {0}")]
+    SourceCommit(LogError),
+    /// The target was restarted or replaced.
+    #[error("instance_start_time on target database has changed since last checkpoint.")]
+    TargetRestarted,
+    /// The source was restarted or replaced.
+    #[error("instance_start_time on source database has changed since last checkpoint.")]
+    SourceRestarted,
+    /// Both were.
+    #[error("instance_start_time on source and target database has changed since last checkpoint.")]
+    BothRestarted,
+    /// The source's log was not written.
+    #[error("Error updating the source checkpoint document: {0}")]
+    SourceLog(LogError),
+    /// The target's log was not written; the source's was.
+    #[error("Error updating the target checkpoint document: {0}")]
+    TargetLog(LogError),
+}
+
+/// One side of a replication, with its log, for [`checkpoint`].
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// The database.
+    pub endpoint: Endpoint,
+    /// What it said when the run began; its start time is compared with.
+    pub info: DbInfo,
+    /// Its log. A checkpoint changes its revision.
+    pub log: CheckpointLog,
+}
+
+impl CommonAncestor {
+    /// Returns what the runs before had counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.history
+            .first()
+            .map(|entry| entry.stats)
+            .unwrap_or_default()
+    }
+}
+
+/// The ids of a replication's logs, newest version first. Those of older versions are computed when they
+/// are needed: they may need the filter's code from the source.
+#[derive(Debug)]
+pub struct LogIds<'a> {
+    newest: String,
+    older: Option<Vec<String>>,
+    replication: &'a Replication,
+    identity: &'a Identity,
+    code: FetchCode<'a>,
+}
+
+impl<'a> LogIds<'a> {
+    /// Makes them for a replication whose id has the base `base`.
+    #[must_use]
+    pub fn new(
+        base: &str,
+        replication: &'a Replication,
+        identity: &'a Identity,
+        source: &'a Endpoint,
+    ) -> Self {
+        Self {
+            newest: base.to_owned(),
+            older: None,
+            replication,
+            identity,
+            code: FetchCode::new(source, &replication.options.filter),
+        }
+    }
+
+    /// Returns the base of the newest.
+    #[must_use]
+    pub fn newest(&self) -> &str {
+        &self.newest
+    }
+
+    /// Returns those of older versions, newest first.
+    async fn older(&mut self) -> Result<&[String], LogError> {
+        let older = match self.older.take() {
+            Some(older) => older,
+            None => {
+                let code = self.code.get().await?;
+                let [_newest, older @ ..] = base_ids(self.replication, self.identity, code);
+                older.to_vec()
+            }
+        };
+        Ok(self.older.insert(older))
+    }
+}
+
+/// Reads the log of one side: under the newest id, else under those of older versions. A log that is found
+/// under an older id is written under the newest one at once, if `migrate` says so (the option
+/// `use_checkpoints`): the older id may be unknown next time.
+///
+/// # Errors
+/// Any answer but the log or that there is none.
+pub async fn find(
+    endpoint: &Endpoint,
+    ids: &mut LogIds<'_>,
+    migrate: bool,
+) -> Result<CheckpointLog, LogError> {
+    let id = format!("_local/{}", ids.newest());
+    if let Some(log) = read(endpoint, &id).await? {
+        return Ok(log);
+    }
+    for older in ids.older().await? {
+        let Some(found) = read(endpoint, &format!("_local/{older}")).await? else {
+            continue;
+        };
+        let body = found.body;
+        let rev = None;
+        let mut log = CheckpointLog { id, rev, body };
+        if migrate {
+            let body = log.body.clone();
+            write(endpoint, &mut log, &body).await?;
+        }
+        return Ok(log);
+    }
+    Ok(CheckpointLog {
+        id,
+        rev: None,
+        body: LogBody::default(),
+    })
+}
+
+/// Reads a log; `None` if there is none.
+async fn read(endpoint: &Endpoint, id: &str) -> Result<Option<CheckpointLog>, LogError> {
+    let reply = endpoint.request(Request::get(encode_doc_id(id))).await?;
+    if reply.status != StatusCode::OK {
+        let is_missing =
+            reply.status == StatusCode::NOT_FOUND || reply.error().error == "not_found";
+        return if is_missing {
+            Ok(None)
+        } else {
+            Err(refused(&reply))
+        };
+    }
+    let (rev, body) = LogBody::parse(&reply.body)
+        .map_err(|error| LogError::Nonsense(format!("{id}: {error}")))?;
+    let id = id.to_owned();
+    Ok(Some(CheckpointLog { id, rev, body }))
+}
+
+fn refused(reply: &Reply) -> LogError {
+    let said = reply.error();
+    LogError::Refused {
+        status: reply.status.as_u16(),
+        error: said.error,
+        reason: said.reason,
+    }
+}
+
+/// Finds where to go on: what the logs of both sides have in common.
+#[must_use]
+pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
+    if source.session_id == target.session_id {
+        return CommonAncestor {
+            start_seq: source.source_last_seq.clone().unwrap_or_default(),
+            history: source.history.clone(),
+        };
+    }
+    common_ancestor(&source.history, &target.history)
+}
+
+fn common_ancestor(source: &[HistoryEntry], target: &[HistoryEntry]) -> CommonAncestor {
+    let (mut source, mut target) = (source, target);
+    while let ([of_source, source_rest @ ..], [of_target, target_rest @ ..]) = (source, target) {
+        if of_source.is_among(target) {
+            return CommonAncestor {
+                start_seq: of_source.recorded_seq.clone().unwrap_or_default(),
+                history: source_rest.to_vec(),
+            };
+        }
+        if of_target.is_among(source_rest) {
+            return CommonAncestor {
+                start_seq: of_target.recorded_seq.clone().unwrap_or_default(),
+                history: target_rest.to_vec(),
+            };
+        }
+        (source, target) = (source_rest, target_rest);
+    }
+    CommonAncestor {
+        start_seq: Seq::zero(),
+        history: Vec::new(),
+    }
+}
+
+/// Makes a checkpoint: commits both sides, compares their start times with those of the run's begin, writes the
+/// source's log and then the target's. Returns what it wrote.
+///
+/// # Errors
+/// See [`CheckpointError`]. If the target's log alone failed, the next run goes on from the source's.
+pub async fn checkpoint(
+    source: &mut Side,
+    target: &mut Side,
+    checkpoint: &Checkpoint<'_>,
+) -> Result<LogBody, CheckpointError> {
+    let (of_source, of_target) = futures_util::future::join(
+        ensure_full_commit(&source.endpoint),
+        ensure_full_commit(&target.endpoint),
+    )
+    .await;
+    let of_target = of_target.map_err(CheckpointError::TargetCommit)?;
+    let of_source = of_source.map_err(CheckpointError::SourceCommit)?;
+    match (
+        source.lives_since(&of_source),
+        target.lives_since(&of_target),
+    ) {
+        (true, true) => {}
+        (true, false) => return Err(CheckpointError::TargetRestarted),
+        (false, true) => return Err(CheckpointError::SourceRestarted),
+        (false, false) => return Err(CheckpointError::BothRestarted),
+    }
+    let body = checkpoint.body();
+    write(&source.endpoint, &mut source.log, &body)
+        .await
+        .map_err(CheckpointError::SourceLog)?;
+    write(&target.endpoint, &mut target.log, &body)
+        .await
+        .map_err(CheckpointError::TargetLog)?;
+    Ok(body)
+}
+
+impl Side {
+    /// Whether the database is the one that the run began with. `0` is what servers say that do not know.
+    fn lives_since(&self, instance_start_time: &str) -> bool {
+        let known = &*self.info.instance_start_time;
+        known == instance_start_time || known == "0" || instance_start_time == "0"
+    }
+}
+
+/// Has a database commit what was written, and returns its start time.
+///
+/// # Errors
+/// Any answer but that.
+pub async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
+    #[derive(Deserialize)]
+    struct Committed {
+        instance_start_time: Box<RawValue>,
+    }
+    let request = Request::post("_ensure_full_commit").json("");
+    let reply = endpoint.request(request).await?;
+    if reply.status != StatusCode::CREATED {
+        return Err(refused(&reply));
+    }
+    let committed: Committed = reply.json().map_err(|error| nonsense(&error))?;
+    Ok(text(&committed.instance_start_time))
+}
+
+fn nonsense(error: &serde_json::Error) -> LogError {
+    LogError::Nonsense(error.to_string())
+}
+
+/// Writes a log and remembers its revision. If it was written by a try whose answer got lost, that is as
+/// good.
+///
+/// # Errors
+/// [`LogError::Conflict`] if it holds something else by now; other answers; none.
+pub async fn write(
+    endpoint: &Endpoint,
+    log: &mut CheckpointLog,
+    body: &LogBody,
+) -> Result<(), LogError> {
+    #[derive(Deserialize)]
+    struct Written {
+        rev: String,
+    }
+    let id = Value::from(&*log.id).to_string();
+    let rev = log.rev.as_deref().map(|rev| Value::from(rev).to_string());
+    let mut before = vec![("_id", &*id)];
+    before.extend(rev.as_deref().map(|rev| ("_rev", rev)));
+    let request = Request::put(encode_doc_id(&log.id))
+        .header(
+            HeaderName::from_static("x-couch-full-commit"),
+            HeaderValue::from_static("false"),
+        )
+        .json(body.to_json(&before));
+    let reply = endpoint.request(request).await?;
+    let rev = match reply.status.as_u16() {
+        200..=202 => Some(
+            reply
+                .json::<Written>()
+                .map_err(|error| nonsense(&error))?
+                .rev,
+        ),
+        409 => {
+            let there = read(endpoint, &log.id).await?;
+            let same = there.filter(|there| there.body.says_the_same_as(body));
+            same.ok_or(LogError::Conflict)?.rev
+        }
+        _ => return Err(refused(&reply)),
+    };
+    log.rev = rev;
+    log.body = body.clone();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

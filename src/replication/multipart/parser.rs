@@ -1,0 +1,391 @@
+//! Finds the parts of a multipart body in bytes that come in pieces.
+//!
+//! SUMMARY   [`Parser::push`] takes a piece, [`Parser::next`] tells what is in it: the headers of a
+//!           part, bytes of it, its end, the end of all.
+//! PROMISES  It never waits and never holds more than a piece, a delimiter and [`HEADERS_MAX`].
+//!           Bytes of a part are slices of the pieces wherever a delimiter is not cut in two.
+//! SOURCE    RFC 2046, 5.1.1: what comes before the first delimiter and after the last is ignored.
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memmem::Finder;
+
+/// The most bytes that the headers of one part may have.
+pub const HEADERS_MAX: usize = 16 * 1024;
+/// The most bytes that a boundary may have: RFC 2046 allows 70.
+const BOUNDARY_MAX: usize = 256;
+/// The most white space after a delimiter.
+const PADDING_MAX: usize = 256;
+
+/// What comes next in a multipart body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// A part begins.
+    Headers(Headers),
+    /// Bytes of the part, never none.
+    Data(Bytes),
+    /// The part is over.
+    PartEnd,
+    /// The body is over.
+    End,
+}
+
+/// A body that is not what it says it is; the sender is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MultipartError {
+    /// The content type is not multipart, or names no boundary that can be used.
+    #[error("the content type '{0}' names no boundary")]
+    NoBoundary(String),
+    /// The headers of a part are beyond [`HEADERS_MAX`], or a delimiter's line is.
+    #[error("the headers of a part have more than {HEADERS_MAX} bytes")]
+    HeadersTooLong,
+    /// A line among the headers is no header.
+    #[error("the headers of a part are no headers")]
+    BadHeaders,
+    /// The body ended before its last delimiter.
+    #[error("the body ended within a part")]
+    Truncated,
+}
+
+/// The headers of a part, in the order in which they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// Returns the value of a header, whatever the case of its name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self
+            .0
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the content type.
+    pub fn content_type(&self) -> Option<ContentType<'_>> {
+        self.get("content-type").map(ContentType::parse)
+    }
+
+    fn parse(block: &[u8]) -> Result<Self, MultipartError> {
+        let mut headers = Vec::new();
+        for line in block.split(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() {
+                continue;
+            }
+            let text = std::str::from_utf8(line).map_err(|_| MultipartError::BadHeaders)?;
+            let (name, value) = text.split_once(':').ok_or(MultipartError::BadHeaders)?;
+            headers.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+        Ok(Self(headers))
+    }
+}
+
+/// A content type with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentType<'a> {
+    /// The type, `application/json` say, as it was written.
+    pub essence: &'a str,
+    parameters: &'a str,
+}
+
+impl<'a> ContentType<'a> {
+    /// Takes a header's value apart.
+    pub fn parse(value: &'a str) -> Self {
+        let (essence, parameters) = value.split_once(';').unwrap_or((value, ""));
+        Self {
+            essence: essence.trim(),
+            parameters,
+        }
+    }
+
+    /// Returns whether it is this type.
+    pub fn is(&self, essence: &str) -> bool {
+        self.essence.eq_ignore_ascii_case(essence)
+    }
+
+    /// Returns whether it is any multipart type.
+    pub fn is_multipart(&self) -> bool {
+        let kind = self.essence.split('/').next().unwrap_or_default();
+        kind.eq_ignore_ascii_case("multipart")
+    }
+
+    /// Returns a parameter without its quotes.
+    pub fn parameter(&self, name: &str) -> Option<&'a str> {
+        // No parameter that is of interest has a semicolon in its quotes.
+        self.parameters.split(';').find_map(|parameter| {
+            let (known, value) = parameter.split_once('=')?;
+            let found = known.trim().eq_ignore_ascii_case(name);
+            found.then(|| value.trim().trim_matches('"'))
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Before the first delimiter.
+    Preamble,
+    /// Right behind a delimiter.
+    Delimiter,
+    /// In the headers of a part.
+    Headers,
+    /// In the bytes of a part.
+    Body,
+    /// Behind the last delimiter.
+    End,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Parser {
+    /// A line end and the delimiter.
+    delimiter: Vec<u8>,
+    finder: Finder<'static>,
+    buffer: Bytes,
+    state: State,
+    /// The end of the part is known and not told yet.
+    part_ends: bool,
+}
+
+impl Parser {
+    /// Reads a body of this content type.
+    ///
+    /// # Errors
+    /// [`MultipartError::NoBoundary`].
+    pub fn new(content_type: &str) -> Result<Self, MultipartError> {
+        let parsed = ContentType::parse(content_type);
+        let boundary = parsed.parameter("boundary").unwrap_or_default();
+        if !parsed.is_multipart() || boundary.is_empty() || boundary.len() > BOUNDARY_MAX {
+            return Err(MultipartError::NoBoundary(content_type.to_owned()));
+        }
+        let delimiter = format!("\r\n--{boundary}").into_bytes();
+        Ok(Self {
+            finder: Finder::new(&delimiter).into_owned(),
+            delimiter,
+            // The first delimiter may stand right at the beginning, without a line end.
+            buffer: Bytes::from_static(b"\r\n"),
+            state: State::Preamble,
+            part_ends: false,
+        })
+    }
+
+    /// Takes the next piece of the body.
+    pub fn push(&mut self, piece: Bytes) {
+        if self.buffer.is_empty() {
+            self.buffer = piece;
+        } else {
+            let mut joined = BytesMut::with_capacity(self.buffer.len() + piece.len());
+            joined.extend_from_slice(&self.buffer);
+            joined.extend_from_slice(&piece);
+            self.buffer = joined.freeze();
+        }
+    }
+
+    /// Returns whether the last delimiter was found.
+    pub fn is_over(&self) -> bool {
+        self.state == State::End
+    }
+
+    /// Returns what comes next, or `None` when that takes another piece.
+    ///
+    /// # Errors
+    /// [`MultipartError`]; the body is of no further use.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "no end of an iterator is meant by None"
+    )]
+    pub fn next(&mut self) -> Result<Option<Piece>, MultipartError> {
+        loop {
+            if std::mem::take(&mut self.part_ends) {
+                return Ok(Some(Piece::PartEnd));
+            }
+            let found = match self.state {
+                State::Preamble => self.preamble(),
+                State::Delimiter => self.behind_delimiter()?,
+                State::Headers => return self.headers(),
+                State::Body => return Ok(self.body()),
+                State::End => {
+                    self.buffer.clear();
+                    return Ok(Some(Piece::End));
+                }
+            };
+            if !found {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn preamble(&mut self) -> bool {
+        let Some(at) = self.finder.find(&self.buffer) else {
+            self.keep_what_may_be_a_delimiter();
+            return false;
+        };
+        self.buffer.advance(at + self.delimiter.len());
+        self.state = State::Delimiter;
+        true
+    }
+
+    /// White space and a line end: a part. Two dashes: the end.
+    fn behind_delimiter(&mut self) -> Result<bool, MultipartError> {
+        if self.buffer.len() < 2 {
+            return Ok(false);
+        }
+        if self.buffer.starts_with(b"--") {
+            self.state = State::End;
+            return Ok(true);
+        }
+        match memchr::memchr(b'\n', &self.buffer) {
+            Some(at) if at <= PADDING_MAX => {
+                // The line end stays: a part without headers begins with an empty line.
+                self.buffer.advance(at);
+                self.state = State::Headers;
+                Ok(true)
+            }
+            None if self.buffer.len() <= PADDING_MAX => Ok(false),
+            _ => Err(MultipartError::HeadersTooLong),
+        }
+    }
+
+    fn headers(&mut self) -> Result<Option<Piece>, MultipartError> {
+        let end = end_of_headers(&self.buffer);
+        if end.map_or(self.buffer.len(), |(at, _)| at) > HEADERS_MAX {
+            return Err(MultipartError::HeadersTooLong);
+        }
+        let Some((at, length)) = end else {
+            return Ok(None);
+        };
+        let headers = Headers::parse(&self.buffer[..at])?;
+        self.buffer.advance(at + length);
+        self.state = State::Body;
+        Ok(Some(Piece::Headers(headers)))
+    }
+
+    fn body(&mut self) -> Option<Piece> {
+        let Some(at) = self.finder.find(&self.buffer) else {
+            let data = self.keep_what_may_be_a_delimiter();
+            return (!data.is_empty()).then_some(Piece::Data(data));
+        };
+        let data = self.buffer.split_to(at);
+        self.buffer.advance(self.delimiter.len());
+        self.state = State::Delimiter;
+        if data.is_empty() {
+            return Some(Piece::PartEnd);
+        }
+        self.part_ends = true;
+        Some(Piece::Data(data))
+    }
+
+    /// Gives away what is certainly not the beginning of a delimiter.
+    fn keep_what_may_be_a_delimiter(&mut self) -> Bytes {
+        let longest = self.buffer.len().min(self.delimiter.len() - 1);
+        let tail = &self.buffer[self.buffer.len() - longest..];
+        let kept = memchr::memchr_iter(b'\r', tail)
+            .find(|at| self.delimiter.starts_with(&tail[*at..]))
+            .map_or(0, |at| tail.len() - at);
+        self.buffer.split_to(self.buffer.len() - kept)
+    }
+}
+
+/// Where the headers end, and how long the empty line is that ends them. The block begins with the
+/// line end of the delimiter.
+fn end_of_headers(block: &[u8]) -> Option<(usize, usize)> {
+    memchr::memchr_iter(b'\n', block).find_map(|at| match block.get(at + 1..)? {
+        [b'\n', ..] => Some((at, 2)),
+        [b'\r', b'\n', ..] => Some((at, 3)),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &str = "nobody reads this\r\n--xyz  \r\nContent-Type: application/json\r\n\
+        x-y:z\r\n\r\n{\"a\":1}\r\n--xy\r\n-\r\n--xyz\r\n\r\n\r\n--xyz\r\nA: b\r\n\r\n\r\n\r\n\
+        --xyz--\r\nnor this\r\n--xyz";
+
+    /// The parts of a body that comes in pieces of these sizes, over and over.
+    fn parts(body: &[u8], sizes: &[usize]) -> Result<Vec<(Headers, Vec<u8>)>, MultipartError> {
+        let mut parser = Parser::new("multipart/mixed; boundary=\"xyz\"")?;
+        let (mut rest, mut parts, mut open) = (body, Vec::new(), None);
+        let mut sizes = sizes.iter().cycle();
+        loop {
+            match parser.next()? {
+                Some(Piece::Headers(headers)) => open = Some((headers, Vec::new())),
+                Some(Piece::Data(data)) => open.as_mut().unwrap().1.extend_from_slice(&data),
+                Some(Piece::PartEnd) => parts.push(open.take().unwrap()),
+                Some(Piece::End) => return Ok(parts),
+                None if rest.is_empty() => return Err(MultipartError::Truncated),
+                None => {
+                    let size = rest.len().min(*sizes.next().unwrap());
+                    parser.push(Bytes::copy_from_slice(&rest[..size]));
+                    rest = &rest[size..];
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_found_wherever_the_pieces_are_cut() {
+        let whole = parts(BODY.as_bytes(), &[BODY.len()]).unwrap();
+        assert_eq!(whole.len(), 3);
+        assert_eq!(whole[0].1, b"{\"a\":1}\r\n--xy\r\n-");
+        assert_eq!(whole[0].0.get("CONTENT-type"), Some("application/json"));
+        assert_eq!(whole[0].0.get("x-y"), Some("z"));
+        assert_eq!(
+            (whole[1].0.clone(), whole[1].1.len()),
+            (Headers::default(), 0)
+        );
+        assert_eq!(whole[2].1, b"\r\n");
+        for first in 1..40 {
+            for second in 1..40 {
+                let cut = parts(BODY.as_bytes(), &[first, second]);
+                assert_eq!(cut.as_ref(), Ok(&whole), "pieces of {first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_that_ends_too_early_has_no_end() {
+        let end = BODY.find("--xyz--").unwrap();
+        for length in 0..end {
+            let cut = parts(&BODY.as_bytes()[..length], &[7]);
+            assert_eq!(cut, Err(MultipartError::Truncated), "{length}");
+        }
+    }
+
+    #[test]
+    fn headers_without_end_are_refused() {
+        let body = format!("--xyz\r\n{}", "a: b\r\n".repeat(HEADERS_MAX));
+        let refused = Err(MultipartError::HeadersTooLong);
+        assert_eq!(parts(body.as_bytes(), &[1000]), refused);
+        let body = format!("--xyz{}", " ".repeat(HEADERS_MAX));
+        assert_eq!(parts(body.as_bytes(), &[1000]), refused);
+        let refused = Err(MultipartError::BadHeaders);
+        assert_eq!(
+            parts(b"--xyz\r\nno header\r\n\r\n--xyz--", &[1000]),
+            refused
+        );
+    }
+
+    #[test]
+    fn binary_data_passes_unchanged() {
+        let data: Vec<u8> = (0..=255).cycle().take(5000).collect();
+        let mut body = b"--xyz\r\n\r\n".to_vec();
+        body.extend_from_slice(&data);
+        body.extend_from_slice(b"\r\n--xyz--");
+        for size in [1, 3, 64, 4096, 10_000] {
+            assert_eq!(parts(&body, &[size]).unwrap()[0].1, data);
+        }
+    }
+
+    #[test]
+    fn content_types_are_taken_apart() {
+        let value = "multipart/Related; type=\"a\" ; BOUNDARY=\"a b\"";
+        let parsed = ContentType::parse(value);
+        assert!(parsed.is("multipart/related") && parsed.is_multipart());
+        assert_eq!(parsed.parameter("boundary"), Some("a b"));
+        assert_eq!(ContentType::parse("text/plain").parameter("boundary"), None);
+        assert!(Parser::new("multipart/mixed").is_err());
+        assert!(Parser::new("application/json; boundary=x").is_err());
+    }
+}

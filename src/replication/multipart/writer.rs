@@ -1,0 +1,182 @@
+//! Lays out a document and its attachments as `multipart/related`, before an attachment is read.
+//!
+//! SUMMARY   [`Layout::new`] takes the document's text and what is to follow; [`Layout::length`]
+//!           is the length of the whole body; the texts between the attachments' bytes come from
+//!           [`Layout::before`] and [`Layout::end`].
+//! PROMISES  The length is exact, so that the body needs no chunked encoding. A name can not end
+//!           its header.
+//! SOURCE    `couch_doc:doc_to_multi_part_stream`: attachments follow in the order of the
+//!           document, each in the encoding in which it is stored.
+//! DIFFERS   Quotes and control characters in names are written as browsers write them (`%22`):
+//!           a receiver goes by the order of the parts, not by these names.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+
+/// An attachment whose bytes follow the document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// Its name.
+    pub name: String,
+    /// Its content type, as the document tells it.
+    pub content_type: String,
+    /// How many bytes follow: those of the stored encoding.
+    pub length: u64,
+    /// The encoding in which it is stored, `gzip` say.
+    pub encoding: Option<String>,
+}
+
+/// Everything of a body but the bytes of the attachments.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    boundary: String,
+    /// What comes before the bytes of each attachment; the first has the document in it.
+    before: Vec<Bytes>,
+    end: Bytes,
+    length: u64,
+}
+
+impl Layout {
+    /// Lays out a document with at least one attachment that follows. `boundary` must not occur in
+    /// any of it: 32 random digits do not.
+    pub fn new(boundary: &str, document: &str, following: &[Following]) -> Self {
+        let mut text = format!(
+            "--{boundary}\r\nContent-Type: application/json\r\n\r\n{document}\r\n--{boundary}"
+        );
+        let mut before = Vec::with_capacity(following.len());
+        let mut length = 0u64;
+        for attachment in following {
+            headers(&mut text, attachment);
+            length = length.saturating_add(text.len() as u64 + attachment.length);
+            before.push(Bytes::from(std::mem::replace(
+                &mut text,
+                format!("\r\n--{boundary}"),
+            )));
+        }
+        text.push_str("--");
+        Self {
+            boundary: boundary.to_owned(),
+            length: length.saturating_add(text.len() as u64),
+            before,
+            end: text.into(),
+        }
+    }
+
+    /// Returns the content type of the body.
+    pub fn content_type(&self) -> String {
+        format!("multipart/related; boundary=\"{}\"", self.boundary)
+    }
+
+    /// Returns the bytes of the whole body.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns what comes before the bytes of the n-th attachment that follows.
+    pub fn before(&self, attachment: usize) -> Option<Bytes> {
+        self.before.get(attachment).cloned()
+    }
+
+    /// Returns what comes behind everything.
+    pub fn end(&self) -> Bytes {
+        self.end.clone()
+    }
+}
+
+fn headers(text: &mut String, attachment: &Following) {
+    text.push_str("\r\nContent-Disposition: attachment; filename=\"");
+    for character in attachment.name.chars() {
+        match character {
+            '"' => text.push_str("%22"),
+            '\0'..='\x1f' | '\x7f' => {
+                // Writing to a string does not fail.
+                let _ = write!(text, "%{:02X}", u32::from(character));
+            }
+            _ => text.push(character),
+        }
+    }
+    text.push('"');
+    let plain = |value: &str| value.replace(|character: char| character.is_control(), " ");
+    let _ = write!(
+        text,
+        "\r\nContent-Type: {}\r\nContent-Length: {}",
+        plain(&attachment.content_type),
+        attachment.length
+    );
+    if let Some(encoding) = &attachment.encoding {
+        let _ = write!(text, "\r\nContent-Encoding: {}", plain(encoding));
+    }
+    text.push_str("\r\n\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parser::{Parser, Piece};
+    use super::*;
+
+    fn body(layout: &Layout, bytes: &[&[u8]]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (index, bytes) in bytes.iter().enumerate() {
+            body.extend_from_slice(&layout.before(index).unwrap());
+            body.extend_from_slice(bytes);
+        }
+        body.extend_from_slice(&layout.end());
+        body
+    }
+
+    fn following(name: &str, length: u64, encoding: Option<&str>) -> Following {
+        Following {
+            name: name.to_owned(),
+            content_type: "text/plain".to_owned(),
+            length,
+            encoding: encoding.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn the_layout_is_couchdbs_and_its_length_exact() {
+        let attachments = [
+            following("a.txt", 3, None),
+            following("b.gz", 2, Some("gzip")),
+        ];
+        let layout = Layout::new("B", "{\"_id\":\"x\"}", &attachments);
+        let body = body(&layout, &[b"abc", b"\x1f\x8b"]);
+        let expected = b"--B\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"x\"}\r\n--B\r\n\
+            Content-Disposition: attachment; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\
+            Content-Length: 3\r\n\r\nabc\r\n--B\r\n\
+            Content-Disposition: attachment; filename=\"b.gz\"\r\nContent-Type: text/plain\r\n\
+            Content-Length: 2\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\r\n--B--";
+        assert_eq!(
+            String::from_utf8_lossy(&body),
+            String::from_utf8_lossy(expected)
+        );
+        assert_eq!(layout.length(), body.len() as u64);
+        assert_eq!(layout.content_type(), "multipart/related; boundary=\"B\"");
+    }
+
+    #[test]
+    fn a_name_can_not_end_its_header() {
+        let mut attachment = following("a\"\r\nX: y\u{e9}", 1, None);
+        attachment.content_type = "text/plain\r\nX: z".to_owned();
+        let layout = Layout::new("B", "{}", &[attachment]);
+        let body = body(&layout, &[b"1"]);
+        let mut parser = Parser::new(&layout.content_type()).unwrap();
+        parser.push(body.into());
+        let headers: Vec<_> = std::iter::from_fn(|| match parser.next().unwrap() {
+            Some(Piece::End) | None => None,
+            piece => piece,
+        })
+        .filter_map(|piece| match piece {
+            Piece::Headers(headers) => Some(headers),
+            _ => None,
+        })
+        .collect();
+        assert_eq!(headers.len(), 2);
+        assert_eq!(headers[1].get("x"), None);
+        assert_eq!(
+            headers[1].get("content-disposition"),
+            Some("attachment; filename=\"a%22%0D%0AX: y\u{e9}\"")
+        );
+    }
+}

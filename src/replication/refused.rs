@@ -1,0 +1,44 @@
+//! Documents that a replication passes over: told to whoever wants to know.
+//!
+//! SOURCE    CouchDB only counts them (`doc_write_failures`) and writes a line to its log.
+
+use std::fmt;
+use std::rc::Rc;
+
+use serde::Serialize;
+
+/// A document that is not at the target, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedDoc {
+    /// Its id.
+    pub id: String,
+    /// The revision, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rev: Option<String>,
+    /// The error's name, `forbidden` say.
+    pub error: String,
+    /// Why, in the words of who refused it.
+    pub reason: String,
+}
+
+/// Where refused documents are told; a clone tells the same listener.
+#[derive(Clone)]
+pub struct Refused(Rc<dyn Fn(RefusedDoc)>);
+
+impl Refused {
+    /// Tells `listener`, which must not wait.
+    pub fn to(listener: impl Fn(RefusedDoc) + 'static) -> Self {
+        Self(Rc::new(listener))
+    }
+
+    /// Tells of one.
+    pub fn tell(&self, doc: RefusedDoc) {
+        (self.0)(doc);
+    }
+}
+
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refused")
+    }
+}

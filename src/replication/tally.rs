@@ -1,0 +1,87 @@
+//! What the workers of one run count into together.
+//!
+//! SUMMARY   A [`Tally`] starts with the numbers of earlier runs and is shared by the parts of a
+//!           run; whoever asks sees the numbers as they are.
+//! SOURCE    `couch_replicator_stats`: of what the scheduler kept and what the last checkpoint
+//!           recorded, the larger of each number counts.
+//! LIMITS    All who share it live on one thread.
+
+use std::cell::Cell;
+
+use serde_json::Value;
+
+use super::stats::Stats;
+
+/// The counters of a run.
+#[derive(Debug, Default)]
+pub struct Tally {
+    stats: Cell<Stats>,
+    bytes_written: Cell<u64>,
+}
+
+impl Tally {
+    /// Starts with what earlier runs counted.
+    pub fn starting_with(stats: Stats) -> Self {
+        Self {
+            stats: Cell::new(stats),
+            bytes_written: Cell::new(0),
+        }
+    }
+
+    /// Counts.
+    pub fn count(&self, change: impl FnOnce(&mut Stats)) {
+        let mut stats = self.stats.get();
+        change(&mut stats);
+        self.stats.set(stats);
+    }
+
+    /// Counts bytes of documents and attachments that are sent to the target.
+    pub fn count_bytes(&self, bytes: usize) {
+        let before = self.bytes_written.get();
+        self.bytes_written.set(before.saturating_add(bytes as u64));
+    }
+
+    /// Returns the numbers.
+    pub fn stats(&self) -> Stats {
+        self.stats.get()
+    }
+
+    /// Returns the bytes of documents and attachments that were sent to the target in this run.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written.get()
+    }
+}
+
+/// Reads the numbers in an entry of a checkpoint's history; what is not there, or no number, is 0.
+pub fn of_history_entry(entry: &Value) -> Stats {
+    let number = |name: &str| entry.get(name).and_then(Value::as_u64).unwrap_or(0);
+    Stats {
+        missing_checked: number("missing_checked"),
+        missing_found: number("missing_found"),
+        docs_read: number("docs_read"),
+        docs_written: number("docs_written"),
+        doc_write_failures: number("doc_write_failures"),
+        bulk_get_docs: number("bulk_get_docs"),
+        bulk_get_attempts: number("bulk_get_attempts"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_starts_with_the_larger_of_each_number_that_earlier_runs_left() {
+        let entry = serde_json::json!({"docs_read": 6, "docs_written": 2, "missing_found": "six"});
+        let kept = Stats {
+            docs_read: 4,
+            docs_written: 9,
+            ..Stats::default()
+        };
+        let tally = Tally::starting_with(kept.max(&of_history_entry(&entry)));
+        tally.count(|stats| stats.docs_read += 1);
+        let stats = tally.stats();
+        assert_eq!((stats.docs_read, stats.docs_written), (7, 9));
+        assert_eq!(stats.missing_found, 0);
+    }
+}

@@ -1,0 +1,199 @@
+//! What has to be known of a document's text; the text itself travels as it is.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The most bytes of one document without its attachments: longer ones are refused.
+pub const DOCUMENT_MAX: usize = 256 << 20;
+
+/// A look at a document.
+#[derive(Debug, Deserialize)]
+pub struct Look<'a> {
+    /// Its id.
+    #[serde(borrow, rename = "_id")]
+    pub id: Cow<'a, str>,
+    /// Its revision.
+    #[serde(borrow, default, rename = "_rev")]
+    pub rev: Option<Cow<'a, str>>,
+    /// The revision's ancestors, without which the target can not place it.
+    #[serde(borrow, default, rename = "_revisions")]
+    pub revisions: Option<&'a RawValue>,
+    /// Its attachments.
+    #[serde(borrow, default, rename = "_attachments")]
+    pub attachments: Option<&'a RawValue>,
+}
+
+impl<'a> Look<'a> {
+    /// Looks at a document; `None` if the text is none that can be replicated.
+    pub fn at(text: &'a [u8]) -> Option<Self> {
+        let look: Self = serde_json::from_slice(text).ok()?;
+        let whole = look.rev.is_some() && look.revisions.is_some() && !look.id.is_empty();
+        whole.then_some(look)
+    }
+
+    /// Returns whether it has attachments.
+    pub fn has_attachments(&self) -> bool {
+        let is_empty = |raw: &RawValue| {
+            let text = raw.get();
+            text == "null" || text.trim_matches(['{', '}']).trim_ascii().is_empty()
+        };
+        self.attachments.is_some_and(|raw| !is_empty(raw))
+    }
+
+    /// Returns the revision.
+    pub fn rev(&self) -> &str {
+        self.rev.as_deref().unwrap_or_default()
+    }
+}
+
+/// What a document says of an attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Attachment {
+    /// Its content type.
+    pub content_type: Option<String>,
+    /// Its bytes.
+    pub length: Option<u64>,
+    /// The encoding in which it is stored.
+    pub encoding: Option<String>,
+    /// Its bytes as it is stored.
+    pub encoded_length: Option<u64>,
+    /// It follows the document.
+    pub follows: bool,
+    /// It stays where it is.
+    pub stub: bool,
+}
+
+impl Attachment {
+    /// Returns how many bytes are sent of it.
+    pub fn stored_length(&self) -> Option<u64> {
+        match self.encoding {
+            Some(_) => self.encoded_length.or(self.length),
+            None => self.length,
+        }
+    }
+
+    /// Returns its content type.
+    pub fn content_type(&self) -> &str {
+        const UNKNOWN: &str = "application/octet-stream";
+        self.content_type.as_deref().unwrap_or(UNKNOWN)
+    }
+}
+
+/// Reads the attachments of a document, in its order; `None` if they are none.
+pub fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
+    serde_json::from_str(raw.get()).ok().map(|InOrder(all)| all)
+}
+
+struct InOrder(Vec<(String, Attachment)>);
+
+impl<'de> Deserialize<'de> for InOrder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reading;
+
+        impl<'de> Visitor<'de> for Reading {
+            type Value = Vec<(String, Attachment)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of attachments")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
+                let mut all = Vec::new();
+                while let Some(attachment) = members.next_entry()? {
+                    all.push(attachment);
+                }
+                Ok(all)
+            }
+        }
+
+        deserializer.deserialize_map(Reading).map(InOrder)
+    }
+}
+
+/// Returns the document's text with its stubs turned into attachments that follow.
+///
+/// Only the value of `_attachments` is written anew: the rest stays byte for byte.
+pub fn with_following(text: &str, look: &Look<'_>) -> Option<String> {
+    let raw = look.attachments?.get();
+    let mut all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(raw).ok()?;
+    for attachment in all.values_mut() {
+        let attachment = attachment.as_object_mut()?;
+        if attachment.remove("stub").is_some() {
+            attachment.insert("follows".to_owned(), true.into());
+        }
+    }
+    // The raw value is a slice of the text.
+    let at = raw.as_ptr() as usize - text.as_ptr() as usize;
+    let (before, behind) = (text.get(..at)?, text.get(at + raw.len()..)?);
+    let attachments = serde_json::to_string(&all).ok()?;
+    Some([before, &attachments, behind].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_looked_at_and_not_parsed() {
+        let text =
+            br#"{"_id":"a\u00e9","_rev":"1-x","n":1.0,"_revisions":{"start":1,"ids":["x"]}}"#;
+        let look = Look::at(text).unwrap();
+        assert_eq!((&*look.id, look.rev()), ("a\u{e9}", "1-x"));
+        assert!(!look.has_attachments());
+        for text in [
+            "{}",
+            "[]",
+            r#"{"_id":"a","_rev":"1-x"}"#,
+            r#"{"_id":"","_rev":"1-x","_revisions":{}}"#,
+        ] {
+            assert!(Look::at(text.as_bytes()).is_none(), "{text}");
+        }
+        for (attachments, has) in [
+            ("{}", false),
+            ("{ }", false),
+            ("null", false),
+            (r#"{"x":{}}"#, true),
+        ] {
+            let text = format!(
+                r#"{{"_id":"a","_rev":"1-x","_revisions":1,"_attachments":{attachments}}}"#
+            );
+            assert_eq!(
+                Look::at(text.as_bytes()).unwrap().has_attachments(),
+                has,
+                "{attachments}"
+            );
+        }
+    }
+
+    #[test]
+    fn attachments_keep_their_order_and_are_sent_as_they_are_stored() {
+        let raw = r#"{"z":{"content_type":"text/plain","length":9,"encoding":"gzip","encoded_length":5,"follows":true},
+            "a":{"stub":true,"length":3}}"#;
+        let raw: &RawValue = serde_json::from_str(raw).unwrap();
+        let all = attachments(raw).unwrap();
+        assert_eq!(
+            (&*all[0].0, all[0].1.stored_length(), all[0].1.follows),
+            ("z", Some(5), true)
+        );
+        assert_eq!(
+            (&*all[1].0, all[1].1.stored_length(), all[1].1.stub),
+            ("a", Some(3), true)
+        );
+        assert_eq!(all[1].1.content_type(), "application/octet-stream");
+    }
+
+    #[test]
+    fn stubs_are_made_to_follow_and_nothing_else_changes() {
+        let text = r#"{"_id":"a", "big":12345678901234567890123, "_rev":"1-x","_revisions":{},"_attachments":{"x":{"stub":true,"length":3},"y":{"data":"YQ=="}} ,"z":1.0}"#;
+        let look = Look::at(text.as_bytes()).unwrap();
+        assert_eq!(
+            with_following(text, &look).unwrap(),
+            r#"{"_id":"a", "big":12345678901234567890123, "_rev":"1-x","_revisions":{},"_attachments":{"x":{"length":3,"follows":true},"y":{"data":"YQ=="}} ,"z":1.0}"#
+        );
+    }
+}

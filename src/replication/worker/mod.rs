@@ -1,0 +1,110 @@
+//! What a worker does with a batch of changes, from the source to the target.
+//!
+//! SUMMARY   [`Worker::process`] asks the target what it misses ([`missing`]), reads it from the
+//!           source - many at a time ([`bulk_get`]), the rest one by one ([`single`]) - and writes
+//!           it: many at a time ([`bulk_docs`]), design documents and what has attachments one by
+//!           one ([`put`]).
+//! PROMISES  When it returns well, everything of the batch is at the target or was refused by it
+//!           and told. In memory are at most one answer to `_bulk_get`, one batch to be written,
+//!           and the pieces at hand of `http_connections` single documents; attachments never are.
+//! SOURCE    `couch_replicator_worker`.
+//! DIFFERS   There, an empty `_bulk_get` is sent for a batch of design documents. Sources that
+//!           answer single reads with a JSON array (PouchDB's server) are understood, their
+//!           attachments read one by one.
+
+pub mod bulk_docs;
+pub mod bulk_get;
+pub mod document;
+pub mod missing;
+pub mod put;
+pub mod single;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use slog::Logger;
+
+use super::average::FailureAverage;
+use super::changes::feed::Row;
+use super::crash::Crash;
+use super::endpoint::Endpoint;
+use super::refused::Refused;
+use super::tally::Tally;
+use bulk_docs::WriteBatch;
+use missing::Wanted;
+
+/// What the workers of a run share.
+#[derive(Debug)]
+pub struct Worker {
+    /// Where documents are read.
+    pub source: Endpoint,
+    /// Where they are written.
+    pub target: Endpoint,
+    /// How many single reads there may be at a time.
+    pub reads: usize,
+    /// How often a single read is tried.
+    pub retries: u32,
+    /// Whether `_bulk_get` is used.
+    pub use_bulk_get: bool,
+    /// How long to wait for a revision that the source told of and does not deliver.
+    pub missing_doc_retry: Duration,
+    /// Where is counted.
+    pub tally: Rc<Tally>,
+    /// Where refused documents are told.
+    pub refused: Refused,
+    /// What has become of calls of `_revs_diff` and `_bulk_get`.
+    pub averages: RefCell<Averages>,
+    /// For what is worth a line.
+    pub log: Logger,
+}
+
+/// See [`FailureAverage`].
+#[derive(Debug)]
+pub struct Averages {
+    /// Of `_revs_diff`.
+    pub revs_diff: FailureAverage,
+    /// Of `_bulk_get`.
+    pub bulk_get: FailureAverage,
+}
+
+impl Default for Averages {
+    fn default() -> Self {
+        Self {
+            revs_diff: FailureAverage::of_revs_diff(),
+            bulk_get: FailureAverage::of_bulk_get(),
+        }
+    }
+}
+
+impl Worker {
+    /// Replicates what the changes tell of.
+    ///
+    /// # Errors
+    /// The end of the job; what of the batch is not done is done by a later run.
+    pub async fn process(&self, rows: Vec<Row>) -> Result<(), Crash> {
+        let wanted = self.missing(rows).await?;
+        let (design, plain): (Vec<Wanted>, Vec<Wanted>) = wanted
+            .into_iter()
+            .partition(|wanted| wanted.id.starts_with("_design/"));
+        let mut batch = WriteBatch::default();
+        self.read_single(design, &mut batch).await?;
+        let left = self.read_bulk(plain, &mut batch).await?;
+        self.read_single(left, &mut batch).await?;
+        self.flush(&mut batch).await
+    }
+
+    /// Reads documents one by one, some at a time. What is not written on the way is put in the
+    /// batch.
+    async fn read_single(&self, wanted: Vec<Wanted>, batch: &mut WriteBatch) -> Result<(), Crash> {
+        let reads = wanted.into_iter().map(|wanted| self.single(wanted));
+        let mut reads = std::pin::pin!(stream::iter(reads).buffer_unordered(self.reads.max(1)));
+        while let Some(documents) = reads.try_next().await? {
+            for document in documents {
+                self.add(batch, &document).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,419 @@
+//! What may be written into the replicator database, and what of it may be read.
+//!
+//! SUMMARY   [`Incoming`] is a document as its writer sent it; [`check`] lets it in or says why not;
+//!           [`shown`] is what a reader gets.
+//! PROMISES  Who is neither an admin nor the owner reads no credential, and cannot write back what was
+//!           read without them.
+//! SOURCE    couch_doc: from_json_obj/1, validate_docid/2; couch_replicator_docs: before_doc_update/3,
+//!           after_doc_read/2.
+//! DIFFERS   Errors of every kind stand in the reason as plain text, where CouchDB prints some of them
+//!           as Erlang terms.
+
+use serde_json::{Map, Value};
+
+use crate::replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_credentials};
+use crate::store::{Document, Revision};
+
+/// Members with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
+const STATE_MEMBERS: &[&str] = &[
+    super::state::STATE,
+    super::state::TIME,
+    super::state::REASON,
+    super::state::ID,
+    super::state::STATS,
+];
+
+/// Members that readers of other databases get with a document, which mean nothing in a write.
+const IGNORED_MEMBERS: &[&str] = &[
+    "_revisions",
+    "_revs_info",
+    "_conflicts",
+    "_deleted_conflicts",
+    "_local_seq",
+];
+
+/// Longest id, in bytes.
+const ID_BYTES_MAX: usize = 4096;
+
+/// Why a document is not written. The writer is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// It has no form (400 `bad_request`).
+    #[error("{0}")]
+    BadRequest(String),
+    /// Its id cannot be (400 `illegal_docid`).
+    #[error("{0}")]
+    IllegalId(String),
+    /// It has members that mean something special, and are none (400 `doc_validation`).
+    #[error("{0}")]
+    Special(String),
+    /// It asks for something that is no replication, or is not its writer's (403 `forbidden`).
+    #[error("{0}")]
+    Forbidden(String),
+    /// Its writer does not know its last revision (409 `conflict`).
+    #[error("Document update conflict.")]
+    Conflict,
+}
+
+impl DocumentError {
+    /// Returns CouchDB's name for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::BadRequest(_) => "bad_request",
+            Self::IllegalId(_) => "illegal_docid",
+            Self::Special(_) => "doc_validation",
+            Self::Forbidden(_) => "forbidden",
+            Self::Conflict => "conflict",
+        }
+    }
+}
+
+/// Where a document is kept, by its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// It asks for a replication.
+    Replication,
+    /// `_design/..`: kept, and nothing else.
+    Design,
+    /// `_local/..`: kept apart, without a history.
+    Local,
+}
+
+/// Returns what sort of document has this id.
+///
+/// # Errors
+/// It is no id.
+pub fn sort_of(id: &str) -> Result<Sort, DocumentError> {
+    let illegal = |text: &str| Err(DocumentError::IllegalId(text.to_owned()));
+    if id.is_empty() {
+        return illegal("Document id must not be empty");
+    }
+    if id.len() > ID_BYTES_MAX {
+        return illegal("Document id is too long");
+    }
+    if let Some(rest) = id.strip_prefix("_design/") {
+        return match rest.is_empty() {
+            true => illegal("Illegal document id `_design/`"),
+            false => Ok(Sort::Design),
+        };
+    }
+    if let Some(rest) = id.strip_prefix("_local/") {
+        return match rest.is_empty() {
+            true => illegal("Illegal document id `_local/`"),
+            false => Ok(Sort::Local),
+        };
+    }
+    match id.starts_with('_') {
+        true => illegal("Only reserved document ids may start with underscore."),
+        false => Ok(Sort::Replication),
+    }
+}
+
+/// Who writes or reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Person {
+    /// Their name, if they have logged in.
+    pub name: Option<String>,
+    /// Whether they may do everything.
+    pub is_admin: bool,
+}
+
+impl Person {
+    fn name(&self) -> Value {
+        self.name.clone().map_or(Value::Null, Value::String)
+    }
+
+    /// Returns whether they may read the credentials of a document.
+    pub fn reads_credentials(&self, members: &Map<String, Value>) -> bool {
+        let owner = members.get("owner").and_then(Value::as_str);
+        self.is_admin || self.name.is_some() && owner == self.name.as_deref()
+    }
+}
+
+/// A document as its writer sent it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming {
+    /// Its id, if it has one in it.
+    pub id: Option<String>,
+    /// The revision that its writer knows: text, for `_local/` documents have others.
+    pub rev: Option<String>,
+    /// Whether it is a deletion.
+    pub deleted: bool,
+    /// Everything else.
+    pub members: Map<String, Value>,
+}
+
+impl Incoming {
+    /// Takes a document apart.
+    ///
+    /// # Errors
+    /// It is no JSON object, or a member with a leading underscore is wrong.
+    pub fn of(value: Value) -> Result<Self, DocumentError> {
+        let Value::Object(mut members) = value else {
+            let text = "Document must be a JSON object";
+            return Err(DocumentError::BadRequest(text.to_owned()));
+        };
+        let mut text = |name: &str, wrong: DocumentError| match members.shift_remove(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(wrong),
+        };
+        let id = text(
+            "_id",
+            DocumentError::IllegalId("Document id must be a string".to_owned()),
+        )?;
+        let rev = text("_rev", invalid_rev())?;
+        let deleted = match members.shift_remove("_deleted") {
+            None => false,
+            Some(Value::Bool(deleted)) => deleted,
+            Some(_) => {
+                let text = "`_deleted` must be a boolean";
+                return Err(DocumentError::Special(text.to_owned()));
+            }
+        };
+        members.retain(|name, _| !IGNORED_MEMBERS.contains(&name.as_str()));
+        for name in members.keys().filter(|name| name.starts_with('_')) {
+            let text = match name.as_str() {
+                "_attachments" => "attachments are not kept in the replicator database".to_owned(),
+                name if STATE_MEMBERS.contains(&name) => continue,
+                name => format!("Bad special document member: {name}"),
+            };
+            return Err(DocumentError::Special(text));
+        }
+        Ok(Self {
+            id,
+            rev,
+            deleted,
+            members,
+        })
+    }
+}
+
+/// A revision that is none.
+pub fn invalid_rev() -> DocumentError {
+    DocumentError::BadRequest("Invalid rev format".to_owned())
+}
+
+/// Lets a document in, with its writer as its owner if it has none.
+///
+/// # Errors
+/// It is no replication, or somebody else's.
+pub fn check(
+    id: &str,
+    incoming: &mut Incoming,
+    writer: &Person,
+    defaults: &Defaults,
+) -> Result<(), DocumentError> {
+    if sort_of(id)? != Sort::Replication || incoming.deleted {
+        return Ok(());
+    }
+    set_owner(&mut incoming.members, writer)?;
+    if incoming.members.get(super::state::STATE) == Some(&Value::from(super::state::FAILED)) {
+        return Ok(());
+    }
+    let body = Value::Object(incoming.members.clone());
+    match parse(id, &body, defaults) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(DocumentError::Forbidden(why)),
+    }
+}
+
+/// Reads the replication that a document asks for.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse(id: &str, body: &Value, defaults: &Defaults) -> Result<Replication, String> {
+    let doc = DocRef {
+        database: super::NAME.to_owned(),
+        id: id.to_owned(),
+    };
+    let user = UserCtx::of_body(body);
+    Replication::parse(body, defaults, user, Some(doc)).map_err(|error| error.to_string())
+}
+
+fn set_owner(members: &mut Map<String, Value>, writer: &Person) -> Result<(), DocumentError> {
+    let name = writer.name();
+    match members.get("owner") {
+        None => {}
+        Some(owner) if *owner == name => return Ok(()),
+        Some(Value::Null) if writer.is_admin => {}
+        Some(_) if writer.is_admin => return Ok(()),
+        Some(_) => {
+            let text = "Can't update replication documents from other users.";
+            return Err(DocumentError::Forbidden(text.to_owned()));
+        }
+    }
+    members.insert("owner".to_owned(), name);
+    Ok(())
+}
+
+/// Returns a document as this reader may see it, with its id and revision.
+pub fn shown(document: &Document, reader: &Person) -> Map<String, Value> {
+    let mut members = members(document);
+    let mut revision = document.revision;
+    if !reader.reads_credentials(&members) {
+        let whole = Value::Object(members);
+        let stripped = strip_credentials(&whole);
+        if stripped != whole {
+            revision = lookalike(document);
+        }
+        members = match stripped {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        };
+    }
+    with_head(
+        &document.id,
+        &revision.to_string(),
+        document.deleted,
+        members,
+    )
+}
+
+/// Returns the revision that a reader sees who must not write the document back: the number is the
+/// document's, the hash is not.
+fn lookalike(document: &Document) -> Revision {
+    Revision {
+        hash: Revision::after(Some(document.revision), document.deleted, "stripped").hash,
+        ..document.revision
+    }
+}
+
+/// Returns the members that a document has beside its id and revision.
+pub fn members(document: &Document) -> Map<String, Value> {
+    serde_json::from_str(&document.body).unwrap_or_default()
+}
+
+/// Puts `_id`, `_rev` and, where it is so, `_deleted` in front of members.
+pub fn with_head(
+    id: &str,
+    rev: &str,
+    deleted: bool,
+    members: Map<String, Value>,
+) -> Map<String, Value> {
+    let mut whole = Map::with_capacity(members.len() + 3);
+    whole.insert("_id".to_owned(), id.into());
+    whole.insert("_rev".to_owned(), rev.into());
+    if deleted {
+        whole.insert("_deleted".to_owned(), true.into());
+    }
+    whole.extend(members);
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn incoming(value: Value) -> Incoming {
+        Incoming::of(value).unwrap()
+    }
+
+    fn person(name: &str, is_admin: bool) -> Person {
+        Person {
+            name: Some(name.to_owned()),
+            is_admin,
+        }
+    }
+
+    fn write(id: &str, value: Value, writer: &Person) -> Result<Value, DocumentError> {
+        let mut incoming = incoming(value);
+        check(id, &mut incoming, writer, &Defaults::default())?;
+        Ok(Value::Object(incoming.members))
+    }
+
+    #[test]
+    fn what_is_no_replication_is_forbidden_and_other_documents_are_free() {
+        let ann = person("ann", true);
+        for body in [
+            json!({}),
+            json!({"foo": "bar"}),
+            json!({"source": "a", "target": "b"}),
+        ] {
+            let error = write("r", body.clone(), &ann).unwrap_err();
+            assert_eq!(error.name(), "forbidden");
+            for id in ["_design/x", "_local/x"] {
+                assert_eq!(write(id, body.clone(), &ann), Ok(body.clone()));
+            }
+            let mut deletion = body.clone();
+            deletion["_deleted"] = true.into();
+            assert!(write("r", deletion, &ann).is_ok());
+            let mut failed = body;
+            failed["_replication_state"] = "failed".into();
+            assert!(write("r", failed, &ann).is_ok());
+        }
+    }
+
+    #[test]
+    fn foreign_and_bogus_state_members_are_kept() {
+        let body = json!({"source": "http://h/a", "target": "http://h/b", "id": 7, "replication_id": "x",
+                          "_replication_state": "triggered", "_replication_id": 1, "owner": "ann"});
+        assert_eq!(write("r", body.clone(), &person("ann", true)), Ok(body));
+    }
+
+    #[test]
+    fn a_document_belongs_to_who_wrote_it_first() {
+        let body = json!({"source": "http://h/a", "target": "http://h/b"});
+        let owner = |value: Result<Value, DocumentError>| value.map(|value| value["owner"].clone());
+        let (ann, bob) = (person("ann", true), person("bob", false));
+        assert_eq!(owner(write("r", body.clone(), &bob)), Ok(json!("bob")));
+        let mut anns = body.clone();
+        anns["owner"] = "ann".into();
+        let refused = write("r", anns.clone(), &bob).unwrap_err();
+        let text = "Can't update replication documents from other users.";
+        assert_eq!(refused, DocumentError::Forbidden(text.to_owned()));
+        let mut bobs = body.clone();
+        bobs["owner"] = "bob".into();
+        assert_eq!(owner(write("r", bobs, &ann)), Ok(json!("bob")));
+        let mut nobodys = body;
+        nobodys["owner"] = Value::Null;
+        assert_eq!(owner(write("r", nobodys, &ann)), Ok(json!("ann")));
+    }
+
+    #[test]
+    fn ids_and_special_members_are_held_to_couchdbs_rules() {
+        for id in ["", "_x", "_design/", "_local/", &"x".repeat(5000)] {
+            assert_eq!(sort_of(id).unwrap_err().name(), "illegal_docid", "{id}");
+        }
+        for (value, name) in [
+            (json!([]), "bad_request"),
+            (json!({"_id": 1}), "illegal_docid"),
+            (json!({"_rev": 1}), "bad_request"),
+            (json!({"_deleted": 1}), "doc_validation"),
+            (json!({"_foo": 1}), "doc_validation"),
+            (json!({"_attachments": {}}), "doc_validation"),
+        ] {
+            assert_eq!(
+                Incoming::of(value.clone()).unwrap_err().name(),
+                name,
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_readers_see_no_credentials_and_cannot_write_back_what_they_see() {
+        let body = json!({"source": "http://u:secret@h/a", "target": "http://h/b", "owner": "bob"});
+        let document = Document {
+            id: "r".to_owned(),
+            revision: Revision::after(None, false, "x"),
+            deleted: false,
+            seq: 1,
+            body: body.to_string(),
+        };
+        for reader in [person("ann", true), person("bob", false)] {
+            let seen = shown(&document, &reader);
+            assert_eq!(seen["source"], body["source"]);
+            assert_eq!(seen["_rev"], document.revision.to_string());
+        }
+        for reader in [person("eve", false), Person::default()] {
+            let seen = shown(&document, &reader);
+            assert_eq!(seen["source"], "http://h/a");
+            let rev: Revision = seen["_rev"].as_str().unwrap().parse().unwrap();
+            assert_eq!(rev.number, 1);
+            assert_ne!(rev, document.revision);
+        }
+    }
+}

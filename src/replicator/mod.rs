@@ -1,0 +1,64 @@
+//! The replicator database: documents that ask for replications.
+//!
+//! SUMMARY   [`document`] says what may be written and what may be read, [`state`] how the outcome of a
+//!           replication stands in its document, [`Database`] is both over the store.
+//! CALLED    By HTTP; by the actor that turns documents into jobs.
+//! SOURCE    couch_replicator_docs; the document API of chttpd_db.
+//! DIFFERS   There is one database, `_replicator`. Whoever may write is an admin.
+
+mod database;
+pub mod document;
+pub mod state;
+
+pub use database::{Database, NAME, Refused, Written};
+
+use crate::config::Replicator;
+use crate::replication::endpoint::HttpConfig;
+use crate::replication::spec::Defaults;
+
+/// Returns what the configuration says about every replication.
+pub fn defaults(config: &Replicator) -> Defaults {
+    // The configuration's own bounds are below these.
+    let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Defaults {
+        worker_processes: number(config.worker_processes),
+        worker_batch_size: number(config.worker_batch_size),
+        http_connections: number(config.http_connections),
+        connection_timeout: config.connection_timeout,
+        retries_per_request: number(config.retries_per_request),
+        checkpoint_interval: config.checkpoint_interval,
+        use_checkpoints: config.use_checkpoints,
+        use_bulk_get: config.use_bulk_get,
+        valid_endpoint_protocols: config.valid_endpoint_protocols.clone(),
+        valid_proxy_protocols: config.valid_proxy_protocols.clone(),
+    }
+}
+
+/// Returns how the service speaks HTTP to databases.
+pub fn http_config(config: &Replicator) -> HttpConfig {
+    HttpConfig {
+        request_timeout: config.request_timeout,
+        verify_ssl_certificates: config.verify_ssl_certificates,
+        ssl_trusted_certificates_file: config.ssl_trusted_certificates_file.clone(),
+        cert_file: config.cert_file.clone(),
+        key_file: config.key_file.clone(),
+        connection_close_interval: config.connection_close_interval,
+        connect_to: Some(config.connect_to.clone()).filter(|text| !text.is_empty()),
+        session_refresh_interval: config.session_refresh_interval,
+        session_min_update_interval: config.session_min_update_interval,
+        ..HttpConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_configurations_defaults_are_those_of_replications() {
+        let config = Config::default().replicator;
+        assert_eq!(defaults(&config), Defaults::default());
+        assert_eq!(http_config(&config), HttpConfig::default());
+    }
+}

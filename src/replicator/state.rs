@@ -1,0 +1,150 @@
+//! How the outcome of a replication stands in its document.
+//!
+//! SOURCE    couch_replicator_docs: update_doc_completed/3, update_failed/3, update_triggered/2,
+//!           update_error/2, remove_state_fields/2.
+//! DIFFERS   Nothing is written over a document that asks for something else by then.
+
+use serde_json::{Map, Value};
+
+/// The member that names the state.
+pub const STATE: &str = "_replication_state";
+/// Since when.
+pub const TIME: &str = "_replication_state_time";
+/// Why it failed.
+pub const REASON: &str = "_replication_state_reason";
+/// The replication's id.
+pub const ID: &str = "_replication_id";
+/// What was counted.
+pub const STATS: &str = "_replication_stats";
+
+/// The state of a replication that never will run.
+pub const FAILED: &str = "failed";
+/// The state of one that has done its work.
+pub const COMPLETED: &str = "completed";
+/// The state of one that runs.
+const TRIGGERED: &str = "triggered";
+/// The state of one that failed and will be tried again.
+const ERROR: &str = "error";
+
+/// What became of a replication.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It runs; written with `update_docs` only.
+    Triggered {
+        /// Its id.
+        id: String,
+    },
+    /// It failed, and will be tried again; written with `update_docs` only.
+    Error {
+        /// Its id, if it has one.
+        id: Option<String>,
+        /// Why.
+        reason: String,
+    },
+    /// It never will run.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// It has done its work.
+    Completed {
+        /// What was counted.
+        stats: Map<String, Value>,
+        /// Its id.
+        id: String,
+    },
+}
+
+impl Outcome {
+    /// Returns whether it stands in a document.
+    pub fn is_written(&self, update_docs: bool) -> bool {
+        update_docs || matches!(self, Self::Failed { .. } | Self::Completed { .. })
+    }
+
+    /// Writes it into the members of a document. `now` is a time as it is shown.
+    pub fn write(self, members: &mut Map<String, Value>, now: &str, update_docs: bool) {
+        let (state, reason, id, stats) = match self {
+            Self::Triggered { id } => (TRIGGERED, None, Some(id), None),
+            Self::Error { id, reason } => (ERROR, Some(reason), id, None),
+            Self::Failed { reason } => (FAILED, Some(reason), None, None),
+            Self::Completed { stats, id } => (COMPLETED, None, Some(id), Some(stats)),
+        };
+        if members.get(STATE).and_then(Value::as_str) != Some(state) {
+            set(members, STATE, Some(state.into()));
+            set(members, TIME, Some(now.into()));
+        }
+        set(members, REASON, reason.map(Value::String));
+        set(members, STATS, stats.map(Value::Object));
+        set(members, ID, id.filter(|_| update_docs).map(Value::String));
+    }
+}
+
+/// Takes out of a document what was written of an outcome. Returns whether there was something.
+pub fn remove(members: &mut Map<String, Value>) -> bool {
+    let before = members.len();
+    members.retain(|name, _| ![STATE, TIME, REASON, ID, STATS].contains(&name.as_str()));
+    members.len() != before
+}
+
+fn set(members: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+    match value {
+        Some(value) => drop(members.insert(name.to_owned(), value)),
+        None => drop(members.shift_remove(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: &str = "2024-05-01T10:00:03Z";
+
+    fn after(before: Value, outcome: Outcome, update_docs: bool) -> Value {
+        let Value::Object(mut members) = before else {
+            panic!("an object");
+        };
+        outcome.write(&mut members, NOW, update_docs);
+        Value::Object(members)
+    }
+
+    #[test]
+    fn what_was_bogus_in_a_document_is_replaced_when_it_completes() {
+        let before =
+            json!({"source": "s", STATE: "triggered", TIME: "x", REASON: "x", ID: "bogus"});
+        let stats = json!({"docs_read": 1});
+        let completed = || Outcome::Completed {
+            stats: stats.as_object().unwrap().clone(),
+            id: "abc".to_owned(),
+        };
+        let expected =
+            json!({"source": "s", STATE: "completed", TIME: NOW, STATS: {"docs_read": 1}});
+        assert_eq!(after(before.clone(), completed(), false), expected);
+        assert_eq!(after(before, completed(), true)[ID], "abc");
+    }
+
+    #[test]
+    fn the_time_of_a_state_is_that_of_its_beginning() {
+        let failed = Outcome::Failed {
+            reason: "new".to_owned(),
+        };
+        let before = json!({STATE: "failed", TIME: "old", REASON: "old", STATS: {}});
+        let expected = json!({STATE: "failed", TIME: "old", REASON: "new"});
+        assert_eq!(after(before, failed, false), expected);
+    }
+
+    #[test]
+    fn what_passes_is_written_only_where_it_is_wanted() {
+        let triggered = Outcome::Triggered { id: "x".to_owned() };
+        assert!(!triggered.is_written(false) && triggered.is_written(true));
+        let failed = Outcome::Failed {
+            reason: String::new(),
+        };
+        assert!(failed.is_written(false));
+        let mut members = json!({"a": 1, STATE: 1, TIME: 1, REASON: 1, ID: 1, STATS: 1});
+        let members = members.as_object_mut().unwrap();
+        assert!(remove(members) && !remove(members));
+        assert_eq!(members.len(), 1);
+    }
+}

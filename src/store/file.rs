@@ -1,0 +1,165 @@
+//! Where the store is, and how its file is opened.
+//!
+//! PROMISES  The file and the directories made for it can be read by their owner only: replications
+//!           have passwords. What is not a store, or a broken one, is left as it is.
+
+use std::fmt;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use redb::{Database, DatabaseError, StorageError, backends::InMemoryBackend};
+
+use super::records::PrepareError;
+
+/// The name of the file in a directory that was named for it.
+const FILE_NAME: &str = "settee.redb";
+
+/// What is kept in memory of the file, in bytes.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a file.
+    File(PathBuf),
+    /// In memory: it ends with the process.
+    Memory,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Memory => f.write_str("memory"),
+        }
+    }
+}
+
+/// The file of the store cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store {place} {}", .problem.describe())]
+pub struct OpenError {
+    /// Where it was looked for.
+    pub place: String,
+    /// Why.
+    pub problem: OpenProblem,
+}
+
+/// Why the file of the store cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenProblem {
+    /// Another process has it.
+    InUse,
+    /// The system refuses it.
+    Io(io::ErrorKind, String),
+    /// It is no store, or a damaged one.
+    Broken(String),
+}
+
+impl OpenError {
+    /// Returns whether it may be otherwise later without anybody looking at the file.
+    pub fn may_pass(&self) -> bool {
+        !matches!(self.problem, OpenProblem::Broken(_))
+    }
+
+    /// Returns what to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match &self.problem {
+            OpenProblem::InUse => "stop that one, or name another file in [store] path",
+            OpenProblem::Io(..) => "let this user at it, or name another file in [store] path",
+            OpenProblem::Broken(_) => {
+                "put back a copy of it, or move it away to begin with an empty one"
+            }
+        }
+    }
+}
+
+impl OpenProblem {
+    fn describe(&self) -> String {
+        match self {
+            Self::InUse => "is in use by another process".to_owned(),
+            Self::Io(_, error) => format!("cannot be opened ({error})"),
+            Self::Broken(error) => format!("cannot be read ({error})"),
+        }
+    }
+}
+
+impl Place {
+    /// Returns the place that a configuration names; a directory stands for a file in it.
+    pub fn of(file: Option<&Path>) -> Self {
+        match file {
+            None => Self::Memory,
+            Some(path) if path.is_dir() => Self::File(path.join(FILE_NAME)),
+            Some(path) => Self::File(path.to_owned()),
+        }
+    }
+
+    /// Returns whether there is a store already.
+    pub fn exists(&self) -> bool {
+        match self {
+            Self::File(path) => path.symlink_metadata().is_ok(),
+            Self::Memory => false,
+        }
+    }
+
+    pub(super) fn open(&self) -> Result<Database, OpenError> {
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE_BYTES);
+        let opened = match self {
+            Self::Memory => builder.create_with_backend(InMemoryBackend::new()),
+            Self::File(path) => {
+                make(path).map_err(|error| self.io(&error))?;
+                builder.create(path)
+            }
+        };
+        opened.map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => self.problem(OpenProblem::InUse),
+            DatabaseError::Storage(StorageError::Io(error))
+                if error.kind() != io::ErrorKind::InvalidData =>
+            {
+                self.io(&error)
+            }
+            error => self.problem(OpenProblem::Broken(error.to_string())),
+        })
+    }
+
+    pub(super) fn broken(&self, error: &PrepareError) -> OpenError {
+        self.problem(OpenProblem::Broken(error.to_string()))
+    }
+
+    fn io(&self, error: &io::Error) -> OpenError {
+        self.problem(OpenProblem::Io(error.kind(), error.to_string()))
+    }
+
+    fn problem(&self, problem: OpenProblem) -> OpenError {
+        OpenError {
+            place: self.to_string(),
+            problem,
+        }
+    }
+}
+
+/// Makes an empty file that only its owner can read, unless there is one.
+fn make(path: &Path) -> io::Result<()> {
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    match made {
+        // Somebody else was faster: the lock decides.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
+}

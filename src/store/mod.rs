@@ -1,0 +1,245 @@
+//! What outlives the service: replicator documents, the server's uuid, which jobs are paused.
+//!
+//! SUMMARY   A [`Store`] is a handle; the database is one file that one thread reads and writes. What
+//!           is asked at the same time is written in one transaction.
+//! PROMISES  A write that was answered is on the disk, whatever happens to the process afterwards. A
+//!           file that cannot be used is an error that says why; it is never replaced by an empty one.
+//! CALLED    By HTTP and by actors, on any thread; nobody is blocked.
+//! LIMITS    [`REQUESTS_MAX`] requests wait; who comes then waits for room. One process has the file.
+
+mod documents;
+mod file;
+mod records;
+mod revision;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+pub use documents::{Changes, Conflict, Document, Edit, Info, Listing, Page};
+pub use file::{OpenError, OpenProblem, Place};
+pub use records::LocalDocument;
+pub use revision::{InvalidRevision, Revision};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use records::{Records, Snapshot};
+use thread::{ReadWork, Request, WriteWork};
+
+/// Requests that wait for the thread.
+const REQUESTS_MAX: usize = 1024;
+
+/// A request to the store failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be had. The operator's to mend; then the next request opens it.
+    #[error("{error}: {remedy}", error = .0, remedy = .0.remedy())]
+    Open(#[from] OpenError),
+    /// Reading or writing failed; nothing was written. The host's fault.
+    #[error("the store failed: {0}: look at the disk; the next request tries again")]
+    Failed(String),
+    /// The thread has ended: the service ends.
+    #[error("the store is closed, for the service is shutting down")]
+    Closed,
+}
+
+/// The store, as everybody knows it. Cheap to clone; the file is closed when the last clone is gone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    requests: mpsc::Sender<Request>,
+    update_seq: watch::Receiver<u64>,
+    place: Place,
+}
+
+impl Store {
+    /// Starts the thread. The file is opened by the first request.
+    ///
+    /// # Errors
+    /// The system has no room for a thread.
+    pub fn start(place: Place) -> std::io::Result<Self> {
+        let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
+        let (seq, update_seq) = watch::channel(0);
+        thread::start(place.clone(), waiting, seq)?;
+        Ok(Self {
+            requests,
+            update_seq,
+            place,
+        })
+    }
+
+    /// Returns where it is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Opens the file, and makes it when there is none.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub async fn open(&self) -> Result<(), StoreError> {
+        self.read(|_| Ok(())).await
+    }
+
+    /// Returns what tells of each update of a document: the sequence number of the last one.
+    pub fn updates(&self) -> watch::Receiver<u64> {
+        self.update_seq.clone()
+    }
+
+    /// Returns the name of this store: 32 hexadecimal digits, as long as the file exists.
+    ///
+    /// # Errors
+    /// As every request: see [`StoreError`].
+    pub async fn uuid(&self) -> Result<String, StoreError> {
+        self.read(|tables| tables.uuid()).await
+    }
+
+    /// Returns a document, deleted ones too.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn document(&self, id: &str) -> Result<Option<Document>, StoreError> {
+        let id = id.to_owned();
+        self.read(move |tables| tables.document(&id)).await
+    }
+
+    /// Returns several documents, in the order asked.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn documents(&self, ids: Vec<String>) -> Result<Vec<Option<Document>>, StoreError> {
+        self.read(move |tables| ids.iter().map(|id| tables.document(id)).collect())
+            .await
+    }
+
+    /// Returns a part of the documents that are not deleted, in the order of their ids.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn list(&self, page: Page) -> Result<Listing, StoreError> {
+        self.read(move |tables| tables.list(&page)).await
+    }
+
+    /// Returns at most `limit` documents that were updated after `since`, oldest update first.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn changes(&self, since: u64, limit: usize) -> Result<Changes, StoreError> {
+        self.read(move |tables| tables.changes(since, limit)).await
+    }
+
+    /// Returns how many documents were updated after `since`.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn pending(&self, since: u64) -> Result<u64, StoreError> {
+        self.read(move |tables| tables.pending(since)).await
+    }
+
+    /// Gives a document that is there another body, if `change` has one for what it is at that
+    /// moment. Returns the new revision, if there is one.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn change(
+        &self,
+        id: &str,
+        change: impl FnOnce(&Document) -> Option<String> + Send + 'static,
+    ) -> Result<Option<Revision>, StoreError> {
+        let id = id.to_owned();
+        self.write(move |tables| tables.change(&id, change)).await
+    }
+
+    /// Returns the counts.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn info(&self) -> Result<Info, StoreError> {
+        self.read(|tables| tables.info()).await
+    }
+
+    /// Writes documents: all that do not conflict. Each has its own result, in the same order; an
+    /// edit sees those before it.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; then none is written.
+    pub async fn edit(
+        &self,
+        edits: Vec<Edit>,
+    ) -> Result<Vec<Result<Revision, Conflict>>, StoreError> {
+        self.write(move |tables| edits.iter().map(|edit| tables.edit(edit)).collect())
+            .await
+    }
+
+    /// Returns a `_local/` document by the rest of its id.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn local(&self, id: &str) -> Result<Option<LocalDocument>, StoreError> {
+        let id = id.to_owned();
+        self.read(move |tables| tables.local(&id)).await
+    }
+
+    /// Writes a `_local/` document, or deletes it where there is no body. Returns its new number.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn edit_local(
+        &self,
+        id: &str,
+        expected: Option<u64>,
+        body: Option<String>,
+    ) -> Result<Result<u64, Conflict>, StoreError> {
+        let id = id.to_owned();
+        self.write(move |tables| tables.edit_local(&id, expected, body.as_deref()))
+            .await
+    }
+
+    /// Returns what is kept of jobs: replication id, and JSON text.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn jobs(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.read(|tables| tables.jobs()).await
+    }
+
+    /// Keeps something of a job, or nothing any more.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn keep_job(&self, id: &str, value: Option<String>) -> Result<(), StoreError> {
+        let id = id.to_owned();
+        self.write(move |tables| tables.keep_job(&id, value.as_deref()))
+            .await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Snapshot) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, result) = oneshot::channel();
+        let work = ReadWork { work, reply };
+        self.ask(Request::Read(Box::new(work)), result).await
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Records<'_>) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, result) = oneshot::channel();
+        let work = WriteWork {
+            work: Some(work),
+            value: None,
+            reply,
+        };
+        self.ask(Request::Write(Box::new(work)), result).await
+    }
+
+    async fn ask<T>(
+        &self,
+        request: Request,
+        result: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let sent = self.requests.send(request).await;
+        sent.map_err(|_| StoreError::Closed)?;
+        result.await.unwrap_or(Err(StoreError::Closed))
+    }
+}

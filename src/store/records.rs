@@ -1,0 +1,176 @@
+//! The tables of the file.
+//!
+//! SUMMARY   [`Snapshot`] is all of them for reading, [`Records`] for writing; documents are in
+//!           [`super::documents`], the small things here.
+
+use data_encoding::HEXLOWER;
+use redb::{
+    Database, ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableDefinition,
+    WriteTransaction,
+};
+
+use super::documents::{Conflict, Row};
+
+/// The form of the file, which a later program may not know any more.
+const FORMAT: &str = "1";
+
+/// Id -> revision, whether deleted, sequence number, body as JSON text without `_id` and `_rev`.
+pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("documents");
+/// Sequence number -> id; each document once, at its last update.
+pub(super) const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
+/// `last_update` and `deleted`, for documents.
+pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
+/// Id without `_local/` -> number of updates, body as JSON text.
+const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
+/// Replication id -> JSON text.
+const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
+/// `format` and `uuid`.
+const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
+
+/// The file is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PrepareError {
+    /// A later program wrote it.
+    #[error("it has the form {0:?}, which this program does not know")]
+    Format(String),
+    #[error(transparent)]
+    Database(#[from] redb::Error),
+    #[error("no random numbers: {0}")]
+    Random(getrandom::Error),
+}
+
+/// Makes what is not there yet: tables, the uuid. Returns the last sequence number.
+pub(super) fn prepare(database: &Database) -> Result<u64, PrepareError> {
+    let transaction = database.begin_write().map_err(redb::Error::from)?;
+    let update_seq = {
+        let records = Records::of(&transaction)?;
+        let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
+        let known = meta.get("format").map_err(redb::Error::from)?;
+        let known = known.map(|format| format.value().to_owned());
+        match known {
+            Some(format) if format == FORMAT => {}
+            Some(format) => return Err(PrepareError::Format(format)),
+            None => {
+                let mut uuid = [0; 16];
+                getrandom::fill(&mut uuid).map_err(PrepareError::Random)?;
+                let uuid = HEXLOWER.encode(&uuid);
+                meta.insert("uuid", uuid.as_str())
+                    .map_err(redb::Error::from)?;
+                meta.insert("format", FORMAT).map_err(redb::Error::from)?;
+            }
+        }
+        records.update_seq()?
+    };
+    transaction.commit().map_err(redb::Error::from)?;
+    Ok(update_seq)
+}
+
+/// A `_local/` document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalDocument {
+    /// How often it was written; its revision is `0-NUMBER`.
+    pub number: u64,
+    /// JSON text without `_id` and `_rev`.
+    pub body: String,
+}
+
+/// The tables, as they were at one moment.
+pub(super) struct Snapshot {
+    pub(super) documents: ReadOnlyTable<&'static str, Row>,
+    pub(super) updates: ReadOnlyTable<u64, &'static str>,
+    pub(super) counters: ReadOnlyTable<&'static str, u64>,
+    locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
+    jobs: ReadOnlyTable<&'static str, &'static str>,
+    meta: ReadOnlyTable<&'static str, &'static str>,
+}
+
+impl Snapshot {
+    pub(super) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+        Ok(Self {
+            documents: transaction.open_table(DOCUMENTS)?,
+            updates: transaction.open_table(UPDATES)?,
+            counters: transaction.open_table(COUNTERS)?,
+            locals: transaction.open_table(LOCALS)?,
+            jobs: transaction.open_table(JOBS)?,
+            meta: transaction.open_table(META)?,
+        })
+    }
+
+    pub(super) fn uuid(&self) -> Result<String, redb::Error> {
+        let uuid = self.meta.get("uuid")?;
+        Ok(uuid.map_or_else(String::new, |uuid| uuid.value().to_owned()))
+    }
+
+    pub(super) fn local(&self, id: &str) -> Result<Option<LocalDocument>, redb::Error> {
+        let found = self.locals.get(id)?;
+        Ok(found.map(|found| {
+            let (number, body) = found.value();
+            LocalDocument {
+                number,
+                body: body.to_owned(),
+            }
+        }))
+    }
+
+    pub(super) fn jobs(&self) -> Result<Vec<(String, String)>, redb::Error> {
+        self.jobs
+            .iter()?
+            .map(|entry| {
+                let (id, value) = entry?;
+                Ok((id.value().to_owned(), value.value().to_owned()))
+            })
+            .collect()
+    }
+}
+
+/// The tables, in a transaction.
+pub(super) struct Records<'t> {
+    pub(super) documents: Table<'t, &'static str, Row>,
+    pub(super) updates: Table<'t, u64, &'static str>,
+    pub(super) counters: Table<'t, &'static str, u64>,
+    locals: Table<'t, &'static str, (u64, &'static str)>,
+    jobs: Table<'t, &'static str, &'static str>,
+}
+
+impl<'t> Records<'t> {
+    pub(super) fn of(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
+        Ok(Self {
+            documents: transaction.open_table(DOCUMENTS)?,
+            updates: transaction.open_table(UPDATES)?,
+            counters: transaction.open_table(COUNTERS)?,
+            locals: transaction.open_table(LOCALS)?,
+            jobs: transaction.open_table(JOBS)?,
+        })
+    }
+
+    pub(super) fn update_seq(&self) -> Result<u64, redb::Error> {
+        let seq = self.counters.get("last_update")?;
+        Ok(seq.map_or(0, |seq| seq.value()))
+    }
+
+    pub(super) fn edit_local(
+        &mut self,
+        id: &str,
+        expected: Option<u64>,
+        body: Option<&str>,
+    ) -> Result<Result<u64, Conflict>, redb::Error> {
+        let known = self.locals.get(id)?.map(|found| found.value().0);
+        if known != expected || known.is_none() && body.is_none() {
+            return Ok(Err(Conflict));
+        }
+        let number = known.unwrap_or(0) + 1;
+        match body {
+            Some(body) => self.locals.insert(id, (number, body))?.map(drop),
+            None => self.locals.remove(id)?.map(drop),
+        };
+        Ok(Ok(number))
+    }
+
+    pub(super) fn keep_job(&mut self, id: &str, value: Option<&str>) -> Result<(), redb::Error> {
+        match value {
+            Some(value) => self.jobs.insert(id, value)?.map(drop),
+            None => self.jobs.remove(id)?.map(drop),
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! Tests of [`super`]: revisions, conflicts, order, what survives.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::ops::Bound;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn edit(id: &str, expected: Option<Revision>, body: &str) -> Edit {
+    Edit {
+        id: id.to_owned(),
+        expected,
+        deleted: false,
+        body: body.to_owned(),
+    }
+}
+
+fn deletion(id: &str, expected: Option<Revision>) -> Edit {
+    Edit {
+        deleted: true,
+        ..edit(id, expected, "{}")
+    }
+}
+
+fn memory() -> Store {
+    Store::start(Place::Memory).unwrap()
+}
+
+async fn one(store: &Store, wish: Edit) -> Result<Revision, Conflict> {
+    store.edit(vec![wish]).await.unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn who_writes_must_know_the_last_revision() {
+    let store = memory();
+    let first = one(&store, edit("a", None, "{}")).await.unwrap();
+    assert_eq!(first.number, 1);
+    assert_eq!(one(&store, edit("a", None, "{}")).await, Err(Conflict));
+    let second = one(&store, edit("a", Some(first), "{\"x\":1}"))
+        .await
+        .unwrap();
+    assert_eq!(second.number, 2);
+    assert_eq!(
+        one(&store, edit("a", Some(first), "{}")).await,
+        Err(Conflict)
+    );
+    assert_eq!(
+        one(&store, edit("b", Some(first), "{}")).await,
+        Err(Conflict)
+    );
+    assert_eq!(one(&store, deletion("b", None)).await, Err(Conflict));
+    let found = store.document("a").await.unwrap().unwrap();
+    assert_eq!((found.revision, found.body.as_str()), (second, "{\"x\":1}"));
+}
+
+#[tokio::test]
+async fn a_deleted_document_stays_as_its_last_revision_and_can_be_made_again() {
+    let store = memory();
+    let first = one(&store, edit("a", None, "{}")).await.unwrap();
+    let gone = one(&store, deletion("a", Some(first))).await.unwrap();
+    let found = store.document("a").await.unwrap().unwrap();
+    assert!(found.deleted);
+    let info = store.info().await.unwrap();
+    assert_eq!((info.documents, info.deleted, info.update_seq), (0, 1, 2));
+    assert_eq!(store.list(Page::default()).await.unwrap().documents, []);
+    let again = one(&store, edit("a", None, "{}")).await.unwrap();
+    assert_eq!((gone.number, again.number), (2, 3));
+    let info = store.info().await.unwrap();
+    assert_eq!((info.documents, info.deleted), (1, 0));
+}
+
+#[tokio::test]
+async fn edits_of_one_request_see_those_before_them() {
+    let store = memory();
+    let edits = vec![
+        edit("a", None, "1"),
+        edit("b", None, "2"),
+        edit("a", None, "3"),
+    ];
+    let results = store.edit(edits).await.unwrap();
+    assert!(results[0].is_ok() && results[1].is_ok());
+    assert_eq!(results[2], Err(Conflict));
+}
+
+#[tokio::test]
+async fn changes_have_each_document_once_in_the_order_of_its_last_update() {
+    let store = memory();
+    let updates = store.updates();
+    let first = one(&store, edit("a", None, "{}")).await.unwrap();
+    one(&store, edit("b", None, "{}")).await.unwrap();
+    one(&store, edit("a", Some(first), "{}")).await.unwrap();
+    assert_eq!(*updates.borrow(), 3);
+    let changes = store.changes(0, 9).await.unwrap();
+    let ids: Vec<_> = changes
+        .documents
+        .iter()
+        .map(|d| (d.id.as_str(), d.seq))
+        .collect();
+    assert_eq!(ids, [("b", 2), ("a", 3)]);
+    let changes = store.changes(0, 1).await.unwrap();
+    assert_eq!(changes.documents.len(), 1);
+    assert_eq!(store.pending(2).await.unwrap(), 1);
+    assert_eq!(store.changes(3, 9).await.unwrap().documents, []);
+}
+
+#[tokio::test]
+async fn a_change_is_made_to_what_is_there_at_that_moment_or_not_at_all() {
+    let store = memory();
+    let longer = |document: &Document| Some(format!("{}+", document.body));
+    assert_eq!(store.change("a", longer).await.unwrap(), None);
+    let first = one(&store, edit("a", None, "1")).await.unwrap();
+    let second = store.change("a", longer).await.unwrap().unwrap();
+    assert_eq!(second.number, 2);
+    assert_eq!(store.change("a", |_| None).await.unwrap(), None);
+    assert_eq!(store.document("a").await.unwrap().unwrap().body, "1+");
+    assert_eq!(
+        one(&store, edit("a", Some(first), "x")).await,
+        Err(Conflict)
+    );
+    one(&store, deletion("a", Some(second))).await.unwrap();
+    assert_eq!(store.change("a", longer).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_page_is_what_all_docs_shows() {
+    let store = memory();
+    for id in ["a", "b", "c", "d", "e"] {
+        one(&store, edit(id, None, "{}")).await.unwrap();
+    }
+    let ids = async |page: Page| {
+        let listing = store.list(page).await.unwrap();
+        let ids: String = listing.documents.into_iter().map(|d| d.id).collect();
+        (ids, listing.offset, listing.total)
+    };
+    let included = |id: &str| Bound::Included(id.to_owned());
+    let page = Page::default();
+    assert_eq!(ids(page.clone()).await, ("abcde".into(), 0, 5));
+    let from = Page {
+        start: included("b"),
+        end: included("d"),
+        skip: 1,
+        limit: 1,
+        ..page.clone()
+    };
+    assert_eq!(ids(from).await, ("c".into(), 2, 5));
+    let down = Page {
+        start: included("d"),
+        end: Bound::Excluded("b".to_owned()),
+        descending: true,
+        ..page.clone()
+    };
+    assert_eq!(ids(down).await, ("dc".into(), 1, 5));
+    let none = Page {
+        start: included("d"),
+        end: included("b"),
+        ..page
+    };
+    assert_eq!(ids(none).await.0, "");
+}
+
+#[tokio::test]
+async fn local_documents_count_their_updates_and_are_nowhere_else() {
+    let store = memory();
+    let put = async |expected, body: Option<&str>| {
+        let body = body.map(str::to_owned);
+        store.edit_local("x", expected, body).await.unwrap()
+    };
+    assert_eq!(put(None, None).await, Err(Conflict));
+    assert_eq!(put(None, Some("{}")).await, Ok(1));
+    assert_eq!(put(None, Some("{}")).await, Err(Conflict));
+    assert_eq!(put(Some(1), Some("{\"a\":1}")).await, Ok(2));
+    assert_eq!(store.local("x").await.unwrap().unwrap().body, "{\"a\":1}");
+    assert_eq!(store.info().await.unwrap().update_seq, 0);
+    assert_eq!(put(Some(2), None).await, Ok(3));
+    assert_eq!(store.local("x").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_after_the_file_is_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in/there/s.redb");
+    let place = Place::of(Some(&path));
+    let open = || Store::start(place.clone()).unwrap();
+    let store = open();
+    let revision = one(&store, edit("a", None, "{}")).await.unwrap();
+    store.keep_job("j", Some("{}".into())).await.unwrap();
+    let uuid = store.uuid().await.unwrap();
+    assert_eq!(uuid.len(), 32);
+    drop(store);
+    let store = open();
+    // The thread of the first one closes the file when it has seen that nobody asks any more.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while let Err(error) = store.open().await {
+        assert!(std::time::Instant::now() < deadline, "{error}");
+        tokio::task::yield_now().await;
+    }
+    let found = store.document("a").await.unwrap().unwrap();
+    assert_eq!((found.revision, found.seq), (revision, 1));
+    assert_eq!(store.uuid().await.unwrap(), uuid);
+    assert_eq!(*store.updates().borrow(), 1);
+    assert_eq!(store.jobs().await.unwrap(), [("j".into(), "{}".into())]);
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+}
+
+#[tokio::test]
+async fn a_file_that_somebody_else_has_is_an_error_and_is_opened_when_it_is_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.redb");
+    let first = redb::Database::create(&path).unwrap();
+    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let error = store.open().await.unwrap_err();
+    let StoreError::Open(open) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(open.problem, OpenProblem::InUse);
+    assert!(
+        error
+            .to_string()
+            .contains("s.redb is in use by another process")
+    );
+    drop(first);
+    store.open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_store_is_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.redb");
+    let text = "this is a letter to my grandmother\n".repeat(1000);
+    std::fs::write(&path, &text).unwrap();
+    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let error = store.open().await.unwrap_err();
+    assert!(matches!(&error, StoreError::Open(e) if matches!(e.problem, OpenProblem::Broken(_))));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_made_is_an_error_with_a_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let store = Store::start(Place::of(Some(&file.join("below/s.redb")))).unwrap();
+    let error = store.open().await.unwrap_err().to_string();
+    assert!(
+        error.contains("cannot be opened") && error.contains("[store] path"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_revision_reads_as_it_is_written() {
+    let revision = Revision::after(None, false, "{}");
+    assert_eq!(revision.to_string().parse(), Ok(revision));
+    assert_ne!(Revision::after(None, true, "{}"), revision);
+    assert_ne!(
+        Revision::after(Some(revision), false, "{}").hash,
+        revision.hash
+    );
+    for text in ["", "1", "1-", "-1", "1-x", "x-1", "1-+1", "+1-1"] {
+        assert_eq!(text.parse::<Revision>(), Err(InvalidRevision), "{text}");
+    }
+}

@@ -1,0 +1,193 @@
+//! The thread that has the file.
+//!
+//! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
+//!           one wait for the disk.
+//! PROMISES  Nobody is answered before the transaction is on the disk. When it fails, all of it is
+//!           undone, everybody in it is told, and the file is opened anew for the next request.
+
+use std::io;
+
+use redb::{Database, ReadableDatabase};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::StoreError;
+use super::file::Place;
+use super::records::{Records, Snapshot, prepare};
+
+/// Most writes of one transaction.
+const BATCH_MAX: usize = 256;
+
+/// What the thread is asked.
+pub(super) enum Request {
+    Read(Box<dyn Read>),
+    Write(Box<dyn Write>),
+}
+
+/// Work that reads.
+pub(super) trait Read: Send {
+    /// Reads and answers, or passes the error on. Returns whether it could read.
+    fn run(self: Box<Self>, tables: Result<&Snapshot, StoreError>) -> bool;
+}
+
+/// Work that writes.
+pub(super) trait Write: Send {
+    /// Writes, and remembers the answer.
+    fn run(&mut self, tables: &mut Records<'_>) -> Result<(), redb::Error>;
+    /// Answers.
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// A closure that reads.
+pub(super) struct ReadWork<T, F> {
+    pub(super) work: F,
+    pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T: Send, F: FnOnce(&Snapshot) -> Result<T, redb::Error> + Send> Read for ReadWork<T, F> {
+    fn run(self: Box<Self>, tables: Result<&Snapshot, StoreError>) -> bool {
+        let Self { work, reply } = *self;
+        let value = tables.and_then(|tables| work(tables).map_err(failed));
+        let is_done = value.is_ok();
+        // Nobody may wait any more.
+        drop(reply.send(value));
+        is_done
+    }
+}
+
+/// A closure that writes.
+pub(super) struct WriteWork<T, F> {
+    pub(super) work: Option<F>,
+    pub(super) value: Option<T>,
+    pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Write for WriteWork<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut Records<'_>) -> Result<T, redb::Error> + Send,
+{
+    fn run(&mut self, tables: &mut Records<'_>) -> Result<(), redb::Error> {
+        if let Some(work) = self.work.take() {
+            self.value = Some(work(tables)?);
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Self { value, reply, .. } = *self;
+        // Nobody may wait any more.
+        drop(reply.send(committed.and_then(|()| value.ok_or(StoreError::Closed))));
+    }
+}
+
+fn failed(error: redb::Error) -> StoreError {
+    StoreError::Failed(error.to_string())
+}
+
+/// Starts the thread, which ends when nobody can ask any more.
+pub(super) fn start(
+    place: Place,
+    requests: mpsc::Receiver<Request>,
+    update_seq: watch::Sender<u64>,
+) -> io::Result<()> {
+    let keeper = Keeper {
+        place,
+        requests,
+        update_seq,
+        database: None,
+    };
+    std::thread::Builder::new()
+        .name("store".to_owned())
+        .spawn(move || keeper.run())
+        .map(drop)
+}
+
+struct Keeper {
+    place: Place,
+    requests: mpsc::Receiver<Request>,
+    update_seq: watch::Sender<u64>,
+    database: Option<Database>,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        let mut next = None;
+        while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
+            match request {
+                Request::Read(work) => self.read(work),
+                Request::Write(work) => {
+                    let mut batch = vec![work];
+                    while batch.len() < BATCH_MAX && next.is_none() {
+                        match self.requests.try_recv() {
+                            Ok(Request::Write(work)) => batch.push(work),
+                            Ok(other) => next = Some(other),
+                            Err(_) => break,
+                        }
+                    }
+                    self.write(batch);
+                }
+            }
+        }
+    }
+
+    /// Opens the file unless it is open.
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => {
+                let database = self.place.open()?;
+                let update_seq = prepare(&database).map_err(|error| self.place.broken(&error))?;
+                self.update_seq.send_replace(update_seq);
+                database
+            }
+        };
+        Ok(self.database.insert(database))
+    }
+
+    fn read(&mut self, work: Box<dyn Read>) {
+        let snapshot = self.database().and_then(|database| {
+            let read = database.begin_read().map_err(redb::Error::from);
+            read.and_then(|read| Snapshot::of(&read)).map_err(failed)
+        });
+        let is_done = work.run(snapshot.as_ref().map_err(Clone::clone));
+        drop(snapshot);
+        if !is_done {
+            self.database = None;
+        }
+    }
+
+    fn write(&mut self, mut batch: Vec<Box<dyn Write>>) {
+        let written = self
+            .database()
+            .and_then(|database| write(database, &mut batch).map_err(failed));
+        match &written {
+            Ok(update_seq) => {
+                let seq = *update_seq;
+                self.update_seq.send_if_modified(|known| {
+                    let is_news = *known != seq;
+                    *known = seq;
+                    is_news
+                });
+            }
+            // After a failed write the library wants the file opened anew.
+            Err(_) => self.database = None,
+        }
+        for work in batch {
+            work.finish(written.clone().map(drop));
+        }
+    }
+}
+
+/// Carries out a batch in one transaction; returns the last sequence number.
+fn write(database: &Database, batch: &mut [Box<dyn Write>]) -> Result<u64, redb::Error> {
+    let transaction = database.begin_write()?;
+    let update_seq = {
+        let mut tables = Records::of(&transaction)?;
+        for work in batch {
+            work.run(&mut tables)?;
+        }
+        tables.update_seq()?
+    };
+    transaction.commit()?;
+    Ok(update_seq)
+}

@@ -1,0 +1,289 @@
+//! Children that do not start, or start and do not learn: their client is told at once and why, the
+//! slot is free, nothing is tried again and again, and no other language waits.
+
+use std::time::{Duration, Instant};
+
+use settee::actors::caller::CallError;
+use settee::messages::function::{DdocPrompt, InDdoc};
+use settee::messages::proc_manager::{GetProcError, TakeFrom, What};
+use settee::messages::process::Fault;
+use settee::policy::pool::Phase;
+use settee::query_server::client::{QueryServers, Trouble};
+use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+
+const SHORT: Duration = Duration::from_millis(400);
+
+/// Far less than any timeout here.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+fn spawn_failed(error: &GetProcError) -> (String, Fault) {
+    match error {
+        GetProcError::SpawnFailed { reason, fault, .. } => (reason.clone(), *fault),
+        other => panic!("not a failed start: {other}"),
+    }
+}
+
+fn teach_failed(error: &GetProcError) -> &str {
+    match error {
+        GetProcError::TeachFailed { reason, ddoc, .. } => {
+            assert_eq!(ddoc, "_design/bad");
+            reason
+        }
+        other => panic!("not a failed lesson: {other}"),
+    }
+}
+
+#[actix_rt::test]
+async fn a_missing_program_answers_its_client_at_once() {
+    let pool = TestPool::builder()
+        .command("bare", "no-such-program-anywhere --flag")
+        .command("path", "/no/such/program")
+        .start();
+    for (language, program) in [
+        ("bare", "no-such-program-anywhere"),
+        ("path", "/no/such/program"),
+    ] {
+        let asked = Instant::now();
+        let error = pool.client("1").is_refused(pool.any_of(language)).await;
+        let (reason, fault) = spawn_failed(&error);
+        let expected =
+            format!("the program '{program}' was not found; correct the command or install it");
+        assert_eq!((reason, fault), (expected, Fault::QueryServer));
+        assert!(!error.retryable());
+        assert!(asked.elapsed() < AT_ONCE);
+    }
+    assert_eq!(pool.proc_count().await, 0);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_program_that_cannot_be_executed_answers_its_client_at_once() {
+    let pool = TestPool::builder().command("x", "/etc/passwd").start();
+    let error = pool.client("1").is_refused(pool.any()).await;
+    let (reason, fault) = spawn_failed(&error);
+    assert!(
+        reason.contains("'/etc/passwd' cannot be executed"),
+        "{reason}"
+    );
+    assert_eq!(fault, Fault::QueryServer);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_missing_program_is_not_tried_again_and_again() {
+    let child = ScriptedChild::new(Script::echo().at_start([
+        Step::Complain("sh: couchpy: not found".into()),
+        Step::Exit(127),
+    ]));
+    let pool = TestPool::builder().script("x", &child).start();
+    let caller = pool.caller();
+    let ddoc = pool.ddoc("db", "_design/bad");
+    let error = pool.client("1").is_refused(ddoc.clone()).await;
+    let reason = teach_failed(&error);
+    assert!(
+        reason.contains("exited with status 127 (the command was not found)"),
+        "{reason}"
+    );
+    assert!(reason.contains("couchpy: not found"), "{reason}");
+    // The call that tries again does so a bounded number of times.
+    let error = caller.get_clean_proc(&pool.any(), None).await.unwrap_err();
+    assert!(matches!(error, CallError::Reset(_)), "{error}");
+    assert_eq!(pool.started().len(), 1 + 3);
+    let What::Ddoc { ddoc, .. } = ddoc.what else {
+        unreachable!()
+    };
+    let text = |json: &str| serde_json::value::RawValue::from_string(json.into()).unwrap();
+    let (path, args) = (text("[\"shows\",\"s\"]"), text("[]"));
+    let at = InDdoc {
+        db: "db".into(),
+        ddoc,
+        from: TakeFrom::Own,
+        timeout: None,
+    };
+    let query_servers = QueryServers::new(caller);
+    let call = DdocPrompt { at, path, args };
+    let error = query_servers.ddoc_prompt(&call).await.unwrap_err();
+    assert!(matches!(error.trouble, Trouble::NoProcess(_)), "{error}");
+    assert_eq!(pool.started().len(), 1 + 3 + 1);
+    drop(query_servers);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_program_that_prints_its_usage_is_told_by_its_first_prompt() {
+    let child = ScriptedChild::new(
+        Script::echo().at_start([Step::answer("usage: couchpy [options]"), Step::Exit(0)]),
+    );
+    let pool = TestPool::builder().script("x", &child).start();
+    let error = pool
+        .client("1")
+        .is_refused(pool.ddoc("db", "_design/bad"))
+        .await;
+    teach_failed(&error);
+    let caller = pool.caller();
+    let error = caller.get_clean_proc(&pool.any(), None).await.unwrap_err();
+    assert!(matches!(error, CallError::Reset(_)), "{error}");
+    drop(caller);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_child_that_never_answers_a_lesson_costs_its_client_the_timeout_and_is_killed() {
+    let child = ScriptedChild::new(Script::echo().on_teach("_design/bad", [Step::Hang]));
+    let pool = TestPool::builder()
+        .hard_limit(1)
+        .timeout(SHORT)
+        .script("x", &child)
+        .start();
+    let error = pool
+        .client("1")
+        .is_refused(pool.ddoc("db", "_design/bad"))
+        .await;
+    assert!(
+        matches!(
+            error,
+            GetProcError::Timeout {
+                phase: Phase::Teach,
+                ..
+            } | GetProcError::TeachFailed { .. }
+        ),
+        "{error}"
+    );
+    pool.becomes("the slot is free", |pool| pool.procs.is_empty())
+        .await;
+    let mut next = pool.client("2");
+    next.takes(pool.ddoc("db", "_design/good")).await;
+    assert_eq!(next.prompts("[1]").await.as_deref(), Ok("[1]"));
+    next.returns().await;
+    pool.assert_quiet().await;
+}
+
+/// D4, D5 on a fresh process and D1 on one that was used: each way to fail a lesson costs one
+/// process and one answer.
+#[actix_rt::test]
+async fn a_failed_lesson_costs_one_process_and_one_answer() {
+    for (steps, expected) in [
+        (
+            vec![Step::error("compilation_error", "no")],
+            "compilation_error: no",
+        ),
+        (vec![Step::fatal("fatal_error", "no")], "fatal_error: no"),
+        (
+            vec![Step::answer("false")],
+            "it answered false instead of true",
+        ),
+        (
+            vec![Step::answer("junk")],
+            "broke the protocol with a line that is not JSON",
+        ),
+        (vec![Step::Exit(1)], "exited with status 1"),
+        (vec![Step::Exit(0)], "exited with status 0"),
+        (
+            vec![Step::Signal("SEGV")],
+            "was killed by SIGSEGV (it crashed)",
+        ),
+    ] {
+        let child = ScriptedChild::new(Script::echo().on_teach("_design/bad", steps));
+        let pool = TestPool::builder()
+            .hard_limit(1)
+            .script("x", &child)
+            .start();
+        let (mut client, mut next) = (pool.client("1"), pool.client("2"));
+        // A fresh one.
+        client.asks(pool.ddoc("db", "_design/bad"));
+        next.asks(pool.ddoc("db", "_design/good"));
+        let error = client.answer().await.unwrap_err();
+        assert!(teach_failed(&error).contains(expected), "{error}");
+        assert_eq!(next.answer().await, Ok(()));
+        next.returns().await;
+        // One that was used, and that somebody else waits for.
+        client.asks(pool.ddoc("db", "_design/bad"));
+        next.asks(pool.ddoc("db", "_design/good"));
+        let error = client.answer().await.unwrap_err();
+        assert!(teach_failed(&error).contains(expected), "{error}");
+        assert_eq!(next.answer().await, Ok(()));
+        next.returns().await;
+        assert_eq!(pool.started().len(), 3);
+        let status = pool.status().await;
+        assert_eq!((status.free, status.used, status.waiting), (1, 0, 0));
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_child_that_hangs_while_it_is_taught_delays_nobody_else() {
+    let child = ScriptedChild::new(
+        Script::echo().on_teach("_design/bad", [Step::Mark("asked"), Step::Hang]),
+    );
+    let pool = TestPool::builder()
+        .hard_limit(2)
+        .script("x", &child)
+        .script("y", &ScriptedChild::new(Script::echo()))
+        .start();
+    // On a process that was used before: the reference teaches such a one in its manager's turn.
+    let mut used = pool.client("0");
+    used.takes(pool.ddoc("db", "_design/good")).await;
+    used.returns().await;
+    let mut stuck = pool.client("stuck");
+    stuck.asks(pool.ddoc("db", "_design/bad"));
+    child.reached("asked").await;
+    let (mut same, mut other) = (pool.client("same"), pool.client("other"));
+    same.takes(pool.any()).await;
+    other.takes(pool.any_of("y")).await;
+    assert!(same.prompts("[1]").await.is_ok() && other.prompts("[1]").await.is_ok());
+    same.returns().await;
+    other.returns().await;
+    assert!(stuck.is_waiting().await, "all that while");
+    pool.stop_at_once().await;
+}
+
+#[actix_rt::test]
+async fn a_process_is_taught_the_very_document_and_once_a_revision() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = TestPool::builder()
+        .hard_limit(1)
+        .script("x", &child)
+        .start();
+    let want =
+        |body: &str| pool.ddoc_with("db", "_design/a", &format!("\"language\":\"X\",{body}"));
+    let mut client = pool.client("1");
+    client
+        .takes(want("\"v\":1.0,\"s\":\"\\u00e9\u{e9}\""))
+        .await;
+    client.returns().await;
+    client
+        .takes(want("\"other\":\"text, same revision\""))
+        .await;
+    client.returns().await;
+    let taught = "[\"ddoc\",\"new\",\"_design/a\",{\"_id\":\"_design/a\",\"_rev\":\"1-a\",\
+                  \"language\":\"X\",\"v\":1.0,\"s\":\"\\u00e9\u{e9}\"}]";
+    assert_eq!(child.prompts(), [taught]);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_real_third_party_server_that_knows_no_design_documents_fails_the_lesson_only() {
+    // What couchpy does with any `ddoc` command.
+    let child = ScriptedChild::new(Script::echo().on(
+        "ddoc",
+        [Step::Complain("KeyError: 'ddoc'".into()), Step::Exit(1)],
+    ));
+    let pool = TestPool::builder()
+        .hard_limit(1)
+        .script("python", &child)
+        .start();
+    let mut view = pool.client("view");
+    view.takes(pool.any()).await;
+    assert_eq!(view.prompts("[\"reset\",{}]").await.as_deref(), Ok("true"));
+    view.returns().await;
+    let error = pool
+        .client("ddoc")
+        .is_refused(pool.ddoc("db", "_design/bad"))
+        .await;
+    assert!(teach_failed(&error).contains("KeyError: 'ddoc'"), "{error}");
+    view.takes(pool.any()).await;
+    assert_eq!(view.prompts("[\"reset\",{}]").await.as_deref(), Ok("true"));
+    view.returns().await;
+    assert_eq!(pool.started().len(), 2);
+    pool.assert_quiet().await;
+}

@@ -1,0 +1,14 @@
+//! The commands of the program, as a user calls them.
+
+#[path = "../served/mod.rs"]
+mod served;
+#[path = "../service/mod.rs"]
+mod service;
+
+mod arguments;
+mod attach;
+mod check_config;
+mod conform;
+mod couchjs;
+mod serve;
+mod status;

@@ -1,0 +1,14 @@
+//! Every kind of function of a design document, through the library and the socket.
+
+#[path = "../served/mod.rs"]
+mod served;
+mod support;
+
+mod compile;
+mod ddoc;
+mod filter;
+mod list;
+mod map;
+mod reduce;
+mod socket;
+mod validate;

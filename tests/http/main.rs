@@ -1,0 +1,11 @@
+//! The service over HTTP: what is asked, who may ask, and what passes line by line.
+
+#[path = "../browser/mod.rs"]
+mod browser;
+#[path = "../service/mod.rs"]
+mod service;
+
+mod admins;
+mod config;
+mod lines;
+mod requests;

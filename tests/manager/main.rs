@@ -1,0 +1,8 @@
+//! The process manager with real processes: whom it lends what, whom it loses, and what must never happen.
+
+mod abilities;
+mod cases;
+mod clients_lost;
+mod defects;
+mod native_language;
+mod prompts_together;

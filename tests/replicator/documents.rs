@@ -1,0 +1,288 @@
+//! Documents of the replicator database have CouchDB's shapes and codes.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use serde_json::{Value, json};
+
+use crate::browser::Web;
+use crate::store::{create, post, put};
+
+/// Nobody listens there; nothing in these tests has to run.
+fn body() -> Value {
+    json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b", "continuous": true})
+}
+
+/// A service whose replications do not start.
+fn start() -> Web {
+    Web::start("[replicator]\nmax_jobs = 0\n")
+}
+
+#[test]
+fn the_database_is_there_and_says_what_it_holds() {
+    let web = start();
+    let info = web.get("/_replicator").ok();
+    assert_eq!(info["db_name"], "_replicator");
+    assert_eq!(
+        (&info["doc_count"], &info["doc_del_count"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(info["instance_start_time"], "0");
+    assert!(info["update_seq"].as_str().unwrap().starts_with("0-"));
+    web.send("PUT", "/_replicator", "")
+        .reason(412, "file_exists");
+    let refused = web.send("DELETE", "/_replicator", "");
+    assert!(refused.reason(405, "method_not_allowed").contains("GET"));
+    create(&web, "a", &body());
+    assert_eq!(web.get("/_replicator/").ok()["doc_count"], 1);
+    web.service.stop();
+}
+
+#[test]
+fn a_document_is_written_read_changed_and_deleted_with_its_revision() {
+    let web = start();
+    let made = put(&web, "/_replicator/a", &body());
+    assert_eq!(made.status, 201);
+    let value = made.json();
+    let rev = value["rev"].as_str().unwrap();
+    assert_eq!(value, json!({"ok": true, "id": "a", "rev": rev}));
+    assert_eq!(made.header("etag"), Some(format!("\"{rev}\"").as_str()));
+    assert!(made.header("location").unwrap().ends_with("/_replicator/a"));
+    let read = web.get("/_replicator/a");
+    assert_eq!(read.header("etag"), Some(format!("\"{rev}\"").as_str()));
+    let document = read.ok();
+    assert_eq!(
+        (&document["_id"], &document["_rev"]),
+        (&json!("a"), &json!(rev))
+    );
+    assert_eq!(document["source"], body()["source"]);
+    let again = put(&web, "/_replicator/a", &body());
+    assert_eq!(again.reason(409, "conflict"), "Document update conflict.");
+    let mut changed = document;
+    changed["note"] = "x".into();
+    let second = put(&web, "/_replicator/a", &changed);
+    assert_eq!(second.status, 201);
+    let second = second.json()["rev"].as_str().unwrap().to_owned();
+    assert!(second.starts_with("2-"));
+    web.send("DELETE", "/_replicator/a", "")
+        .reason(409, "conflict");
+    let gone = web
+        .send("DELETE", &format!("/_replicator/a?rev={second}"), "")
+        .ok();
+    assert!(gone["rev"].as_str().unwrap().starts_with("3-"));
+    assert_eq!(
+        web.get("/_replicator/a").reason(404, "not_found"),
+        "deleted"
+    );
+    assert_eq!(
+        web.get("/_replicator/b").reason(404, "not_found"),
+        "missing"
+    );
+    web.send("DELETE", "/_replicator/b?rev=1-0", "")
+        .reason(404, "not_found");
+    let reborn = put(&web, "/_replicator/a", &body()).json();
+    assert!(reborn["rev"].as_str().unwrap().starts_with("4-"));
+    web.service.stop();
+}
+
+#[test]
+fn a_revision_may_stand_in_body_query_or_header_and_they_must_agree() {
+    let web = start();
+    let rev = create(&web, "a", &body());
+    let mut with_rev = body();
+    with_rev["_rev"] = "1-00".into();
+    let two = put(&web, &format!("/_replicator/a?rev={rev}"), &with_rev);
+    assert!(two.reason(400, "bad_request").contains("different values"));
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("If-Match", rev.as_str()),
+    ];
+    let mut connection = web.connect();
+    let third = connection.request("PUT", "/_replicator/a", &headers, &body().to_string());
+    assert_eq!(third.status, 201, "{third:?}");
+    let known = third.json()["rev"].as_str().unwrap().to_owned();
+    let etag = format!("\"{known}\"");
+    let same = connection.request("GET", "/_replicator/a", &[("If-None-Match", &etag)], "");
+    assert_eq!(same.status, 304);
+    put(&web, "/_replicator/a?rev=x", &body()).reason(400, "bad_request");
+    let head = connection.request("HEAD", "/_replicator/a", &[], "");
+    assert_eq!(
+        (head.status, head.header("etag")),
+        (200, Some(etag.as_str()))
+    );
+    web.service.stop();
+}
+
+#[test]
+fn what_is_no_replication_is_forbidden_with_the_reason() {
+    let web = start();
+    for (wrong, part) in [
+        (json!({}), "Missing replicator database"),
+        (json!({"foo": "bar"}), "Missing replicator database"),
+        (
+            json!({"source": "a", "target": "b"}),
+            "local_endpoints_not_supported",
+        ),
+        (
+            json!({"source": "http://h/a", "target": "http://h/b", "continuous": 1}),
+            "parameter `continuous` must be a boolean",
+        ),
+    ] {
+        let reason = put(&web, "/_replicator/x", &wrong).reason(403, "forbidden");
+        assert!(reason.contains(part), "{reason}");
+        for path in ["/_replicator/_local/x", "/_replicator/_design/x"] {
+            let rev = web.get(path).json()["_rev"].clone();
+            let mut free = wrong.clone();
+            if let Some(rev) = rev.as_str() {
+                free["_rev"] = rev.into();
+            }
+            assert_eq!(put(&web, path, &free).status, 201, "{path}");
+        }
+    }
+    for (id, error) in [("_x", "not_found"), ("%ff", "bad_request")] {
+        let answer = put(&web, &format!("/_replicator/{id}"), &body());
+        assert_eq!(answer.json()["error"], error);
+    }
+    put(&web, "/_replicator/x", &json!([])).reason(400, "bad_request");
+    let mut special = body();
+    special["_foo"] = 1.into();
+    let reason = put(&web, "/_replicator/x", &special).reason(400, "doc_validation");
+    assert_eq!(reason, "Bad special document member: _foo");
+    web.send("PUT", "/_replicator/x", "{")
+        .reason(400, "bad_request");
+    put(&web, "/_replicator/x?new_edits=false", &body()).reason(501, "not_implemented");
+    web.service.stop();
+}
+
+#[test]
+fn a_post_makes_an_id_and_many_are_written_at_once_each_with_its_own_result() {
+    let web = start();
+    let made = post(&web, "/_replicator", &body()).json();
+    assert_eq!(made["id"].as_str().unwrap().len(), 32);
+    let quick = post(&web, "/_replicator?batch=ok", &body());
+    assert_eq!(quick.status, 202);
+    assert_eq!(quick.json()["rev"], Value::Null);
+    let mut docs = vec![body(), json!({"_id": "bad"}), body(), body()];
+    docs[0]["_id"] = "a".into();
+    docs[2]["_id"] = "a".into();
+    let answer = post(&web, "/_replicator/_bulk_docs", &json!({"docs": docs}));
+    assert_eq!(answer.status, 201);
+    let rows = answer.json();
+    assert_eq!(
+        (&rows[0]["ok"], &rows[0]["id"]),
+        (&json!(true), &json!("a"))
+    );
+    assert_eq!(
+        (&rows[1]["id"], &rows[1]["error"]),
+        (&json!("bad"), &json!("forbidden"))
+    );
+    assert_eq!(rows[2]["error"], "conflict");
+    assert_eq!(rows[3]["id"].as_str().unwrap().len(), 32);
+    post(&web, "/_replicator/_bulk_docs", &json!({})).reason(400, "bad_request");
+    web.service.stop();
+}
+
+#[test]
+fn all_docs_has_ranges_keys_and_documents() {
+    let web = start();
+    for id in ["a", "b", "c", "d"] {
+        create(&web, id, &body());
+    }
+    let rev = create(&web, "gone", &body());
+    web.send("DELETE", &format!("/_replicator/gone?rev={rev}"), "")
+        .ok();
+    create(&web, "_design/v", &json!({"views": {}}));
+    create(&web, "_local/l", &json!({}));
+    let ids = |path: &str| -> (Value, Value, String) {
+        let all = web.get(&format!("/_replicator/_all_docs{path}")).ok();
+        let ids = all["rows"].as_array().unwrap().iter();
+        let ids: Vec<&str> = ids.map(|row| row["id"].as_str().unwrap()).collect();
+        (
+            all["total_rows"].clone(),
+            all["offset"].clone(),
+            ids.join(" "),
+        )
+    };
+    assert_eq!(ids(""), (json!(5), json!(0), "_design/v a b c d".into()));
+    assert_eq!(ids("?startkey=%22b%22&endkey=%22c%22").2, "b c");
+    assert_eq!(
+        ids("?start_key=%22b%22&skip=1&limit=1"),
+        (json!(5), json!(3), "c".into())
+    );
+    assert_eq!(ids("?descending=true&startkey=%22c%22&limit=2").2, "c b");
+    assert_eq!(ids("?endkey=%22b%22&inclusive_end=false").2, "_design/v a");
+    assert_eq!(ids("?key=%22c%22").2, "c");
+    let keys = json!({"keys": ["d", "x", "gone"]});
+    let all = post(&web, "/_replicator/_all_docs?include_docs=true", &keys).ok();
+    assert_eq!(all["rows"][0]["doc"]["_id"], "d");
+    assert_eq!(all["rows"][1], json!({"key": "x", "error": "not_found"}));
+    assert_eq!(all["rows"][2]["value"]["deleted"], true);
+    for wrong in ["limit=x", "skip=-1", "descending=1"] {
+        let answer = web.get(&format!("/_replicator/_all_docs?{wrong}"));
+        answer.reason(400, "query_parse_error");
+    }
+    web.service.stop();
+}
+
+#[test]
+fn local_documents_have_revisions_of_their_own_and_are_listed_nowhere() {
+    let web = start();
+    let path = "/_replicator/_local/x";
+    assert_eq!(put(&web, path, &json!({"a": 1})).json()["rev"], "0-1");
+    put(&web, path, &json!({})).reason(409, "conflict");
+    let next = put(&web, path, &json!({"_rev": "0-1", "a": 2})).json();
+    assert_eq!(next["rev"], "0-2");
+    let expected = json!({"_id": "_local/x", "_rev": "0-2", "a": 2});
+    assert_eq!(web.get(path).ok(), expected);
+    assert_eq!(web.get("/_replicator/_changes").ok()["results"], json!([]));
+    web.send("DELETE", &format!("{path}?rev=0-2"), "").ok();
+    web.get(path).reason(404, "not_found");
+    web.service.stop();
+}
+
+#[test]
+fn who_is_no_admin_writes_nothing_and_reads_no_credentials() {
+    let web = Web::start("[replicator]\nmax_jobs = 0\n[admins]\nann = \"secret\"\n");
+    let login = [
+        ("Authorization", "Basic YW5uOnNlY3JldA=="),
+        ("Content-Type", "application/json"),
+    ];
+    let mut secret = body();
+    secret["source"] = "http://u:pw@127.0.0.1:1/a".into();
+    secret["target"] = json!({
+        "url": "http://127.0.0.1:1/b", "headers": {"X-Key": "pw"},
+        "auth": {"basic": {"username": "u", "password": "pw"}},
+    });
+    let text = secret.to_string();
+    put(&web, "/_replicator/a", &secret).reason(401, "unauthorized");
+    let mut connection = web.connect();
+    let made = connection.request("PUT", "/_replicator/a", &login, &text);
+    assert_eq!(made.status, 201);
+    let rev = made.json()["rev"].clone();
+    let mine = connection.request("GET", "/_replicator/a", &login, "").ok();
+    assert_eq!((&mine["owner"], &mine["_rev"]), (&json!("ann"), &rev));
+    assert_eq!(mine["source"], secret["source"]);
+    for path in [
+        "/_replicator/a",
+        "/_replicator/_all_docs?include_docs=true",
+        "/_replicator/_changes?include_docs=true",
+        "/_replicator/a?open_revs=all",
+    ] {
+        let seen = web.get(path);
+        assert_eq!(seen.status, 200, "{seen:?}");
+        assert!(!seen.body.contains("pw"), "{}", seen.body);
+        assert!(!seen.body.contains(rev.as_str().unwrap()), "{}", seen.body);
+    }
+    let seen = web.get("/_replicator/a").ok();
+    assert_eq!(seen["source"], "http://127.0.0.1:1/a");
+    let back = connection.request("PUT", "/_replicator/a", &login, &seen.to_string());
+    back.reason(409, "conflict");
+    for (method, path) in [
+        ("POST", "/_replicator"),
+        ("POST", "/_replicator/_bulk_docs"),
+        ("DELETE", "/_replicator/a?rev=1-0"),
+        ("PUT", "/_replicator/_local/x"),
+    ] {
+        web.send(method, path, "{}").reason(401, "unauthorized");
+    }
+    web.service.stop();
+}

@@ -1,0 +1,11 @@
+//! The client socket: its calls, and what it makes of clients that misbehave.
+
+#[path = "../served/mod.rs"]
+mod served;
+#[path = "../service/mod.rs"]
+mod service;
+
+mod bad_input;
+mod library;
+mod protocol;
+mod tcp;
