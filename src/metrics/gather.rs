@@ -5,8 +5,8 @@
 
 mod couchdb;
 mod own;
-mod services;
 mod replicator;
+mod services;
 
 use std::sync::Arc;
 

@@ -16,8 +16,8 @@ mod gather;
 mod language;
 mod pool;
 mod prometheus;
-mod service;
 mod replication;
+mod service;
 mod snapshot;
 mod stats;
 
@@ -29,8 +29,8 @@ pub use cells::{BOUNDS, Counter, Gauge, Histogram, Range, Times};
 pub use language::{KillReason, LanguageMetrics};
 pub use pool::{OpenFailure, PoolMetrics, ReturnKind};
 pub use prometheus::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
-pub use service::{LendEnd, ServiceMetrics};
 pub use replication::ReplicationMetrics;
+pub use service::{LendEnd, ServiceMetrics};
 pub use snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
@@ -144,6 +144,8 @@ impl Metrics {
     pub fn service(&self, name: &str) -> Arc<ServiceMetrics> {
         let services = &self.0.services;
         find(services, name, ServiceMetrics::name, ServiceMetrics::new)
+    }
+
     /// Returns the numbers of replications.
     pub fn replication(&self) -> Arc<ReplicationMetrics> {
         Arc::clone(&self.0.replication)
