@@ -18,6 +18,7 @@ pub mod opener;
 pub mod os_process;
 pub mod proc_manager;
 pub mod process_duties;
+pub mod replication_job;
 pub mod replication_scheduler;
 pub mod service;
 pub mod supervisor;
