@@ -236,7 +236,7 @@ fn jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
 /// Jobs that wait, and what is replicated, in the scheduler's actor.
 #[divan::bench(args = [1_000, 10_000], sample_count = 1, sample_size = 1)]
 fn registered_jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
-    let system = actix_rt::System::new();
+    let system = System::new();
     bencher
         .counter(ItemsCount::new(jobs))
         .bench_local(|| system.block_on(register(jobs)));
