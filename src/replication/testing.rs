@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 use super::endpoint::{Endpoint, Http, HttpConfig, HttpSettings};
 use super::spec::{Defaults, EndpointSpec, Replication, UserCtx};
@@ -102,6 +103,14 @@ impl Server {
     pub(crate) async fn start(
         answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(None, answer).await
+    }
+
+    /// Starts one that speaks TLS, if it is told how.
+    pub(crate) async fn start_with(
+        tls: Option<TlsAcceptor>,
+        answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -113,7 +122,18 @@ impl Server {
             let mut connections = tokio::task::JoinSet::new();
             for connection in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                connections.spawn(serve(stream, connection, context.clone()));
+                let (tls, context) = (tls.clone(), context.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => serve(stream, connection, context).await,
+                        // Who does not like the certificate goes away.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, connection, context).await;
+                            }
+                        }
+                    }
+                });
             }
         });
         Self {
@@ -152,7 +172,11 @@ struct Context {
     received: Arc<Mutex<Vec<Received>>>,
 }
 
-async fn serve(stream: TcpStream, connection: usize, context: Arc<Context>) {
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    connection: usize,
+    context: Arc<Context>,
+) {
     let mut stream = BufReader::new(stream);
     while let Some(mut received) = read(&mut stream).await {
         received.connection = connection;
@@ -173,7 +197,7 @@ async fn serve(stream: TcpStream, connection: usize, context: Arc<Context>) {
     }
 }
 
-async fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
+pub(crate) async fn line<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     let mut line = Vec::new();
     loop {
         match stream.read_u8().await.ok()? {
@@ -183,7 +207,7 @@ async fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     }
 }
 
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Received> {
+async fn read<S: AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Option<Received> {
     let first = line(stream).await?;
     let mut received = Received {
         line: first.trim_end_matches(" HTTP/1.1").to_owned(),

@@ -2,8 +2,7 @@
 //!
 //! SUMMARY   All endpoints that connect in the same way share a [`reqwest::Client`], and so its idle
 //!           connections: directly, through one proxy, or to one other target ([`super::connect_to`]).
-//! PROMISES  A thousand endpoints without a proxy are one pool. Pools that nobody uses any longer go when another
-//!           is made.
+//! PROMISES  A thousand endpoints without a proxy are one pool. There are [`POOLS_MAX`] at most.
 //! SOURCE    couch_replicator_connection and couch_replicator_utils, ssl_params.
 //! DIFFERS   Keys with a password are refused, the depth of certificate chains is the library's. Connections are
 //!           HTTP/1.1, with keep-alive and without delay.
@@ -22,6 +21,9 @@ use crate::replication::spec::ProxySpec;
 
 /// The most idle connections that are kept to one server.
 const IDLE_PER_SERVER_MAX: usize = 256;
+
+/// The most ways of connecting whose idle connections are kept.
+const POOLS_MAX: usize = 1_000;
 
 /// How long a connection is idle before the system asks whether its other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -47,12 +49,9 @@ pub(super) struct Instead {
 /// The pools, and what they are made from.
 pub(super) struct Clients {
     materials: Materials,
-    pools: FxHashMap<Way, Pool>,
-}
-
-struct Pool {
-    client: Client,
-    made: Instant,
+    pools: FxHashMap<Way, Client>,
+    /// When files were read last.
+    read: Instant,
 }
 
 /// What is read from files once.
@@ -76,10 +75,10 @@ impl Clients {
         let client = materials.build(&way).map_err(|error| {
             HttpConfigError::new("verify_ssl_certificates", super::send::describe(&error))
         })?;
-        let made = Instant::now();
         Ok(Self {
             materials,
-            pools: FxHashMap::from_iter([(way, Pool { client, made })]),
+            pools: FxHashMap::from_iter([(way, client)]),
+            read: Instant::now(),
         })
     }
 
@@ -89,25 +88,28 @@ impl Clients {
 
     /// Returns the pool of one way of connecting.
     pub(super) fn get(&mut self, way: &Way) -> Result<Client, String> {
-        let too_old = self.materials.config.cacert_reload_interval;
-        if let Some(pool) = self.pools.get(way)
-            && pool.made.elapsed() < too_old
-        {
-            return Ok(pool.client.clone());
+        if let Some(client) = self.pools.get(way) {
+            return Ok(client.clone());
         }
-        if let Ok(again) = Materials::read(self.materials.config.clone()) {
-            self.materials = again;
+        if self.pools.len() >= POOLS_MAX {
+            // Who has one keeps it; the others are made again when they are asked for.
+            self.pools.clear();
         }
-        let built = self.materials.build(way);
-        let client = built.map_err(|error| super::send::describe(&error))?;
-        let made = Instant::now();
-        self.pools.retain(|_, pool| pool.made.elapsed() < too_old);
-        let pool = Pool {
-            client: client.clone(),
-            made,
-        };
-        self.pools.insert(way.clone(), pool);
+        let client = self.materials.build(way);
+        let client = client.map_err(|error| super::send::describe(&error))?;
+        self.pools.insert(way.clone(), client.clone());
         Ok(client)
+    }
+
+    /// Whether files should be read again by now. Says so once.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let config = &self.materials.config;
+        let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
+        let is_due = reads_files && now >= self.read + config.cacert_reload_interval;
+        if is_due {
+            self.read = now;
+        }
+        is_due
     }
 }
 

@@ -166,8 +166,23 @@ impl Http {
                 let _ = url.set_port(Some(target.port));
             }
         }
-        let client = lock(&self.0.clients).get(&way)?;
+        let mut clients = lock(&self.0.clients);
+        if clients.is_due(std::time::Instant::now()) {
+            self.read_certificates_again(clients.config().clone());
+        }
+        let client = clients.get(&way)?;
         Ok(Route { client, url, host })
+    }
+
+    /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
+    fn read_certificates_again(&self, config: HttpConfig) {
+        let (clients, logger) = (self.0.clients.clone(), self.0.logger.clone());
+        tokio::task::spawn_blocking(move || match Clients::new(config) {
+            Ok(again) => *lock(&clients) = again,
+            Err(error) => {
+                slog::error!(logger, "certificates were not read again"; "error" => %error);
+            }
+        });
     }
 }
 

@@ -43,6 +43,9 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The longest body that is read for nothing, so that its connection can be used again.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
 
+/// How long that may take.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
 /// How a try ended that brought no answer to return.
 enum Failed {
     /// It is to be made again at once, and costs nothing.
@@ -243,7 +246,7 @@ impl Endpoint {
         match status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
                 sending.follow(&response, self.base_url())?;
-                drain(response, self.settings().connection_timeout).await;
+                drain(response).await;
                 return Err(Failed::Again);
             }
             StatusCode::TOO_MANY_REQUESTS => {
@@ -252,12 +255,12 @@ impl Endpoint {
                 if sending.spent {
                     return Err(Failed::Final(Cause::Status(status)));
                 }
-                drain(response, self.settings().connection_timeout).await;
+                drain(response).await;
                 return Err(Failed::Again);
             }
             StatusCode::REQUEST_TIMEOUT => return Err(Failed::Retry(Cause::Status(status))),
             status if status.as_u16() >= 500 => {
-                drain(response, self.settings().connection_timeout).await;
+                drain(response).await;
                 return Err(Failed::Retry(Cause::Status(status)));
             }
             _ => {}
@@ -270,7 +273,7 @@ impl Endpoint {
             .await
             .answered(&credentials, status, response.headers(), now);
         if again && !sending.spent {
-            drain(response, self.settings().connection_timeout).await;
+            drain(response).await;
             return Err(Failed::Again);
         }
         Ok(Answer {
@@ -313,7 +316,7 @@ impl Endpoint {
                 Failed::Again => Failed::Again,
             })?;
             let (status, headers) = (response.status(), response.headers().clone());
-            drain(response, self.settings().connection_timeout).await;
+            drain(response).await;
             let now = Instant::now().into_std();
             match session.logged_in(status, &headers, now) {
                 LoggedIn::Known => {}
@@ -541,12 +544,12 @@ async fn until(deadline: Option<(Instant, Duration)>) -> Duration {
 }
 
 /// Reads a short body for nothing: then its connection can be used again.
-async fn drain(response: Response, silence: Duration) {
+async fn drain(response: Response) {
     if response
         .content_length()
         .is_some_and(|length| length <= DRAINED_BYTES_MAX)
     {
-        let _ = tokio::time::timeout(silence, response.bytes()).await;
+        let _ = tokio::time::timeout(DRAIN_MAX, response.bytes()).await;
     }
 }
 

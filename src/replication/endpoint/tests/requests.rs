@@ -1,4 +1,4 @@
-//! Endpoints against a server that answers what it is told to.
+//! Requests against a server that answers what it is told to.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,12 +10,9 @@ use futures_util::{StreamExt, stream};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::json;
 
-use super::*;
-use crate::replication::testing::{Answer, Received, Server, Then, endpoint, endpoint_of, spec};
-
-fn status(code: u16) -> Cause {
-    Cause::Status(StatusCode::from_u16(code).unwrap())
-}
+use super::super::*;
+use super::status;
+use crate::replication::testing::{Answer, Server, Then, endpoint, endpoint_of, spec};
 
 #[tokio::test]
 async fn a_request_is_sent_with_its_query_headers_and_body() {
@@ -489,222 +486,9 @@ async fn only_so_many_requests_are_under_way_and_others_wait_in_order() {
     assert_eq!(server.lines()[3..], ["GET /db/0", "GET /db/1", "GET /db/2"]);
 }
 
-/// A server with sessions. Requests without the newest cookie are refused.
-async fn with_sessions(max_age: &'static str) -> (Server, Arc<AtomicUsize>) {
-    let newest = Arc::new(AtomicUsize::new(0));
-    let current = newest.clone();
-    let server = Server::start(move |request: &Received| {
-        if request.line == "POST /_session" {
-            if request.body != "name=b%C3%B6b&password=s3+cret" {
-                return Answer::new(401, "{}");
-            }
-            let nth = current.fetch_add(1, Ordering::SeqCst) + 1;
-            let cookie = format!("AuthSession=c{nth}; Path=/; HttpOnly{max_age}");
-            return Answer::with(200, &[("set-cookie", &cookie)], "{}");
-        }
-        let expected = format!("AuthSession=c{}", current.load(Ordering::SeqCst));
-        let status = if request.header("cookie") == Some(&*expected) {
-            200
-        } else {
-            401
-        };
-        Answer::new(status, "{}")
-    });
-    (server.await, newest)
-}
-
-fn bob(server: &Server, password: &str) -> serde_json::Value {
-    let auth = json!({"basic": {"username": "böb", "password": password}});
-    json!({"url": server.url(""), "auth": auth})
-}
-
-#[tokio::test]
-async fn a_session_is_asked_for_once_and_its_cookie_sent_without_the_password() {
-    let (server, _) = with_sessions("").await;
-    let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |_, _| {});
-    let requests = (0..4).map(|_| endpoint.request(Request::get("")));
-    for reply in futures_util::future::join_all(requests).await {
-        assert_eq!(reply.unwrap().status, 200);
-    }
-    let logins = server
-        .lines()
-        .iter()
-        .filter(|line| *line == "POST /_session")
-        .count();
-    assert_eq!(logins, 1);
-    for request in server.received() {
-        assert_eq!(request.header("authorization"), None);
-    }
-}
-
-#[tokio::test]
-async fn a_session_that_ended_early_is_renewed_and_the_request_sent_again() {
-    let (server, newest) = with_sessions("").await;
-    let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |config, _| {
-        config.session_min_update_interval = Duration::ZERO;
-    });
-    assert_eq!(
-        endpoint.request(Request::get("")).await.unwrap().status,
-        200
-    );
-    newest.fetch_add(1, Ordering::SeqCst);
-    assert_eq!(
-        endpoint.request(Request::get("")).await.unwrap().status,
-        200
-    );
-    assert_eq!(endpoint.stream(Request::get("")).await.unwrap().status, 200);
-}
-
-#[tokio::test]
-async fn a_fresh_session_that_is_refused_is_the_callers_to_judge() {
-    let (server, newest) = with_sessions("; Max-Age=600").await;
-    let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |_, _| {});
-    assert_eq!(
-        endpoint.request(Request::get("")).await.unwrap().status,
-        200
-    );
-    newest.fetch_add(1, Ordering::SeqCst);
-    assert_eq!(
-        endpoint.request(Request::get("")).await.unwrap().status,
-        401
-    );
-}
-
-#[tokio::test]
-async fn wrong_credentials_end_it_without_another_try() {
-    let (server, _) = with_sessions("").await;
-    let endpoint = endpoint_of(&spec(&bob(&server, "wrong")), |_, settings| {
-        settings.retries = 5
-    });
-    let failed = endpoint.request(Request::get("")).await.unwrap_err();
-    let text = failed.to_string();
-    assert!(
-        text.ends_with("replication_auth_error: session_request_unauthorized"),
-        "{text}"
-    );
-    assert!(!text.contains("wrong"), "{text}");
-    assert_eq!(server.lines().len(), 1);
-}
-
-#[tokio::test]
-async fn a_server_without_sessions_gets_basic_credentials() {
-    let server = Server::start(|request| match &*request.line {
-        "POST /_session" => Answer::new(404, "{}"),
-        _ => Answer::new(200, "{}"),
-    });
-    let server = server.await;
-    let endpoint = endpoint(&server.url("u:p@"), |_, _| {});
-    endpoint.request(Request::get("")).await.unwrap();
-    endpoint.request(Request::get("")).await.unwrap();
-    let received = server.received();
-    assert_eq!(received.len(), 3);
-    assert_eq!(received[0].header("authorization"), None);
-    assert_eq!(received[2].header("authorization"), Some("Basic dTpw"));
-}
-
-#[tokio::test]
-async fn without_credentials_nobody_asks_for_a_session() {
-    let server = Server::start(|_| Answer::new(200, "{}")).await;
-    server.endpoint().request(Request::get("")).await.unwrap();
-    assert_eq!(server.lines(), ["GET /db/"]);
-}
-
-#[tokio::test]
-async fn requests_go_through_the_proxy_with_its_credentials() {
-    let proxy = Server::start(|_| Answer::new(200, "")).await;
-    let body = json!({
-        "source": "http://far.invalid:1/db/", "target": "http://t/",
-        "source_proxy": format!("http://u%:p:@127.0.0.1:{}", proxy.port),
-    });
-    let spec = crate::replication::testing::replication(&body).source;
-    endpoint_of(&spec, |_, _| {})
-        .request(Request::get(""))
-        .await
-        .unwrap();
-    let received = &proxy.received()[0];
-    assert_eq!(received.line, "GET http://far.invalid:1/db/");
-    assert_eq!(
-        received.header("proxy-authorization"),
-        Some("Basic dSU6cDo=")
-    );
-}
-
-#[tokio::test]
-async fn connections_go_where_connect_to_says_and_requests_keep_their_host() {
-    let server = Server::start(|_| Answer::new(200, "")).await;
-    let rules = format!(
-        "*.example.invalid:123:127.0.0.1:{0},10.1.2.3:80:localhost:{0}",
-        server.port
-    );
-    for (url, host) in [
-        (
-            "http://db.example.invalid:123/db/",
-            "db.example.invalid:123",
-        ),
-        ("http://10.1.2.3/db/", "10.1.2.3"),
-    ] {
-        let connect_to = Some(rules.clone());
-        let endpoint = endpoint(url, |config, _| config.connect_to = connect_to);
-        endpoint.request(Request::get("x")).await.unwrap();
-        let received = server.received().pop().unwrap();
-        assert_eq!(
-            (&*received.line, received.header("host")),
-            ("GET /db/x", Some(host))
-        );
-    }
-}
-
-#[tokio::test]
-async fn endpoints_of_many_jobs_share_connections() {
-    let server = Server::start(|_| Answer::new(200, "")).await;
-    let http = Http::new(
-        HttpConfig::default(),
-        &crate::replication::testing::logger(),
-    )
-    .unwrap();
-    let settings = server.endpoint().settings().clone();
-    for nth in 0..10 {
-        let url = format!("http://127.0.0.1:{}/db{nth}", server.port);
-        let endpoint = http.endpoint(&spec(&json!(url)), settings.clone()).unwrap();
-        endpoint.request(Request::get("")).await.unwrap();
-    }
-    assert!(
-        server
-            .received()
-            .iter()
-            .all(|request| request.connection == 0)
-    );
-}
-
 #[test]
 fn ids_are_encoded_but_for_the_slash_of_design_and_local_documents() {
     assert_eq!(encode_doc_id("a/b c+é"), "a%2Fb%20c%2B%C3%A9");
     assert_eq!(encode_doc_id("_design/a/b"), "_design/a%2Fb");
     assert_eq!(encode_doc_id("_local/a b"), "_local/a%20b");
-}
-
-#[test]
-fn certificates_that_cannot_be_used_are_named_with_their_key() {
-    let logger = crate::replication::testing::logger();
-    let refused = |config| Http::new(config, &logger).unwrap_err().to_string();
-    let none = Some("/nowhere/ca.pem".into());
-    let text = refused(HttpConfig {
-        verify_ssl_certificates: true,
-        ssl_trusted_certificates_file: none.clone(),
-        ..HttpConfig::default()
-    });
-    assert!(
-        text.starts_with("`ssl_trusted_certificates_file` of the replicator: `/nowhere/ca.pem`")
-    );
-    let text = refused(HttpConfig {
-        cert_file: none.clone(),
-        ..HttpConfig::default()
-    });
-    assert_eq!(text, "`cert_file` of the replicator: `key_file` is missing");
-    let text = refused(HttpConfig {
-        cert_file: none.clone(),
-        key_file: none,
-        ..HttpConfig::default()
-    });
-    assert!(text.starts_with("`key_file`"), "{text}");
 }

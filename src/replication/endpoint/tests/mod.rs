@@ -1,0 +1,12 @@
+//! Endpoints against servers that answer what they are told to.
+
+mod requests;
+mod sessions;
+mod tls;
+mod ways;
+
+use super::{Cause, StatusCode};
+
+fn status(code: u16) -> Cause {
+    Cause::Status(StatusCode::from_u16(code).unwrap())
+}
