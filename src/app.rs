@@ -1,7 +1,7 @@
 //! App: the service as a whole, from its configuration to its end.
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
-//!           ConfigListener, Gate, Listener, HttpServer, in this order; stops them in reverse.
+//!           ConfigListener, Gate, Listener, HttpServer, FrontDoor, in this order; stops them in reverse.
 //! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP.
@@ -23,6 +23,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::actors::client::Services;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
+use crate::actors::front_door::{FrontDoor, FrontDoorOptions};
 use crate::actors::gate::{Gate, Gateway, Inside};
 use crate::actors::http_server::{HttpOptions, HttpServer};
 use crate::actors::lifeline::{Down, ExitReason, Pulse};
@@ -30,6 +31,7 @@ use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
 use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
 use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
@@ -98,6 +100,9 @@ pub enum StartError {
     /// An address cannot be had.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// The socket of a service cannot be had.
+    #[error(transparent)]
+    Service(#[from] ServiceSocketError),
     /// The store that was named, or is there, cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -120,12 +125,15 @@ impl App {
         let (tcp, http) = (config.server.tcp, config.server.http);
         let tcp = bind("tcp", tcp)?;
         let http = bind("http", http)?;
+        let service_sockets = Rc::new(ServiceSockets::default());
+        service_sockets.commit(service_sockets.prepare(&config.services).await?);
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
         let store = open_store(&changes.borrow().clone(), &options.log).await?;
         let replicator = Database::new(store, changes.clone());
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(options.sources),
+            service_sockets: Rc::clone(&service_sockets),
             program: options.program,
             languages: options.languages,
             current,
@@ -145,10 +153,17 @@ impl App {
         )
         .with_metrics(metrics.clone())
         .telling_sums(Rc::clone(&sums));
+        let services = Rc::new(services);
+        let front_door = front_door_spec(FrontDoorOptions {
+            sockets: Rc::clone(&service_sockets),
+            services: Rc::clone(&services),
+            config: changes.clone(),
+            log: log.clone(),
+        });
         let listener_spec = listener_spec(ListenerOptions {
             socket: Rc::clone(&socket),
             tcp: tcp.clone(),
-            services: Rc::new(services),
+            services,
             config: changes.clone(),
             log: log.clone(),
         });
@@ -178,6 +193,7 @@ impl App {
         } else {
             children.push(listener_spec);
         }
+        children.push(front_door);
         let supervisor = Supervisor::new(children, INTENSITY, &log);
         let ended = when_ended(&supervisor.pulse());
         Ok(RunningApp {
@@ -186,6 +202,7 @@ impl App {
             config_listener,
             metrics,
             socket,
+            service_sockets,
             tcp: tcp.map(|address| address.address()),
             http: http.map(|address| address.address()),
             active,
@@ -204,6 +221,7 @@ pub struct RunningApp {
     pub metrics: Metrics,
     supervisor: Addr<Supervisor>,
     socket: Rc<BoundSocket>,
+    service_sockets: Rc<ServiceSockets>,
     tcp: Option<SocketAddr>,
     http: Option<SocketAddr>,
     active: Rc<ActiveConfig>,
@@ -219,6 +237,18 @@ impl RunningApp {
     /// Returns the TCP address for clients, if there is one, with the port that it has got.
     pub fn tcp(&self) -> Option<SocketAddr> {
         self.tcp
+    }
+
+    /// Returns where a service listens, as in the configuration, with the port that it has got;
+    /// `None` for one that is not there.
+    pub fn service(&self, name: &str) -> Option<String> {
+        let socket = self.service_sockets.get(name)?;
+        Some(socket.shown().to_owned())
+    }
+
+    /// Returns the services with where they listen.
+    pub fn services(&self) -> Vec<(String, String)> {
+        self.service_sockets.shown()
     }
 
     /// Returns the address of HTTP, if there is one, with the port that it has got.
@@ -335,6 +365,21 @@ fn http_spec(options: HttpOptions) -> ChildSpec {
             Running {
                 pulse: server.pulse(),
                 stop: server.start().recipient(),
+            }
+        }),
+    }
+}
+
+fn front_door_spec(options: FrontDoorOptions) -> ChildSpec {
+    ChildSpec {
+        id: "front_door",
+        restart: Restart::Permanent,
+        shutdown: SHUTDOWN_MAX,
+        start: Box::new(move || {
+            let door = FrontDoor::new(options.clone());
+            Running {
+                pulse: door.pulse(),
+                stop: door.start().recipient(),
             }
         }),
     }

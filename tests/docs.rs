@@ -235,6 +235,7 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
     let metrics = Metrics::new();
     metrics.pool("javascript");
     metrics.language("javascript");
+    metrics.service("javascript");
     metrics.http_request("GET", 200, std::time::Duration::ZERO);
     let pool = PoolStatus {
         name: "javascript".into(),

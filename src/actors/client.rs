@@ -12,6 +12,7 @@
 mod calls;
 mod farewell;
 mod holding;
+mod lent;
 mod lines;
 mod login;
 mod session;
@@ -36,12 +37,14 @@ use crate::actors::supervisor::{Named, Stop};
 use crate::auth::Authority;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
-use crate::messages::proc_manager::Lease;
+use crate::messages::proc_manager::{GetProcError, Lease};
+use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, Metrics};
 use crate::query_server::reduce::OverflowLog;
 use holding::Holding;
+pub use lent::Lending;
 use lines::{Input, Lines};
-use session::{Phase, Session};
+use session::{Phase, Session, Terms};
 use stream::Stream;
 use ticket::Ticket;
 
@@ -128,6 +131,8 @@ pub struct Client {
     tunnel_end: Option<Watch>,
     /// Whether the client wants to be told what became of the tunnel's process.
     tells_end: bool,
+    /// What a connection of a service is lent, and how.
+    lending: Option<Lending>,
     _connected: Connected,
     log: Logger,
     lifeline: Lifeline,
@@ -140,16 +145,35 @@ impl Client {
         services: Rc<Services>,
         options: ClientOptions,
     ) -> (Recipient<Stop>, Pulse) {
+        Self::start_with(stream, services, options, None)
+    }
+
+    fn start_with(
+        stream: Stream,
+        services: Rc<Services>,
+        options: ClientOptions,
+        lending: Option<Lending>,
+    ) -> (Recipient<Stop>, Pulse) {
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
-        let connected = Connected::new(services.metrics.clients());
+        let metrics = match &lending {
+            Some(lending) => lending.metrics(),
+            None => services.metrics.clients(),
+        };
+        let connected = Connected::new(Arc::clone(&metrics));
         let caller = Caller::in_the_name_of(pulse.clone(), services.manager.clone());
+        let terms = Terms {
+            line_bytes_max: options.line_bytes_max,
+            open: lending.is_some(),
+            metrics,
+        };
         let client = Self {
-            session: Session::new(stream, services, caller, options.line_bytes_max),
+            session: Session::new(stream, services, caller, terms),
             line_bytes_max: options.line_bytes_max,
             tunnel: None,
             tunnel_end: None,
             tells_end: false,
+            lending,
             _connected: connected,
             log: options.log.new(o!("client" => options.number)),
             lifeline,
@@ -160,6 +184,7 @@ impl Client {
     fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
         match &self.tunnel {
             Some(process) => {
+                self.session.note_activity();
                 let ticket = self.session.tunnel_ticket(line.len());
                 process.tunnel(ticket, line);
             }
@@ -176,8 +201,11 @@ impl Client {
             let reason = format!("a line before the login may have {limit} bytes");
             return self.turn_away("null", &ErrorReply::unauthorized(reason), ctx);
         }
+        let error = ErrorReply::line_too_long(limit);
+        if self.lending.is_some() {
+            return self.session.end_tunnel(error);
+        }
         if self.tunnel.is_none() {
-            let error = ErrorReply::line_too_long(limit);
             self.session.push_error("null", &error);
         }
         self.close(ctx);
@@ -224,6 +252,7 @@ impl Actor for Client {
         debug!(self.log, "client connected");
         ctx.add_stream(Lines::new(Rc::clone(&self.session)));
         self.expect_login(ctx);
+        self.lend(ctx);
     }
 }
 
@@ -238,6 +267,9 @@ impl StreamHandler<Input> for Client {
     fn finished(&mut self, ctx: &mut Self::Context) {
         debug!(self.log, "client disconnected");
         let over = self.session.phase() == Phase::Over;
+        if self.lending.is_some() && !over {
+            return self.end_lending(ctx);
+        }
         let Some(process) = self.tunnel.take_if(|_| self.tells_end && !over) else {
             return self.end(ctx);
         };
@@ -255,7 +287,12 @@ impl StreamHandler<Input> for Client {
 impl Handler<Stop> for Client {
     type Result = ();
 
-    fn handle(&mut self, msg: Stop, _: &mut Self::Context) {
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        match (&self.lending, msg.now) {
+            (Some(_), true) => return self.end(ctx),
+            (Some(_), false) => return self.session.end_tunnel(GetProcError::ShuttingDown),
+            (None, _) => {}
+        }
         let phase = if msg.now { Phase::Over } else { Phase::Closing };
         self.session.set_phase(phase);
     }
@@ -266,7 +303,10 @@ impl Handler<HolderDown> for Client {
     type Result = ();
 
     fn handle(&mut self, msg: HolderDown, _: &mut Self::Context) {
-        if self.tunnel.is_none() {
+        if self.lending.is_some() {
+            let error = ErrorReply::answer(msg.name, &msg.reason, Fault::Host);
+            self.session.end_tunnel(error);
+        } else if self.tunnel.is_none() {
             self.session.take_away(&msg);
         }
     }
@@ -308,6 +348,10 @@ impl Handler<Down> for Client {
     type Result = ();
 
     fn handle(&mut self, _: Down, _: &mut Self::Context) {
-        self.session.set_phase(Phase::Closing);
+        let doom = self.tunnel.as_ref().map(|process| process.shared().gone());
+        match doom {
+            Some(doom) => self.session.end_tunnel(doom),
+            None => self.session.set_phase(Phase::Closing),
+        }
     }
 }

@@ -18,9 +18,10 @@ use tokio::sync::watch;
 
 use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::actors::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
-use crate::config::{Config, ConfigError, Loaded, Sources, load, reload};
+use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
 use crate::messages::pools::UnthrottleAll;
 use crate::messages::proc_manager::ReloadConfig;
@@ -30,6 +31,8 @@ use crate::query_server::language::Registry;
 pub struct ActiveConfig {
     /// Where it came from; none for one that was made in the program and never changes.
     pub sources: RefCell<Option<Sources>>,
+    /// The sockets of services, which are taken before a configuration that names them is in force.
+    pub service_sockets: Rc<ServiceSockets>,
     /// The program that runs the built-in query servers.
     pub program: PathBuf,
     /// Languages that the configuration does not know of.
@@ -71,7 +74,9 @@ impl ConfigListener {
         self.lifeline.pulse()
     }
 
-    fn apply(&self, new: Config) -> Result<Vec<reload::Change>, ReloadError> {
+    fn apply(&self, candidate: Candidate) -> Result<Vec<reload::Change>, ReloadError> {
+        let Candidate { loaded, sockets } = candidate;
+        let new = loaded.config;
         let old = self.active.config();
         let changes = reload::plan(&old, &new)?;
         if changes.is_empty() {
@@ -90,6 +95,7 @@ impl ConfigListener {
         if let Some(set_level) = &self.active.set_log_level {
             set_level(new.log.level);
         }
+        self.active.service_sockets.commit(sockets);
         self.active.current.send_replace(Arc::new(new));
         let text: Vec<String> = changes.iter().map(describe).collect();
         info!(self.log, "configuration changed"; "changes" => text.join("; "));
@@ -122,13 +128,12 @@ impl ConfigListener {
 
     fn finish(&self, loaded: Loading) -> Result<Vec<reload::Change>, ReloadError> {
         let result = match loaded {
-            None => Err(ReloadError::ShuttingDown),
-            Some(Err(error)) => Err(error.into()),
-            Some(Ok(loaded)) => {
-                for notice in &loaded.notices {
+            Err(error) => Err(error),
+            Ok(candidate) => {
+                for notice in &candidate.loaded.notices {
                     warn!(self.log, "read without effect"; "line" => notice.to_string());
                 }
-                self.apply(loaded.config)
+                self.apply(candidate)
             }
         };
         if let Err(error) = &result {
@@ -139,20 +144,38 @@ impl ConfigListener {
     }
 }
 
-/// `None`: the reading was given up, because the service ends.
-type Loading = Option<Result<Loaded, ConfigError>>;
+/// A configuration that may be applied, with the sockets that it needs.
+struct Candidate {
+    loaded: Loaded,
+    sockets: Prepared,
+}
+
+type Loading = Result<Candidate, ReloadError>;
 
 async fn read(active: Rc<ActiveConfig>) -> Loading {
-    let Some(sources) = active.sources.borrow().clone() else {
-        let config = Config::clone(&active.config());
-        return Some(Ok(Loaded {
-            config,
+    let sources = active.sources.borrow().clone();
+    let loaded = match sources {
+        Some(sources) => read_sources(sources).await?,
+        None => Loaded {
+            config: Config::clone(&active.config()),
             notices: Vec::new(),
-        }));
+        },
     };
-    actix_rt::task::spawn_blocking(move || load(&sources))
-        .await
-        .ok()
+    prepare(&active.service_sockets, loaded).await
+}
+
+async fn read_sources(sources: Sources) -> Result<Loaded, ReloadError> {
+    let loading = actix_rt::task::spawn_blocking(move || load(&sources)).await;
+    // It is given up when the service ends.
+    Ok(loading.map_err(|_| ReloadError::ShuttingDown)??)
+}
+
+async fn prepare(sockets: &ServiceSockets, loaded: Loaded) -> Loading {
+    let prepared = sockets.prepare(&loaded.config.services).await;
+    Ok(Candidate {
+        sockets: prepared.map_err(Arc::new)?,
+        loaded,
+    })
 }
 
 fn describe(change: &reload::Change) -> String {
@@ -187,18 +210,18 @@ impl Handler<SetValue> for ConfigListener {
 
     fn handle(&mut self, msg: SetValue, _: &mut Self::Context) -> Self::Result {
         let candidate = self.candidate(msg);
+        let active = Rc::clone(&self.active);
         let setting = async move {
             // Not applied yet: the next message waits until it is.
             let sources = candidate?;
-            let kept = sources.clone();
-            let loaded = actix_rt::task::spawn_blocking(move || load(&sources)).await;
-            let loaded = loaded.map_err(|_| ReloadError::ShuttingDown)??;
-            Ok::<_, ReloadError>((kept, loaded))
+            let loaded = read_sources(sources.clone()).await?;
+            let loaded = prepare(&active.service_sockets, loaded).await?;
+            Ok::<_, ReloadError>((sources, loaded))
         };
         let setting = setting.into_actor(self);
         AtomicResponse::new(Box::pin(setting.map(|result, listener, _| {
-            let (sources, loaded): (Sources, Loaded) = result?;
-            let changes = listener.apply(loaded.config)?;
+            let (sources, candidate): (Sources, Candidate) = result?;
+            let changes = listener.apply(candidate)?;
             *listener.active.sources.borrow_mut() = Some(sources);
             Ok(changes)
         })))

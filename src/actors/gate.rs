@@ -186,6 +186,7 @@ mod tests {
         let log = Logger::root(slog::Discard, o!());
         let manager = Named::new(pool.manager());
         let active = Rc::new(crate::actors::config_listener::ActiveConfig {
+            service_sockets: Default::default(),
             sources: std::cell::RefCell::new(None),
             program: "settee".into(),
             languages: crate::query_server::language::Registry::new(),

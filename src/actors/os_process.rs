@@ -13,6 +13,8 @@
 //! LIMITS    An extra line that arrives after the next prompt was sent cannot be told from its
 //!           answer; the line that is then left over ends the child.
 
+mod stopped;
+
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
@@ -28,6 +30,7 @@ use crate::actors::answerer::{Answerer, commands};
 use crate::actors::deferred::{Deferred, deferred};
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
+use crate::logging::RepeatLimiter;
 use crate::messages::process::{
     MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout,
     StopProc, TOLD_TO_STOP,
@@ -89,6 +92,8 @@ pub struct OsProcess {
     stopping: bool,
     /// Whether the child was killed: counted once, whatever follows.
     killed: bool,
+    /// Warnings of a child that was stopped by a signal.
+    stopped: RepeatLimiter,
     /// The watch on the manager, with which it ends.
     owner: Option<Watch>,
     lifeline: Lifeline,
@@ -126,6 +131,7 @@ impl OsProcess {
             prompt_timeout: context.prompt_timeout,
             stopping: false,
             killed: false,
+            stopped: RepeatLimiter::default(),
             owner: None,
             lifeline,
             context,
@@ -441,6 +447,7 @@ impl Actor for OsProcess {
         ctx.spawn(exit.map(|exit, process, ctx| process.child_exited(exit, ctx)));
         self.owner = Some(self.context.owner.watch(ctx.address().recipient()));
         watch_idleness(self, ctx);
+        stopped::watch(ctx);
         info!(self.log, "query server started");
     }
 }

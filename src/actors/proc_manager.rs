@@ -303,6 +303,7 @@ impl ProcManager {
             stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
             memory_max: None,
             line_bytes_max: self.settings.line_bytes_max,
+            stress: self.core.is_stressed(proc.pool),
             log: self
                 .log
                 .new(o!("generation" => proc.number, "language" => language.to_string())),

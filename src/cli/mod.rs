@@ -14,6 +14,7 @@ pub mod exit;
 pub mod map;
 pub mod output;
 pub mod pool;
+pub mod replicate;
 pub mod serve;
 pub mod service_manager;
 pub mod service_socket;
@@ -88,6 +89,12 @@ enum Command {
     /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without
     /// --socket the processes are a pool of this command's own.
     Map(map::Args),
+    /// Replicate one database to another, in the foreground.
+    ///
+    /// Between any databases that speak CouchDB's protocol, without a service. Shows how far it is on
+    /// standard error when that is a terminal, and ends with a summary. Run again, it goes on where it
+    /// ended.
+    Replicate(replicate::Args),
     /// Test any query server command against the conformance cases.
     ///
     /// Plays what CouchDB would send to the command and compares the answers, in whatever language
@@ -135,6 +142,7 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::Status(args) => status::run(&args),
         Command::Pool(args) => pool::run(&args),
         Command::Map(args) => map::run(&args),
+        Command::Replicate(args) => replicate::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Completions(args) => completions::run(&args),
         // Has an exit status of its own, so `main` runs it.

@@ -108,6 +108,9 @@ fn listening(app: &RunningApp) -> String {
     if let Some(address) = app.http() {
         text.push_str(&format!("settee: listening on http://{address}/\n"));
     }
+    for (name, address) in app.services() {
+        text.push_str(&format!("settee: service {name} listening on {address}\n"));
+    }
     text
 }
 
@@ -218,6 +221,14 @@ impl From<StartError> for CliError {
                     _ => Exit::Config,
                 };
                 Self::new(code, message, error.remedy())
+            }
+            StartError::Service(error) => {
+                let code = match error.kind {
+                    io::ErrorKind::AddrInUse => Exit::TryAgain,
+                    io::ErrorKind::PermissionDenied => Exit::NoPermission,
+                    _ => Exit::Config,
+                };
+                Self::new(code, message, error.remedy)
             }
             StartError::Store(StoreError::Open(error)) => {
                 let code = match &error.problem {

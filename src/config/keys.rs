@@ -14,6 +14,9 @@ pub const MANGO: &str = "query";
 /// The family of sections of named pools, `[pools.NAME]`.
 pub const POOLS: &str = "pools";
 
+/// The family of sections of services, `[services.NAME]`.
+pub const SERVICES: &str = "services";
+
 /// The section of admins, whose keys are names of users.
 pub const ADMINS: &str = "admins";
 
@@ -90,6 +93,10 @@ pub enum Kind {
         /// Largest.
         max: u64,
     },
+    /// Where a service listens: `unix:PATH` or a TCP address with a port.
+    ServiceAddress,
+    /// A span of time that may be another one under stress, each as the other kind has it.
+    Stressed(&'static Kind),
     /// A number from 0 to 1.
     Coefficient,
     /// What the other may be, or `infinity`.
@@ -335,7 +342,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// Families of sections: `[FAMILY.NAME]`, as many as there are names. There are none by default.
-pub const FAMILIES: &[&str] = &[POOLS];
+pub const FAMILIES: &[&str] = &[POOLS, SERVICES];
 
 /// Most processes of a pool, or of what is counted in processes.
 const PROCESSES_MAX: u64 = 1_000_000;
@@ -343,6 +350,19 @@ const DAY: u64 = 24 * HOUR;
 
 /// What becomes of a process whose client crashed.
 const ON_CLIENT_CRASH: Kind = Kind::Choice(&[("return", "return"), ("replace", "replace")]);
+/// Whether a service can be under stress.
+const STRESS: Kind = Kind::Choice(&[
+    ("yes", "yes"),
+    ("no", "no"),
+    ("true", "yes"),
+    ("false", "no"),
+]);
+/// Times of a service.
+const SERVICE_TIME: Kind = Kind::Stressed(&Kind::Duration {
+    unit: Unit::Seconds,
+    min: 0,
+    max: YEAR,
+});
 /// In which order waiters are served.
 const FAIRNESS: Kind = Kind::Choice(&[("fifo", "fifo"), ("per_db", "per_db")]);
 
@@ -382,6 +402,15 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(POOLS, "stress", Kind::Boolean),
     key(POOLS, "fairness", FAIRNESS),
     key(POOLS, "interactive_reserved", count(0, PROCESSES_MAX)),
+    key(SERVICES, "listen", Kind::ServiceAddress),
+    key(SERVICES, "pool", Kind::Name),
+    key(SERVICES, "language", Kind::Name),
+    key(SERVICES, "backlog", count(1, 65_535)),
+    key(SERVICES, "local_only", Kind::Boolean),
+    key(SERVICES, "throttle_delay", duration(Unit::Seconds, 0, DAY)),
+    key(SERVICES, "stress", STRESS),
+    key(SERVICES, "prompt_timeout", SERVICE_TIME),
+    key(SERVICES, "client_timeout", SERVICE_TIME),
 ];
 
 /// The sections, in the order of `config/default.toml`.

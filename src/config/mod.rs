@@ -19,7 +19,9 @@ pub mod password;
 mod pools;
 pub mod reload;
 mod replicator;
+mod services;
 mod settings;
+pub mod stressed;
 mod surroundings;
 mod toml_file;
 mod types;
@@ -32,6 +34,7 @@ pub use origin::{ConfigError, Notice, Origin, Problem};
 pub use overlay::Overlay;
 pub use pools::{Fairness, OnClientCrash, PatchError, PoolConfig};
 pub use replicator::{Limit, Replicator, Store};
+pub use services::{BACKLOG, CLIENT_TIMEOUT, ServiceAddress, ServiceConfig};
 pub use settings::Setting;
 pub use surroundings::Surroundings;
 pub use types::{

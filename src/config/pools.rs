@@ -264,14 +264,14 @@ mod count_or_off {
 }
 
 /// A duration that may be missing.
-mod milliseconds_or_none {
+pub(super) mod milliseconds_or_none {
     use std::time::Duration;
 
     use serde::{Deserializer, Serializer};
 
     use super::milliseconds;
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(in crate::config) fn serialize<S: Serializer>(
         value: &Option<Duration>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
@@ -281,7 +281,7 @@ mod milliseconds_or_none {
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Duration>, D::Error> {
         milliseconds::deserialize(from).map(Some)

@@ -15,6 +15,7 @@ use super::origin::Origin;
 use super::password::PasswordHash;
 use super::pools::PoolConfig;
 use super::replicator::{Replicator, Store};
+use super::services::ServiceConfig;
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +49,9 @@ pub struct Config {
     /// `[pools.NAME]`: lower-case name -> what was set of the pool.
     #[serde(default)]
     pub pools: BTreeMap<String, PoolConfig>,
+    /// `[services.NAME]`: lower-case name -> a socket whose connections are each lent a process.
+    #[serde(default)]
+    pub services: BTreeMap<String, ServiceConfig>,
     /// (section, key) -> where its value came from; see [`Config::origin`].
     #[serde(skip)]
     pub(super) origins: BTreeMap<(String, String), Origin>,

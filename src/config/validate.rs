@@ -4,6 +4,7 @@
 //!           fit together.
 
 mod pools;
+mod services;
 
 use std::net::SocketAddr;
 
@@ -50,6 +51,7 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
             .iter()
             .flat_map(|(name, pool)| pools::check(config, name, pool)),
     );
+    problems.extend(services::check(config));
     problems
 }
 

@@ -12,6 +12,8 @@ use config::ValueKind;
 
 use super::keys::{INFINITY, Kind, Unit};
 use super::password::{HIDDEN, PasswordHash};
+use super::services::ServiceAddress;
+use super::stressed::Stressed;
 use super::types::{LanguageCommand, language_name};
 
 /// A value as its source wrote it.
@@ -73,6 +75,8 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         },
         Kind::Ratio => ratio(kind, raw),
         Kind::Name => name(kind, raw),
+        Kind::ServiceAddress => service_address(kind, raw),
+        Kind::Stressed(inner) => stressed(*inner, raw),
         Kind::Coefficient => coefficient(kind, raw),
         Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
         Kind::Words(words) => self::words(kind, words, raw),
@@ -127,6 +131,33 @@ fn name(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     }
 }
 
+fn service_address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let Raw::Text(text) = raw else {
+        return Err(misfit(kind, raw));
+    };
+    let address: Result<ServiceAddress, _> = text.trim().parse();
+    match address {
+        Ok(address) => Ok(ValueKind::String(address.to_string())),
+        Err(what) => Err(Fault {
+            what: format!("{}: {what}", raw.describe()),
+            remedy: format!("it must be {}", expectation(kind)),
+        }),
+    }
+}
+
+/// Returns both values of a number that may depend on stress, as text.
+fn stressed(inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let one = |raw: &Raw| match parse(inner, raw)? {
+        ValueKind::U64(number) => Ok(number),
+        _ => Err(misfit(inner, raw)),
+    };
+    let both = match raw {
+        Raw::Text(text) => Stressed::parse(text, |text| one(&Raw::Text(text.to_owned())))?,
+        raw => one(raw)?.into(),
+    };
+    Ok(ValueKind::String(both.to_string()))
+}
+
 /// Returns the text of a value in normal form, for people.
 pub(super) fn display(kind: Kind, value: &serde_json::Value) -> String {
     let number = value.as_u64().unwrap_or_default();
@@ -144,6 +175,14 @@ pub(super) fn display(kind: Kind, value: &serde_json::Value) -> String {
             format!("{} MiB", number / MIB)
         }
         Kind::Bytes { .. } => format!("{number} bytes"),
+        Kind::Stressed(inner) => {
+            let one = |text: &str| {
+                text.parse()
+                    .map(|number: u64| display(*inner, &number.into()))
+            };
+            let both = Stressed::parse(value.as_str().unwrap_or_default(), one);
+            both.map_or_else(|_| value.to_string(), |both| both.to_string())
+        }
         _ => value
             .as_str()
             .map_or_else(|| value.to_string(), hide_credentials),
@@ -477,6 +516,14 @@ fn expectation(kind: Kind) -> String {
             "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\""
                 .to_owned()
         }
+        Kind::ServiceAddress => {
+            "text: \"unix:/PATH\", or an IP address or localhost with a port, \"127.0.0.1:5996\""
+                .to_owned()
+        }
+        Kind::Stressed(inner) => format!(
+            "{}; with another value under stress \"${{stress?{{10}}:{{300}}}}\"",
+            expectation(*inner)
+        ),
         Kind::Password => "text in quotes: a password, or its hash as CouchDB writes it".to_owned(),
         Kind::Secret => "text in quotes, or \"\" for a new one at each start".to_owned(),
         Kind::Command => format!(

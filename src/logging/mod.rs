@@ -60,6 +60,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("pool", "a pool"),
     ("remedy", "what the operator can do"),
+    ("service", "a service: a section [services.NAME]"),
     ("signal", "a signal"),
     (
         "suppressed",

@@ -1,7 +1,10 @@
 //! Messages to the ConfigListener.
 
+use std::sync::Arc;
+
 use actix::Message;
 
+use crate::actors::service::socket::ServiceSocketError;
 use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
 
@@ -39,6 +42,9 @@ pub enum ReloadError {
     /// Some of the changes take a restart.
     #[error(transparent)]
     Refused(#[from] ReloadRefused),
+    /// The socket of a service cannot be had.
+    #[error("nothing was changed: {0}; {remedy}", remedy = .0.remedy)]
+    Service(#[from] Arc<ServiceSocketError>),
     /// The value was not set over HTTP, so it cannot be taken back.
     #[error(
         "[{section}] {key} was not set over HTTP (it comes from: {origin}), so it cannot be \

@@ -47,7 +47,7 @@ pub struct RunningJob {
     /// Where to ask it to end.
     pub stop: Recipient<StopJob>,
     /// Ends it at once, without a checkpoint.
-    pub kill: Box<dyn FnOnce()>,
+    pub kill: Box<dyn Fn()>,
 }
 
 /// Starts a run (`start_child`); answered by a [`ChildEnded`], also when it cannot be started.

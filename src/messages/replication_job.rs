@@ -6,6 +6,7 @@
 //!           when the job's actor is dropped or panics. Every event carries the number of its run.
 //! SOURCE    `couch_replicator_scheduler_job`: its exits, and the statistics of its task.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
@@ -24,7 +25,7 @@ use crate::replication::stats::Stats;
 #[derive(Clone, Debug)]
 pub struct JobStart {
     /// What is to be replicated.
-    pub replication: Replication,
+    pub replication: Arc<Replication>,
     /// Its id.
     pub id: ReplicationId,
     /// The number of the run; the sender chooses it.

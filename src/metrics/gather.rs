@@ -5,6 +5,8 @@
 
 mod couchdb;
 mod own;
+mod replicator;
+mod services;
 
 use std::sync::Arc;
 
@@ -22,11 +24,13 @@ pub(super) fn gather(inner: &Inner, status: &ServiceStatus) -> Snapshot {
     couchdb::totals(&mut list, &pools, &languages, status);
     couchdb::classes(&mut list, &pools, &languages);
     couchdb::http(&mut list, inner);
+    replicator::jobs(&mut list, &inner.replication);
     own::service(&mut list, inner);
     own::pools_now(&mut list, status);
     own::pools_so_far(&mut list, &pools);
     own::languages_so_far(&mut list, &languages);
     own::clients(&mut list, inner);
+    services::services(&mut list, &all(&inner.services));
     Snapshot {
         families: list.families,
     }

@@ -16,6 +16,8 @@ mod gather;
 mod language;
 mod pool;
 mod prometheus;
+mod replication;
+mod service;
 mod snapshot;
 mod stats;
 
@@ -27,6 +29,8 @@ pub use cells::{BOUNDS, Counter, Gauge, Histogram, Range, Times};
 pub use language::{KillReason, LanguageMetrics};
 pub use pool::{OpenFailure, PoolMetrics, ReturnKind};
 pub use prometheus::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
+pub use replication::ReplicationMetrics;
+pub use service::{LendEnd, ServiceMetrics};
 pub use snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
@@ -57,7 +61,9 @@ struct Inner {
     pools: Mutex<Vec<Arc<PoolMetrics>>>,
     languages: Mutex<Vec<Arc<LanguageMetrics>>>,
     clients: Arc<ClientMetrics>,
+    services: Mutex<Vec<Arc<ServiceMetrics>>>,
     http: HttpMetrics,
+    replication: Arc<ReplicationMetrics>,
     invariants: [Counter; Invariant::ALL.len()],
     log_dropped: OnceLock<Arc<AtomicU64>>,
 }
@@ -71,7 +77,7 @@ pub struct ProcessMetrics {
     pub language: Arc<LanguageMetrics>,
 }
 
-/// What is counted of connections on the client socket.
+/// What is counted of connections on the client socket, or on that of a service.
 #[derive(Debug, Default)]
 pub struct ClientMetrics {
     /// Those that are connected.
@@ -99,11 +105,13 @@ impl Default for Inner {
             pools: Mutex::default(),
             languages: Mutex::default(),
             clients: Arc::default(),
+            services: Mutex::default(),
             http: HttpMetrics {
                 time: Histogram::default(),
                 methods: Default::default(),
                 codes: CODES.map(|_| Counter::default()).collect(),
             },
+            replication: Arc::default(),
             invariants: Default::default(),
             log_dropped: OnceLock::new(),
         }
@@ -130,6 +138,17 @@ impl Metrics {
     /// Returns the numbers of the client socket.
     pub fn clients(&self) -> Arc<ClientMetrics> {
         Arc::clone(&self.0.clients)
+    }
+
+    /// Finds the numbers of a service, or begins them. Takes a lock: ask once and keep the answer.
+    pub fn service(&self, name: &str) -> Arc<ServiceMetrics> {
+        let services = &self.0.services;
+        find(services, name, ServiceMetrics::name, ServiceMetrics::new)
+    }
+
+    /// Returns the numbers of replications.
+    pub fn replication(&self) -> Arc<ReplicationMetrics> {
+        Arc::clone(&self.0.replication)
     }
 
     /// Counts a request over HTTP: its method, the code of its answer, and the time from when its

@@ -25,6 +25,7 @@ use std::process::ExitStatus;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -200,6 +201,21 @@ impl Child {
         self.process.borrow().signal_group(libc::SIGKILL);
     }
 
+    /// Returns whether the child was stopped or continued since the last call.
+    pub fn stop_or_continue(&self) -> Option<StopOrContinue> {
+        let process = self.process.borrow();
+        if process.is_reaped() {
+            return None;
+        }
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(pid), options).ok()??;
+        match status.stopping_signal() {
+            Some(signal) => Some(StopOrContinue::Stopped(signal_text(signal))),
+            None => status.continued().then_some(StopOrContinue::Continued),
+        }
+    }
+
     /// Waits until the child has ended, kills what is left of its group, and reaps it.
     ///
     /// The group is killed while the child is not reaped, so that its number is still its own.
@@ -229,6 +245,19 @@ impl fmt::Debug for Child {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Child({})", self.pid)
     }
+}
+
+/// What happened to a child that did not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopOrContinue {
+    /// The signal of this name stopped it.
+    Stopped(String),
+    /// It goes on.
+    Continued,
+}
+
+fn signal_text(signal: i32) -> String {
+    signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
 /// How a child ended.
@@ -263,10 +292,7 @@ impl fmt::Display for Exit {
             }
             (Some(127), _) => f.write_str("exited with status 127 (the command was not found)"),
             (Some(status), _) => write!(f, "exited with status {status}"),
-            (None, Some(signal)) => match signal_name(signal) {
-                Some(name) => write!(f, "was killed by {name}"),
-                None => write!(f, "was killed by signal {signal}"),
-            },
+            (None, Some(signal)) => write!(f, "was killed by {}", signal_text(signal)),
             (None, None) => f.write_str("ended"),
         }
     }
@@ -285,6 +311,10 @@ fn signal_name(signal: i32) -> Option<&'static str> {
         libc::SIGSEGV => "SIGSEGV (it crashed)",
         libc::SIGPIPE => "SIGPIPE",
         libc::SIGTERM => "SIGTERM",
+        libc::SIGSTOP => "SIGSTOP",
+        libc::SIGTSTP => "SIGTSTP",
+        libc::SIGTTIN => "SIGTTIN",
+        libc::SIGTTOU => "SIGTTOU",
         libc::SIGXCPU => "SIGXCPU (its CPU limit)",
         libc::SIGSYS => "SIGSYS (a forbidden system call)",
         _ => return None,

@@ -76,6 +76,8 @@ pub struct StartContext {
     pub memory_max: Option<u64>,
     /// The longest line that it may print, in bytes.
     pub line_bytes_max: usize,
+    /// Whether its pool is under stress: it should work for shorter times.
+    pub stress: bool,
     /// The log, with the process's identity.
     pub log: Logger,
     /// Where its prompts, answers and ends are counted.

@@ -8,8 +8,6 @@
 
 use std::cell::Cell;
 
-use serde_json::Value;
-
 use super::stats::Stats;
 
 /// The counters of a run.
@@ -52,33 +50,23 @@ impl Tally {
     }
 }
 
-/// Reads the numbers in an entry of a checkpoint's history; what is not there, or no number, is 0.
-pub fn of_history_entry(entry: &Value) -> Stats {
-    let number = |name: &str| entry.get(name).and_then(Value::as_u64).unwrap_or(0);
-    Stats {
-        missing_checked: number("missing_checked"),
-        missing_found: number("missing_found"),
-        docs_read: number("docs_read"),
-        docs_written: number("docs_written"),
-        doc_write_failures: number("doc_write_failures"),
-        bulk_get_docs: number("bulk_get_docs"),
-        bulk_get_attempts: number("bulk_get_attempts"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_run_starts_with_the_larger_of_each_number_that_earlier_runs_left() {
-        let entry = serde_json::json!({"docs_read": 6, "docs_written": 2, "missing_found": "six"});
+        let recorded = Stats {
+            docs_read: 6,
+            docs_written: 2,
+            ..Stats::default()
+        };
         let kept = Stats {
             docs_read: 4,
             docs_written: 9,
             ..Stats::default()
         };
-        let tally = Tally::starting_with(kept.max(&of_history_entry(&entry)));
+        let tally = Tally::starting_with(kept.max(&recorded));
         tally.count(|stats| stats.docs_read += 1);
         let stats = tally.stats();
         assert_eq!((stats.docs_read, stats.docs_written), (7, 9));

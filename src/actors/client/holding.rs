@@ -17,7 +17,7 @@ use actix::dev::RecipientRequest;
 use bytes::Bytes;
 use futures_util::FutureExt;
 
-use super::session::{Phase, Session};
+use super::session::Session;
 use super::ticket::Ticket;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
@@ -48,10 +48,17 @@ pub(super) struct Holding {
     shared: Arc<ProcShared>,
     /// Whether a task takes answers.
     pumping: Cell<bool>,
+    /// How long the process may work on a line of a tunnel; `None` is its own timeout.
+    tunnel_timeout: Option<Duration>,
 }
 
 impl Holding {
     pub(super) fn new(lease: Lease) -> Rc<Self> {
+        Self::with_tunnel_timeout(lease, Some(Duration::MAX))
+    }
+
+    /// Holds a process whose lines of a tunnel have a deadline.
+    pub(super) fn with_tunnel_timeout(lease: Lease, tunnel_timeout: Option<Duration>) -> Rc<Self> {
         let name = ProcToken {
             proc: lease.proc,
             token: lease.token,
@@ -62,6 +69,7 @@ impl Holding {
             lease: RefCell::new(Some(lease)),
             queue: RefCell::new(VecDeque::new()),
             pumping: Cell::new(false),
+            tunnel_timeout,
         })
     }
 
@@ -88,9 +96,9 @@ impl Holding {
         self.send(ticket, line, timeout, false);
     }
 
-    /// Sends a line of a tunnel, without a deadline.
+    /// Sends a line of a tunnel.
     pub(super) fn tunnel(self: &Rc<Self>, ticket: Ticket, line: Bytes) {
-        self.send(ticket, line, Some(Duration::MAX), true);
+        self.send(ticket, line, self.tunnel_timeout, true);
     }
 
     fn send(
@@ -190,7 +198,7 @@ impl Holding {
             }
             Err(PromptError::BadPrompt) => ticket.ok_later(NO_COMMAND),
             // The process is gone: the tunnel ends as it does.
-            Err(_) => ticket.session().set_phase(Phase::Closing),
+            Err(error) => ticket.session().end_tunnel(error),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use actix_rt::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -103,6 +104,10 @@ pub(super) struct Session {
     pub(super) waiting: Load,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
+    /// Why a tunnel of a service ends, for its last line; the first reason counts.
+    epitaph: RefCell<Option<ErrorReply>>,
+    /// When something last came through a tunnel, or went through it.
+    last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
     metrics: Arc<ClientMetrics>,
     sweep_at: Cell<usize>,
@@ -110,20 +115,34 @@ pub(super) struct Session {
     is_told: Cell<bool>,
 }
 
+/// What a connection may do from its start.
+pub(super) struct Terms {
+    /// The longest line of one who need not log in, in bytes.
+    pub(super) line_bytes_max: usize,
+    /// Whether nobody has to log in, also on TCP.
+    pub(super) open: bool,
+    /// Where it is counted.
+    pub(super) metrics: Arc<ClientMetrics>,
+}
+
 impl Session {
-    /// `line_bytes_max` is for one who need not log in.
     pub(super) fn new(
         stream: Stream,
         services: Rc<Services>,
         caller: Caller,
-        line_bytes_max: usize,
+        terms: Terms,
     ) -> Rc<Self> {
+        let Terms {
+            line_bytes_max,
+            open,
+            metrics,
+        } = terms;
         let (peer, admitted) = match &stream {
             Stream::Unix(_) => (None, true),
-            Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), false),
+            Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
         };
         Rc::new(Self {
-            metrics: services.metrics.clients(),
+            metrics,
             stream,
             query_servers: QueryServers::new(caller).telling(services.sums.clone()),
             peer,
@@ -140,6 +159,8 @@ impl Session {
             in_hand: Load::default(),
             waiting: Load::default(),
             attaching: Cell::new(false),
+            epitaph: RefCell::new(None),
+            last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
             is_told: Cell::new(false),
@@ -259,6 +280,7 @@ impl Session {
 
     /// Queues bytes for writing as they are.
     pub(super) fn push_raw(&self, bytes: &[u8]) {
+        self.last_activity.set(Instant::now());
         if self.phase.get() != Phase::Over {
             self.unsent.borrow_mut().extend_from_slice(bytes);
         }
@@ -305,6 +327,27 @@ impl Session {
         drop(unsent);
         self.wake_reader();
         true
+    }
+
+    /// Ends the tunnel once everything in hand is answered, and notes why.
+    pub(super) fn end_tunnel(&self, why: impl Into<ErrorReply>) {
+        self.epitaph.borrow_mut().get_or_insert_with(|| why.into());
+        self.set_phase(Phase::Closing);
+    }
+
+    /// Returns why the tunnel ends, if it is not the client that ends it.
+    pub(super) fn take_epitaph(&self) -> Option<ErrorReply> {
+        self.epitaph.take()
+    }
+
+    /// Notes that something came through the tunnel.
+    pub(super) fn note_activity(&self) {
+        self.last_activity.set(Instant::now());
+    }
+
+    /// Returns for how long nothing came or went, none while something is in hand.
+    pub(super) fn idle_time(&self) -> Option<Duration> {
+        (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }
 
     /// Ends the connection: whatever is still in hand is answered to nobody.

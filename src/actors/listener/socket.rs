@@ -183,7 +183,7 @@ fn prepare(directory: &Path) -> Result<(), SocketError> {
 }
 
 /// Makes room for the socket.
-async fn clear(path: &Path) -> Result<(), SocketError> {
+pub(crate) async fn clear(path: &Path) -> Result<(), SocketError> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         found => found.map_err(SocketError::system(path, "cannot look at it"))?,

@@ -135,6 +135,11 @@ pub enum Action {
         /// Why, for the log.
         why: StopReason,
     },
+    /// A job stopped as it was told to, and is still known.
+    Stopped {
+        /// Which job.
+        id: JobId,
+    },
     /// A permanent job crashed and will be tried again.
     Crashed {
         /// Which job.

@@ -339,16 +339,18 @@ impl Scheduler {
         if *end == End::Normal && !foreign {
             return self.completed(slot, now, out);
         }
-        if !foreign {
-            self.totals.stops += 1;
-        }
         let max = self.settings.max_history;
-        self.jobs.change(slot, |job, _| {
+        let id = self.jobs.change(slot, |job, _| {
             if !foreign {
                 job.history.push(now, What::Stopped, max);
             }
             job.phase = then.phase();
+            job.id.clone()
         });
+        if !foreign {
+            self.totals.stops += 1;
+            out.push(Action::Stopped { id });
+        }
         match self.settings.refill {
             Refill::AtOnce => self.fill(now, out),
             // What it was stopped for; in the reference, which waits for its end, the cycle does

@@ -78,6 +78,13 @@ pub struct JobView<'a> {
     pub summary: Summary,
 }
 
+impl JobView<'_> {
+    /// Returns whether a run is the job's own, and not one of a job that it replaced.
+    pub fn owns(&self, run: Run) -> bool {
+        self.run == Some(run) && self.summary.state == JobState::Running
+    }
+}
+
 /// Why a job does not run, or will not any more. Shown in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {

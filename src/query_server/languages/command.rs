@@ -1,7 +1,9 @@
 //! A language that is a command: any program that speaks the line protocol.
 //!
-//! SUMMARY   Turns the command text of the configuration into a program and its arguments.
-//! SOURCE    couch_os_process: `sh -c "exec COMMAND"`.
+//! SUMMARY   Turns the command text of the configuration into a program and its arguments: twice
+//!           where the text depends on stress.
+//! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment.
+//! SOURCE    couch_os_process: `sh -c "exec COMMAND"`. Postfix: `-o stress=yes`, `${stress?..}`.
 //! DIFFERS   A command without shell syntax is started directly: a missing program is then an error
 //!           at once and not an exit status 127, and no shell is started in between.
 
@@ -9,6 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::actors::os_process::OsProcess;
+use crate::config::stressed::{Stressed, expand};
 use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
@@ -21,7 +24,7 @@ const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
 /// A language whose processes are children started by one command.
 pub struct CommandLanguage {
     text: String,
-    spec: CommandSpec,
+    spec: Stressed<CommandSpec>,
     knowledge: Knowledge,
     memory_max: Option<u64>,
 }
@@ -39,7 +42,10 @@ impl CommandLanguage {
     pub fn new(text: &str) -> Self {
         Self {
             text: text.to_owned(),
-            spec: command_spec(text),
+            spec: with_stress(Stressed {
+                normal: command_spec(&expand(text, false)),
+                stressed: command_spec(&expand(text, true)),
+            }),
             knowledge: Knowledge::ToProbe,
             memory_max: None,
         }
@@ -57,7 +63,10 @@ impl CommandLanguage {
             .join(" ");
         Self {
             text,
-            spec,
+            spec: with_stress(Stressed {
+                normal: spec.clone(),
+                stressed: spec,
+            }),
             knowledge: Knowledge::ToProbe,
             memory_max: None,
         }
@@ -83,6 +92,16 @@ impl CommandLanguage {
         self.knowledge = Knowledge::Nothing;
         self
     }
+}
+
+/// What tells a process that its pool is under stress.
+const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
+
+fn with_stress(mut spec: Stressed<CommandSpec>) -> Stressed<CommandSpec> {
+    let (name, value) = STRESS_VARIABLE;
+    let environment = &mut spec.stressed.environment;
+    environment.push((name.to_owned(), value.to_owned()));
+    spec
 }
 
 fn command_spec(text: &str) -> CommandSpec {
@@ -112,7 +131,7 @@ impl Language for CommandLanguage {
     fn abilities(&self) -> Abilities {
         match self.knowledge {
             Knowledge::Nothing => Abilities::undeclared(),
-            Knowledge::ToProbe => Abilities::to_probe(self.spec.clone()),
+            Knowledge::ToProbe => Abilities::to_probe(self.spec.normal.clone()),
             Knowledge::Everything => Abilities::declared(&Ability::ALL),
         }
     }
@@ -121,7 +140,7 @@ impl Language for CommandLanguage {
         &self,
         mut context: StartContext,
     ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
-        let spec = self.spec.clone();
+        let spec = self.spec.clone().under(context.stress);
         context.memory_max = self.memory_max;
         async move {
             let child = context.spawner.spawn(spec).await.map_err(start_error)?;
@@ -158,6 +177,21 @@ mod tests {
         let spec = command_spec(" couchpy  --debug ");
         assert_eq!(spec.program.to_str(), Some("couchpy"));
         assert_eq!(spec.arguments, ["--debug"]);
+    }
+
+    #[test]
+    fn under_stress_a_command_is_another_one_and_the_environment_says_so() {
+        let language = CommandLanguage::new("server --timeout ${stress?{10}:{300}} x{stress}");
+        let Stressed { normal, stressed } = language.spec;
+        assert_eq!(normal.program.to_str(), Some("server"));
+        assert_eq!(normal.arguments, ["--timeout", "300", "x"]);
+        assert_eq!(normal.environment, []);
+        assert_eq!(stressed.arguments, ["--timeout", "10", "xyes"]);
+        let variable = ("SETTEE_STRESS".to_owned(), "yes".to_owned());
+        assert_eq!(stressed.environment, [variable]);
+        // The shell's own variable of that name is the shell's.
+        let language = CommandLanguage::new("server ${stress}");
+        assert_eq!(language.spec.normal.program.to_str(), Some("/bin/sh"));
     }
 
     #[test]

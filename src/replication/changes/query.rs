@@ -7,9 +7,10 @@
 
 use std::time::Duration;
 
+use reqwest::header::ACCEPT_ENCODING;
 use serde_json::{Map, Value, json};
 
-use crate::replication::endpoint::Request;
+use crate::replication::endpoint::{HeaderValue, Request};
 use crate::replication::filter::Filter;
 use crate::replication::seq::Seq;
 use crate::replication::spec::Options;
@@ -75,6 +76,11 @@ impl FeedQuery {
             false => "normal",
         };
         let common = |request: Request| {
+            let request = match self.continuous {
+                // Servers that compress keep single rows back until there are enough of them.
+                true => request.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")),
+                false => request,
+            };
             request
                 .query("feed", feed)
                 .query("style", self.style)

@@ -3,7 +3,8 @@
 //! SUMMARY   [`bounded`] makes both ends. The reader waits while the queue is full, the manager
 //!           while it is empty; a taker gets what there is, up to a batch.
 //! PROMISES  There are never more items, or more bytes, in the queue than its limits plus one
-//!           item. When the reader's end is dropped the manager gets what is left and then the end.
+//!           item. Only [`Producer::close`] is an end: a reader that is gone without a word leaves
+//!           the manager waiting, for others to notice, and never looks like one that is done.
 //! SOURCE    `couch_work_queue`: either limit blocks the producer, a waiting taker is woken by the
 //!           first item alone.
 
@@ -51,7 +52,10 @@ struct Shared<T> {
 struct State<T> {
     items: VecDeque<T>,
     bytes: usize,
-    closed: bool,
+    /// Nothing more comes.
+    complete: bool,
+    /// Nobody takes any more.
+    unwanted: bool,
 }
 
 /// The reader's end.
@@ -70,7 +74,8 @@ pub fn bounded<T: Weighed>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
         state: RefCell::new(State {
             items: VecDeque::new(),
             bytes: 0,
-            closed: false,
+            complete: false,
+            unwanted: false,
         }),
         limits,
         filled: Notify::new(),
@@ -88,7 +93,7 @@ impl<T: Weighed> Producer<T> {
         loop {
             {
                 let mut state = self.shared.state.borrow_mut();
-                if state.closed {
+                if state.unwanted {
                     return false;
                 }
                 let limits = self.shared.limits;
@@ -102,6 +107,12 @@ impl<T: Weighed> Producer<T> {
         }
         self.shared.filled.notify_one();
         true
+    }
+
+    /// Says that everything is in the queue.
+    pub fn close(self) {
+        self.shared.state.borrow_mut().complete = true;
+        self.shared.filled.notify_one();
     }
 }
 
@@ -118,7 +129,7 @@ impl<T: Weighed> Consumer<T> {
                     self.shared.drained.notify_one();
                     return taken;
                 }
-                if state.closed {
+                if state.complete {
                     return Vec::new();
                 }
             }
@@ -127,16 +138,9 @@ impl<T: Weighed> Consumer<T> {
     }
 }
 
-impl<T> Drop for Producer<T> {
-    fn drop(&mut self) {
-        self.shared.state.borrow_mut().closed = true;
-        self.shared.filled.notify_one();
-    }
-}
-
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        self.shared.state.borrow_mut().closed = true;
+        self.shared.state.borrow_mut().unwanted = true;
         self.shared.drained.notify_one();
     }
 }
@@ -190,9 +194,17 @@ mod tests {
         let putting = async { producer.put(7).await };
         assert_eq!(tokio::join!(waiting, putting), (vec![7], true));
         producer.put(8).await;
-        drop(producer);
+        producer.close();
         assert_eq!(consumer.take(500).await, [8]);
         assert!(consumer.take(500).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_producer_that_is_gone_without_a_word_is_no_end() {
+        let (producer, consumer) = bounded::<usize>(QueueLimits::of(1, 1));
+        drop(producer);
+        let taken = timeout(Duration::from_secs(3600), consumer.take(1)).await;
+        assert!(taken.is_err());
     }
 
     #[tokio::test(start_paused = true)]

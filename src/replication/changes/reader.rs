@@ -52,6 +52,16 @@ impl Change {
     }
 }
 
+impl Change {
+    /// Returns the row, if it is one.
+    pub fn into_row(self) -> Option<Row> {
+        match self {
+            Self::Row(row) => Some(row),
+            Self::Marker(_) => None,
+        }
+    }
+}
+
 impl Weighed for Change {
     fn bytes(&self) -> usize {
         const FIXED: usize = 100;
@@ -131,7 +141,11 @@ impl ChangesReader {
                 wait = WAIT_MIN;
             }
             let longest = match ended {
-                Ok(FeedEnd::Complete | FeedEnd::Unwanted) => return Ok(()),
+                Ok(FeedEnd::Complete) => {
+                    queue.close();
+                    return Ok(());
+                }
+                Ok(FeedEnd::Unwanted) => return Ok(()),
                 // The usual end of an idle feed; one that ends all the time must not keep us busy.
                 Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
                 Ok(FeedEnd::Pause) => WAIT_MIN,

@@ -215,7 +215,7 @@ impl World {
                     self.alive.insert(*run, id.clone());
                 }
                 Action::Stop { run, .. } => stops.push(*run),
-                Action::Crashed { .. } | Action::Left { .. } => {}
+                Action::Stopped { .. } | Action::Crashed { .. } | Action::Left { .. } => {}
             }
         }
         assert_eq!(self.alive.len(), self.scheduler.census().running);

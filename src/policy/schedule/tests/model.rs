@@ -300,6 +300,8 @@ impl Model {
             let foreign = std::mem::take(&mut job.foreign);
             if !foreign {
                 job.history.push(now, What::Stopped, max);
+                let id = id.clone();
+                self.out.push(Action::Stopped { id });
             }
             match (at_once, foreign) {
                 (true, _) => self.fill(usize::MAX),

@@ -1,0 +1,175 @@
+//! A connection of a service: it is lent one process for as long as it lasts.
+//!
+//! SUMMARY   Takes and resets a process before anything is read; from then on each line goes to it,
+//!           and everything that it prints up to its answer comes back, as with `attach`.
+//! PROMISES  A connection that is ended by anybody but its client gets one last line,
+//!           `["error", NAME, REASON]`: no process, its end, a broken protocol, a timeout, the
+//!           service's end. A process goes back after a reset that it answered, or is replaced.
+//! SOURCE    Postfix master: a connection is a process's until it ends. The error line is CouchDB's.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+
+use super::holding::Holding;
+use super::session::Phase;
+use super::stream::Stream;
+use super::{Client, ClientOptions, Services};
+use crate::actors::caller::CallError;
+use crate::actors::lifeline::Pulse;
+use crate::actors::service::claims::Claim;
+use crate::actors::supervisor::Stop;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::pools::TellHolder;
+use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::messages::process::Fault;
+use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
+
+/// What a connection of a service is lent, and how.
+pub struct Lending {
+    /// Which process.
+    pub want: Want,
+    /// How long it may work on a line; `None` is its own timeout.
+    pub prompt_timeout: Option<Duration>,
+    /// How long the client may hold it without asking it anything; `None` is for ever.
+    pub client_timeout: Option<Duration>,
+    /// The claim to a process, until it has one or is refused.
+    pub claim: Option<Claim>,
+    /// Where it is counted.
+    pub metrics: Arc<ServiceMetrics>,
+}
+
+impl Lending {
+    pub(super) fn metrics(&self) -> Arc<ClientMetrics> {
+        self.metrics.connections()
+    }
+}
+
+/// Returns the last line of a connection.
+fn last_line(error: &ErrorReply) -> Vec<u8> {
+    let words = ("error", &error.name, &error.reason);
+    let mut line = serde_json::to_vec(&words).expect("config: texts can always be written");
+    line.push(b'\n');
+    line
+}
+
+impl Client {
+    /// Starts the actor for a connection of a service. Returns where to tell it to stop, and its
+    /// life.
+    pub fn lend_to(
+        stream: Stream,
+        services: Rc<Services>,
+        options: ClientOptions,
+        lending: Lending,
+    ) -> (Recipient<Stop>, Pulse) {
+        Self::start_with(stream, services, options, Some(lending))
+    }
+
+    /// Gets a process for a connection of a service; nothing is read until it is there.
+    pub(super) fn lend(&mut self, ctx: &mut Context<Self>) {
+        let Some(lending) = &self.lending else {
+            return;
+        };
+        self.session.set_attaching(true);
+        let session = Rc::clone(&self.session);
+        let want = lending.want.clone();
+        // Ignores the mailbox's bound: it must not be lost, and is sent once for a connection.
+        session.services.manager.address().do_send(TellHolder {
+            client: self.lifeline.pulse(),
+            down: ctx.address().recipient(),
+        });
+        let get = async move {
+            let proc = session.query_servers.caller().get_clean_proc(&want, None);
+            tokio::select! {
+                result = proc => result,
+                () = session.services.refusal() => Err(GetProcError::ShuttingDown.into()),
+            }
+        };
+        // Ends with the request's deadline and the reset's, or with the connection.
+        ctx.spawn(wrap_future::<_, Self>(get).map(|result, client, ctx| client.lent(result, ctx)));
+    }
+
+    fn lent(&mut self, result: Result<Lease, CallError>, ctx: &mut Context<Self>) {
+        let Some(lending) = &mut self.lending else {
+            return;
+        };
+        lending.claim = None;
+        match result {
+            Ok(lease) => {
+                let watch = lease.process.pulse.watch(ctx.address().recipient());
+                self.tunnel_end = Some(watch);
+                let timeout = lending.prompt_timeout;
+                self.tunnel = Some(Holding::with_tunnel_timeout(lease, timeout));
+                self.session.note_activity();
+                self.watch_idleness(ctx);
+            }
+            Err(error) => self.session.end_tunnel(error),
+        }
+        self.session.set_attaching(false);
+    }
+
+    /// Ends the connection of a client that holds its process and asks it nothing.
+    fn watch_idleness(&self, ctx: &mut Context<Self>) {
+        let limit = self.lending.as_ref().and_then(|l| l.client_timeout);
+        let (Some(limit), Phase::Open) = (limit, self.session.phase()) else {
+            return;
+        };
+        let idle = self.session.idle_time().unwrap_or_default();
+        if idle >= limit {
+            return self.session.end_tunnel(idle_too_long(limit));
+        }
+        ctx.run_later(limit - idle, |_, ctx| ctx.address().do_send(LookAtIdleness));
+    }
+
+    /// Gives the process back, says why the connection ends if it is not the client that ends it,
+    /// and ends.
+    pub(super) fn end_lending(&mut self, ctx: &mut Context<Self>) {
+        let why = self.session.take_epitaph();
+        if let Some(lending) = &mut self.lending {
+            lending.claim = None;
+            let end = why.as_ref().map_or(LendEnd::Client, LendEnd::of);
+            lending.metrics.ended(end);
+        }
+        let process = self.tunnel.take();
+        let session = Rc::clone(&self.session);
+        let farewell = async move {
+            if let Some(why) = &why {
+                session.push_raw(&last_line(why));
+                session.flush();
+            }
+            if let Some(process) = process {
+                process.finish().await;
+            }
+            if why.is_some() {
+                session.linger().await;
+            }
+        };
+        // Ends with the deadline of a reset, and a bounded time after it.
+        ctx.spawn(wrap_future::<_, Self>(farewell).map(|(), client, ctx| client.end(ctx)));
+    }
+}
+
+/// It is time to look whether the client asks anything. A message through the mailbox, since whatever
+/// reads from the client is looked at anew after one.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct LookAtIdleness;
+
+impl Handler<LookAtIdleness> for Client {
+    type Result = ();
+
+    fn handle(&mut self, _: LookAtIdleness, ctx: &mut Self::Context) {
+        self.watch_idleness(ctx);
+    }
+}
+
+fn idle_too_long(limit: Duration) -> ErrorReply {
+    let reason = format!(
+        "the connection held a process for {} s without asking it anything",
+        limit.as_secs_f64()
+    );
+    ErrorReply::answer("timeout", &reason, Fault::Client)
+}

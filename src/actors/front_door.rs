@@ -1,0 +1,232 @@
+//! FrontDoor: starts and stops the services that the configuration names.
+//!
+//! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is held; follows changes of the
+//!           configuration.
+//! PROMISES  A service that is taken out or moved elsewhere lets nobody in from then on, and has
+//!           [`crate::config::Server::shutdown_grace`] to finish what is in hand. One that ended by a
+//!           mistake of ours is started again after a while.
+//! CALLED    Last in the supervision tree, so that it is stopped first.
+//! SOURCE    Postfix master: master_refresh, master_start_service, master_stop_service.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use slog::{Logger, error, o, warn};
+use tokio::sync::watch;
+
+use crate::actors::client::Services;
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
+use crate::actors::service::{Reconfigure, Service, ServiceOptions};
+use crate::actors::supervisor::Stop;
+use crate::config::{Config, ServiceAddress, ServiceConfig};
+
+/// How long a service that ended by a mistake of ours stays down: it will not loop.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+
+/// What the front door needs.
+#[derive(Clone)]
+pub struct FrontDoorOptions {
+    /// The sockets, which are taken before the configuration that names them is in force.
+    pub sockets: Rc<ServiceSockets>,
+    /// What connections are served with.
+    pub services: Rc<Services>,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// The log.
+    pub log: Logger,
+}
+
+/// A service that runs.
+struct Running {
+    settings: Arc<ServiceConfig>,
+    socket: Rc<ServiceSocket>,
+    address: Addr<Service>,
+    party: PartyId,
+}
+
+/// All services.
+pub struct FrontDoor {
+    options: FrontDoorOptions,
+    running: BTreeMap<String, Running>,
+    /// Those that are going; each keeps its socket until it is gone.
+    leaving: Vec<(PartyId, Addr<Service>)>,
+    stopping: bool,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl FrontDoor {
+    /// Makes the front door.
+    pub fn new(options: FrontDoorOptions) -> Self {
+        Self {
+            log: options.log.new(o!("component" => "front_door")),
+            options,
+            running: BTreeMap::new(),
+            leaving: Vec::new(),
+            stopping: false,
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    /// Brings what runs in line with the configuration.
+    fn follow(&mut self, ctx: &mut Context<Self>) {
+        if self.stopping {
+            return;
+        }
+        let config = Arc::clone(&self.options.config.borrow_and_update());
+        let names: Vec<String> = self.running.keys().cloned().collect();
+        for name in names {
+            let stays = config.services.contains_key(&name)
+                && self
+                    .options
+                    .sockets
+                    .get(&name)
+                    .is_some_and(|socket| Rc::ptr_eq(&socket, &self.running[&name].socket));
+            if !stays && let Some(service) = self.running.remove(&name) {
+                self.take_out(service, config.server.shutdown_grace, ctx);
+            }
+        }
+        for (name, settings) in &config.services {
+            match self.running.get_mut(name) {
+                Some(service) if *service.settings == *settings => {}
+                Some(service) => {
+                    service.settings = Arc::new(settings.clone());
+                    // Ignores the mailbox's bound: it must not be lost.
+                    let order = Reconfigure(Arc::clone(&service.settings));
+                    service.address.do_send(order);
+                }
+                None => self.start_service(name, settings, ctx),
+            }
+        }
+    }
+
+    fn start_service(&mut self, name: &str, settings: &ServiceConfig, ctx: &mut Context<Self>) {
+        // What names no address was refused before.
+        let Some(socket) = self.options.sockets.get(name) else {
+            return;
+        };
+        if !settings.is_local_only()
+            && let Some(ServiceAddress::Tcp(_)) = &settings.listen
+        {
+            warn!(self.log, "a service can be reached from other machines, without a login";
+                  "service" => name, "listen" => socket.shown(),
+                  "remedy" => "let only machines in that may use it, by a firewall or a tunnel");
+        }
+        let settings = Arc::new(settings.clone());
+        let service = Service::new(ServiceOptions {
+            name: name.to_owned(),
+            settings: Arc::clone(&settings),
+            socket: Rc::clone(&socket),
+            services: Rc::clone(&self.options.services),
+            config: self.options.config.clone(),
+            log: self.options.log.clone(),
+        });
+        let pulse = service.pulse();
+        let running = Running {
+            settings,
+            socket,
+            address: service.start(),
+            party: pulse.party(),
+        };
+        self.running.insert(name.to_owned(), running);
+        pulse.monitor(ctx.address().recipient());
+    }
+
+    /// Has a service end: in order, and after some time in any case.
+    fn take_out(&mut self, service: Running, grace: Duration, ctx: &mut Context<Self>) {
+        let Running { address, party, .. } = service;
+        // Ignores the mailbox's bound: the order must not be lost, and is given at most three times.
+        address.do_send(Stop { now: false });
+        self.leaving.push((party, address));
+        ctx.run_later(grace, move |door, _| {
+            let late = door.leaving.iter().find(|(known, _)| *known == party);
+            if let Some((_, address)) = late {
+                address.do_send(Stop { now: true });
+            }
+        });
+    }
+
+    fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
+        if self.stopping && self.leaving.is_empty() {
+            self.lifeline.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }
+    }
+}
+
+/// However it ends, its services end with it: a successor would not know of them.
+impl Drop for FrontDoor {
+    fn drop(&mut self) {
+        let running = self.running.values().map(|service| &service.address);
+        let all = running.chain(self.leaving.iter().map(|(_, address)| address));
+        all.for_each(|service| service.do_send(Stop { now: true }));
+    }
+}
+
+/// The configuration changed.
+struct Changed;
+
+impl Actor for FrontDoor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let changes = self.options.config.clone();
+        ctx.add_stream(futures_util::stream::unfold(
+            changes,
+            async |mut changes| changes.changed().await.ok().map(|()| (Changed, changes)),
+        ));
+        self.follow(ctx);
+    }
+}
+
+impl StreamHandler<Changed> for FrontDoor {
+    fn handle(&mut self, _: Changed, ctx: &mut Self::Context) {
+        self.follow(ctx);
+    }
+
+    /// The configuration does not change any more, which is no reason to end.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl Handler<Down> for FrontDoor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        self.leaving.retain(|(party, _)| *party != msg.party);
+        let ended = self.running.iter().find(|(_, s)| s.party == msg.party);
+        if let Some(name) = ended.map(|(name, _)| name.clone()) {
+            error!(self.log, "a service ended and is started again";
+                   "service" => &name, "error" => %msg.reason);
+            self.running.remove(&name);
+            ctx.run_later(RESTART_DELAY, |door, ctx| door.follow(ctx));
+        }
+        self.finish_shutdown(ctx);
+    }
+}
+
+/// Ends all services.
+impl Handler<Stop> for FrontDoor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        self.stopping = true;
+        self.options.services.refuse_waiters();
+        self.options.sockets.close();
+        let running = std::mem::take(&mut self.running);
+        let running = running.into_values().map(|s| (s.party, s.address));
+        self.leaving.extend(running);
+        for (_, service) in &self.leaving {
+            service.do_send(Stop { now: msg.now });
+        }
+        self.finish_shutdown(ctx);
+    }
+}

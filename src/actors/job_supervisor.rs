@@ -1,0 +1,226 @@
+//! JobSupervisor: starts the runs of jobs, watches over them, and ends them.
+//!
+//! SUMMARY   A run is a child that is never started again by itself: whether a job that crashed is
+//!           tried again, and when, is the scheduler's to say.
+//! PROMISES  One [`ChildEnded`] for each run that was to be started, whatever becomes of it: its start
+//!           fails or panics, it ends, panics, or does not end in its time. All children end with the
+//!           scheduler.
+//! CALLED    By the ReplicationScheduler, on whose arbiter it runs.
+//! SOURCE    couch_replicator_scheduler_sup 004: simple_one_for_one, temporary, shutdown 5000. Its
+//!           restart intensity is about children that are restarted, of which there are none.
+//! LIMITS    A child that does not even end when it is killed is left behind, and counts as ended.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use actix::prelude::*;
+use rustc_hash::FxHashMap;
+use slog::{Logger, error, o, warn};
+
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::messages::job_supervisor::{
+    ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild,
+};
+use crate::messages::replication_job::StopJob;
+use crate::policy::schedule::Run;
+use crate::replication::crash::Crash;
+
+/// How long a child that was killed may take to be gone.
+const KILLED_MAX: Duration = Duration::from_secs(1);
+
+/// How long children may take to end when the scheduler is gone without a word.
+const ORPHANED_MAX: Duration = Duration::from_millis(4500);
+
+/// Runs an actor as a job: its life ends when nothing is left of it, and it can be killed.
+pub fn run<A>(job: A) -> RunningJob
+where
+    A: Actor<Context = Context<A>> + Handler<StopJob>,
+{
+    let lifeline = Lifeline::new();
+    let pulse = lifeline.pulse();
+    let context = Context::new();
+    let stop = context.address().recipient();
+    // Ends with the job, at the latest when it is killed. What of the job is dropped, is dropped
+    // before its lifeline is.
+    let task = actix_rt::spawn(async move {
+        context.into_future(job).await;
+        lifeline.ending(ExitReason::Normal);
+    });
+    let kill = Box::new(move || task.abort());
+    RunningJob { pulse, stop, kill }
+}
+
+/// A run.
+struct Child {
+    job: RunningJob,
+    monitor: MonitorRef,
+    /// When it is killed, or given up, once it was told to end.
+    timer: Option<SpawnHandle>,
+}
+
+/// Watches over runs.
+pub struct JobSupervisor {
+    jobs: Box<dyn StartJobs>,
+    /// The scheduler's life: children end with it.
+    scheduler: Pulse,
+    reports: Recipient<ChildEnded>,
+    children: FxHashMap<Run, Child>,
+    by_monitor: FxHashMap<MonitorRef, Run>,
+    /// The monitor on the scheduler.
+    parent: Option<MonitorRef>,
+    orphaned: bool,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl JobSupervisor {
+    /// Makes a supervisor that starts children with `jobs` and reports to a scheduler.
+    pub fn new(
+        jobs: Box<dyn StartJobs>,
+        scheduler: Pulse,
+        reports: Recipient<ChildEnded>,
+        log: &Logger,
+    ) -> Self {
+        Self {
+            jobs,
+            scheduler,
+            reports,
+            children: FxHashMap::default(),
+            by_monitor: FxHashMap::default(),
+            parent: None,
+            orphaned: false,
+            log: log.new(o!("component" => "job_supervisor")),
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    /// Ignores the mailbox's bound: it must not be lost, and there is one for each run.
+    fn report(&self, run: Run, reason: Result<ExitReason, Crash>) {
+        self.reports.do_send(ChildEnded { run, reason });
+    }
+
+    fn terminate(&mut self, run: Run, within: Duration, ctx: &mut Context<Self>) {
+        let Some(child) = self.children.get_mut(&run) else {
+            return;
+        };
+        if let Some(timer) = child.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        // Ignores the mailbox's bound: it must not be lost, and is sent a few times at most.
+        child.job.stop.do_send(StopJob);
+        child.timer = Some(ctx.run_later(within, move |supervisor, ctx| supervisor.kill(run, ctx)));
+    }
+
+    fn kill(&mut self, run: Run, ctx: &mut Context<Self>) {
+        let Some(child) = self.children.get_mut(&run) else {
+            return;
+        };
+        warn!(self.log, "replication did not stop in time and is ended without a checkpoint";
+              "run" => run.0);
+        (child.job.kill)();
+        let give_up = move |supervisor: &mut Self, ctx: &mut Context<Self>| {
+            supervisor.give_up(run, ctx);
+        };
+        child.timer = Some(ctx.run_later(KILLED_MAX, give_up));
+    }
+
+    fn give_up(&mut self, run: Run, ctx: &mut Context<Self>) {
+        if let Some(child) = self.children.get(&run) {
+            error!(self.log, "replication could not be ended and is left behind"; "run" => run.0);
+            child.job.pulse.demonitor(child.monitor);
+            self.forget(run, ExitReason::Killed, ctx);
+        }
+    }
+
+    fn forget(&mut self, run: Run, reason: ExitReason, ctx: &mut Context<Self>) {
+        let Some(child) = self.children.remove(&run) else {
+            return;
+        };
+        self.by_monitor.remove(&child.monitor);
+        if let Some(timer) = child.timer {
+            ctx.cancel_future(timer);
+        }
+        self.report(run, Ok(reason));
+        self.finish_if_orphaned(ctx);
+    }
+
+    fn orphan(&mut self, ctx: &mut Context<Self>) {
+        self.orphaned = true;
+        let runs: Vec<_> = self.children.keys().copied().collect();
+        for run in runs {
+            self.terminate(run, ORPHANED_MAX, ctx);
+        }
+        self.finish_if_orphaned(ctx);
+    }
+
+    fn finish_if_orphaned(&self, ctx: &mut Context<Self>) {
+        if self.orphaned && self.children.is_empty() {
+            self.lifeline.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }
+    }
+}
+
+impl Actor for JobSupervisor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.parent = Some(self.scheduler.monitor(ctx.address().recipient()));
+    }
+}
+
+impl Handler<StartChild> for JobSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: StartChild, ctx: &mut Self::Context) {
+        let StartChild(order) = msg;
+        let run = order.run;
+        let jobs = &mut self.jobs;
+        // A mistake in starting one job is that job's end and nobody else's.
+        let started = catch_unwind(AssertUnwindSafe(|| jobs.start(order)));
+        let job = match started {
+            Ok(Ok(job)) => job,
+            Ok(Err(crash)) => return self.report(run, Err(crash)),
+            Err(_) => {
+                let crash = Crash::JobDied("its start panicked".to_owned());
+                return self.report(run, Err(crash));
+            }
+        };
+        let monitor = job.pulse.monitor(ctx.address().recipient());
+        self.by_monitor.insert(monitor, run);
+        let timer = None;
+        self.children.insert(
+            run,
+            Child {
+                job,
+                monitor,
+                timer,
+            },
+        );
+    }
+}
+
+impl Handler<TerminateChild> for JobSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: TerminateChild, ctx: &mut Self::Context) {
+        self.terminate(msg.run, msg.within, ctx);
+    }
+}
+
+impl Handler<Down> for JobSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        if self.parent == Some(msg.monitor) {
+            self.orphan(ctx);
+        } else if let Some(run) = self.by_monitor.get(&msg.monitor) {
+            self.forget(*run, msg.reason, ctx);
+        }
+    }
+}

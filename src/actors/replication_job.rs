@@ -1,0 +1,245 @@
+//! One running replication: opens both databases, runs the pipeline, leaves checkpoints.
+//!
+//! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports [`JobEvent`]s. The work is
+//!           done by its parts, each a task of its own: a changes reader, a changes manager that
+//!           deals out batches, and workers.
+//! PROMISES  [`JobNews::Ended`] is told exactly once, whatever happens. The end of any part that is
+//!           not in order ends the job with the part's reason. A checkpoint never records more than
+//!           is done. A job that is stopped is gone after [`STOP_MAX`].
+//! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by
+//!           `settee replicate`.
+//! SOURCE    `couch_replicator_scheduler_job`: start-up, `seqs_in_progress`, checkpoints, ends.
+//! DIFFERS   Database infos are read once at the start, not twice.
+
+mod checkpoints;
+mod opening;
+mod parts;
+mod reports;
+mod starter;
+
+use std::rc::Rc;
+
+use actix::prelude::*;
+use slog::{info, warn};
+
+use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
+use crate::replication::crash::Crash;
+use crate::replication::progress::BatchNumber;
+use crate::replication::seq::Seq;
+use crate::replication::tally::Tally;
+use checkpoints::Checkpoints;
+use opening::{Opened, open};
+use parts::{Ended, Part, Parts};
+use reports::Reports;
+pub use starter::JobStarter;
+
+/// See the module's documentation.
+pub struct ReplicationJob {
+    start: JobStart,
+    tally: Rc<Tally>,
+    reports: Reports,
+    state: State,
+    lifeline: Lifeline,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The databases are being opened.
+    Opening,
+    /// The parts are at work, or the last checkpoint is being made.
+    Running(Box<Running>),
+}
+
+/// What there is while a job runs.
+#[derive(Debug)]
+struct Running {
+    parts: Parts,
+    checkpoints: Checkpoints,
+    /// What to do when the checkpoint at hand is made.
+    then: Then,
+}
+
+/// What follows a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// The work goes on, and the next checkpoint comes in its time.
+    GoOn,
+    /// The last checkpoint, and the end: everything is replicated.
+    Finish,
+    /// The last checkpoint, and the end: it was told to stop.
+    Stop,
+}
+
+/// A batch is about to be given to a worker.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct BatchBegun {
+    number: BatchNumber,
+    seq: Seq,
+}
+
+/// A batch is done.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct BatchDone {
+    number: BatchNumber,
+    seq: Seq,
+}
+
+/// All workers ended well. It stands in the mailbox behind what they said before.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct AllDone;
+
+impl ReplicationJob {
+    /// Makes a job; it begins when the actor is started.
+    pub fn new(start: JobStart) -> Self {
+        Self {
+            tally: Rc::new(Tally::starting_with(start.earlier)),
+            reports: Reports::new(&start),
+            state: State::Opening,
+            lifeline: Lifeline::new(),
+            start,
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    fn running(&mut self) -> Option<&mut Running> {
+        match &mut self.state {
+            State::Opening => None,
+            State::Running(running) => Some(running),
+        }
+    }
+
+    fn opened(&mut self, opened: Result<Opened, Crash>, ctx: &mut Context<Self>) {
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(crash) => return self.crash(crash, ctx),
+        };
+        self.tally = Rc::new(Tally::starting_with(opened.stats));
+        let checkpoints = Checkpoints::new(&self.start, &opened);
+        let parts = Parts::start(&self.start, &opened, &self.tally, &self.reports, ctx);
+        let running = Running {
+            parts,
+            checkpoints,
+            then: Then::GoOn,
+        };
+        self.state = State::Running(Box::new(running));
+        self.arm_checkpoint(ctx);
+        self.report_start(ctx);
+    }
+
+    /// A part ended, in order or not.
+    fn part_ended(&mut self, part: Part, ended: Ended, ctx: &mut Context<Self>) {
+        let crash = match ended {
+            Ok(Ok(())) => return self.part_is_done(part, ctx),
+            Ok(Err(crash)) => crash,
+            Err(died) if died.is_cancelled() => part.died("killed"),
+            Err(_) => part.died("panicked"),
+        };
+        // The others are stopped already when the job is.
+        if self
+            .running()
+            .is_some_and(|running| running.then == Then::GoOn)
+        {
+            self.crash(crash, ctx);
+        }
+    }
+
+    fn part_is_done(&mut self, part: Part, ctx: &mut Context<Self>) {
+        let all_done = part == Part::Worker
+            && self
+                .running()
+                .is_some_and(|running| running.parts.worker_is_done());
+        if all_done {
+            ctx.notify(AllDone);
+        }
+    }
+
+    fn crash(&mut self, crash: Crash, ctx: &mut Context<Self>) {
+        warn!(self.start.log, "the replication failed";
+            "id" => %self.start.id, "reason" => %crash);
+        self.end(JobEnd::Crashed(crash), ctx);
+    }
+
+    /// The one way out.
+    fn end(&mut self, end: JobEnd, ctx: &mut Context<Self>) {
+        if let Some(progress) = self.progress_now() {
+            self.reports.tell(JobNews::Progress(progress));
+        }
+        // Whatever is still at work ends with its task.
+        if let Some(running) = self.running() {
+            running.parts.stop();
+        }
+        self.lifeline.ending(match &end {
+            JobEnd::Normal { .. } => ExitReason::Normal,
+            JobEnd::Stopped => ExitReason::Shutdown,
+            JobEnd::Crashed(crash) => ExitReason::Failed(crash.to_string()),
+        });
+        self.reports.tell(JobNews::Ended(end));
+        ctx.stop();
+    }
+}
+
+impl Actor for ReplicationJob {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let opening = open(self.start.clone()).into_actor(self);
+        ctx.spawn(opening.map(|opened, job, ctx| job.opened(opened, ctx)));
+    }
+}
+
+impl Handler<BatchBegun> for ReplicationJob {
+    type Result = ();
+
+    fn handle(&mut self, batch: BatchBegun, _: &mut Context<Self>) {
+        if let Some(running) = self.running() {
+            running.checkpoints.progress.begin(batch.number, batch.seq);
+        }
+    }
+}
+
+impl Handler<BatchDone> for ReplicationJob {
+    type Result = ();
+
+    fn handle(&mut self, batch: BatchDone, ctx: &mut Context<Self>) {
+        if let Some(running) = self.running() {
+            running.checkpoints.progress.done(batch.number, batch.seq);
+            self.report_progress(ctx);
+        }
+    }
+}
+
+impl Handler<AllDone> for ReplicationJob {
+    type Result = ();
+
+    fn handle(&mut self, _: AllDone, ctx: &mut Context<Self>) {
+        let Some(running) = self.running().filter(|running| running.then == Then::GoOn) else {
+            return;
+        };
+        running.parts.stop();
+        running.then = Then::Finish;
+        self.checkpoint(ctx);
+    }
+}
+
+impl Handler<StopJob> for ReplicationJob {
+    type Result = ();
+
+    fn handle(&mut self, _: StopJob, ctx: &mut Context<Self>) {
+        info!(self.start.log, "the replication is stopped"; "id" => %self.start.id);
+        let Some(running) = self.running() else {
+            return self.end(JobEnd::Stopped, ctx);
+        };
+        running.parts.stop();
+        running.then = Then::Stop;
+        ctx.run_later(STOP_MAX, |job, ctx| job.end(JobEnd::Stopped, ctx));
+        self.checkpoint(ctx);
+    }
+}

@@ -1,0 +1,206 @@
+//! When a job leaves checkpoints, and what follows each.
+//!
+//! SUMMARY   One at a time: on a timer, at the end, and when the job is told to stop. While one is
+//!           being made both logs are with it.
+//! PROMISES  What was done after a checkpoint was begun is not taken for recorded. Nothing is sent
+//!           when nothing has moved. A failure ends the job, unless it is being stopped.
+//! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.
+
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use actix::prelude::*;
+use serde_json::value::RawValue;
+use slog::warn;
+
+use super::opening::Opened;
+use super::{ReplicationJob, Then};
+use crate::messages::replication_job::{JobEnd, JobStart};
+use crate::replication::crash::Crash;
+use crate::replication::endpoint::Endpoint;
+use crate::replication::filter::Filter;
+use crate::replication::log::{self, Checkpoint, CheckpointError, HistoryEntry, LogBody, Side};
+use crate::replication::progress::Progress;
+use crate::replication::seq::Seq;
+
+/// What checkpoints are made of.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    pub(super) progress: Progress<Seq>,
+    /// For questions beside the checkpoints.
+    pub(super) source: Endpoint,
+    /// Source and target; none while a checkpoint is being made.
+    sides: Option<(Side, Side)>,
+    run: Rc<Run>,
+    use_checkpoints: bool,
+    /// What the replication answers in the end.
+    result: Box<RawValue>,
+}
+
+/// What all checkpoints of a run have in common.
+#[derive(Debug)]
+struct Run {
+    session_id: String,
+    start_seq: Seq,
+    start_time: SystemTime,
+    history: Vec<HistoryEntry>,
+    by_doc_ids: bool,
+}
+
+/// A checkpoint that was made, or not.
+struct Made {
+    sides: (Side, Side),
+    through: (u64, Seq),
+    body: Result<LogBody, CheckpointError>,
+}
+
+impl Checkpoints {
+    pub(super) fn new(start: &JobStart, opened: &Opened) -> Self {
+        let options = &start.replication.options;
+        let run = Run {
+            session_id: session_id(),
+            start_seq: opened.start_seq.clone(),
+            start_time: start.replication.start_time,
+            history: opened.history.clone(),
+            by_doc_ids: matches!(options.filter, Filter::DocIds(_)),
+        };
+        let result = match options.use_checkpoints {
+            true => object("\"no_changes\":true", &opened.source.log.body),
+            false => object("\"use_checkpoints\":false", &LogBody::default()),
+        };
+        Self {
+            progress: Progress::new(opened.start_seq.clone(), Seq::zero()),
+            source: opened.source.endpoint.clone(),
+            sides: Some((opened.source.clone(), opened.target.clone())),
+            run: Rc::new(run),
+            use_checkpoints: options.use_checkpoints,
+            result,
+        }
+    }
+
+    /// Returns whether there is anything to record.
+    fn has_news(&self) -> bool {
+        self.use_checkpoints && self.progress.has_news()
+    }
+
+    fn made(&mut self, made: Made) -> Result<(), CheckpointError> {
+        self.sides = Some(made.sides);
+        let body = made.body?;
+        self.progress.commit(made.through);
+        self.result = object("", &body);
+        Ok(())
+    }
+}
+
+impl ReplicationJob {
+    /// Makes a checkpoint in its time.
+    pub(super) fn arm_checkpoint(&self, ctx: &mut Context<Self>) {
+        let interval = self.start.replication.options.checkpoint_interval;
+        ctx.run_later(interval, |job, ctx| {
+            if job
+                .running()
+                .is_some_and(|running| running.then == Then::GoOn)
+            {
+                job.checkpoint(ctx);
+            }
+        });
+    }
+
+    /// Makes a checkpoint if there is anything to record, and goes on as the job's state says.
+    pub(super) fn checkpoint(&mut self, ctx: &mut Context<Self>) {
+        let stats = self.tally.stats();
+        let Some(running) = self.running() else {
+            return;
+        };
+        let checkpoints = &mut running.checkpoints;
+        if !checkpoints.has_news() {
+            return self.after_checkpoint(ctx);
+        }
+        let Some((mut source, mut target)) = checkpoints.sides.take() else {
+            // When the one at hand is made it goes on from there.
+            return;
+        };
+        let through = checkpoints.progress.through().clone();
+        let run = Rc::clone(&checkpoints.run);
+        let making = async move {
+            let checkpoint = Checkpoint {
+                session_id: &run.session_id,
+                seq: &through.1,
+                start_seq: &run.start_seq,
+                start_time: run.start_time,
+                end_time: SystemTime::now(),
+                stats: &stats,
+                history: &run.history,
+                by_doc_ids: run.by_doc_ids,
+            };
+            let body = log::checkpoint(&mut source, &mut target, &checkpoint).await;
+            Made {
+                sides: (source, target),
+                through,
+                body,
+            }
+        };
+        let making = making.into_actor(self);
+        ctx.spawn(making.map(|made, job, ctx| job.checkpoint_made(made, ctx)));
+    }
+
+    fn checkpoint_made(&mut self, made: Made, ctx: &mut Context<Self>) {
+        let Some(running) = self.running() else {
+            return;
+        };
+        let then = running.then;
+        match running.checkpoints.made(made) {
+            Ok(()) => {
+                self.report_progress(ctx);
+                // More may have been done while it was made.
+                match then {
+                    Then::GoOn => self.after_checkpoint(ctx),
+                    Then::Finish | Then::Stop => self.checkpoint(ctx),
+                }
+            }
+            Err(error) if then == Then::Stop => {
+                warn!(self.start.log, "no checkpoint was left"; "error" => %error);
+                self.end(JobEnd::Stopped, ctx);
+            }
+            Err(error) => self.crash(Crash::Checkpoint(error), ctx),
+        }
+    }
+
+    fn after_checkpoint(&mut self, ctx: &mut Context<Self>) {
+        let progress = self.progress_now();
+        let Some(running) = self.running() else {
+            return;
+        };
+        let end = match (running.then, progress) {
+            (Then::GoOn, _) | (_, None) => return self.arm_checkpoint(ctx),
+            (Then::Stop, _) => JobEnd::Stopped,
+            (Then::Finish, Some(progress)) => JobEnd::Normal {
+                result: running.checkpoints.result.clone(),
+                progress,
+            },
+        };
+        self.end(end, ctx);
+    }
+}
+
+/// An object of a member and what is in a log.
+fn object(first: &str, body: &LogBody) -> Box<RawValue> {
+    let mut text = format!("{{{first}");
+    for (name, value) in &body.members {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(&serde_json::Value::from(name.as_str()).to_string());
+        text.push(':');
+        text.push_str(value.get());
+    }
+    text.push('}');
+    RawValue::from_string(text).expect("an object of JSON values is JSON")
+}
+
+/// 32 hexadecimal digits that no other run has.
+fn session_id() -> String {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    data_encoding::HEXLOWER.encode(&bytes)
+}

@@ -1,0 +1,86 @@
+//! How a run begins: both databases are opened, and it is found out where to go on.
+//!
+//! SOURCE    `couch_replicator_scheduler_job:do_init`, `init_state`.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::messages::replication_job::JobStart;
+use crate::replication::crash::Crash;
+use crate::replication::endpoint::HttpSettings;
+use crate::replication::log::{self, HistoryEntry, LogIds, Side};
+use crate::replication::open::open_endpoint;
+use crate::replication::seq::Seq;
+use crate::replication::stats::Stats;
+
+/// What a run starts from.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) source: Side,
+    pub(super) target: Side,
+    /// Where to go on.
+    pub(super) start_seq: Seq,
+    /// Runs before this one, newest first.
+    pub(super) history: Vec<HistoryEntry>,
+    /// What they counted.
+    pub(super) stats: Stats,
+}
+
+/// Opens both databases and reads what earlier runs left.
+///
+/// # Errors
+/// A database cannot be opened, or does not show its checkpoints.
+pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
+    sleep(jitter(start.settings.startup_jitter)).await;
+    let (replication, settings) = (&start.replication, &start.settings);
+    let options = &replication.options;
+    let threshold = settings.health_threshold;
+    let http = &settings.http;
+    let source = http.endpoint(
+        &replication.source,
+        HttpSettings::of_source(options, threshold),
+    )?;
+    let target = http.endpoint(
+        &replication.target,
+        HttpSettings::of_target(options, threshold),
+    )?;
+    let source_info = open_endpoint(&source, None).await?;
+    let create = options
+        .create_target
+        .then_some(&options.create_target_params);
+    let target_info = open_endpoint(&target, create).await?;
+    let mut ids = LogIds::new(&start.id.base, replication, &settings.identity, &source);
+    let source_log = log::find(&source, &mut ids, options.use_checkpoints).await?;
+    let target_log = log::find(&target, &mut ids, options.use_checkpoints).await?;
+    drop(ids);
+    let ancestor = log::compare(&source_log.body, &target_log.body);
+    let recorded = ancestor.history.first().map(|entry| entry.stats);
+    let start_seq = match &options.since_seq {
+        Some(since) if ancestor.start_seq.is_zero() => since.clone(),
+        _ => ancestor.start_seq,
+    };
+    Ok(Opened {
+        source: Side {
+            endpoint: source,
+            info: source_info,
+            log: source_log,
+        },
+        target: Side {
+            endpoint: target,
+            info: target_info,
+            log: target_log,
+        },
+        start_seq,
+        history: ancestor.history,
+        stats: start.earlier.max(&recorded.unwrap_or_default()),
+    })
+}
+
+/// A random part of the longest wait, so that not all jobs begin at once.
+fn jitter(longest: Duration) -> Duration {
+    let mut bytes = [0; 4];
+    // Without randomness they do, which is no reason not to begin.
+    let _ = getrandom::fill(&mut bytes);
+    longest.mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
+}

@@ -1,0 +1,212 @@
+//! The parts of a running job: a changes reader, a changes manager, workers.
+//!
+//! SUMMARY   reader -> bounded queue -> manager -> workers -> job. Each part is a task, and the job
+//!           is told of each end by the task's own handle, also of a panic.
+//! PROMISES  A batch is told to the job before a worker gets it; a worker tells that it is done
+//!           before it takes another. Only a reader and a manager that say so are at an end: one
+//!           that is gone never looks as if everything were replicated.
+//! SOURCE    `couch_replicator_changes_reader`, `_changes_queue`, `_changes_manager`, `_worker`.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use actix::prelude::*;
+use slog::o;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinError, spawn_local};
+
+use super::opening::Opened;
+use super::reports::Reports;
+use super::{BatchBegun, BatchDone, ReplicationJob};
+use crate::messages::replication_job::JobStart;
+use crate::replication::changes::feed::Row;
+use crate::replication::changes::query::FeedQuery;
+use crate::replication::changes::queue::{self, Consumer, QueueLimits};
+use crate::replication::changes::reader::{Change, ChangesReader};
+use crate::replication::crash::Crash;
+use crate::replication::progress::BatchNumber;
+use crate::replication::seq::Seq;
+use crate::replication::tally::Tally;
+use crate::replication::worker::{Averages, Worker};
+
+/// How a part ended: well, with a reason, or by a panic.
+pub(super) type Ended = Result<Result<(), Crash>, JoinError>;
+
+/// Where a worker gets its next batch; nothing at the end.
+type Request = oneshot::Sender<Option<Batch>>;
+
+/// A kind of part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Reader,
+    Manager,
+    Worker,
+}
+
+impl Part {
+    /// The reason when one ended without giving any.
+    pub(super) fn died(self, how: &str) -> Crash {
+        match self {
+            Self::Reader => Crash::ChangesReaderDied(how.to_owned()),
+            Self::Manager => Crash::ChangesManagerDied(how.to_owned()),
+            Self::Worker => Crash::WorkerDied(how.to_owned()),
+        }
+    }
+}
+
+/// Changes that a worker replicates together.
+#[derive(Debug)]
+struct Batch {
+    number: BatchNumber,
+    seq: Seq,
+    rows: Vec<Row>,
+}
+
+/// The tasks of a job. They end with it.
+#[derive(Debug)]
+pub(super) struct Parts {
+    tasks: Vec<AbortHandle>,
+    workers: Cell<u32>,
+}
+
+impl Parts {
+    pub(super) fn start(
+        start: &JobStart,
+        opened: &Opened,
+        tally: &Rc<Tally>,
+        reports: &Reports,
+        ctx: &mut Context<ReplicationJob>,
+    ) -> Self {
+        let options = &start.replication.options;
+        let (workers, batch) = (options.worker_processes, options.worker_batch_size as usize);
+        let limits = QueueLimits::of(workers as usize, batch);
+        let (producer, consumer) = queue::bounded(limits);
+        let log = start.log.new(o!("id" => start.id.to_string()));
+        let reader = ChangesReader {
+            source: opened.source.endpoint.clone(),
+            query: FeedQuery::new(options),
+            since: opened.start_seq.clone(),
+            retries: options.retries_per_request,
+            id_max: start
+                .settings
+                .max_document_id_length
+                .map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
+            tally: Rc::clone(tally),
+            refused: reports.refused(),
+            log: log.clone(),
+        };
+        let worker = Rc::new(Worker {
+            source: opened.source.endpoint.clone(),
+            target: opened.target.endpoint.clone(),
+            reads: options.http_connections as usize,
+            retries: options.retries_per_request,
+            use_bulk_get: options.use_bulk_get,
+            missing_doc_retry: start.settings.missing_doc_retry,
+            tally: Rc::clone(tally),
+            refused: reports.refused(),
+            averages: RefCell::new(Averages::default()),
+            log,
+        });
+        let (requests, waiting) = mpsc::channel(1);
+        let mut parts = Self {
+            tasks: Vec::new(),
+            workers: Cell::new(workers),
+        };
+        parts.watch(Part::Reader, reader.run(producer), ctx);
+        let manager = manage(consumer, waiting, ctx.address(), batch);
+        parts.watch(Part::Manager, manager, ctx);
+        for _ in 0..workers {
+            let work = work(Rc::clone(&worker), requests.clone(), ctx.address());
+            parts.watch(Part::Worker, work, ctx);
+        }
+        parts
+    }
+
+    /// A worker ended well. Returns whether it was the last.
+    pub(super) fn worker_is_done(&self) -> bool {
+        self.workers.set(self.workers.get().saturating_sub(1));
+        self.workers.get() == 0
+    }
+
+    /// Ends all tasks where they are.
+    pub(super) fn stop(&self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    fn watch(
+        &mut self,
+        part: Part,
+        work: impl Future<Output = Result<(), Crash>> + 'static,
+        ctx: &mut Context<ReplicationJob>,
+    ) {
+        let task = spawn_local(work);
+        self.tasks.push(task.abort_handle());
+        let watched = fut::wrap_future::<_, ReplicationJob>(task);
+        ctx.spawn(watched.map(move |ended, job, ctx| job.part_ended(part, ended, ctx)));
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Deals out batches until everything is dealt out, and then tells every worker so.
+async fn manage(
+    changes: Consumer<Change>,
+    mut requests: mpsc::Receiver<Request>,
+    job: Addr<ReplicationJob>,
+    most: usize,
+) -> Result<(), Crash> {
+    let mut number = 0;
+    while let Some(request) = requests.recv().await {
+        let batch = next_batch(&changes, &job, most, &mut number).await;
+        // A worker that is gone has been noticed by the job.
+        drop(request.send(batch));
+    }
+    Ok(())
+}
+
+/// Waits for changes that a worker has something to do about.
+async fn next_batch(
+    changes: &Consumer<Change>,
+    job: &Addr<ReplicationJob>,
+    most: usize,
+    number: &mut BatchNumber,
+) -> Option<Batch> {
+    loop {
+        let taken = changes.take(most).await;
+        let seq = taken.last()?.seq().clone();
+        *number += 1;
+        let number = *number;
+        job.do_send(BatchBegun {
+            number,
+            seq: seq.clone(),
+        });
+        let rows: Vec<Row> = taken.into_iter().filter_map(Change::into_row).collect();
+        if !rows.is_empty() {
+            return Some(Batch { number, seq, rows });
+        }
+        job.do_send(BatchDone { number, seq });
+    }
+}
+
+/// Replicates batches until there are no more.
+async fn work(
+    worker: Rc<Worker>,
+    manager: mpsc::Sender<Request>,
+    job: Addr<ReplicationJob>,
+) -> Result<(), Crash> {
+    let gone = || Crash::ChangesManagerDied("it is gone".to_owned());
+    loop {
+        let (request, batch) = oneshot::channel();
+        manager.send(request).await.map_err(|_| gone())?;
+        let Some(Batch { number, seq, rows }) = batch.await.map_err(|_| gone())? else {
+            return Ok(());
+        };
+        worker.process(rows).await?;
+        // If the job is gone, so is this task.
+        let _ = job.send(BatchDone { number, seq }).await;
+    }
+}

@@ -1,0 +1,182 @@
+//! What a job tells whoever runs it: that it began, how far it is, that it is over.
+//!
+//! SUMMARY   [`Reports`] sends events; the job decides when: progress at most once a [`PERIOD`].
+//! PROMISES  The last event is [`JobNews::Ended`], exactly once, also when the job is dropped or
+//!           panics. Nothing is sent, and no timer runs, while nothing moves.
+//! SOURCE    `couch_task_status`: how often it is updated. `couch_replicator_scheduler_job`:
+//!           `changes_pending`, and how often it is asked for.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::time::Instant;
+
+use super::ReplicationJob;
+use crate::messages::replication_job::{JobEnd, JobEvent, JobNews, JobProgress, JobStart};
+use crate::replication::crash::Crash;
+use crate::replication::id::ReplicationId;
+use crate::replication::open::changes_pending;
+use crate::replication::refused::Refused;
+
+/// The shortest time between two reports of progress.
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
+
+/// See the module's documentation.
+pub(super) struct Reports {
+    line: Rc<Line>,
+    last: Option<Instant>,
+    /// A report is due when the period is over.
+    is_due: bool,
+    pending: Option<u64>,
+    pending_asked: Option<Instant>,
+    pending_is_due: bool,
+}
+
+/// Where events go. It says that the job is over if nobody else did.
+struct Line {
+    id: ReplicationId,
+    run: u64,
+    events: Recipient<JobEvent>,
+    is_over: Cell<bool>,
+}
+
+impl Line {
+    /// Nothing is told behind the end.
+    fn tell(&self, news: JobNews) {
+        let is_end = matches!(news, JobNews::Ended(_));
+        if self.is_over.replace(self.is_over.get() || is_end) {
+            return;
+        }
+        // The mailbox's bound is ignored: refusals are bounded by the batches, the rest by time.
+        self.events.do_send(JobEvent {
+            id: self.id.clone(),
+            run: self.run,
+            news,
+        });
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let crash = Crash::JobDied("it ended without a word".to_owned());
+        self.tell(JobNews::Ended(JobEnd::Crashed(crash)));
+    }
+}
+
+impl Reports {
+    pub(super) fn new(start: &JobStart) -> Self {
+        Self {
+            line: Rc::new(Line {
+                id: start.id.clone(),
+                run: start.run,
+                events: start.events.clone(),
+                is_over: Cell::new(false),
+            }),
+            last: None,
+            is_due: false,
+            pending: None,
+            pending_asked: None,
+            pending_is_due: false,
+        }
+    }
+
+    /// Where parts of the job tell of refused documents.
+    pub(super) fn refused(&self) -> Refused {
+        let line = Rc::clone(&self.line);
+        Refused::to(move |doc| line.tell(JobNews::Refused(doc)))
+    }
+
+    pub(super) fn tell(&self, news: JobNews) {
+        self.line.tell(news);
+    }
+}
+
+impl fmt::Debug for Reports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reports({})", self.line.id)
+    }
+}
+
+impl ReplicationJob {
+    /// How far the job is; nothing before it has begun.
+    pub(super) fn progress_now(&mut self) -> Option<JobProgress> {
+        let (stats, bytes_written) = (self.tally.stats(), self.tally.bytes_written());
+        let changes_pending = self.reports.pending;
+        let progress = &self.running()?.checkpoints.progress;
+        Some(JobProgress {
+            stats,
+            bytes_written,
+            source_seq: progress.highest_done().1.clone(),
+            through_seq: progress.through().1.clone(),
+            checkpointed_source_seq: progress.committed().1.clone(),
+            changes_pending,
+        })
+    }
+
+    pub(super) fn report_start(&mut self, ctx: &mut Context<Self>) {
+        if let Some(progress) = self.progress_now() {
+            self.reports.last = Some(Instant::now());
+            self.reports.tell(JobNews::Started(progress));
+            self.ask_pending(ctx);
+        }
+    }
+
+    /// Reports how far the job is, now or when the period is over.
+    pub(super) fn report_progress(&mut self, ctx: &mut Context<Self>) {
+        self.ask_pending(ctx);
+        if self.reports.is_due {
+            return;
+        }
+        let since = self.reports.last.map(|last| last.elapsed());
+        let Some(wait) = since.and_then(|since| PERIOD.checked_sub(since)) else {
+            return self.report_now();
+        };
+        self.reports.is_due = true;
+        ctx.run_later(wait, |job, _| job.report_now());
+    }
+
+    fn report_now(&mut self) {
+        self.reports.is_due = false;
+        if let Some(progress) = self.progress_now() {
+            self.reports.last = Some(Instant::now());
+            self.reports.tell(JobNews::Progress(progress));
+        }
+    }
+
+    /// Asks the source how much is still to come, no more often than a connection may be silent.
+    fn ask_pending(&mut self, ctx: &mut Context<Self>) {
+        if self.reports.pending_is_due {
+            return;
+        }
+        let period = self.start.replication.options.connection_timeout;
+        let since = self.reports.pending_asked.map(|asked| asked.elapsed());
+        let wait = since.and_then(|since| period.checked_sub(since));
+        self.reports.pending_is_due = true;
+        ctx.run_later(wait.unwrap_or_default(), |job, ctx| {
+            job.ask_pending_now(ctx)
+        });
+    }
+
+    fn ask_pending_now(&mut self, ctx: &mut Context<Self>) {
+        self.reports.pending_is_due = false;
+        self.reports.pending_asked = Some(Instant::now());
+        let Some(running) = self.running() else {
+            return;
+        };
+        let source = running.checkpoints.source.clone();
+        let since = running.checkpoints.progress.through().1.clone();
+        let asking = async move { changes_pending(&source, &since).await };
+        let told = |pending, job: &mut Self, ctx: &mut Context<Self>| {
+            let changed = job.reports.pending != pending;
+            job.reports.pending = pending;
+            if changed && !job.reports.is_due {
+                job.reports.is_due = true;
+                ctx.run_later(PERIOD, |job, _| job.report_now());
+            }
+        };
+        ctx.spawn(asking.into_actor(self).map(told));
+    }
+}

@@ -1,0 +1,390 @@
+//! ReplicationScheduler: runs as many of the replications that are to be run as may run, in turns.
+//!
+//! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and carries out its
+//!           actions; keeps what a job replicates and how far it came; tells those who wait and
+//!           those who subscribed.
+//! PROMISES  Decides nothing and never waits. A run that ends in any way, also by a panic, is noticed
+//!           once. Everybody who waits for a job's end is told, or finds his channel closed.
+//! CALLED    By the doc processor and HTTP, over [`super::replication::Replication`]; by jobs
+//!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
+//! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
+//! DIFFERS   Settings that change hold at once, the interval too, and what is taken back is the
+//!           default again. The end of something unknown is ignored.
+
+mod handlers;
+mod registry;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use actix_rt::time::Instant;
+use rustc_hash::FxHashMap;
+use slog::{Logger, info, o, warn};
+
+use crate::actors::deferred::Replier;
+use crate::actors::job_supervisor::JobSupervisor;
+use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::actors::wall_clock::WallClock;
+use crate::messages::job_supervisor::{
+    ChildEnded, JobOrder, StartChild, StartJobs, TerminateChild,
+};
+use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, STOP_MAX};
+use crate::messages::replication_scheduler::{Completed, Happening, Outcome, ReplicationEvent};
+use crate::metrics::ReplicationMetrics;
+use crate::policy::schedule::{
+    Action, Census, Departure, End, Event, JobId, Reason, Run, Scheduler, Settings, StopReason,
+    WallTime,
+};
+use crate::replication::crash::Crash;
+use registry::Registry;
+
+/// How many messages may wait for the scheduler before senders have to wait.
+const MAILBOX_MESSAGES_MAX: usize = 1024;
+
+/// How long runs may take to leave a checkpoint when the service ends.
+const SHUTDOWN_MAX: Duration = Duration::from_millis(4500);
+
+/// What a scheduler needs.
+pub struct SchedulerOptions {
+    /// What it works by.
+    pub settings: Settings,
+    /// How jobs are started.
+    pub jobs: Box<dyn StartJobs>,
+    /// Where it counts.
+    pub metrics: Arc<ReplicationMetrics>,
+    /// The log.
+    pub log: Logger,
+}
+
+/// What is kept of a run.
+struct RunRow {
+    id: JobId,
+    /// How it ended, as it said itself.
+    end: Option<JobEnd>,
+    /// Who waits until it is gone.
+    gone: Vec<Replier<bool>>,
+}
+
+/// How the run at hand ended, for those who are told.
+enum Ending {
+    Completed(Arc<Completed>),
+    Crashed(Crash),
+    Stopped,
+}
+
+/// The scheduler of all replications.
+pub struct ReplicationScheduler {
+    /// All decisions.
+    core: Scheduler,
+    /// Job -> what it replicates, how far it came, who waits for its end.
+    registry: Registry,
+    /// Run -> its job, from its start until it is gone.
+    runs: FxHashMap<Run, RunRow>,
+    subscribers: Vec<Recipient<ReplicationEvent>>,
+    /// Given to the supervisor when that is started.
+    jobs: Option<Box<dyn StartJobs>>,
+    supervisor: Option<Addr<JobSupervisor>>,
+    events: Option<Recipient<JobEvent>>,
+    clock: WallClock,
+    metrics: Arc<ReplicationMetrics>,
+    /// The actions of the event at hand; kept for its memory.
+    actions: Vec<Action>,
+    ending: Option<Ending>,
+    /// When the latest cycle was, by itself or at the start, and the timer of the next one.
+    last_cycle: Instant,
+    cycle_timer: Option<SpawnHandle>,
+    /// When the next back-off ends for which there is a slot, and its timer.
+    wake_timer: Option<(WallTime, SpawnHandle)>,
+    shutting_down: bool,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl ReplicationScheduler {
+    /// Makes a scheduler without jobs. Its jobs run on the arbiter that it is started on.
+    pub fn new(options: SchedulerOptions) -> Self {
+        Self::with_lifeline(options, Lifeline::new())
+    }
+
+    /// Makes a scheduler whose life is watched already.
+    pub fn with_lifeline(options: SchedulerOptions, lifeline: Lifeline) -> Self {
+        Self {
+            core: Scheduler::new(options.settings),
+            registry: Registry::default(),
+            runs: FxHashMap::default(),
+            subscribers: Vec::new(),
+            jobs: Some(options.jobs),
+            supervisor: None,
+            events: None,
+            clock: WallClock::new(),
+            metrics: options.metrics,
+            actions: Vec::new(),
+            ending: None,
+            last_cycle: Instant::now(),
+            cycle_timer: None,
+            wake_timer: None,
+            shutting_down: false,
+            log: options.log.new(o!("component" => "replication_scheduler")),
+            lifeline,
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    /// Lets the core decide, and carries out what it says.
+    fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let (now, before) = (self.clock.now(), *self.core.totals());
+        let mut actions = std::mem::take(&mut self.actions);
+        self.core.handle(event, now, &mut actions);
+        for action in actions.drain(..) {
+            self.perform(action);
+        }
+        self.actions = actions;
+        let (census, totals) = (self.core.census(), self.core.totals());
+        self.metrics.publish(census, &before, totals);
+        self.watch_wake(now, ctx);
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Start { id, run, eased } => self.start_job(id, run, eased),
+            Action::Stop { id, run, why } => {
+                info!(self.log, "replication is stopped"; "replication" => &*id, "run" => run.0,
+                      "because" => why.because());
+                self.stop_job(run, why);
+            }
+            Action::Stopped { id } => self.tell(&id, Happening::Stopped),
+            Action::Crashed { id, reason, until } => self.job_crashed(&id, &reason, until),
+            Action::Left { id, how } => self.job_left(&id, how),
+        }
+    }
+
+    fn start_job(&mut self, id: JobId, run: Run, eased: bool) {
+        let entry = self.registry.get(&id);
+        let entry = entry.expect("SCH-1: a job that is started is registered");
+        let mut replication = Arc::clone(&entry.replication);
+        if eased {
+            let options = &mut Arc::make_mut(&mut replication).options;
+            for lowered in options.lower_for_rate_limit() {
+                warn!(self.log, "option lowered, because a server limits the rate of requests";
+                      "replication" => &*id, "option" => lowered.name,
+                      "from" => lowered.from, "to" => lowered.to);
+            }
+        }
+        info!(self.log, "replication is started"; "replication" => &*id, "run" => run.0);
+        let order = JobOrder {
+            replication,
+            id: entry.id.clone(),
+            run,
+            earlier: entry
+                .progress
+                .as_ref()
+                .map_or_else(Default::default, |last| last.stats),
+            events: self
+                .events
+                .clone()
+                .expect("SCH-2: jobs are started after the scheduler"),
+            log: self
+                .log
+                .new(o!("replication" => id.to_string(), "run" => run.0)),
+        };
+        // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
+        self.supervisor().do_send(StartChild(order));
+        let (end, gone) = (None, Vec::new());
+        self.tell(&id, Happening::Triggered);
+        self.runs.insert(run, RunRow { id, end, gone });
+    }
+
+    fn stop_job(&self, run: Run, why: StopReason) {
+        let within = match why {
+            StopReason::Shutdown => SHUTDOWN_MAX,
+            _ => STOP_MAX,
+        };
+        // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
+        self.supervisor().do_send(TerminateChild { run, within });
+    }
+
+    fn supervisor(&self) -> &Addr<JobSupervisor> {
+        let supervisor = self.supervisor.as_ref();
+        supervisor.expect("SCH-2: jobs are started after the scheduler")
+    }
+
+    fn job_crashed(&mut self, id: &JobId, reason: &Reason, until: WallTime) {
+        let crashes = self
+            .core
+            .summary(id)
+            .map_or(0, |summary| summary.error_count);
+        warn!(self.log, "replication crashed"; "replication" => &**id, "error" => &*reason.text,
+              "crashes" => crashes, "next_try" => until.to_string());
+        let crash = self.crash(reason);
+        if let Some(entry) = self.registry.get_mut(id) {
+            entry.resolve(&Outcome::Crashed(crash.clone()));
+        }
+        self.tell(
+            id,
+            Happening::Crashed {
+                crash,
+                crashes,
+                until,
+            },
+        );
+    }
+
+    fn job_left(&mut self, id: &JobId, how: Departure) {
+        let outcome = match (how, &self.ending) {
+            (Departure::Removed, _) => Outcome::Removed,
+            (Departure::Completed, Some(Ending::Completed(completed))) => {
+                info!(self.log, "replication completed"; "replication" => &**id);
+                Outcome::Completed(Arc::clone(completed))
+            }
+            (Departure::Completed, _) => {
+                unreachable!("SCH-3: a job completes when its run says so")
+            }
+            (Departure::Failed(reason), _) => {
+                warn!(self.log, "replication without a document failed and is removed";
+                      "replication" => &**id, "error" => &*reason.text);
+                Outcome::Crashed(self.crash(&reason))
+            }
+        };
+        self.tell(id, Happening::Ended(outcome.clone()));
+        if let Some(mut entry) = self.registry.remove(id) {
+            entry.resolve(&outcome);
+        }
+    }
+
+    /// Returns the crash of the run at hand, as it said itself.
+    fn crash(&self, reason: &Reason) -> Crash {
+        match &self.ending {
+            Some(Ending::Crashed(crash)) => crash.clone(),
+            _ => Crash::JobDied(reason.text.to_string()),
+        }
+    }
+
+    /// Tells those who subscribed.
+    fn tell(&mut self, id: &JobId, what: Happening) {
+        let Some(entry) = self
+            .registry
+            .get(id)
+            .filter(|_| !self.subscribers.is_empty())
+        else {
+            return;
+        };
+        let event = ReplicationEvent {
+            id: entry.id.clone(),
+            replication: Arc::clone(&entry.replication),
+            what,
+        };
+        // Ignores the mailbox's bound: a subscriber must not miss anything.
+        self.subscribers.retain(Recipient::connected);
+        for subscriber in &self.subscribers {
+            subscriber.do_send(event.clone());
+        }
+    }
+
+    /// A run is gone.
+    fn run_ended(&mut self, msg: ChildEnded, ctx: &mut Context<Self>) {
+        let Some(row) = self.runs.remove(&msg.run) else {
+            return;
+        };
+        let ending = match (row.end, msg.reason) {
+            (Some(JobEnd::Normal { result, progress }), _) => {
+                self.note_progress(msg.run, &row.id, progress.clone());
+                Ending::Completed(Arc::new(Completed { result, progress }))
+            }
+            (Some(JobEnd::Stopped), _) => Ending::Stopped,
+            (Some(JobEnd::Crashed(crash)), _) | (None, Err(crash)) => Ending::Crashed(crash),
+            (None, Ok(reason)) => Ending::Crashed(Crash::JobDied(reason.to_string())),
+        };
+        let end = match &ending {
+            Ending::Completed(_) => End::Normal,
+            Ending::Stopped => End::Stopped,
+            Ending::Crashed(crash) => {
+                End::Crashed(Reason::new(&crash.to_string(), crash.is_max_backoff()).into())
+            }
+        };
+        self.ending = Some(ending);
+        self.event(Event::Exited { run: msg.run, end }, ctx);
+        self.ending = None;
+        for waiting in row.gone {
+            // Nobody may wait any more.
+            let _ = waiting.send(true);
+        }
+        self.finish_shutdown(ctx);
+    }
+
+    /// Keeps how far a job is, unless the run belongs to one that was replaced.
+    fn note_progress(&mut self, run: Run, id: &JobId, progress: JobProgress) {
+        let now = self.clock.now();
+        let is_its_own = self.core.job(id).is_some_and(|job| job.owns(run));
+        if let Some(entry) = self.registry.get_mut(id).filter(|_| is_its_own) {
+            entry.progress = Some(Arc::new(progress));
+            entry.progress_at = Some(now);
+        }
+    }
+
+    /// Ends once nothing runs any more.
+    fn finish_shutdown(&self, ctx: &mut Context<Self>) {
+        if self.shutting_down && self.runs.is_empty() {
+            let totals = self.core.totals();
+            self.metrics.publish(&Census::default(), totals, totals);
+            self.lifeline.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }
+    }
+
+    fn watch_cycle(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.cycle_timer.take() {
+            ctx.cancel_future(timer);
+        }
+        let interval = self.core.settings().interval;
+        let wait = interval.saturating_sub(self.last_cycle.elapsed());
+        self.cycle_timer = Some(ctx.run_later(wait, |scheduler, ctx| {
+            scheduler.event(Event::Cycle, ctx);
+            // From its end: a slow cycle makes the next one late, and never two of them.
+            scheduler.last_cycle = Instant::now();
+            scheduler.watch_cycle(ctx);
+        }));
+    }
+
+    fn watch_wake(&mut self, now: WallTime, ctx: &mut Context<Self>) {
+        let wake = self.core.next_wake();
+        match self.wake_timer {
+            Some((at, _)) if Some(at) == wake => return,
+            Some((_, timer)) => drop(ctx.cancel_future(timer)),
+            None => {}
+        }
+        self.wake_timer = wake.map(|at| {
+            let timer = ctx.run_later(at.since(now), |scheduler, ctx| {
+                scheduler.wake_timer = None;
+                scheduler.event(Event::Tick, ctx);
+            });
+            (at, timer)
+        });
+    }
+}
+
+impl Actor for ReplicationScheduler {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
+        self.events = Some(ctx.address().recipient());
+        let reports = ctx.address().recipient();
+        let pulse = self.lifeline.pulse();
+        self.supervisor = self
+            .jobs
+            .take()
+            .map(|jobs| JobSupervisor::new(jobs, pulse, reports, &self.log).start());
+        self.last_cycle = Instant::now();
+        self.watch_cycle(ctx);
+        info!(self.log, "replication scheduler started";
+              "max_jobs" => self.core.settings().max_jobs);
+    }
+}

@@ -1,0 +1,327 @@
+//! What the scheduler answers.
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::{info, warn};
+
+use super::ReplicationScheduler;
+use super::registry::Entry as Registered;
+use crate::actors::deferred::{Deferred, deferred};
+use crate::actors::supervisor::Stop;
+use crate::messages::job_supervisor::ChildEnded;
+use crate::messages::replication_job::{JobEvent, JobNews};
+use crate::messages::replication_scheduler::{
+    AddJob, AddJobError, Added, Configure, Counts, FindJobs, GetCounts, GetJob, GetJobs,
+    GetJobsById, Happening, JobInfo, JobList, Outcome, PauseJob, RemoveAllJobs, RemoveJob,
+    Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
+};
+use crate::policy::schedule::{Event, JobId, NewJob, Run, WallTime};
+use crate::replication::id::ReplicationId;
+use crate::replication::spec::Replication;
+
+fn job_id(id: &ReplicationId) -> JobId {
+    id.to_string().into()
+}
+
+/// Returns whose share a job uses: its replicator database, or its user.
+fn share_key(replication: &Replication) -> Arc<str> {
+    let key = match &replication.doc {
+        Some(doc) => Some(&doc.database),
+        None => replication.user.name.as_ref(),
+    };
+    key.map_or("", String::as_str).into()
+}
+
+impl ReplicationScheduler {
+    fn add_job(&mut self, msg: AddJob, ctx: &mut Context<Self>) -> Result<Added, AddJobError> {
+        if self.shutting_down {
+            return Err(AddJobError::ShuttingDown);
+        }
+        let id = job_id(&msg.id);
+        if let Some(known) = self.registry.get_mut(&id) {
+            if known.replication.doc != msg.replication.doc {
+                let (id, by) = (msg.id, known.replication.doc.clone());
+                return Err(AddJobError::Taken { id, by });
+            }
+            if known.replication.same_as(&msg.replication) {
+                known.waiters.extend(msg.waiter);
+                self.metrics.duplicate_adds.one();
+                return Ok(Added::Unchanged);
+            }
+        }
+        let new = NewJob {
+            id: id.clone(),
+            key: share_key(&msg.replication),
+            continuous: msg.replication.options.continuous,
+            transient: msg.replication.is_transient(),
+            level: msg.priority,
+            paused: msg.paused,
+        };
+        let entry = Registered {
+            id: msg.id,
+            replication: msg.replication,
+            progress: None,
+            progress_at: None,
+            waiters: msg.waiter.into_iter().collect(),
+        };
+        let replaced = self.registry.insert(id, entry);
+        self.event(Event::Add(new), ctx);
+        Ok(match replaced {
+            Some(mut replaced) => {
+                replaced.resolve(&Outcome::Removed);
+                Added::Replaced
+            }
+            None => Added::New,
+        })
+    }
+
+    /// Handles an event about a job; answers whether there is such a job.
+    fn on_job(
+        &mut self,
+        id: &ReplicationId,
+        event: impl FnOnce(JobId) -> Event,
+        ctx: &mut Context<Self>,
+    ) -> bool {
+        let id = job_id(id);
+        let is_known = self.registry.get(&id).is_some();
+        if is_known {
+            self.event(event(id), ctx);
+        }
+        is_known
+    }
+
+    fn info(&self, id: &str) -> Option<JobInfo> {
+        let entry = self.registry.get(id)?;
+        let job = self.core.job(id)?;
+        Some(JobInfo {
+            id: entry.id.clone(),
+            replication: Arc::clone(&entry.replication),
+            run: job.run.map(|run| run.0),
+            summary: job.summary,
+            progress: entry.progress.clone(),
+            progress_at: entry.progress_at,
+            history: job.history.iter().cloned().collect(),
+            last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
+            priority: job.level,
+            paused: job.paused.cloned(),
+            why_not: job.why_not,
+        })
+    }
+
+    /// Returns the ids of jobs that have a run, in order.
+    fn running(&self) -> Vec<&JobId> {
+        let rows = self.runs.iter();
+        let known = rows.filter(|(run, row)| {
+            let job = self.core.job(&row.id);
+            job.is_some_and(|job| job.owns(**run))
+        });
+        let mut ids: Vec<_> = known.map(|(_, row)| &row.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+impl Handler<AddJob> for ReplicationScheduler {
+    type Result = Result<Added, AddJobError>;
+
+    fn handle(&mut self, msg: AddJob, ctx: &mut Self::Context) -> Self::Result {
+        self.add_job(msg, ctx)
+    }
+}
+
+impl Handler<RemoveJob> for ReplicationScheduler {
+    type Result = Deferred<bool>;
+
+    fn handle(&mut self, msg: RemoveJob, ctx: &mut Self::Context) -> Self::Result {
+        let run = self.core.job(&msg.id.to_string()).and_then(|job| job.run);
+        let was_known = self.on_job(&msg.id, |id| Event::Remove { id }, ctx);
+        match run.and_then(|run| self.runs.get_mut(&run)) {
+            Some(row) => {
+                let (answer, replier) = deferred();
+                row.gone.push(replier);
+                answer
+            }
+            None => Deferred::now(was_known),
+        }
+    }
+}
+
+impl Handler<RemoveAllJobs> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, _: RemoveAllJobs, ctx: &mut Self::Context) {
+        self.event(Event::RemoveAll, ctx);
+    }
+}
+
+impl Handler<RestartJob> for ReplicationScheduler {
+    type Result = bool;
+
+    fn handle(&mut self, msg: RestartJob, ctx: &mut Self::Context) -> bool {
+        self.on_job(&msg.id, |id| Event::Restart { id }, ctx)
+    }
+}
+
+impl Handler<PauseJob> for ReplicationScheduler {
+    type Result = bool;
+
+    fn handle(&mut self, msg: PauseJob, ctx: &mut Self::Context) -> bool {
+        let by = msg.by;
+        self.on_job(&msg.id, |id| Event::Pause { id, by }, ctx)
+    }
+}
+
+impl Handler<ResumeJob> for ReplicationScheduler {
+    type Result = bool;
+
+    fn handle(&mut self, msg: ResumeJob, ctx: &mut Self::Context) -> bool {
+        self.on_job(&msg.id, |id| Event::Resume { id }, ctx)
+    }
+}
+
+impl Handler<SetPriority> for ReplicationScheduler {
+    type Result = bool;
+
+    fn handle(&mut self, msg: SetPriority, ctx: &mut Self::Context) -> bool {
+        let level = msg.priority;
+        self.on_job(&msg.id, |id| Event::SetLevel { id, level }, ctx)
+    }
+}
+
+impl Handler<Reschedule> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, _: Reschedule, ctx: &mut Self::Context) {
+        self.event(Event::Cycle, ctx);
+    }
+}
+
+impl Handler<Configure> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, msg: Configure, ctx: &mut Self::Context) {
+        if *self.core.settings() == msg.0 {
+            return;
+        }
+        info!(self.log, "settings changed"; "max_jobs" => msg.0.max_jobs,
+              "max_churn" => msg.0.max_churn, "max_history" => msg.0.max_history,
+              "interval_ms" => u64::try_from(msg.0.interval.as_millis()).unwrap_or(u64::MAX));
+        self.event(Event::Configure(msg.0.into()), ctx);
+        self.watch_cycle(ctx);
+    }
+}
+
+impl Handler<GetJob> for ReplicationScheduler {
+    type Result = Option<JobInfo>;
+
+    fn handle(&mut self, msg: GetJob, _: &mut Self::Context) -> Self::Result {
+        self.info(&msg.id.to_string())
+    }
+}
+
+impl Handler<GetJobs> for ReplicationScheduler {
+    type Result = MessageResult<GetJobs>;
+
+    fn handle(&mut self, msg: GetJobs, _: &mut Self::Context) -> Self::Result {
+        let some = |ids: &mut dyn Iterator<Item = &JobId>| {
+            let ids = ids.skip(msg.skip).take(msg.limit);
+            ids.filter_map(|id| self.info(id)).collect()
+        };
+        MessageResult(if msg.running_only {
+            let running = self.running();
+            let total = running.len();
+            let jobs = some(&mut running.into_iter());
+            JobList { total, jobs }
+        } else {
+            let total = self.registry.len();
+            let jobs = some(&mut self.registry.iter().map(|(id, _)| id));
+            JobList { total, jobs }
+        })
+    }
+}
+
+impl Handler<GetJobsById> for ReplicationScheduler {
+    type Result = Vec<Option<JobInfo>>;
+
+    fn handle(&mut self, msg: GetJobsById, _: &mut Self::Context) -> Self::Result {
+        let ids = msg.ids.iter();
+        ids.map(|id| self.info(&id.to_string())).collect()
+    }
+}
+
+impl Handler<FindJobs> for ReplicationScheduler {
+    type Result = Vec<ReplicationId>;
+
+    fn handle(&mut self, msg: FindJobs, _: &mut Self::Context) -> Self::Result {
+        self.registry.find(&msg.database, msg.doc_id.as_deref())
+    }
+}
+
+impl Handler<GetCounts> for ReplicationScheduler {
+    type Result = MessageResult<GetCounts>;
+
+    fn handle(&mut self, _: GetCounts, _: &mut Self::Context) -> Self::Result {
+        MessageResult(Counts {
+            census: *self.core.census(),
+            totals: *self.core.totals(),
+        })
+    }
+}
+
+impl Handler<Subscribe> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, msg: Subscribe, _: &mut Self::Context) {
+        self.subscribers.push(msg.0);
+    }
+}
+
+/// News of a run; of one that is gone, or of a job that was replaced, none counts.
+impl Handler<JobEvent> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, msg: JobEvent, _: &mut Self::Context) {
+        let run = Run(msg.run);
+        let Some(row) = self.runs.get_mut(&run) else {
+            return;
+        };
+        let id = row.id.clone();
+        match msg.news {
+            JobNews::Started(progress) => {
+                self.note_progress(run, &id, progress);
+                self.tell(&id, Happening::Started);
+            }
+            JobNews::Progress(progress) => self.note_progress(run, &id, progress),
+            JobNews::Refused(doc) => {
+                warn!(self.log, "document was not replicated"; "replication" => &*id,
+                      "document" => doc.id, "error" => doc.error, "reason" => doc.reason);
+            }
+            JobNews::Ended(end) => {
+                row.end.get_or_insert(end);
+            }
+        }
+    }
+}
+
+impl Handler<ChildEnded> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, msg: ChildEnded, ctx: &mut Self::Context) {
+        self.run_ended(msg, ctx);
+    }
+}
+
+/// Tells all runs to stop, together, and ends when they are gone.
+impl Handler<Stop> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        if !self.shutting_down {
+            info!(self.log, "replication scheduler stops"; "running" => self.runs.len());
+        }
+        self.shutting_down = true;
+        self.event(Event::Shutdown, ctx);
+        self.finish_shutdown(ctx);
+    }
+}

@@ -1,0 +1,295 @@
+//! Service: a socket with a pool behind it; each connection is lent one process.
+//!
+//! SUMMARY   Accepts a connection when admission says that a process is, or can be, there for it, and
+//!           starts a client that is lent one for as long as the connection lasts.
+//! PROMISES  Decides nothing: [`accept`] asks [`crate::policy::admission`] after every change of the
+//!           pool. What is not accepted waits in the system's queue, and is served later without
+//!           loss. When the service goes, its socket is the last that goes.
+//! CALLED    By the front door, one for each `[services.NAME]`.
+//! SOURCE    Postfix master: a line of master.cf.
+//! LIMITS    Connections that wait in the system's queue when the service is removed are reset by
+//!           the system.
+
+pub mod accept;
+pub mod claims;
+pub mod socket;
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use rustc_hash::FxHashMap;
+use slog::{Logger, error, info, o};
+use tokio::sync::watch;
+
+use crate::actors::client::stream::Stream;
+use crate::actors::client::{Client, ClientOptions, Lending, Services};
+use crate::actors::clock::Clock;
+use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::actors::supervisor::Stop;
+use crate::config::{Config, ServiceConfig};
+use crate::logging::RepeatLimiter;
+use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
+use crate::messages::proc_manager::{TakeFrom, Want};
+use crate::metrics::ServiceMetrics;
+use crate::warn_repeating;
+use accept::{Entrance, Next};
+use socket::{Acceptor, ServiceSocket};
+
+/// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
+/// and connections that end give some back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a service needs.
+#[derive(Clone)]
+pub struct ServiceOptions {
+    /// Its name.
+    pub name: String,
+    /// Its section of the configuration.
+    pub settings: Arc<ServiceConfig>,
+    /// Where it listens.
+    pub socket: Rc<ServiceSocket>,
+    /// What connections are served with.
+    pub services: Rc<Services>,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// The log.
+    pub log: Logger,
+}
+
+/// Changes the settings of a service that runs; connections that are there keep theirs.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Reconfigure(pub Arc<ServiceConfig>);
+
+/// One service.
+pub struct Service {
+    options: ServiceOptions,
+    acceptor: Option<Rc<Acceptor>>,
+    entrance: Rc<Entrance>,
+    /// Connection -> where to tell it to stop.
+    connections: FxHashMap<PartyId, Recipient<Stop>>,
+    next_number: u64,
+    /// The task that waits: for the pool, for a connection, or for the time to try again.
+    waiting: Option<SpawnHandle>,
+    clock: Clock,
+    failing: RepeatLimiter,
+    poolless: RepeatLimiter,
+    stopping: bool,
+    metrics: Arc<ServiceMetrics>,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl Service {
+    /// Makes a service.
+    pub fn new(options: ServiceOptions) -> Self {
+        let log = options
+            .log
+            .new(o!("component" => "service", "service" => options.name.clone()));
+        let metrics = options.services.metrics.service(&options.name);
+        let warns = !options.settings.is_local_only();
+        Self {
+            entrance: Entrance::new(Arc::clone(&metrics), warns, log.clone()),
+            acceptor: None,
+            connections: FxHashMap::default(),
+            next_number: 1,
+            waiting: None,
+            clock: Clock::new(),
+            failing: RepeatLimiter::default(),
+            poolless: RepeatLimiter::default(),
+            stopping: false,
+            metrics,
+            log,
+            lifeline: Lifeline::new(),
+            options,
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    /// Watches its pool, from when there is one.
+    fn watch_pool(&mut self, ctx: &mut Context<Self>) {
+        let pool = self.options.settings.pool_name().unwrap_or_default();
+        let question = WatchPool {
+            pool: pool.to_owned(),
+        };
+        let manager = self.options.services.manager.address();
+        let watching = manager.send(question).into_actor(self);
+        self.wait(ctx, watching, |pool, service, ctx| match pool {
+            Ok(Some(pool)) => service.accept(pool, ctx),
+            _ => service.pool_gone(ctx),
+        });
+    }
+
+    fn pool_gone(&mut self, ctx: &mut Context<Self>) {
+        warn_repeating!(self.log, self.poolless, self.clock.now(),
+            "the pool of a service is not there";
+            "pool" => self.options.settings.pool_name().unwrap_or_default().to_owned(),
+            "effect" => "its connections wait to be accepted",
+            "remedy" => "add the pool, or name another one in the service's section");
+        let time = actix_rt::time::sleep(RETRY_INTERVAL).into_actor(self);
+        self.wait(ctx, time, |(), service, ctx| service.watch_pool(ctx));
+    }
+
+    /// Waits for the next connection that may be let in.
+    fn accept(&mut self, pool: watch::Receiver<PoolState>, ctx: &mut Context<Self>) {
+        let Some(acceptor) = self.acceptor.clone() else {
+            return;
+        };
+        let next = Rc::clone(&self.entrance).next(acceptor, pool.clone());
+        let next = next.into_actor(self);
+        self.wait(ctx, next, |next, service, ctx| match next {
+            Next::Accepted(Ok(stream)) => {
+                service.start_connection(stream, ctx);
+                service.accept(pool, ctx);
+            }
+            Next::Accepted(Err(error)) => service.pause(&error, pool, ctx),
+            Next::PoolGone => service.watch_pool(ctx),
+        });
+    }
+
+    /// Lets some time pass: an error of accept's is as a rule a lack of something.
+    fn pause(
+        &mut self,
+        error: &io::Error,
+        pool: watch::Receiver<PoolState>,
+        ctx: &mut Context<Self>,
+    ) {
+        warn_repeating!(self.log, self.failing, self.clock.now(),
+            "cannot accept a client"; "error" => %error,
+            "effect" => "clients wait to be accepted",
+            "remedy" => "raise the limit of open files (ulimit -n)");
+        let time = actix_rt::time::sleep(ACCEPT_PAUSE).into_actor(self);
+        self.wait(ctx, time, |(), service, ctx| service.accept(pool, ctx));
+    }
+
+    /// Waits for one thing, in place of what it waited for before.
+    fn wait<F>(
+        &mut self,
+        ctx: &mut Context<Self>,
+        what: F,
+        then: impl FnOnce(F::Output, &mut Self, &mut Context<Self>) + 'static,
+    ) where
+        F: ActorFuture<Self> + 'static,
+    {
+        let waiting = what.map(|result, service: &mut Self, ctx| {
+            service.waiting = None;
+            if !service.stopping {
+                then(result, service, ctx);
+            }
+        });
+        if let Some(before) = self.waiting.replace(ctx.spawn(waiting)) {
+            ctx.cancel_future(before);
+        }
+    }
+
+    fn start_connection(&mut self, stream: Stream, ctx: &mut Context<Self>) {
+        let settings = &self.options.settings;
+        let pool = settings.pool_name().unwrap_or_default();
+        let stress = self.entrance.stress();
+        let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
+        let lending = Lending {
+            want: Want::any_from(TakeFrom::Pool(Arc::from(pool))),
+            prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
+            client_timeout: unless_zero(settings.client_timeout.under(stress)),
+            claim: Some(self.entrance.claims.claim()),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let options = ClientOptions {
+            number: self.next_number,
+            line_bytes_max: self.options.config.borrow().server.line_max,
+            log: self.log.clone(),
+        };
+        self.next_number += 1;
+        let services = Rc::clone(&self.options.services);
+        let (stop, pulse) = Client::lend_to(stream, services, options, lending);
+        self.connections.insert(pulse.party(), stop);
+        pulse.monitor(ctx.address().recipient());
+    }
+
+    /// Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
+    fn stop_connections(&self, now: bool) {
+        self.connections
+            .values()
+            .for_each(|connection| connection.do_send(Stop { now }));
+    }
+
+    /// Ends once no connection is left. With it goes its hold on the socket, the last of all.
+    fn finish_removal(&mut self, ctx: &mut Context<Self>) {
+        if self.stopping && self.connections.is_empty() {
+            info!(self.log, "stopped listening"; "listen" => self.options.socket.shown());
+            self.lifeline.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }
+    }
+}
+
+/// However it ends, its connections end with it: a successor would not know of them.
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop_connections(true);
+    }
+}
+
+impl Actor for Service {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        match self.options.socket.acceptor() {
+            Ok(acceptor) => self.acceptor = Some(Rc::new(acceptor)),
+            Err(error) => {
+                error!(self.log, "cannot listen"; "error" => %error);
+                let reason = format!("cannot listen: {error}");
+                self.lifeline.ending(ExitReason::Failed(reason));
+                return ctx.stop();
+            }
+        }
+        info!(self.log, "listening"; "listen" => self.options.socket.shown());
+        self.watch_pool(ctx);
+    }
+}
+
+impl Handler<Down> for Service {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        self.connections.remove(&msg.party);
+        self.finish_removal(ctx);
+    }
+}
+
+impl Handler<Reconfigure> for Service {
+    type Result = ();
+
+    fn handle(&mut self, msg: Reconfigure, ctx: &mut Self::Context) {
+        self.entrance.set_warns(!msg.0.is_local_only());
+        let moved = msg.0.pool_name() != self.options.settings.pool_name();
+        self.options.settings = msg.0;
+        if moved && !self.stopping {
+            self.entrance.close();
+            self.watch_pool(ctx);
+        }
+    }
+}
+
+/// Takes the service out of operation: nobody is let in any more, connections finish what is in
+/// hand or are cut, their processes go back; the socket is closed at last. Safe to repeat.
+impl Handler<Stop> for Service {
+    type Result = ();
+
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        self.stopping = true;
+        if let Some(waiting) = self.waiting.take() {
+            ctx.cancel_future(waiting);
+        }
+        self.entrance.close();
+        self.stop_connections(msg.now);
+        self.finish_removal(ctx);
+    }
+}

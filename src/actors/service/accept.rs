@@ -1,0 +1,157 @@
+//! Taking the next connection of a service, when admission says so.
+//!
+//! SUMMARY   [`Entrance`] looks at the pool after every change of it, tells what changed of the
+//!           verdict, and calls accept only while the verdict is to listen.
+//! PROMISES  Between a look at the pool and the call of accept nothing else runs: pool and service
+//!           share one event loop. So there are never more connections let in than can be served;
+//!           what comes beyond that waits in the system's queue and is lost to nobody.
+//! SOURCE    Postfix master_avail: master_avail_listen, _more and _less.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use slog::{Logger, info, warn};
+use tokio::sync::watch;
+
+use super::claims::Claims;
+use super::socket::Acceptor;
+use crate::actors::client::stream::Stream;
+use crate::actors::clock::Clock;
+use crate::messages::pool_watch::PoolState;
+use crate::metrics::ServiceMetrics;
+use crate::policy::admission::{Door, LimitWarning, Verdict};
+
+/// The entrance of one service. Its drop closes it.
+pub struct Entrance {
+    /// What is told, and where.
+    told: RefCell<Told>,
+    /// Those who were let in and have no process yet.
+    pub claims: Claims,
+    /// Whether processes are started with stress on now.
+    stress: Cell<bool>,
+    metrics: Arc<ServiceMetrics>,
+}
+
+struct Told {
+    door: Door,
+    warning: LimitWarning,
+    /// Whether it is worth a warning that the limit is reached.
+    warns: bool,
+    clock: Clock,
+    log: Logger,
+}
+
+/// What came of waiting.
+pub enum Next {
+    /// A connection, or why there is none.
+    Accepted(io::Result<Stream>),
+    /// The pool, or its manager, is gone.
+    PoolGone,
+}
+
+impl Entrance {
+    /// Makes the entrance of a service, closed. A service for others than this user or machine
+    /// `warns` when its limit is reached.
+    pub fn new(metrics: Arc<ServiceMetrics>, warns: bool, log: Logger) -> Rc<Self> {
+        let told = Told {
+            door: Door::default(),
+            warning: LimitWarning::default(),
+            warns,
+            clock: Clock::new(),
+            log,
+        };
+        Rc::new(Self {
+            told: RefCell::new(told),
+            claims: Claims::default(),
+            stress: Cell::new(false),
+            metrics,
+        })
+    }
+
+    /// Says whether it is worth a warning that the limit is reached.
+    pub fn set_warns(&self, warns: bool) {
+        self.told.borrow_mut().warns = warns;
+    }
+
+    /// Returns whether processes are started with stress on now.
+    pub fn stress(&self) -> bool {
+        self.stress.get()
+    }
+
+    /// Waits until a connection may be let in and one is there. Safe to cancel.
+    pub async fn next(
+        self: Rc<Self>,
+        acceptor: Rc<Acceptor>,
+        mut pool: watch::Receiver<PoolState>,
+    ) -> Next {
+        loop {
+            let state = *pool.borrow_and_update();
+            let open = self.look(&state);
+            // In this order: a change that came with the connection counts first.
+            tokio::select! {
+                biased;
+                changed = pool.changed() => if changed.is_err() {
+                    self.close();
+                    return Next::PoolGone;
+                },
+                () = self.claims.fewer() => {}
+                accepted = acceptor.accept(), if open => return Next::Accepted(accepted),
+            }
+        }
+    }
+
+    /// Decides anew, and tells what has changed.
+    fn look(&self, state: &PoolState) -> bool {
+        self.stress.set(state.stress);
+        let snapshot = state.with_claims(self.claims.count());
+        let told = &mut *self.told.borrow_mut();
+        let was_open = told.door.is_open();
+        if let Some(verdict) = told.door.changed(&snapshot) {
+            self.count(was_open, told.door.is_open());
+            match verdict {
+                Verdict::AtLimit => {
+                    self.metrics.limit_reached.one();
+                    told.limit_reached(state.pool.max);
+                }
+                Verdict::Throttled => info!(told.log, "service does not accept while throttled"),
+                Verdict::Listen => {}
+            }
+        }
+        told.door.is_open()
+    }
+
+    /// Lets nobody in until the next look.
+    pub fn close(&self) {
+        let door = std::mem::take(&mut self.told.borrow_mut().door);
+        self.count(door.is_open(), false);
+    }
+
+    fn count(&self, was_open: bool, is_open: bool) {
+        match (was_open, is_open) {
+            (false, true) => self.metrics.listening.up(),
+            (true, false) => self.metrics.listening.down(),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Told {
+    fn limit_reached(&mut self, max: Option<u32>) {
+        if !self.warns {
+            return;
+        }
+        if let Some(suppressed) = self.warning.reached(self.clock.now()) {
+            warn!(self.log, "service has reached its process limit";
+                  "suppressed" => suppressed, "limit" => max,
+                  "effect" => LimitWarning::EFFECT, "remedy" => LimitWarning::REMEDY);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Those who were let in and have no process yet.
+//!
+//! SUMMARY   [`Claims`] counts the [`Claim`]s of one service; a connection drops its claim when it has
+//!           its process, is refused, or ends.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+/// The count of a service's claims.
+#[derive(Clone, Default)]
+pub struct Claims(Rc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    count: Cell<u32>,
+    fewer: Notify,
+}
+
+impl Claims {
+    /// Lets one in.
+    pub fn claim(&self) -> Claim {
+        self.0.count.set(self.0.count.get() + 1);
+        Claim(self.clone())
+    }
+
+    /// Returns how many there are.
+    pub fn count(&self) -> u32 {
+        self.0.count.get()
+    }
+
+    /// Returns once there are fewer than there were at some time since the last call.
+    pub async fn fewer(&self) {
+        self.0.fewer.notified().await;
+    }
+}
+
+/// One who was let in. Its drop ends the claim.
+pub struct Claim(Claims);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let inner = &self.0.0;
+        inner.count.set(inner.count.get() - 1);
+        inner.fewer.notify_one();
+    }
+}

@@ -1,0 +1,325 @@
+//! The sockets of services: taking them, keeping them over restarts and reloads, giving them up.
+//!
+//! SUMMARY   [`ServiceSockets`] holds the socket of each service under its name. A new set of
+//!           services is prepared first, which takes what is new, and then committed, which cannot
+//!           fail.
+//! PROMISES  A socket that stays is not closed for an instant: what waits in its queue goes on
+//!           waiting. One that nobody needs any more is closed, and its file removed, when the last
+//!           of its users drops it.
+//! SOURCE    Postfix master_listen.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+
+use crate::actors::client::stream::Stream;
+use crate::actors::listener::socket::{SocketError, clear};
+use crate::config::{ServiceAddress, ServiceConfig};
+
+/// A service's socket cannot be had. The operator's fault, or that of another program.
+#[derive(Debug, thiserror::Error)]
+#[error("[services.{service}] listen = \"{address}\": {what}")]
+pub struct ServiceSocketError {
+    /// The service.
+    pub service: String,
+    /// Where it is to listen.
+    pub address: String,
+    /// What is wrong.
+    pub what: String,
+    /// What kind of error it is.
+    pub kind: io::ErrorKind,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+enum Bound {
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+        /// Device and inode of the file that was made.
+        identity: (u64, u64),
+    },
+    Tcp(TcpListener),
+}
+
+/// One socket that is listened on. Its drop closes it.
+pub struct ServiceSocket {
+    address: ServiceAddress,
+    /// The address with the port that it has got.
+    shown: String,
+    bound: Bound,
+}
+
+impl ServiceSocket {
+    /// Takes the address.
+    async fn bind(address: &ServiceAddress) -> Result<Self, Failure> {
+        let (bound, shown) = match address {
+            ServiceAddress::Unix(path) => (bind_unix(path).await?, address.to_string()),
+            ServiceAddress::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let shown = listener.local_addr()?.to_string();
+                (Bound::Tcp(listener), shown)
+            }
+        };
+        let address = address.clone();
+        Ok(Self {
+            address,
+            shown,
+            bound,
+        })
+    }
+
+    /// Sets how many connections may wait, and who may reach it: with `local_only` a Unix socket is
+    /// its user's only.
+    fn adjust(&self, backlog: u32, local_only: bool) -> io::Result<()> {
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        match &self.bound {
+            Bound::Unix { listener, path, .. } => {
+                let mode = if local_only { 0o600 } else { 0o666 };
+                fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+                rustix::net::listen(listener.as_fd(), backlog)?;
+            }
+            Bound::Tcp(listener) => rustix::net::listen(listener.as_fd(), backlog)?,
+        }
+        Ok(())
+    }
+
+    /// Returns where it is, for people: with the port that it has got.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Returns another handle to accept connections with.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn acceptor(&self) -> io::Result<Acceptor> {
+        Ok(match &self.bound {
+            Bound::Unix { listener, .. } => {
+                Acceptor::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?)
+            }
+            Bound::Tcp(listener) => {
+                Acceptor::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?)
+            }
+        })
+    }
+}
+
+impl Drop for ServiceSocket {
+    fn drop(&mut self) {
+        let Bound::Unix { path, identity, .. } = &self.bound else {
+            return;
+        };
+        let found = fs::symlink_metadata(path);
+        if found.is_ok_and(|file| (file.dev(), file.ino()) == *identity) {
+            // A directory that was taken away meanwhile has taken the socket with it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
+    if let Some(directory) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    clear(path).await?;
+    let listener = UnixListener::bind(path)?;
+    // Until it is known who may come in, nobody else may.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    let file = fs::symlink_metadata(path)?;
+    Ok(Bound::Unix {
+        listener,
+        path: path.to_owned(),
+        identity: (file.dev(), file.ino()),
+    })
+}
+
+/// Why a socket could not be taken, and what to do.
+struct Failure {
+    what: String,
+    kind: io::ErrorKind,
+    remedy: &'static str,
+}
+
+impl From<SocketError> for Failure {
+    fn from(error: SocketError) -> Self {
+        let (kind, remedy) = match &error {
+            SocketError::InUse(_) => (
+                io::ErrorKind::AddrInUse,
+                "stop who answers there, or name another path",
+            ),
+            _ => (
+                io::ErrorKind::PermissionDenied,
+                "name a path where this user may make a socket",
+            ),
+        };
+        Self {
+            what: error.to_string(),
+            kind,
+            remedy,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let remedy = match error.kind() {
+            io::ErrorKind::AddrInUse => "stop the program that listens there, or take another port",
+            io::ErrorKind::PermissionDenied => {
+                "take a port above 1023, or a path where this user may make a socket"
+            }
+            _ => "name an address of this machine, or a path where this user may make a socket",
+        };
+        Self {
+            what: format!("cannot listen there: {error}"),
+            kind: error.kind(),
+            remedy,
+        }
+    }
+}
+
+/// Takes connections of a socket.
+pub enum Acceptor {
+    /// A Unix socket.
+    Unix(tokio::net::UnixListener),
+    /// A TCP socket.
+    Tcp(tokio::net::TcpListener),
+}
+
+impl Acceptor {
+    /// Waits for the next connection. Safe to cancel.
+    ///
+    /// # Errors
+    /// The system lacks something, or the connection was ended before it was accepted.
+    pub async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(listener) => Ok(Stream::Unix(listener.accept().await?.0)),
+            Self::Tcp(listener) => {
+                let stream = listener.accept().await?.0;
+                // Answers are written together already; fails only where the client has gone.
+                let _ = stream.set_nodelay(true);
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+}
+
+type Sockets = BTreeMap<String, Rc<ServiceSocket>>;
+
+/// The sockets of all services.
+#[derive(Default)]
+pub struct ServiceSockets {
+    bound: RefCell<Sockets>,
+    /// Those that were given up, as long as somebody still uses them.
+    retired: RefCell<Vec<Weak<ServiceSocket>>>,
+}
+
+/// Sockets for a set of services that is not in force yet.
+pub struct Prepared {
+    sockets: Sockets,
+    services: BTreeMap<String, (u32, bool)>,
+}
+
+impl ServiceSockets {
+    /// Takes what a set of services needs and is not held yet; nothing else changes.
+    ///
+    /// # Errors
+    /// The first socket that cannot be had; none is taken then.
+    pub async fn prepare(
+        &self,
+        services: &BTreeMap<String, ServiceConfig>,
+    ) -> Result<Prepared, ServiceSocketError> {
+        let mut prepared = Prepared {
+            sockets: Sockets::new(),
+            services: BTreeMap::new(),
+        };
+        for (name, service) in services {
+            let Some(address) = &service.listen else {
+                continue;
+            };
+            let socket = match self.held(name, address) {
+                Some(socket) => socket,
+                None => {
+                    let bound = ServiceSocket::bind(address).await;
+                    let bound = bound.map_err(|failure| ServiceSocketError {
+                        service: name.clone(),
+                        address: address.to_string(),
+                        what: failure.what,
+                        kind: failure.kind,
+                        remedy: failure.remedy,
+                    });
+                    Rc::new(bound?)
+                }
+            };
+            prepared.sockets.insert(name.clone(), socket);
+            let terms = (service.backlog, service.is_local_only());
+            prepared.services.insert(name.clone(), terms);
+        }
+        Ok(prepared)
+    }
+
+    /// Finds a socket that is held: the service's own, or one that another service had or has.
+    fn held(&self, name: &str, address: &ServiceAddress) -> Option<Rc<ServiceSocket>> {
+        let bound = self.bound.borrow();
+        let own = bound.get(name).filter(|socket| socket.address == *address);
+        let other = || {
+            bound
+                .values()
+                .find(|socket| socket.address.excludes(address))
+        };
+        if let Some(socket) = own.or_else(other) {
+            return Some(Rc::clone(socket));
+        }
+        let retired = self.retired.borrow();
+        let mut retired = retired.iter().filter_map(Weak::upgrade);
+        retired.find(|socket| socket.address.excludes(address))
+    }
+
+    /// Puts a prepared set in force.
+    pub fn commit(&self, prepared: Prepared) {
+        for (name, socket) in &prepared.sockets {
+            let (backlog, local_only) = prepared.services[name];
+            // What worked when it was made fails only where the file was taken away.
+            let _ = socket.adjust(backlog, local_only);
+        }
+        let before = self.bound.replace(prepared.sockets);
+        let mut retired = self.retired.borrow_mut();
+        retired.extend(before.values().map(Rc::downgrade));
+        drop(before);
+        retired.retain(|socket| socket.strong_count() > 0);
+    }
+
+    /// Returns the socket of a service.
+    pub fn get(&self, name: &str) -> Option<Rc<ServiceSocket>> {
+        self.bound.borrow().get(name).cloned()
+    }
+
+    /// Returns the services with where they listen, for people.
+    pub fn shown(&self) -> Vec<(String, String)> {
+        let bound = self.bound.borrow();
+        let shown = bound
+            .iter()
+            .map(|(name, s)| (name.clone(), s.shown().to_owned()));
+        shown.collect()
+    }
+
+    /// Gives all sockets up; each is closed when its service has ended.
+    pub fn close(&self) {
+        self.commit(Prepared {
+            sockets: Sockets::new(),
+            services: BTreeMap::new(),
+        });
+    }
+}

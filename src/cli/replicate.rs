@@ -1,0 +1,280 @@
+//! `settee replicate`: one replication in the foreground.
+//!
+//! SUMMARY   Makes a replication of the command line, runs its job in an actix system of its own,
+//!           shows how far it is, and sums up what was read, written and refused.
+//! PROMISES  It goes on where an earlier run of the same replication ended. A first interrupt stops
+//!           it with a checkpoint, a second one at once.
+//! SOURCE    The options are those of a document in CouchDB's `_replicator`.
+
+mod identity;
+mod options;
+mod progress;
+mod refusals;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::{Drain, Level, LevelFilter, Logger, info, o};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::actors::replication_job::ReplicationJob;
+use crate::config::Config;
+use crate::logging::Logging;
+use crate::messages::replication_job::{
+    JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
+};
+use crate::replication::crash::Crash;
+use crate::replication::endpoint::{Http, HttpSettings};
+use crate::replication::filter::fetch_code;
+use crate::replication::id::replication_id;
+use crate::replication::open::OpenError;
+use crate::replication::spec::{Replication, UserCtx};
+use crate::replication::stats::Stats;
+use crate::replicator;
+
+use super::config_args::ConfigArgs;
+use super::exit::{CliError, Exit};
+use super::output;
+use options::Options;
+use progress::Progress;
+use refusals::Refusals;
+
+/// Options of `settee replicate`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+SOURCE and TARGET are URLs of databases; with a name and a password for Basic authentication or a
+session: http://NAME:PASSWORD@host:5984/db. Passwords on a command line are seen by others on the
+same machine: $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD are not, and go with the name of
+the URL. A run leaves checkpoints in both databases and the next one goes on from there.
+
+Exit codes:
+  0   everything is replicated, but for what the target refused; or stopped by a signal
+  64  the command line is wrong
+  65  a database is not there, or an answer is none
+  74  a file cannot be written
+  75  a failure worth another try later; what is done is not done again
+  77  a database does not let this user in
+  78  the configuration is wrong
+
+Example:
+  settee replicate http://localhost:5984/orders http://ann:secret@backup:5984/orders --create-target
+  settee replicate http://a:5984/db http://b:5984/db --continuous --selector '{\"type\": \"order\"}'")]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    options: Options,
+    /// Write what the target did not take to this file: an object with id, rev, error and reason a
+    /// line.
+    #[arg(long, value_name = "FILE")]
+    refused: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let loaded = args.config.load(Vec::new())?;
+    let config = loaded.config;
+    let body = args.options.body()?;
+    let defaults = replicator::defaults(&config.replicator);
+    let replication = Replication::parse(&body, &defaults, UserCtx::default(), None)
+        .map_err(|error| CliError::new(Exit::Usage, error.text, "see `settee replicate --help`"))?;
+    let refusals = Refusals::open(args.refused.as_deref())?;
+    let logging = Logging::to_stderr(&config.log);
+    // What happens as it should is shown by the progress and the summary.
+    let log = LevelFilter::new(logging.logger.clone(), Level::Warning).ignore_res();
+    let log = Logger::root(log, o!());
+    let run = Run {
+        replication,
+        config,
+        refusals,
+        log,
+    };
+    System::new().block_on(run.run())
+}
+
+/// What is to be done.
+struct Run {
+    replication: Replication,
+    config: Config,
+    refusals: Refusals,
+    log: Logger,
+}
+
+/// Passes on what a job tells.
+struct Listener(mpsc::UnboundedSender<JobEvent>);
+
+impl Actor for Listener {
+    type Context = Context<Self>;
+}
+
+impl Handler<JobEvent> for Listener {
+    type Result = ();
+
+    fn handle(&mut self, event: JobEvent, _: &mut Context<Self>) {
+        // Nobody is left to tell when the command is at its end.
+        let _ = self.0.send(event);
+    }
+}
+
+impl Run {
+    async fn run(mut self) -> Result<(), CliError> {
+        let (events, mut told) = mpsc::unbounded_channel();
+        let job = self.start(Listener(events).start().recipient()).await?;
+        let stopper = actix_rt::spawn(stop_on_signals(job));
+        let mut progress = Progress::start();
+        let mut last = None;
+        let end = loop {
+            let Some(event) = told.recv().await else {
+                break JobEnd::Crashed(Crash::JobDied("it said nothing".to_owned()));
+            };
+            match event.news {
+                JobNews::Started(now) => {
+                    progress.begins(&now);
+                    last = Some(now);
+                }
+                JobNews::Progress(now) => {
+                    progress.shows(&now);
+                    last = Some(now);
+                }
+                JobNews::Refused(doc) => self.refusals.note(&doc)?,
+                JobNews::Ended(end) => break end,
+            }
+        };
+        stopper.abort();
+        let began_with = progress.end();
+        self.refusals.flush()?;
+        if let Some(last) = &last {
+            output::print(&summary(&end, last, began_with, &self.refusals))?;
+        }
+        match end {
+            JobEnd::Normal { .. } | JobEnd::Stopped => Ok(()),
+            JobEnd::Crashed(crash) => Err(explain(&crash)),
+        }
+    }
+
+    async fn start(&self, events: Recipient<JobEvent>) -> Result<Addr<ReplicationJob>, CliError> {
+        let replicator = &self.config.replicator;
+        let config_error =
+            |what: String| CliError::new(Exit::Config, what, "correct it in [replicator]");
+        let http = Http::new(replicator::http_config(replicator), &self.log)
+            .map_err(|error| config_error(error.to_string()))?;
+        let identity = identity::of(&self.config, &self.log).await;
+        let code = self.filter_code(&http).await?;
+        let id = replication_id(&self.replication, &identity, code.as_deref());
+        info!(self.log, "the replication begins"; "id" => %id);
+        let start = JobStart {
+            replication: Arc::new(self.replication.clone()),
+            id,
+            run: 1,
+            earlier: Stats::default(),
+            settings: JobSettings {
+                http,
+                identity,
+                startup_jitter: std::time::Duration::ZERO,
+                health_threshold: replicator.health_threshold,
+                max_document_id_length: replicator.max_document_id_length,
+                missing_doc_retry: replicator.missing_doc_retry,
+            },
+            events,
+            log: self.log.clone(),
+        };
+        Ok(ReplicationJob::new(start).start())
+    }
+
+    /// The code of a filter is part of the replication's id.
+    async fn filter_code(&self, http: &Http) -> Result<Option<String>, CliError> {
+        let options = &self.replication.options;
+        let settings = HttpSettings::of_source(options, self.config.replicator.health_threshold);
+        let again = |error: String| {
+            let hint = "see that the source is there and has the filter";
+            CliError::new(Exit::TryAgain, error, hint)
+        };
+        let source = http
+            .endpoint(&self.replication.source, settings)
+            .map_err(|error| again(error.to_string()))?;
+        let code = fetch_code(&source, &options.filter).await;
+        code.map_err(|error| again(error.to_string()))
+    }
+}
+
+/// The first interrupt stops with a checkpoint, the second ends the program as it would without us.
+async fn stop_on_signals(job: Addr<ReplicationJob>) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    job.do_send(StopJob);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    std::process::exit(i32::from(Exit::TryAgain as u8));
+}
+
+/// What is left to say at the end.
+fn summary(end: &JobEnd, last: &JobProgress, began_with: Stats, refusals: &Refusals) -> String {
+    let last = match end {
+        JobEnd::Normal { progress, .. } => progress,
+        JobEnd::Stopped | JobEnd::Crashed(_) => last,
+    };
+    let (stats, before) = (last.stats, began_with);
+    let how = match end {
+        JobEnd::Normal { .. } => "everything is replicated",
+        JobEnd::Stopped => "stopped",
+        JobEnd::Crashed(_) => "not finished",
+    };
+    let refused = stats
+        .doc_write_failures
+        .saturating_sub(before.doc_write_failures);
+    let mut text = format!(
+        "{how}: {} revisions looked at, {} missing at the target, {} read, {} written ({} bytes), {refused} refused\n",
+        stats.missing_checked.saturating_sub(before.missing_checked),
+        stats.missing_found.saturating_sub(before.missing_found),
+        stats.docs_read.saturating_sub(before.docs_read),
+        stats.docs_written.saturating_sub(before.docs_written),
+        last.bytes_written,
+    );
+    text.push_str(&format!(
+        "through sequence {}, checkpoint at {}\n",
+        last.through_seq.as_text(),
+        last.checkpointed_source_seq.as_text(),
+    ));
+    if refused > 0 {
+        text.push_str(&refusals.advice());
+    }
+    text
+}
+
+/// Turns the reason of a failure into one for people.
+fn explain(crash: &Crash) -> CliError {
+    let (code, hint) = match crash {
+        crash if crash.is_refusal() => (
+            Exit::NoPermission,
+            "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD",
+        ),
+        Crash::Open(OpenError::NotFound(_)) => (
+            Exit::Data,
+            "correct the URL; --create-target makes a target that is not there",
+        ),
+        Crash::DocWriteFailed { .. } => (
+            Exit::Data,
+            "look at the document and the target; then run this again: it goes on from its checkpoint",
+        ),
+        _ => (
+            Exit::TryAgain,
+            "run this again later: it goes on from its checkpoint",
+        ),
+    };
+    CliError::new(code, crash.to_string(), hint)
+}

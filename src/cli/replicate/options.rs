@@ -1,0 +1,288 @@
+//! The command line as the body of a `_replicator` document.
+//!
+//! SOURCE    CouchDB's names with dashes in place of underscores.
+
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::{Map, Value, json};
+
+use crate::cli::exit::{CliError, Exit};
+
+/// What is to be replicated, and how.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// The URL of the database that is read.
+    #[arg(value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
+    source: String,
+    /// The URL of the database that is written.
+    #[arg(value_name = "TARGET", value_parser = NonEmptyStringValueParser::new())]
+    target: String,
+    /// Go on when everything is replicated: wait for what comes.
+    #[arg(long)]
+    continuous: bool,
+    /// Make the target if it is not there.
+    #[arg(long)]
+    create_target: bool,
+    /// Parameters of that, a JSON object: {"q": 4}.
+    #[arg(long, value_name = "JSON", requires = "create_target")]
+    create_target_params: Option<String>,
+    /// Replicate these documents only; separated by commas, or given several times.
+    #[arg(long, value_name = "ID,..", value_delimiter = ',')]
+    doc_ids: Vec<String>,
+    /// Replicate what this filter function of the source takes: DDOC/FILTER, or _view.
+    #[arg(long, value_name = "DDOC/FILTER")]
+    filter: Option<String>,
+    /// A parameter of the filter; several times for several. What is JSON is taken as JSON.
+    #[arg(long, value_name = "NAME=VALUE", requires = "filter")]
+    query_params: Vec<String>,
+    /// Replicate what matches this selector, a JSON object.
+    #[arg(long, value_name = "JSON")]
+    selector: Option<String>,
+    /// Begin behind this sequence where there is no checkpoint.
+    #[arg(long, value_name = "SEQ")]
+    since_seq: Option<String>,
+    /// Replicate the winning revisions only, no conflicts.
+    #[arg(long)]
+    winning_revs_only: bool,
+    /// Neither read nor write checkpoints.
+    #[arg(long)]
+    no_checkpoints: bool,
+    /// Read documents one by one.
+    #[arg(long)]
+    no_bulk_get: bool,
+    /// A proxy for both: http, https or socks5.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["source_proxy", "target_proxy"])]
+    proxy: Option<String>,
+    /// A proxy for the source.
+    #[arg(long, value_name = "URL")]
+    source_proxy: Option<String>,
+    /// A proxy for the target.
+    #[arg(long, value_name = "URL")]
+    target_proxy: Option<String>,
+    /// A header of all requests to the source, several times for several.
+    #[arg(long, value_name = "NAME: VALUE")]
+    source_header: Vec<String>,
+    /// A header of all requests to the target, several times for several.
+    #[arg(long, value_name = "NAME: VALUE")]
+    target_header: Vec<String>,
+    /// Workers that read and write side by side.
+    #[arg(long, value_name = "N")]
+    worker_processes: Option<u32>,
+    /// Changes that a worker takes at a time.
+    #[arg(long, value_name = "N")]
+    worker_batch_size: Option<u32>,
+    /// Connections to each side.
+    #[arg(long, value_name = "N")]
+    http_connections: Option<u32>,
+    /// How long a connection may be silent, in ms.
+    #[arg(long, value_name = "MS")]
+    connection_timeout: Option<u32>,
+    /// How often a request is tried again.
+    #[arg(long, value_name = "N")]
+    retries_per_request: Option<u32>,
+    /// Time between checkpoints, in ms.
+    #[arg(long, value_name = "MS")]
+    checkpoint_interval: Option<u32>,
+}
+
+impl Options {
+    /// Returns the body of the document that asks for the same.
+    ///
+    /// # Errors
+    /// What is to be JSON is none, with exit code 64.
+    pub(super) fn body(&self) -> Result<Value, CliError> {
+        let password = |side: &str| std::env::var(format!("SETTEE_{side}_PASSWORD")).ok();
+        let source = endpoint(&self.source, &self.source_header, password("SOURCE"))?;
+        let target = endpoint(&self.target, &self.target_header, password("TARGET"))?;
+        let mut body = Map::new();
+        body.insert("source".to_owned(), source);
+        body.insert("target".to_owned(), target);
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(name.to_owned(), value);
+            }
+        };
+        let flag = |set: bool, value: bool| set.then_some(Value::Bool(value));
+        let text = |text: &Option<String>| text.clone().map(Value::from);
+        set("continuous", flag(self.continuous, true));
+        set("create_target", flag(self.create_target, true));
+        let params = self.create_target_params.as_deref();
+        set(
+            "create_target_params",
+            json("create-target-params", params)?,
+        );
+        set(
+            "doc_ids",
+            (!self.doc_ids.is_empty()).then(|| json!(self.doc_ids)),
+        );
+        set("filter", text(&self.filter));
+        set("query_params", self.query_params()?);
+        set("selector", json("selector", self.selector.as_deref())?);
+        // A number is one, everything else is text.
+        let seq = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+        set("since_seq", self.since_seq.as_ref().map(seq));
+        set("winning_revs_only", flag(self.winning_revs_only, true));
+        set("use_checkpoints", flag(self.no_checkpoints, false));
+        set("use_bulk_get", flag(self.no_bulk_get, false));
+        set("proxy", text(&self.proxy));
+        set("source_proxy", text(&self.source_proxy));
+        set("target_proxy", text(&self.target_proxy));
+        set("worker_processes", self.worker_processes.map(Value::from));
+        set("worker_batch_size", self.worker_batch_size.map(Value::from));
+        set("http_connections", self.http_connections.map(Value::from));
+        set(
+            "connection_timeout",
+            self.connection_timeout.map(Value::from),
+        );
+        set(
+            "retries_per_request",
+            self.retries_per_request.map(Value::from),
+        );
+        set(
+            "checkpoint_interval",
+            self.checkpoint_interval.map(Value::from),
+        );
+        Ok(Value::Object(body))
+    }
+
+    fn query_params(&self) -> Result<Option<Value>, CliError> {
+        let mut params = Map::new();
+        for param in &self.query_params {
+            let Some((name, value)) = param.split_once('=') else {
+                let message = format!("--query-params '{param}' is not NAME=VALUE");
+                return Err(usage(message, "write NAME=VALUE"));
+            };
+            let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
+            params.insert(name.to_owned(), value);
+        }
+        Ok((!params.is_empty()).then_some(Value::Object(params)))
+    }
+}
+
+fn json(name: &str, text: Option<&str>) -> Result<Option<Value>, CliError> {
+    let parse = |text| {
+        serde_json::from_str(text).map_err(|error| {
+            usage(
+                format!("--{name} is no JSON: {error}"),
+                "write a JSON object",
+            )
+        })
+    };
+    text.map(parse).transpose()
+}
+
+/// A side with its headers, and with a password that is not on the command line.
+fn endpoint(url: &str, headers: &[String], password: Option<String>) -> Result<Value, CliError> {
+    let mut members = Map::new();
+    members.insert("url".to_owned(), json!(url));
+    let mut map = Map::new();
+    for header in headers {
+        let Some((name, value)) = header.split_once(':') else {
+            return Err(usage("a header has no colon", "write 'NAME: VALUE'"));
+        };
+        map.insert(name.trim().to_owned(), json!(value.trim()));
+    }
+    if !map.is_empty() {
+        members.insert("headers".to_owned(), Value::Object(map));
+    }
+    if let (Some(password), Some(name)) = (password, user_of(url)) {
+        let basic = json!({"basic": {"username": name, "password": password}});
+        members.insert("auth".to_owned(), basic);
+    }
+    Ok(Value::Object(members))
+}
+
+/// The name in a URL, with or without a password behind it.
+fn user_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (userinfo, _) = authority.rsplit_once('@')?;
+    userinfo.split(':').next()
+}
+
+fn usage(message: impl Into<String>, hint: &str) -> CliError {
+    CliError::new(Exit::Usage, message, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn body(arguments: &[&str]) -> Result<Value, CliError> {
+        let line = ["replicate", "http://a/x", "http://b/y"]
+            .iter()
+            .chain(arguments);
+        Line::try_parse_from(line)
+            .expect("the command line is right")
+            .options
+            .body()
+    }
+
+    #[test]
+    fn flags_are_the_options_of_a_document() {
+        let all = body(&[
+            "--continuous",
+            "--create-target",
+            "--filter",
+            "d/f",
+            "--query-params",
+            "k=v",
+            "--query-params",
+            "n=[1]",
+            "--since-seq",
+            "5-abc",
+            "--winning-revs-only",
+            "--source-proxy",
+            "http://p:8080",
+            "--no-bulk-get",
+            "--no-checkpoints",
+            "--worker-processes",
+            "2",
+            "--source-header",
+            "X-A: b: c",
+        ]);
+        assert_eq!(
+            all,
+            Ok(json!({
+            "source": {"url": "http://a/x", "headers": {"X-A": "b: c"}}, "target": {"url": "http://b/y"},
+            "continuous": true, "create_target": true, "filter": "d/f", "query_params": {"k": "v", "n": [1]},
+            "since_seq": "5-abc", "winning_revs_only": true, "use_checkpoints": false, "use_bulk_get": false,
+            "source_proxy": "http://p:8080", "worker_processes": 2}))
+        );
+        assert_eq!(
+            body(&["--doc-ids", "a,b", "--doc-ids", "c"]).unwrap()["doc_ids"],
+            json!(["a", "b", "c"])
+        );
+        assert_eq!(
+            body(&["--selector", "{\"a\": 1}"]).unwrap()["selector"],
+            json!({"a": 1})
+        );
+        assert_eq!(body(&["--since-seq", "5"]).unwrap()["since_seq"], json!(5));
+    }
+
+    #[test]
+    fn what_is_to_be_json_is_checked() {
+        for wrong in [["--selector", "{"], ["--source-header", "x"]] {
+            assert_eq!(body(&wrong).expect_err("it is wrong").code, Exit::Usage);
+        }
+    }
+
+    #[test]
+    fn the_name_is_that_of_the_url() {
+        assert_eq!(user_of("http://ann:x@host/db"), Some("ann"));
+        assert_eq!(user_of("http://ann@host/db"), Some("ann"));
+        assert_eq!(user_of("http://host/db@x"), None);
+        let side = endpoint("http://ann@host/db", &[], Some("p@ss".into())).unwrap();
+        assert_eq!(
+            side["auth"]["basic"],
+            json!({"username": "ann", "password": "p@ss"})
+        );
+    }
+}

@@ -1,0 +1,64 @@
+//! Documents that the target did not take: in a file, one a line.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use crate::cli::exit::CliError;
+use crate::replication::refused::RefusedDoc;
+
+/// Where they are written, if anywhere.
+pub(super) struct Refusals {
+    file: Option<(BufWriter<File>, String)>,
+}
+
+impl Refusals {
+    /// Makes the file, empty.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn open(path: Option<&Path>) -> Result<Self, CliError> {
+        let open = |path: &Path| {
+            let shown = path.display().to_string();
+            match File::create(path) {
+                Ok(file) => Ok((BufWriter::new(file), shown)),
+                Err(error) => Err(CliError::io(&shown, &error)),
+            }
+        };
+        let file = path.map(open).transpose()?;
+        Ok(Self { file })
+    }
+
+    /// Writes one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn note(&mut self, doc: &RefusedDoc) -> Result<(), CliError> {
+        let Some((file, shown)) = &mut self.file else {
+            return Ok(());
+        };
+        let mut line = serde_json::to_string(doc).expect("texts are JSON");
+        line.push('\n');
+        file.write_all(line.as_bytes())
+            .map_err(|error| CliError::io(shown, &error))
+    }
+
+    /// Writes what is not written yet.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn flush(&mut self) -> Result<(), CliError> {
+        let Some((file, shown)) = &mut self.file else {
+            return Ok(());
+        };
+        file.flush().map_err(|error| CliError::io(shown, &error))
+    }
+
+    /// Says where they are, or how they would be.
+    pub(super) fn advice(&self) -> String {
+        match &self.file {
+            Some((_, shown)) => format!("what was refused, and why, is in {shown}\n"),
+            None => "--refused FILE writes what is refused, and why\n".to_owned(),
+        }
+    }
+}

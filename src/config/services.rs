@@ -1,0 +1,274 @@
+//! `[services.NAME]`: a socket whose connections are each lent one process.
+//!
+//! SUMMARY   [`ServiceConfig`] is one section, [`ServiceAddress`] where it listens.
+//! SOURCE    Postfix master.cf: a line a service.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::pools::{PoolConfig, milliseconds_or_none};
+use super::stressed::Stressed;
+use super::types::Config;
+use crate::policy::admission::{THROTTLE_DELAY, stress_applies};
+
+/// Connections that may wait to be accepted unless a service says otherwise.
+pub const BACKLOG: u32 = 128;
+
+/// How long a client may hold a process without asking it anything: 300 s, and 10 s under stress.
+pub const CLIENT_TIMEOUT: Stressed<Duration> = Stressed {
+    normal: Duration::from_secs(300),
+    stressed: Duration::from_secs(10),
+};
+
+/// One section `[services.NAME]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// Where it listens; `None` was not set, and is a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<ServiceAddress>,
+    /// The pool that its processes come from ..
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// .. or the language whose own pool they come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Connections that may wait to be accepted.
+    #[serde(default = "backlog")]
+    pub backlog: u32,
+    /// Whether it is for this user (a Unix socket) or this machine (TCP) only; `None` is what the
+    /// address says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_only: Option<bool>,
+    /// How long no process is started after a start that failed, at first; zero does not throttle.
+    /// `None` is what the pool says.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "milliseconds_or_none"
+    )]
+    pub throttle_delay: Option<Duration>,
+    /// Whether it can be under stress; `None` is unless it is local only.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "yes_or_no")]
+    pub stress: Option<bool>,
+    /// How long a process may work on one line; zero is `os_process_timeout`.
+    #[serde(default, with = "stressed_milliseconds")]
+    pub prompt_timeout: Stressed<Duration>,
+    /// How long a client may hold a process without asking it anything; zero is for ever.
+    #[serde(default = "client_timeout", with = "stressed_milliseconds")]
+    pub client_timeout: Stressed<Duration>,
+}
+
+fn backlog() -> u32 {
+    BACKLOG
+}
+
+fn client_timeout() -> Stressed<Duration> {
+    CLIENT_TIMEOUT
+}
+
+impl ServiceConfig {
+    /// Returns the name of the pool that its processes come from.
+    pub fn pool_name(&self) -> Option<&str> {
+        self.pool.as_deref().or(self.language.as_deref())
+    }
+
+    /// Returns whether it is for this user, or this machine, only.
+    pub fn is_local_only(&self) -> bool {
+        self.local_only
+            .unwrap_or_else(|| self.listen.as_ref().is_none_or(ServiceAddress::is_local))
+    }
+
+    /// Returns whether it can be under stress.
+    pub fn can_be_stressed(&self) -> bool {
+        stress_applies(self.is_local_only(), self.stress)
+    }
+}
+
+impl Config {
+    /// Returns the sections of pools as the services make them: a pool behind a service is throttled,
+    /// for as long as the service says, and can be under stress if a service of its can. Of several
+    /// services the shortest delay counts.
+    pub fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
+        let mut pools = self.pools.clone();
+        let mut told: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
+        for service in self.services.values() {
+            let Some(name) = service.pool_name() else {
+                continue;
+            };
+            let pool = pools.entry(name.to_owned()).or_default();
+            pool.stress |= service.can_be_stressed();
+            let delay = told.entry(name).or_default();
+            *delay = match (*delay, service.throttle_delay) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        for (name, delay) in told {
+            if let Some(pool) = pools.get_mut(name) {
+                let delay = delay.or(pool.throttle_delay).unwrap_or(THROTTLE_DELAY);
+                pool.throttle_delay = Some(delay);
+                pool.throttle_delay_max = pool.throttle_delay_max.max(delay);
+            }
+        }
+        pools
+    }
+}
+
+/// Where a service listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ServiceAddress {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP address.
+    Tcp(SocketAddr),
+}
+
+impl ServiceAddress {
+    /// Returns whether nobody on another machine can reach it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp(address) => address.ip().is_loopback(),
+        }
+    }
+
+    /// Returns whether two services cannot both listen there.
+    pub fn excludes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(address), _) if address.port() == 0 => false,
+            _ => self == other,
+        }
+    }
+}
+
+/// How a Unix socket is written.
+const UNIX: &str = "unix:";
+/// The one name that stands for an address.
+const LOCALHOST: &str = "localhost";
+
+impl FromStr for ServiceAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return match path.starts_with('/') && !path.contains('\0') {
+                true => Ok(Self::Unix(path.into())),
+                false => Err("the path of a Unix socket is absolute"),
+            };
+        }
+        let address = match text.rsplit_once(':') {
+            Some((LOCALHOST, port)) => port
+                .parse()
+                .ok()
+                .map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
+            _ => text.parse().ok(),
+        };
+        address
+            .map(Self::Tcp)
+            .ok_or("it is neither unix:PATH nor an address with a port")
+    }
+}
+
+impl fmt::Display for ServiceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl TryFrom<String> for ServiceAddress {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ServiceAddress> for String {
+    fn from(address: ServiceAddress) -> Self {
+        address.to_string()
+    }
+}
+
+/// Durations that depend on stress travel through the layers as text in milliseconds.
+mod stressed_milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::config::stressed::Stressed;
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &Stressed<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let number = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        to.collect_str(&value.map(number))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Stressed<Duration>, D::Error> {
+        let text = String::deserialize(from)?;
+        let number = |text: &str| text.parse().map(Duration::from_millis);
+        Stressed::parse(&text, number).map_err(Error::custom)
+    }
+}
+
+/// Settings that are switches and may be left open.
+mod yes_or_no {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<bool>, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(if *value == Some(true) { "yes" } else { "no" })
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<bool>, D::Error> {
+        String::deserialize(from).map(|word| Some(word == "yes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_unix_path_or_a_host_with_a_port() {
+        let of = |text: &str| text.parse::<ServiceAddress>();
+        assert_eq!(of("unix:/run/x"), Ok(ServiceAddress::Unix("/run/x".into())));
+        for text in ["127.0.0.1:5", "[::1]:5", "localhost:5"] {
+            assert!(of(text).is_ok_and(|address| address.is_local()), "{text}");
+        }
+        assert!(of("0.0.0.0:5").is_ok_and(|address| !address.is_local()));
+        for text in [
+            "unix:run/x",
+            "unix:",
+            "/run/x",
+            "127.0.0.1",
+            "host:x",
+            "a.example:5",
+        ] {
+            assert!(of(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_written_as_it_is_read() {
+        for text in ["unix:/run/x", "127.0.0.1:5", "[::1]:5"] {
+            let address: Result<ServiceAddress, _> = text.parse();
+            assert_eq!(address.map(|address| address.to_string()), Ok(text.into()));
+        }
+    }
+}

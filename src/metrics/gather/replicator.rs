@@ -1,0 +1,104 @@
+//! The metrics of replications: CouchDB's names for what CouchDB has.
+
+use super::super::replication::ReplicationMetrics;
+use super::super::snapshot::{Definition, Kind};
+use super::{List, Own, sample};
+
+/// What CouchDB counts of jobs.
+pub(super) fn jobs(list: &mut List, metrics: &ReplicationMetrics) {
+    let counters = [
+        ("adds", &metrics.adds, "Replication jobs that were added"),
+        (
+            "duplicate_adds",
+            &metrics.duplicate_adds,
+            "Replication jobs that were added again unchanged",
+        ),
+        (
+            "removes",
+            &metrics.removes,
+            "Replication jobs that were removed or replaced",
+        ),
+        ("starts", &metrics.starts, "Replication jobs started"),
+        (
+            "stops",
+            &metrics.stops,
+            "Replication jobs stopped, to let others run or because they were paused",
+        ),
+        (
+            "crashes",
+            &metrics.crashes,
+            "Replication jobs that failed and are tried again",
+        ),
+    ];
+    for (name, counter, help) in counters {
+        add(list, Kind::Counter, name, help, counter.get());
+    }
+    let gauges = [
+        ("total", &metrics.total, "Replication jobs that there are"),
+        ("running", &metrics.running, "Replication jobs that run"),
+        (
+            "pending",
+            &metrics.pending,
+            "Replication jobs that wait for their turn, paused ones included",
+        ),
+        (
+            "crashed",
+            &metrics.crashed,
+            "Replication jobs that do not run and failed last",
+        ),
+    ];
+    for (name, gauge, help) in gauges {
+        add(list, Kind::Gauge, name, help, gauge.get());
+    }
+    own(list, metrics);
+}
+
+/// What it does not.
+fn own(list: &mut List, metrics: &ReplicationMetrics) {
+    for (stats, prometheus, kind, help, value) in [
+        (
+            "replication_jobs_completed",
+            "replication_jobs_completed_total",
+            Kind::Counter,
+            "Replication jobs that did their work",
+            metrics.completions.get(),
+        ),
+        (
+            "replication_jobs_failed",
+            "replication_jobs_failed_total",
+            Kind::Counter,
+            "Replication jobs without a document that failed and are gone",
+            metrics.failures.get(),
+        ),
+        (
+            "replication_jobs_paused",
+            "replication_jobs_paused",
+            Kind::Gauge,
+            "Replication jobs that are paused",
+            metrics.paused.get(),
+        ),
+    ] {
+        let own = Own {
+            stats,
+            prometheus,
+            kind,
+            unit: "",
+            labels: &[],
+            help,
+        };
+        list.settee(own, [sample(&[], value)]);
+    }
+}
+
+fn add(list: &mut List, kind: Kind, name: &str, help: &'static str, value: u64) {
+    let suffix = if kind == Kind::Counter { "_total" } else { "" };
+    let definition = Definition {
+        stats: Some(format!("couch_replicator.jobs.{name}")),
+        prometheus: format!("couchdb_couch_replicator_jobs_{name}{suffix}"),
+        kind,
+        unit: "",
+        labels: &[],
+        help,
+    };
+    list.add(definition, [sample(&[], value)]);
+}

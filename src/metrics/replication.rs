@@ -1,0 +1,68 @@
+//! What is counted of replications and their jobs.
+//!
+//! SOURCE    couch_replicator's stats: the names under `couch_replicator.jobs`.
+//! DIFFERS   `duplicate_adds`, which nothing counts there, are jobs that were added again unchanged.
+//!           Gauges are exact at any time, where CouchDB counts every five seconds.
+
+use super::cells::{Counter, Gauge};
+use crate::policy::schedule::{Census, Totals};
+
+/// The numbers of all replications.
+#[derive(Debug, Default)]
+pub struct ReplicationMetrics {
+    /// Jobs that became known.
+    pub adds: Counter,
+    /// Jobs that were added again, and asked for the same as before.
+    pub duplicate_adds: Counter,
+    /// Jobs that were removed, or replaced.
+    pub removes: Counter,
+    /// Runs that were begun.
+    pub starts: Counter,
+    /// Runs that were stopped.
+    pub stops: Counter,
+    /// Runs of jobs with a document that crashed.
+    pub crashes: Counter,
+    /// Jobs without a document that crashed, and are gone.
+    pub failures: Counter,
+    /// Jobs that did their work.
+    pub completions: Counter,
+    /// Jobs that are known.
+    pub total: Gauge,
+    /// Those that run.
+    pub running: Gauge,
+    /// Those that wait.
+    pub pending: Gauge,
+    /// Those that wait because they crashed.
+    pub crashed: Gauge,
+    /// Those that are paused.
+    pub paused: Gauge,
+}
+
+impl ReplicationMetrics {
+    /// Takes in what an event changed: how many jobs there are now, and what was counted before it
+    /// and after.
+    pub fn publish(&self, census: &Census, before: &Totals, after: &Totals) {
+        let counters = [
+            (&self.adds, before.adds, after.adds),
+            (&self.removes, before.removes, after.removes),
+            (&self.starts, before.starts, after.starts),
+            (&self.stops, before.stops, after.stops),
+            (&self.crashes, before.crashes, after.crashes),
+            (&self.failures, before.failures, after.failures),
+            (&self.completions, before.completions, after.completions),
+        ];
+        for (counter, before, after) in counters {
+            counter.add(after - before);
+        }
+        let gauges = [
+            (&self.total, census.total),
+            (&self.running, census.running),
+            (&self.pending, census.pending),
+            (&self.crashed, census.crashed),
+            (&self.paused, census.paused),
+        ];
+        for (gauge, number) in gauges {
+            gauge.set(number as u64);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What is counted of one service: its connections, how they ended, and how often it was full.
+
+use std::sync::Arc;
+
+use super::ClientMetrics;
+use super::cells::{Counter, Gauge};
+use crate::messages::client_error::ErrorReply;
+use crate::messages::process::Fault;
+
+/// Why a connection of a service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LendEnd {
+    /// Its client ended it.
+    Client,
+    /// There was no process for it.
+    Refused,
+    /// The process ended.
+    Exit,
+    /// The process broke the protocol.
+    Protocol,
+    /// The process did not answer in time.
+    Timeout,
+    /// Its client held the process for too long without asking it anything.
+    Idle,
+    /// Its client sent too much.
+    TooMuch,
+    /// The service ended.
+    Shutdown,
+}
+
+impl LendEnd {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Client,
+        Self::Refused,
+        Self::Exit,
+        Self::Protocol,
+        Self::Timeout,
+        Self::Idle,
+        Self::TooMuch,
+        Self::Shutdown,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Refused => "refused",
+            Self::Exit => "exit",
+            Self::Protocol => "protocol",
+            Self::Timeout => "timeout",
+            Self::Idle => "idle",
+            Self::TooMuch => "too_much",
+            Self::Shutdown => "shutdown",
+        }
+    }
+
+    /// Returns what the error of a connection's last line says.
+    pub fn of(error: &ErrorReply) -> Self {
+        match (error.name.as_str(), error.phase) {
+            ("shutting_down", _) => Self::Shutdown,
+            (_, "exit") => Self::Exit,
+            ("timeout", "prompt") if error.fault == Fault::Client => Self::Idle,
+            ("timeout", "prompt") => Self::Timeout,
+            ("os_process_error", "prompt") => Self::Protocol,
+            ("pool_removed" | "memory_exceeded", "prompt") => Self::Exit,
+            ("line_too_long" | "too_many_requests", _) => Self::TooMuch,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// The numbers of one service.
+#[derive(Debug)]
+pub struct ServiceMetrics {
+    name: Box<str>,
+    connections: Arc<ClientMetrics>,
+    ends: [Counter; LendEnd::ALL.len()],
+    /// How often it stopped accepting at its limit.
+    pub limit_reached: Counter,
+    /// 1 while it accepts.
+    pub listening: Gauge,
+}
+
+impl ServiceMetrics {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            connections: Arc::default(),
+            ends: Default::default(),
+            limit_reached: Counter::default(),
+            listening: Gauge::default(),
+        }
+    }
+
+    /// Returns the service's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the numbers of its connections.
+    pub fn connections(&self) -> Arc<ClientMetrics> {
+        Arc::clone(&self.connections)
+    }
+
+    /// Counts the end of a connection that its client did not cut.
+    pub fn ended(&self, why: LendEnd) {
+        self.ends[why as usize].one();
+    }
+
+    pub(super) fn ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = LendEnd::ALL.iter().map(|why| why.name());
+        names.zip(self.ends.iter().map(Counter::get))
+    }
+}

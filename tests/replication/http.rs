@@ -1,0 +1,358 @@
+//! An HTTP server that does what it is told, byte for byte: also what no good server does.
+//!
+//! It records every request. What it answers is up to a function; an answer can be slow, cut off,
+//! endless, or a reset of the connection.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Received {
+    pub method: String,
+    /// The path behind the first slash, percent-encoded.
+    pub path: String,
+    /// Parameters, decoded, in their order.
+    pub query: Vec<(String, String)>,
+    /// Names in lower case.
+    pub headers: BTreeMap<String, String>,
+    pub body: Bytes,
+}
+
+impl Received {
+    pub fn param(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The last part of the path: what is asked of the database.
+    pub fn call(&self) -> &str {
+        self.path.split_once('/').map_or("", |(_, call)| call)
+    }
+
+    /// Method and call, `POST _bulk_docs` say; documents and attachments are told by what they are.
+    pub fn kind(&self) -> String {
+        let call = match self.call() {
+            "" => "db",
+            call if call.starts_with("_local/") => "_local",
+            call if call.starts_with('_') && !call.starts_with("_design") => call,
+            call if call.trim_start_matches("_design/").contains('/') => "attachment",
+            _ => "doc",
+        };
+        format!("{} {call}", self.method)
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).expect("the request's body is JSON")
+    }
+}
+
+/// A piece of an answer's body.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    Bytes(Bytes),
+    Wait(Duration),
+    /// Waits until the test says so.
+    Until(Arc<tokio::sync::Notify>),
+}
+
+/// How an answer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As HTTP wants it.
+    Well,
+    /// The connection is closed before the body is complete.
+    Cut,
+    /// The connection is reset.
+    Reset,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub pieces: Vec<Piece>,
+    pub end: End,
+    /// In chunks, not with a length.
+    pub chunked: bool,
+}
+
+impl Answer {
+    pub fn bytes(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
+        Self {
+            status,
+            headers: vec![("Content-Type".into(), content_type.into())],
+            pieces: vec![Piece::Bytes(body.into())],
+            end: End::Well,
+            chunked: false,
+        }
+    }
+
+    pub fn json(status: u16, body: impl ToString) -> Self {
+        Self::bytes(status, "application/json", body.to_string())
+    }
+
+    pub fn error(status: u16, error: &str, reason: &str) -> Self {
+        Self::json(
+            status,
+            serde_json::json!({"error": error, "reason": reason}),
+        )
+    }
+
+    /// No answer at all: the connection is reset.
+    pub fn reset() -> Self {
+        let mut answer = Self::bytes(0, "", "");
+        answer.end = End::Reset;
+        answer
+    }
+
+    /// A body in pieces, without a length.
+    pub fn stream(status: u16, content_type: &str, pieces: Vec<Piece>) -> Self {
+        Self {
+            pieces,
+            chunked: true,
+            ..Self::bytes(status, content_type, "")
+        }
+    }
+
+    /// The answer breaks off in the middle of its body.
+    pub fn cut(mut self) -> Self {
+        let body = self.body();
+        self.pieces = vec![Piece::Bytes(body.slice(..body.len() / 2))];
+        self.end = End::Cut;
+        self.headers
+            .push(("Content-Length".into(), body.len().to_string()));
+        self
+    }
+
+    /// The answer breaks off behind so many bytes of its body.
+    pub fn cut_at(mut self, at: usize) -> Self {
+        let body = self.body();
+        self.pieces = vec![Piece::Bytes(body.slice(..at))];
+        self.end = End::Cut;
+        self.headers
+            .push(("Content-Length".into(), body.len().to_string()));
+        self
+    }
+
+    /// The body comes in pieces of this size with waits between.
+    pub fn slow(mut self, size: usize, wait: Duration) -> Self {
+        let body = self.body();
+        self.headers
+            .push(("Content-Length".into(), body.len().to_string()));
+        self.pieces = body
+            .chunks(size)
+            .flat_map(|piece| {
+                [
+                    Piece::Bytes(Bytes::copy_from_slice(piece)),
+                    Piece::Wait(wait),
+                ]
+            })
+            .collect();
+        self
+    }
+
+    fn body(&self) -> Bytes {
+        let mut body = BytesMut::new();
+        for piece in &self.pieces {
+            if let Piece::Bytes(bytes) = piece {
+                body.extend_from_slice(bytes);
+            }
+        }
+        body.freeze()
+    }
+}
+
+type Answering = dyn Fn(&Received) -> Answer + Send + Sync;
+
+/// A server on a port of its own; it ends with this value.
+pub struct Server {
+    pub address: SocketAddr,
+    received: Arc<Mutex<Vec<Received>>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    pub async fn start(answer: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let answer: Arc<Answering> = Arc::new(answer);
+        let record = Arc::clone(&received);
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                while connections.try_join_next().is_some() {}
+                connections.spawn(serve(stream, Arc::clone(&answer), Arc::clone(&record)));
+            }
+        });
+        Self {
+            address,
+            received,
+            task,
+        }
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("http://{}/{database}", self.address)
+    }
+
+    /// What came so far.
+    pub fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
+    }
+
+    /// How many requests of a kind came.
+    pub fn count(&self, kind: &str) -> usize {
+        let received = self.received.lock().unwrap();
+        received
+            .iter()
+            .filter(|request| request.kind() == kind)
+            .count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, answer: Arc<Answering>, record: Arc<Mutex<Vec<Received>>>) {
+    drop(stream.set_nodelay(true));
+    let mut buffer = BytesMut::new();
+    while let Some(request) = read_request(&mut stream, &mut buffer).await {
+        record.lock().unwrap().push(request.clone());
+        let answer = answer(&request);
+        if answer.end == End::Reset {
+            // Closing with this option set sends a reset.
+            drop(stream.set_zero_linger());
+        }
+        if answer.status == 0 || write_answer(&mut stream, &answer).await.is_err() {
+            return;
+        }
+        if answer.end != End::Well {
+            return;
+        }
+    }
+}
+
+async fn write_answer(stream: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
+    let mut head = format!("HTTP/1.1 {} Whatever\r\n", answer.status);
+    for (name, value) in &answer.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let has_length = answer
+        .headers
+        .iter()
+        .any(|(name, _)| name == "Content-Length");
+    if answer.chunked {
+        head.push_str("Transfer-Encoding: chunked\r\n");
+    } else if !has_length {
+        head.push_str(&format!("Content-Length: {}\r\n", answer.body().len()));
+    }
+    head.push_str("\r\n");
+    let mut out = head.into_bytes();
+    for piece in &answer.pieces {
+        match piece {
+            Piece::Bytes(bytes) if answer.chunked && !bytes.is_empty() => {
+                out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(b"\r\n");
+            }
+            Piece::Bytes(bytes) => out.extend_from_slice(bytes),
+            Piece::Wait(time) => {
+                stream.write_all(&std::mem::take(&mut out)).await?;
+                tokio::time::sleep(*time).await;
+            }
+            Piece::Until(notify) => {
+                stream.write_all(&std::mem::take(&mut out)).await?;
+                notify.notified().await;
+            }
+        }
+    }
+    if answer.chunked && answer.end == End::Well {
+        out.extend_from_slice(b"0\r\n\r\n");
+    }
+    stream.write_all(&out).await
+}
+
+async fn read_request(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<Received> {
+    let head_end = loop {
+        if let Some(at) = memchr::memmem::find(buffer, b"\r\n\r\n") {
+            break at;
+        }
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8(buffer.split_to(head_end + 4).to_vec()).expect("a head is text");
+    let mut lines = head.split("\r\n");
+    let mut first = lines.next()?.split(' ');
+    let (method, target) = (first.next()?.to_owned(), first.next()?.to_owned());
+    let headers: BTreeMap<String, String> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let query = url::form_urlencoded::parse(query.as_bytes())
+        .into_owned()
+        .collect();
+    let body = match headers.get("content-length") {
+        Some(length) => {
+            let length: usize = length.parse().expect("a length is a number");
+            read_exactly(stream, buffer, length).await?
+        }
+        None if headers.contains_key("transfer-encoding") => read_chunks(stream, buffer).await?,
+        None => Bytes::new(),
+    };
+    Some(Received {
+        method,
+        path: path.trim_start_matches('/').to_owned(),
+        query,
+        headers,
+        body,
+    })
+}
+
+async fn read_exactly(
+    stream: &mut TcpStream,
+    buffer: &mut BytesMut,
+    length: usize,
+) -> Option<Bytes> {
+    while buffer.len() < length {
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+    Some(buffer.split_to(length).freeze())
+}
+
+async fn read_chunks(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<Bytes> {
+    let mut body = BytesMut::new();
+    loop {
+        let end = loop {
+            if let Some(at) = memchr::memmem::find(buffer, b"\r\n") {
+                break at;
+            }
+            if stream.read_buf(buffer).await.ok()? == 0 {
+                return None;
+            }
+        };
+        let line = buffer.split_to(end + 2);
+        let length = usize::from_str_radix(std::str::from_utf8(&line[..end]).ok()?, 16).ok()?;
+        body.extend_from_slice(&read_exactly(stream, buffer, length).await?);
+        read_exactly(stream, buffer, 2).await?;
+        if length == 0 {
+            return Some(body.freeze());
+        }
+    }
+}
