@@ -39,7 +39,7 @@ use crate::messages::proc_manager::{
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, Obituary, ProcessRef, Prompt, PromptError, StopProc,
 };
-use crate::metrics::{Metrics, OpenFailure, PoolMetrics, ProcessMetrics};
+use crate::metrics::{Metrics, OpenFailure, PoolMetrics, ProcessMetrics, Refused};
 use crate::policy::pool::{
     Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Target, Token,
 };
@@ -432,6 +432,15 @@ impl ProcManager {
             fault: Fault::QueryServer,
             error: None,
         });
+        let refused = match why {
+            Refusal::PoolBusy => Some(Refused::Busy),
+            Refusal::Throttled { .. } => Some(Refused::Throttled),
+            Refusal::PoolRemoved | Refusal::NoPool => Some(Refused::Removed),
+            _ => None,
+        };
+        if let Some((pool, why)) = pool.zip(refused) {
+            self.metrics_of(pool).refused(why);
+        }
         let error = match why {
             Refusal::Timeout { phase } => {
                 if let Some(pool) = pool {
