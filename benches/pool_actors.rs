@@ -154,7 +154,7 @@ async fn waiting_clients() {
         .collect();
     while manager
         .address()
-        .send(settee::messages::proc_manager::GetStatus::default())
+        .send(GetStatus::default())
         .await
         .expect("it lives")
         .pools[0]
