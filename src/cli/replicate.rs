@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use slog::{Drain, Level, LevelFilter, Logger, info, o};
+use slog::{Drain, Level, LevelFilter, Logger, o};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -166,7 +166,7 @@ impl Run {
         let identity = identity::of(&self.config, &self.log).await;
         let code = self.filter_code(&http).await?;
         let id = replication_id(&self.replication, &identity, code.as_deref());
-        info!(self.log, "the replication begins"; "id" => %id);
+        let id_text = id.to_string();
         let start = JobStart {
             replication: Arc::new(self.replication.clone()),
             id,
@@ -181,7 +181,7 @@ impl Run {
                 missing_doc_retry: replicator.missing_doc_retry,
             },
             events,
-            log: self.log.clone(),
+            log: self.log.new(o!("replication" => id_text)),
         };
         Ok(ReplicationJob::new(start).start())
     }
