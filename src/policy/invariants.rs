@@ -50,6 +50,18 @@ pub enum Invariant {
     Pm15,
     /// Shut down is shut down.
     Pm16,
+    /// Sizes are kept.
+    Pm17,
+    /// The bulk lane.
+    Pm18,
+    /// Waiting where it is shortest.
+    Pm19,
+    /// Removed is removed.
+    Pm20,
+    /// Ages.
+    Pm21,
+    /// No false hope.
+    Pm22,
 }
 
 /// How an invariant is judged on the tables of the core.
@@ -57,7 +69,7 @@ type Predicate = fn(&Pools) -> Result<(), String>;
 
 impl Invariant {
     /// All of them, in order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
         Self::Pm1,
         Self::Pm2,
         Self::Pm3,
@@ -74,6 +86,12 @@ impl Invariant {
         Self::Pm14,
         Self::Pm15,
         Self::Pm16,
+        Self::Pm17,
+        Self::Pm18,
+        Self::Pm19,
+        Self::Pm20,
+        Self::Pm21,
+        Self::Pm22,
     ];
 
     /// Returns what it says.
@@ -102,6 +120,15 @@ impl Invariant {
             Self::Pm14 => "between two events no process is in hand",
             Self::Pm15 => "a process that was told to stop is in no other table",
             Self::Pm16 => "after shutdown nothing waits, nothing is held, and no process is left",
+            Self::Pm17 => "a pool below init_size or min_free opens, unless it must not",
+            Self::Pm18 => "what serves the bulk lane is counted, and nothing idle does",
+            Self::Pm19 => "nobody waits in a pool while another of its group could serve it",
+            Self::Pm20 => {
+                "a pool that is removed opens nothing, lends nothing and has no waiters; one that \
+                 is gone has nothing at all"
+            }
+            Self::Pm21 => "every idle process that ages is in the list of ages",
+            Self::Pm22 => "while a pool is throttled, whoever waits there can be served",
         }
     }
 
@@ -123,6 +150,12 @@ impl Invariant {
             Self::Pm14 => nothing_is_in_hand,
             Self::Pm15 => stopping_is_final,
             Self::Pm16 => shut_down_is_empty,
+            Self::Pm17 => sizes_are_kept,
+            Self::Pm18 => bulk_is_counted,
+            Self::Pm19 => roaming_waiters_are_where_they_should_be,
+            Self::Pm20 => removed_is_removed,
+            Self::Pm21 => ages_are_listed,
+            Self::Pm22 => nobody_hopes_in_vain,
         })
     }
 }
@@ -269,10 +302,19 @@ fn nobody_waits_in_vain(pools: &Pools) -> Result<(), String> {
             continue;
         };
         let servable = |request: &Request| choose(&pool.idle, request.affinity.as_ref()).is_some();
-        require(!servable(head) && !pool.has_slot(), || {
+        let now = pools.ledger.now;
+        if !pool.is_open_to(head.lane) {
+            continue;
+        }
+        require(!servable(head) && !pool.may_open(now), || {
             format!("pool {}: the oldest waiter could be served", id.0)
         })?;
-        if let Some(until) = pool.head_until {
+        let servable = |request: &Request| servable(request) && pool.is_open_to(request.lane);
+        if pool.is_blocked(now) {
+            require(!waiters.any(servable), || {
+                format!("pool {}: a waiter could have an idle process", id.0)
+            })?;
+        } else if let Some(until) = pool.head_until {
             let db = head.affinity.as_ref().and_then(|wanted| wanted.db.as_ref());
             let ends = pool.affinity_end(head.arrived);
             let waits = until == ends && pools.ledger.now < ends;
@@ -394,7 +436,9 @@ fn requests_are_known_everywhere(pools: &Pools) -> Result<(), String> {
         .map(|(id, row)| (row.deadline, Due::Request(*id)));
     let heads = numbered(pools)
         .filter_map(|(id, pool)| pool.head_until.map(|until| (until, Due::Head(id))));
-    let due: BTreeSet<_> = deadlines.chain(heads).collect();
+    let wakes =
+        numbered(pools).filter_map(|(id, pool)| pool.life.wake.map(|until| (until, Due::Pool(id))));
+    let due: BTreeSet<_> = deadlines.chain(heads).chain(wakes).collect();
     require(due == ledger.due, || {
         format!("due should be {due:?}, is {:?}", ledger.due)
     })
@@ -442,6 +486,105 @@ fn shut_down_is_empty(pools: &Pools) -> Result<(), String> {
             ledger.requests
         )
     })
+}
+
+fn sizes_are_kept(pools: &Pools) -> Result<(), String> {
+    let ledger = &pools.ledger;
+    for (id, pool) in numbered(pools) {
+        let may = pool.may_open(ledger.now) && !pool.is_paused(ledger.now);
+        require(!may || pool.missing() == 0 || ledger.shutting_down, || {
+            format!("pool {}: {} missing", id.0, pool.missing())
+        })?;
+    }
+    Ok(())
+}
+
+fn bulk_is_counted(pools: &Pools) -> Result<(), String> {
+    for (id, pool) in numbered(pools) {
+        let procs = pool.procs.values().filter(|proc| proc.bulk).count();
+        let opening = pool.opening.values().filter(|row| row.bulk).count();
+        require(pool.bulk as usize == procs + opening, || {
+            format!("pool {}: bulk {}, {procs} + {opening}", id.0, pool.bulk)
+        })?;
+        let mut idle = pool.procs.values().filter(|proc| is_idle(&proc.state));
+        require(!idle.any(|proc| proc.bulk), || {
+            format!("pool {}: an idle process serves the bulk lane", id.0)
+        })?;
+    }
+    Ok(())
+}
+
+fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Result<(), String> {
+    let ledger = &pools.ledger;
+    let rows = ledger.requests.iter();
+    let queued = rows.filter(|(_, row)| row.place == Place::Queue && row.roams());
+    let roaming: BTreeSet<_> = queued
+        .map(|(id, row)| (row.target, row.lane, *id))
+        .collect();
+    require(roaming == ledger.roaming, || {
+        format!("roaming should be {roaming:?}, is {:?}", ledger.roaming)
+    })?;
+    for (id, _) in numbered(pools) {
+        let adoptable = pools.adoptable(id);
+        require(adoptable.is_none(), || {
+            format!(
+                "pool {}: could serve {adoptable:?}, which waits elsewhere",
+                id.0
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn removed_is_removed(pools: &Pools) -> Result<(), String> {
+    for (id, pool) in numbered(pools) {
+        if pool.life.removing.is_none() {
+            continue;
+        }
+        let idle = pool.idle.len();
+        let waiting = pool.waiters.len();
+        require(idle == 0 && waiting == 0, || {
+            format!("pool {}: idle {idle}, waiting {waiting}", id.0)
+        })?;
+        let empty = pool.count == 0 && pool.stopping.is_empty();
+        require(pool.life.gone == empty, || {
+            format!("pool {}: gone {}, empty {empty}", id.0, pool.life.gone)
+        })?;
+    }
+    Ok(())
+}
+
+fn ages_are_listed(pools: &Pools) -> Result<(), String> {
+    for (id, pool) in numbered(pools) {
+        let mut listed = 0;
+        for (&number, proc) in &pool.procs {
+            let end = pool.end_of_life(number, proc);
+            let is_listed = end.is_some_and(|end| pool.life.ages.contains(&(end, number)));
+            listed += usize::from(is_listed);
+            require(is_listed || end.is_none() || !is_idle(&proc.state), || {
+                format!("pool {}: idle {number} ends {end:?}, unlisted", id.0)
+            })?;
+        }
+        require(listed == pool.life.ages.len(), || {
+            format!("pool {}: {listed} listed, {:?}", id.0, pool.life.ages)
+        })?;
+    }
+    Ok(())
+}
+
+fn nobody_hopes_in_vain(pools: &Pools) -> Result<(), String> {
+    for (id, pool) in numbered(pools) {
+        if !pool.life.throttle.is_on(pools.ledger.now) {
+            continue;
+        }
+        let waiters = pool.waiters.iter();
+        let mut rows = waiters.filter_map(|id| pools.ledger.request(id));
+        let vain = rows.find(|row| !pool.could_serve(row.affinity.as_ref()));
+        require(vain.is_none(), || {
+            format!("pool {}: {vain:?} hopes in vain", id.0)
+        })?;
+    }
+    Ok(())
 }
 
 fn numbered(pools: &Pools) -> impl Iterator<Item = (PoolId, &Pool)> {

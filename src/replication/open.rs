@@ -217,9 +217,7 @@ mod tests {
             text,
             format!("db_not_found: could not open {}", server.url(""))
         );
-        let nowhere = endpoint("http://bob:s3cret@nowhere.invalid/db", |config, _| {
-            config.sessions = false;
-        });
+        let nowhere = endpoint("http://bob:s3cret@nowhere.invalid/db", |_, _| {});
         let text = open_endpoint(&nowhere, None).await.unwrap_err().to_string();
         assert_eq!(
             text,

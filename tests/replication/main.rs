@@ -15,3 +15,4 @@ mod pouch;
 mod faults;
 mod pouchdb;
 mod protocol;
+mod scheduled;

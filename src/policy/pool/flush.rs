@@ -7,7 +7,7 @@
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
 
-use super::event::{Action, Affinity, ClientId, RequestId, StopReason};
+use super::event::{Action, Affinity, ClientId, Lane, Refusal, RequestId, StopReason};
 use super::ledger::{Place, Request};
 use super::select::{Choice, Fit, choose};
 use super::tables::{Opening, ProcState};
@@ -15,22 +15,52 @@ use super::turn::Turn;
 use crate::policy::time::Timestamp;
 
 impl Turn<'_> {
-    /// Accepts a request: answers it if an idle process is ready for it, queues it otherwise.
-    pub(super) fn get_proc(&mut self, id: RequestId, request: Request) {
+    /// Accepts a request: answers it if an idle process is ready for it, queues it otherwise, if
+    /// it may wait.
+    pub(super) fn get_proc(&mut self, id: RequestId, mut request: Request) {
         // With nobody waiting this one would be the first in the flush, so that a request that
         // needs nothing but an idle process may skip the tables.
         if self.pool.waiters.is_empty()
+            && self.pool.is_open_to(request.lane)
             && let Some(Choice {
                 number,
                 fit: Fit::Ready,
             }) = choose(&self.pool.idle, request.affinity.as_ref())
         {
-            self.pool.take_idle(number);
+            self.take_idle(number, request.lane);
             self.assign(id, request.client, number);
             return;
         }
-        self.pool.enqueue(id, request.affinity.as_ref());
+        if let Some(why) = self.hopeless(request.affinity.as_ref()) {
+            self.pool.totals.refused += 1;
+            self.out.push(Action::Refuse { request: id, why });
+            return;
+        }
+        self.press(&request);
+        self.pool.enqueue(id, &mut request);
         self.ledger.accept(id, request);
+        self.keep_queue_short(id);
+    }
+
+    /// Refuses the request that came last when it would have to wait behind as many as may.
+    fn keep_queue_short(&mut self, newest: RequestId) {
+        let Some(most) = self.pool.settings.queue_max else {
+            return;
+        };
+        if self.pool.waiters.len() > most as usize {
+            self.flush();
+            let row = self.ledger.request(newest);
+            let waits = row.is_some_and(|row| row.place == Place::Queue);
+            if waits && self.pool.waiters.len() > most as usize {
+                self.turn_away(newest);
+            }
+        }
+    }
+
+    /// Refuses a waiter because too many wait.
+    pub(super) fn turn_away(&mut self, id: RequestId) {
+        self.pool.totals.busy += 1;
+        self.refuse(id, Refusal::PoolBusy);
     }
 
     /// Serves waiters for as long as one that may be next can be served.
@@ -38,8 +68,22 @@ impl Turn<'_> {
         let mut head_until = None;
         while let Some(head) = self.pool.waiters.oldest() {
             head_until = None;
+            if self.pool.life.shrunk {
+                self.refuse_hopeless();
+                continue;
+            }
+            if !self.may_serve(head) {
+                break;
+            }
             if self.serve_idle(head) {
                 continue;
+            }
+            if self.pool.is_blocked(self.ledger.now) {
+                // It waits for a process that is there; others may find theirs.
+                if self.serve_overtaking() {
+                    continue;
+                }
+                break;
             }
             if self.pool.has_slot() {
                 self.open_for(head);
@@ -68,6 +112,9 @@ impl Turn<'_> {
             }
         }
         self.set_head_timer(head_until);
+        if self.pool.upkeep || self.pool.life.restore_to > 0 {
+            self.end_upkeep();
+        }
     }
 
     /// Gives a process in hand to the request that it was opened or taken for, taught first if
@@ -96,11 +143,12 @@ impl Turn<'_> {
             return false;
         };
         let Choice { number, fit } = choice;
+        let (lane, rank) = (request.lane, request.rank);
         self.pool.dequeue(id, request);
-        self.pool.take_idle(number);
-        if fit == Fit::TeachAndReplenish && self.pool.has_slot() {
-            self.pool.totals.replenished += 1;
-            self.open(None, None);
+        self.pool.rounds.served(rank);
+        self.take_idle(number, lane);
+        if fit == Fit::TeachAndReplenish && self.pool.may_open(self.ledger.now) {
+            self.pool.totals.replenished += u64::from(self.open(None));
         }
         match fit {
             Fit::Ready => self.answer(id, number),
@@ -117,6 +165,10 @@ impl Turn<'_> {
         let Some(later) = self.pool.waiters.oldest_servable(any_idle) else {
             return false;
         };
+        // Those of the other lane would have come first.
+        if !self.may_serve(later) {
+            return false;
+        }
         let served = self.serve_idle(later);
         debug_assert!(served, "PM-11: a matched waiter has an idle process");
         self.pool.totals.overtook += u64::from(served);
@@ -124,26 +176,51 @@ impl Turn<'_> {
     }
 
     fn open_for(&mut self, id: RequestId) {
-        if let Some(request) = self.ledger.requests.get(&id) {
-            let db = request
-                .affinity
-                .as_ref()
-                .and_then(|wanted| wanted.db.clone());
-            self.pool.dequeue(id, request);
-            self.open(Some(id), db);
+        if !self.open(Some(id)) {
+            self.refuse(id, Refusal::SpawnFailed);
         }
     }
 
-    fn open(&mut self, request: Option<RequestId>, db: Option<super::DbKey>) {
-        let number = self.ledger.fresh_number();
-        self.pool.begin_opening(number, Opening { request, db });
-        if let Some(request) = request {
-            self.ledger.place(request, Place::Opening(number));
+    /// Opens a process, for a waiter or in the background. Returns whether it did, which it does.
+    pub(super) fn open(&mut self, request: Option<RequestId>) -> bool {
+        if !self.admitted(request) {
+            return false;
         }
+        let number = self.ledger.fresh_number();
+        let mut opening = Opening {
+            request,
+            db: None,
+            bulk: false,
+        };
+        if let Some(id) = request
+            && let Some(row) = self.ledger.requests.get(&id)
+        {
+            opening.db = row.affinity.as_ref().and_then(|wanted| wanted.db.clone());
+            opening.bulk = row.lane == Lane::Bulk;
+            self.pool.dequeue(id, row);
+            self.pool.rounds.served(row.rank);
+            self.ledger.place(id, Place::Opening(number));
+        }
+        self.pool.begin_opening(number, opening);
         self.out.push(Action::Open {
             proc: self.proc_id(number),
             request,
         });
+        true
+    }
+
+    /// Takes an idle process in hand for a request of this lane.
+    fn take_idle(&mut self, number: u64, lane: Lane) {
+        self.pool.take_idle(number);
+        if lane == Lane::Bulk {
+            self.pool.lend_to_bulk(number);
+        }
+    }
+
+    /// Whether the lane of this request may have a process now.
+    fn may_serve(&self, id: RequestId) -> bool {
+        let lane = self.ledger.request(id).map(|row| row.lane);
+        lane.is_none_or(|lane| self.pool.is_open_to(lane))
     }
 
     /// Begins to teach a process in hand. It bears the tag from now on: what it has

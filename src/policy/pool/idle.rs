@@ -1,6 +1,8 @@
 //! The indexes of idle processes: by database, by known design document, by last use.
 //!
 //! SUMMARY   Finds the newest idle process of a kind, and the tagged one that was used longest ago.
+//!           What is newest is a matter of the pool: the process that was created last, or the one
+//!           that came back last.
 //! PROMISES  Each question and each change costs a logarithm; putting a process in or taking it
 //!           out costs one such change for each design document that it knows.
 //! SOURCE    couch_proc_manager 001, tables idle_by_db and idle_access.
@@ -15,6 +17,10 @@ use rustc_hash::FxHashMap;
 use super::event::{DbKey, DdocKey};
 use super::tables::Proc;
 use crate::policy::time::Timestamp;
+
+/// The place of an idle process among its equals: what it is ranked by, and its number. The
+/// largest is lent first.
+type Ranked = (u64, u64);
 
 /// The idle processes of one pool.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,8 +41,8 @@ pub(in crate::policy) struct IdleIndex {
 struct Shelf {
     /// How many belong here: idle ones, lent ones, and openings meant for this tag.
     members: u32,
-    /// The numbers of the idle ones; ordered: the last is the newest.
-    idle: BTreeSet<u64>,
+    /// The idle ones; ordered: the last is lent first.
+    idle: BTreeSet<Ranked>,
     /// design document -> who knows it; unordered: always asked for one document.
     by_ddoc: FxHashMap<DdocKey, Knowing>,
 }
@@ -46,8 +52,8 @@ struct Shelf {
 struct Knowing {
     /// How many know it, idle or not; the row goes with the last.
     members: u32,
-    /// The numbers of the idle ones; ordered: the last is the newest.
-    idle: BTreeSet<u64>,
+    /// The idle ones; ordered: the last is lent first.
+    idle: BTreeSet<Ranked>,
 }
 
 impl Shelf {
@@ -76,7 +82,7 @@ impl Shelf {
     }
 
     fn newest_knowing(&self, ddoc: &DdocKey) -> Option<u64> {
-        self.by_ddoc.get(ddoc)?.idle.last().copied()
+        number(self.by_ddoc.get(ddoc)?.idle.last())
     }
 }
 
@@ -121,11 +127,12 @@ impl IdleIndex {
     pub(super) fn put(&mut self, number: u64, proc: &Proc) {
         let shelf = self.shelf_mut(proc.db.as_ref());
         let first = shelf.idle.is_empty();
-        let fresh = shelf.idle.insert(number);
+        let ranked = (proc.rank, number);
+        let fresh = shelf.idle.insert(ranked);
         debug_assert!(fresh, "PM-2: a process becomes idle once");
         for ddoc in &proc.ddocs {
             if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
-                knowing.idle.insert(number);
+                knowing.idle.insert(ranked);
             }
         }
         if let Some(db) = &proc.db {
@@ -139,12 +146,13 @@ impl IdleIndex {
     /// Makes a member not idle.
     pub(super) fn take(&mut self, number: u64, proc: &Proc) {
         let shelf = self.shelf_mut(proc.db.as_ref());
-        let present = shelf.idle.remove(&number);
+        let ranked = (proc.rank, number);
+        let present = shelf.idle.remove(&ranked);
         debug_assert!(present, "PM-2: an idle process is on its shelf");
         let last = shelf.idle.is_empty();
         for ddoc in &proc.ddocs {
             if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
-                knowing.idle.remove(&number);
+                knowing.idle.remove(&ranked);
             }
         }
         if let Some(db) = &proc.db {
@@ -158,7 +166,7 @@ impl IdleIndex {
 
     /// The newest idle process without a tag.
     pub(super) fn newest_untagged(&self) -> Option<u64> {
-        self.untagged.idle.last().copied()
+        number(self.untagged.idle.last())
     }
 
     /// The newest idle process without a tag that knows `ddoc`.
@@ -172,14 +180,14 @@ impl IdleIndex {
         let shelf = self.tagged.get(db)?;
         match shelf.newest_knowing(ddoc) {
             Some(number) => Some((number, true)),
-            None => shelf.idle.last().map(|number| (*number, false)),
+            None => number(shelf.idle.last()).map(|number| (number, false)),
         }
     }
 
     /// The newest idle process of the largest tag.
     pub(super) fn last_resort(&self) -> Option<u64> {
         let shelf = self.tagged.get(self.stocked.last()?)?;
-        shelf.idle.last().copied()
+        number(shelf.idle.last())
     }
 
     /// The idle tagged process whose last use is longest ago.
@@ -187,9 +195,9 @@ impl IdleIndex {
         self.access.first().map(|(_, number)| *number)
     }
 
-    /// The idle process without a tag that was created first.
+    /// The idle process without a tag that would be lent last.
     pub(super) fn oldest_untagged(&self) -> Option<u64> {
-        self.untagged.idle.first().copied()
+        number(self.untagged.idle.first())
     }
 
     /// How many processes are idle.
@@ -215,6 +223,12 @@ impl IdleIndex {
         self.tagged.get(db).map_or(0, used)
     }
 
+    /// Whether there is a process without a tag, or one of this tag, or an opening meant for it.
+    pub(super) fn has_member(&self, db: Option<&DbKey>) -> bool {
+        let tagged = db.and_then(|db| self.tagged.get(db));
+        self.untagged.members > 0 || tagged.is_some()
+    }
+
     fn shelf_mut(&mut self, db: Option<&DbKey>) -> &mut Shelf {
         match db {
             None => &mut self.untagged,
@@ -224,4 +238,8 @@ impl IdleIndex {
                 .expect("PM-2: a tag has a shelf while a process bears it"),
         }
     }
+}
+
+fn number(ranked: Option<&Ranked>) -> Option<u64> {
+    ranked.map(|(_, number)| *number)
 }

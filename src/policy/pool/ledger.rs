@@ -10,19 +10,41 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Affinity, ClientId, Phase, PoolId, RequestId, Token};
+use super::event::{Affinity, ClientId, DbKey, Lane, Phase, PoolId, RequestId, Target, Token};
 use super::holdings::Holdings;
+use super::random::Random;
 use crate::policy::time::Timestamp;
 
 /// A request that was accepted and not yet answered.
 #[derive(Clone, Debug)]
 pub(in crate::policy) struct Request {
     pub(in crate::policy) client: ClientId,
+    /// The pools that may serve it.
+    pub(in crate::policy) target: Target,
+    /// The one of them where it is.
     pub(in crate::policy) pool: PoolId,
+    pub(in crate::policy) lane: Lane,
+    /// Whose turn it counts as, if that is not the database of the affinity.
+    pub(super) share: Option<DbKey>,
+    /// Its rank in the queue, from when it joined it.
+    pub(in crate::policy) rank: u64,
     pub(in crate::policy) affinity: Option<Affinity>,
     pub(in crate::policy) arrived: Timestamp,
     pub(in crate::policy) deadline: Timestamp,
     pub(in crate::policy) place: Place,
+}
+
+impl Request {
+    /// The database whose turn it counts as.
+    pub(super) fn share(&self) -> Option<&DbKey> {
+        let own = || self.affinity.as_ref()?.db.as_ref();
+        self.share.as_ref().or_else(own)
+    }
+
+    /// Whether other pools than the one where it waits may serve it.
+    pub(in crate::policy) const fn roams(&self) -> bool {
+        !matches!(self.target, Target::Pool(_))
+    }
 }
 
 /// The one place where a request is.
@@ -54,6 +76,8 @@ pub(in crate::policy) enum Due {
     Request(RequestId),
     /// The end of the affinity wait of a pool's oldest waiter.
     Head(PoolId),
+    /// Upkeep of a pool.
+    Pool(PoolId),
 }
 
 /// The tables and counters that all pools share.
@@ -63,6 +87,9 @@ pub(in crate::policy) struct Ledger {
     pub(in crate::policy) requests: FxHashMap<RequestId, Request>,
     /// (client, request); ordered: what a client asked for lies together.
     pub(in crate::policy) asked: BTreeSet<(ClientId, RequestId)>,
+    /// The queued requests that other pools might serve as well; ordered: those of one target and
+    /// lane lie together, the oldest first.
+    pub(in crate::policy) roaming: BTreeSet<(Target, Lane, RequestId)>,
     /// Who holds what.
     pub(in crate::policy) held: Holdings,
     /// (instant, what); ordered: the first is due first.
@@ -77,15 +104,20 @@ pub(in crate::policy) struct Ledger {
     pub(in crate::policy) next_number: u64,
     /// The token of the next assignment.
     pub(in crate::policy) next_token: u64,
+    /// How often a process became idle so far.
+    pub(super) returns: u64,
+    /// For choices that are to be even.
+    pub(super) random: Random,
     /// The newest request that was ever seen.
     newest_request: Option<RequestId>,
 }
 
 impl Ledger {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             requests: FxHashMap::default(),
             asked: BTreeSet::new(),
+            roaming: BTreeSet::new(),
             held: Holdings::default(),
             due: BTreeSet::new(),
             now: Timestamp::ZERO,
@@ -93,6 +125,8 @@ impl Ledger {
             shutting_down: false,
             next_number: 1,
             next_token: 1,
+            returns: 0,
+            random: Random::new(seed),
             newest_request: None,
         }
     }
@@ -109,6 +143,9 @@ impl Ledger {
     /// Adds the row of a request.
     pub(super) fn accept(&mut self, id: RequestId, request: Request) {
         self.asked.insert((request.client, id));
+        if request.roams() {
+            self.roaming.insert((request.target, request.lane, id));
+        }
         self.due.insert((request.deadline, Due::Request(id)));
         self.requests.insert(id, request);
         debug_assert_eq!(self.requests.len(), self.asked.len(), "PM-12");
@@ -120,6 +157,9 @@ impl Ledger {
         let asked = self.asked.remove(&(request.client, id));
         let due = self.due.remove(&(request.deadline, Due::Request(id)));
         debug_assert!(asked && due, "PM-12: a request is in all tables or in none");
+        if request.roams() {
+            self.roaming.remove(&(request.target, request.lane, id));
+        }
         Some(request)
     }
 
@@ -131,6 +171,9 @@ impl Ledger {
     pub(super) fn place(&mut self, id: RequestId, place: Place) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = place;
+            if request.roams() {
+                self.roaming.remove(&(request.target, request.lane, id));
+            }
         }
     }
 
@@ -153,11 +196,25 @@ impl Ledger {
         before: Option<Timestamp>,
         now: Option<Timestamp>,
     ) {
+        self.move_due(Due::Head(pool), before, now);
+    }
+
+    /// Moves the timer of a pool's upkeep.
+    pub(super) fn set_wake(
+        &mut self,
+        pool: PoolId,
+        before: Option<Timestamp>,
+        now: Option<Timestamp>,
+    ) {
+        self.move_due(Due::Pool(pool), before, now);
+    }
+
+    fn move_due(&mut self, due: Due, before: Option<Timestamp>, now: Option<Timestamp>) {
         if let Some(at) = before {
-            self.due.remove(&(at, Due::Head(pool)));
+            self.due.remove(&(at, due));
         }
         if let Some(at) = now {
-            self.due.insert((at, Due::Head(pool)));
+            self.due.insert((at, due));
         }
     }
 
@@ -165,6 +222,11 @@ impl Ledger {
         let number = self.next_number;
         self.next_number += 1;
         number
+    }
+
+    pub(super) fn fresh_return(&mut self) -> u64 {
+        self.returns += 1;
+        self.returns
     }
 
     pub(super) fn fresh_token(&mut self) -> Token {

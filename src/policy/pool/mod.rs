@@ -42,17 +42,25 @@
 
 pub mod db_tag;
 mod event;
+mod fairness;
 mod flush;
+mod groups;
 mod holdings;
 mod idle;
 mod ledger;
+mod life;
 mod pools;
+mod random;
 pub mod reconfigure;
+mod remove;
+mod route;
 mod select;
 pub mod settings;
 mod status;
 mod tables;
+mod trouble;
 mod turn;
+mod upkeep;
 mod waiters;
 
 #[cfg(test)]

@@ -13,13 +13,16 @@ use super::event::{
     Action, ClientId, Condition, Event, PoolId, ProcId, Refusal, RequestId, Target, Token,
 };
 use super::ledger::{Due, Ledger, Place, Request};
-use super::reconfigure::{Change, Live, reconfigure};
-use super::settings::{PoolSettings, SettingsError};
+use super::route::Members;
+use super::settings::PoolSettings;
 use super::status::{PoolStatus, PoolTotals};
 use super::tables::Pool;
 use super::turn::Turn;
 use crate::policy::admission::Snapshot;
 use crate::policy::time::Timestamp;
+
+/// The pool of a request that has none yet.
+const NOWHERE: PoolId = PoolId(u32::MAX);
 
 /// All pools of the service.
 #[derive(Debug)]
@@ -28,6 +31,10 @@ pub struct Pools {
     pub(in crate::policy) pools: Vec<Pool>,
     /// What they share.
     pub(in crate::policy) ledger: Ledger,
+    /// Groups and languages, by pool.
+    pub(super) members: Members,
+    /// The identities of pools that are gone, for new ones.
+    pub(super) vacant: Vec<PoolId>,
 }
 
 impl Default for Pools {
@@ -37,20 +44,19 @@ impl Default for Pools {
 }
 
 impl Pools {
-    /// Returns a service without pools.
+    /// Returns a service without pools, whose even choices are always the same.
     pub fn new() -> Self {
-        Self {
-            pools: Vec::new(),
-            ledger: Ledger::new(),
-        }
+        Self::with_seed(0)
     }
 
-    /// Adds a pool. Identities are 0, 1, 2 and so on, in order, and that of a pool that is gone
-    /// before a new one. [`Event::StartPool`] starts it.
-    pub fn add_pool(&mut self, settings: impl Into<PoolSettings>) -> PoolId {
-        let id = PoolId(self.pools.len() as u32);
-        self.pools.push(Pool::new(settings.into()));
-        id
+    /// Returns a service without pools. The seed decides which pool of a group is drawn.
+    pub fn with_seed(seed: u64) -> Self {
+        Self {
+            pools: Vec::new(),
+            ledger: Ledger::new(seed),
+            members: Members::default(),
+            vacant: Vec::new(),
+        }
     }
 
     /// Handles an event and appends what is to be done to `out`, in order.
@@ -70,15 +76,18 @@ impl Pools {
                 request,
                 client,
                 target,
-                lane: _,
-                share: _,
+                lane,
+                share,
                 affinity,
                 deadline,
             } => {
-                let Target::Pool(pool) = target else { return };
                 let row = Request {
                     client,
-                    pool,
+                    target,
+                    pool: NOWHERE,
+                    lane,
+                    share,
+                    rank: 0,
                     affinity,
                     arrived: self.ledger.now,
                     deadline,
@@ -98,21 +107,24 @@ impl Pools {
             }),
             Event::ClientDown {
                 client,
-                normal: _,
+                normal,
                 conditions,
-            } => self.client_down(client, conditions, out),
+            } => self.client_down(client, normal, conditions, out),
             Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
             Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
             Event::HelperDone { proc, ok } => {
                 self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
             }
-            Event::ProcExit { proc, by_itself: _ } => {
-                self.on_proc(proc, out, |turn, n| turn.proc_exit(n))
+            Event::ProcExit { proc, by_itself } => {
+                self.on_proc(proc, out, |turn, n| turn.proc_exit(n, by_itself));
             }
             Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.next_number;
-                self.on_all(out, |turn| turn.stop_stale());
+                self.on_all(out, |turn| {
+                    turn.unthrottle();
+                    turn.stop_stale();
+                });
             }
             // No stale process becomes idle (PM-13), so that this finds nothing to stop; it keeps
             // its meaning all the same.
@@ -120,18 +132,20 @@ impl Pools {
             Event::Configure { pool, limits } => {
                 self.on_pool(pool, out, |turn| turn.configure(limits));
             }
-            Event::StartPool { .. }
-            | Event::Reconfigure { .. }
-            | Event::RemovePool { .. }
-            | Event::Unthrottle { .. }
-            | Event::Memory { .. }
-            | Event::Tick => {}
+            Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
+            Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings, out),
+            Event::RemovePool { pool, mode } => self.remove_pool(pool, mode, out),
+            Event::Unthrottle { pool } => self.on_pool(pool, out, |turn| turn.unthrottle()),
+            Event::Memory { proc, bytes } => {
+                self.on_proc(proc, out, |turn, n| turn.memory(n, bytes));
+            }
+            Event::Tick => {}
             Event::Shutdown => self.shut_down(out),
         }
     }
 
-    /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, or at the
-    /// end of the affinity wait of an oldest waiter.
+    /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end
+    /// of the affinity wait of an oldest waiter, or when a pool has upkeep to do.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.ledger.due.first().map(|(at, _)| *at)
     }
@@ -185,58 +199,62 @@ impl Pools {
             .map_or_else(PoolTotals::default, |pool| pool.totals)
     }
 
-    /// Returns what these settings would change in a pool; that is what [`Event::Reconfigure`]
-    /// carries out.
-    ///
-    /// # Errors
-    /// Settings that are wrong, or that cannot change; nothing is changed then.
-    pub fn plan(&self, pool: PoolId, new: &PoolSettings) -> Result<Vec<Change>, SettingsError> {
-        let live = Live::default();
-        self.pool(pool)
-            .map_or(Ok(Vec::new()), |row| reconfigure(&row.settings, new, live))
-    }
-
-    /// Returns whether processes of this pool are to be started with stress on now.
-    pub fn is_stressed(&self, _pool: PoolId) -> bool {
-        false
-    }
-
-    /// Returns the settings of a pool.
+    /// Returns the settings of a pool; `None` when there is no such pool.
     pub fn settings(&self, pool: PoolId) -> Option<&PoolSettings> {
         self.pool(pool).map(|pool| &pool.settings)
     }
 
-    /// Returns what admission is decided by. Costs nothing: it is meant to be looked at after
-    /// every event.
-    pub fn snapshot(&self, pool: PoolId) -> Snapshot {
+    /// Returns whether a pool was added, and is neither gone nor being removed.
+    pub fn is_open(&self, pool: PoolId) -> bool {
         self.pool(pool)
-            .map_or_else(Snapshot::default, |pool| Snapshot {
-                avail: pool.idle.len() as u32,
-                opening: pool.opening.len() as u32,
-                total: pool.count + pool.stopping.len() as u32,
-                max: Some(pool.settings.limits.hard_limit),
-                claims: pool.waiters.len() as u32,
-                throttled: false,
-            })
+            .is_some_and(|pool| pool.life.removing.is_none())
     }
 
-    fn get_proc(&mut self, id: RequestId, request: Request, out: &mut Vec<Action>) {
-        let Some(pool) = self.pools.get_mut(request.pool.0 as usize) else {
-            return;
+    /// Returns whether processes of this pool are to be started with stress on now.
+    pub fn is_stressed(&self, pool: PoolId) -> bool {
+        let now = self.ledger.now;
+        self.pool(pool)
+            .is_some_and(|pool| pool.life.stress.is_on(now))
+    }
+
+    /// Returns what admission is decided by, as of the latest event. Costs nothing: it is meant to
+    /// be looked at after every event.
+    pub fn snapshot(&self, pool: PoolId) -> Snapshot {
+        self.pool(pool).map_or_else(Snapshot::default, |pool| {
+            pool.snapshot(self.ledger.now, pool.stopping.len() as u32)
+        })
+    }
+
+    fn get_proc(&mut self, id: RequestId, mut request: Request, out: &mut Vec<Action>) {
+        let addressed = match request.target {
+            Target::Pool(pool) if pool.0 as usize >= self.pools.len() => return,
+            Target::Pool(pool) => Some(pool),
+            Target::Group(_) | Target::Any(_) => None,
         };
         if !self.ledger.is_fresh(id) {
             return;
         }
         let why = if self.ledger.shutting_down {
-            pool.totals.refused += 1;
             Refusal::ShuttingDown
         } else if request.deadline <= self.ledger.now {
-            pool.totals.timed_out += 1;
             let phase = request.place.phase();
             Refusal::Timeout { phase }
         } else {
-            return self.on_pool(request.pool, out, |turn| turn.get_proc(id, request));
+            match self.route(&request) {
+                Ok(pool) => {
+                    request.pool = pool;
+                    return self.on_pool(pool, out, |turn| turn.get_proc(id, request));
+                }
+                Err(why) => why,
+            }
         };
+        if let Some(pool) = addressed {
+            let totals = &mut self.pools[pool.0 as usize].totals;
+            match why {
+                Refusal::Timeout { .. } => totals.timed_out += 1,
+                _ => totals.refused += 1,
+            }
+        }
         out.push(Action::Refuse { request: id, why });
     }
 
@@ -244,6 +262,7 @@ impl Pools {
     fn client_down(
         &mut self,
         client: ClientId,
+        normal: bool,
         mut conditions: Vec<(ProcId, Condition)>,
         out: &mut Vec<Action>,
     ) {
@@ -254,8 +273,7 @@ impl Pools {
             let told = conditions.get(at).filter(|(other, _)| *other == proc);
             let condition = told.map_or(Condition::NeedsReset, |(_, condition)| *condition);
             if let Some(mut turn) = self.turn(proc.pool, out) {
-                turn.pool.totals.taken_back += 1;
-                turn.take_back(proc.number, client, condition);
+                turn.take_back_from_dead(proc.number, client, normal, condition);
                 touched.insert(proc.pool);
             }
         }
@@ -288,13 +306,14 @@ impl Pools {
         let mut touched = BTreeSet::new();
         while let Some(due) = self.ledger.overdue() {
             let pool = match due {
-                Due::Head(pool) => Some(pool),
+                Due::Head(pool) | Due::Pool(pool) => Some(pool),
                 Due::Request(id) => self.ledger.request(id).map(|request| request.pool),
             };
             let pool = pool.expect("PM-12: what is due belongs to a pool");
             let mut turn = self.turn(pool, out).expect("PM-12: the pool exists");
             match due {
                 Due::Head(_) => turn.set_head_timer(None),
+                Due::Pool(_) => turn.woken(),
                 Due::Request(id) => turn.time_out(id),
             }
             touched.insert(pool);
@@ -320,7 +339,7 @@ impl Pools {
     }
 
     /// Runs a handler on a pool, if it exists, and flushes it.
-    fn on_pool(
+    pub(super) fn on_pool(
         &mut self,
         pool: PoolId,
         out: &mut Vec<Action>,
@@ -329,6 +348,13 @@ impl Pools {
         if let Some(mut turn) = self.turn(pool, out) {
             handler(&mut turn);
             turn.flush();
+            let is_finished = turn.pool.is_finished();
+            if !self.ledger.roaming.is_empty() {
+                self.adopt(pool, out);
+            }
+            if is_finished {
+                self.bury(pool, out);
+            }
         }
     }
 
@@ -355,16 +381,18 @@ impl Pools {
         }
     }
 
-    fn turn<'a>(&'a mut self, id: PoolId, out: &'a mut Vec<Action>) -> Option<Turn<'a>> {
-        Some(Turn {
+    pub(super) fn turn<'a>(&'a mut self, id: PoolId, out: &'a mut Vec<Action>) -> Option<Turn<'a>> {
+        let pool = self.pools.get_mut(id.0 as usize)?;
+        (!pool.life.gone).then_some(Turn {
             id,
-            pool: self.pools.get_mut(id.0 as usize)?,
+            pool,
             ledger: &mut self.ledger,
             out,
         })
     }
 
-    fn pool(&self, id: PoolId) -> Option<&Pool> {
-        self.pools.get(id.0 as usize)
+    pub(super) fn pool(&self, id: PoolId) -> Option<&Pool> {
+        let pool = self.pools.get(id.0 as usize)?;
+        (!pool.life.gone).then_some(pool)
     }
 }

@@ -131,10 +131,10 @@ fn work(new: &PoolSettings, live: Live) -> impl Iterator<Item = Change> {
         true => 0,
         false => max.saturating_sub(count),
     };
-    // Those who wait take what there is first; what is opened for them is not free.
+    // Those who wait come first; what is opened for them counts as opening until it is theirs.
     let for_waiters = (live.waiting - shrink).min(room);
     let count = count - stop_idle + for_waiters;
-    let free = live.free - stop_idle + live.opening;
+    let free = live.free - stop_idle + live.opening + for_waiters;
     let missing = new.init_size.saturating_sub(count);
     let start = for_waiters
         + missing

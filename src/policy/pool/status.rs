@@ -148,7 +148,7 @@ impl PoolStatus {
     }
 
     pub(super) fn of(id: PoolId, pool: &Pool, ledger: &Ledger, now: Timestamp) -> Self {
-        let oldest = pool.waiters.oldest().and_then(|id| ledger.request(id));
+        let oldest = pool.waiters.iter().min().and_then(|id| ledger.request(id));
         let mut procs: Vec<ProcStatus> = pool
             .procs
             .iter()
@@ -172,10 +172,11 @@ impl PoolStatus {
                         ProcState::Assigned { client, .. } => Some(client),
                         _ => None,
                     },
-                    memory: None,
+                    memory: proc.memory,
                 }
             })
             .collect();
+        let left = |until: Timestamp| (now < until).then(|| until.since(now));
         procs.sort_unstable_by_key(|status| status.proc);
         Self {
             settings: pool.settings,
@@ -186,10 +187,10 @@ impl PoolStatus {
             stopping: pool.stopping.len() as u32,
             waiting: pool.waiters.len() as u32,
             longest_wait: oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.arrived)),
-            bulk: 0,
-            removing: None,
-            throttled: None,
-            stressed: None,
+            bulk: pool.bulk,
+            removing: pool.life.removing,
+            throttled: pool.life.throttle.until().and_then(left),
+            stressed: pool.life.stress.until().and_then(left),
             procs,
         }
     }

@@ -8,11 +8,13 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::{Affinity, ClientId, DbKey, DdocKey, PoolId, RequestId, Token};
+use super::fairness::Rounds;
 use super::idle::IdleIndex;
 use super::ledger::{Ledger, Place, Request};
-use super::settings::PoolSettings;
+use super::life::Life;
+use super::settings::{PoolKind, PoolSettings};
 use super::status::PoolTotals;
-use super::waiters::Waiters;
+use super::waiters::{QueueKey, Waiters};
 use crate::policy::time::Timestamp;
 
 /// One pool.
@@ -20,6 +22,8 @@ use crate::policy::time::Timestamp;
 pub(in crate::policy) struct Pool {
     /// The settings in force.
     pub(in crate::policy) settings: PoolSettings,
+    /// Whether the settings ask for anything that is done without being asked for.
+    pub(super) upkeep: bool,
     /// number -> process, whatever its state; unordered: always asked for one process.
     pub(in crate::policy) procs: FxHashMap<u64, Proc>,
     /// number -> opening in flight; unordered.
@@ -30,10 +34,16 @@ pub(in crate::policy) struct Pool {
     pub(in crate::policy) count: u32,
     /// The most that count may be: the hard limit, or what there was when it was lowered.
     pub(in crate::policy) count_max: u32,
+    /// Those of count that serve the bulk lane.
+    pub(in crate::policy) bulk: u32,
     /// The idle ones of procs, indexed.
     pub(in crate::policy) idle: IdleIndex,
     /// The requests in the queue.
     pub(in crate::policy) waiters: Waiters,
+    /// Whose turn it is among them.
+    pub(super) rounds: Rounds,
+    /// What it remembers of itself.
+    pub(in crate::policy) life: Life,
     /// The end of the oldest waiter's affinity wait, while it is in it.
     pub(in crate::policy) head_until: Option<Timestamp>,
     /// When a process was last reaped because an affinity wait was over.
@@ -53,6 +63,14 @@ pub(in crate::policy) struct Proc {
     pub(in crate::policy) ddocs: Vec<DdocKey>,
     /// How often it was assigned.
     pub(super) uses: u64,
+    /// Its place among its equals while it is idle: the largest is lent first.
+    pub(super) rank: u64,
+    /// Whether it serves the bulk lane.
+    pub(in crate::policy) bulk: bool,
+    /// Whether it has served a request.
+    pub(super) served: bool,
+    /// How much memory it took when that was last looked at, in bytes.
+    pub(super) memory: Option<u64>,
     /// When its opening succeeded.
     pub(super) born: Timestamp,
     /// When it last became idle.
@@ -91,28 +109,29 @@ pub(in crate::policy) struct Opening {
     pub(in crate::policy) request: Option<RequestId>,
     /// The database it was started for; it counts as a member of that tag until it is born.
     pub(in crate::policy) db: Option<DbKey>,
+    /// Whether it is for the bulk lane.
+    pub(in crate::policy) bulk: bool,
 }
 
 impl Pool {
     pub(super) fn new(settings: PoolSettings) -> Self {
         Self {
+            upkeep: Self::needs_upkeep(&settings),
             settings,
             procs: FxHashMap::default(),
             opening: FxHashMap::default(),
             stopping: FxHashSet::default(),
             count: 0,
+            bulk: 0,
             count_max: settings.limits.hard_limit,
             idle: IdleIndex::default(),
             waiters: Waiters::default(),
+            rounds: Rounds::default(),
+            life: Life::default(),
             head_until: None,
             last_impatience: Timestamp::ZERO,
             totals: PoolTotals::default(),
         }
-    }
-
-    /// Whether one more may be opened.
-    pub(in crate::policy) const fn has_slot(&self) -> bool {
-        self.count < self.settings.limits.hard_limit
     }
 
     /// Whether the limit was lowered below what there is.
@@ -139,6 +158,7 @@ impl Pool {
         if opening.db.is_some() {
             self.idle.join(opening.db.as_ref(), &[]);
         }
+        self.bulk += u32::from(opening.bulk);
         self.opening.insert(number, opening);
         self.count += 1;
         self.assert_count();
@@ -152,10 +172,17 @@ impl Pool {
             db: None,
             ddocs: Vec::new(),
             uses: 0,
+            rank: number,
+            bulk: opening.bulk,
+            served: false,
+            memory: None,
             born: now,
             last_use: now,
         };
         self.idle.join(None, &[]);
+        if let Some(end) = self.end_of_life(number, &proc) {
+            self.life.ages.insert((end, number));
+        }
         self.procs.insert(number, proc);
         self.assert_count();
         Some(opening)
@@ -164,6 +191,8 @@ impl Pool {
     /// Ends an opening without a process, and frees its slot.
     pub(super) fn fail_opening(&mut self, number: u64) -> Option<Opening> {
         let opening = self.take_opening(number)?;
+        self.bulk -= u32::from(opening.bulk);
+        self.life.shrunk = true;
         self.count -= 1;
         self.assert_count();
         Some(opening)
@@ -177,12 +206,17 @@ impl Pool {
         Some(opening)
     }
 
-    /// Makes a process in hand idle.
-    pub(super) fn make_idle(&mut self, number: u64, now: Timestamp) {
+    /// Makes a process in hand idle. `returns`: how many did so before it, in all pools.
+    pub(super) fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
         proc.state = ProcState::Idle;
         proc.last_use = now;
+        if self.settings.kind == PoolKind::Named {
+            proc.rank = returns;
+        }
+        proc.served |= proc.uses > 0;
+        self.bulk -= u32::from(std::mem::take(&mut proc.bulk));
         self.idle.put(number, proc);
         if let Some(db) = &proc.db
             && !self.waiters.is_empty()
@@ -202,6 +236,14 @@ impl Pool {
         {
             self.waiters.note_idle(db, self.idle.has_idle(db));
         }
+    }
+
+    /// Notes that a process in hand which serves nobody is for the bulk lane.
+    pub(super) fn lend_to_bulk(&mut self, number: u64) {
+        let proc = known(&mut self.procs, number);
+        debug_assert!(!proc.bulk, "PM-18: it serves nobody");
+        proc.bulk = true;
+        self.bulk += 1;
     }
 
     /// Takes a process in hand whose use is over, and that is not idle.
@@ -245,6 +287,7 @@ impl Pool {
                 self.idle.leave(None, &proc.ddocs);
                 self.idle.join(Some(db), &proc.ddocs);
                 proc.db = Some(db.clone());
+                self.life.shrunk = true;
             }
         }
     }
@@ -253,6 +296,7 @@ impl Pool {
     pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        proc.served = true;
         let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
         match same_id {
             Some(known) => {
@@ -273,21 +317,33 @@ impl Pool {
         }
         let proc = self.procs.remove(&number)?;
         self.idle.leave(proc.db.as_ref(), &proc.ddocs);
+        self.bulk -= u32::from(proc.bulk);
+        if let Some(end) = self.end_of_life(number, &proc) {
+            self.life.ages.remove(&(end, number));
+        }
+        self.life.shrunk = true;
         self.count -= 1;
         self.assert_count();
         Some(proc)
     }
 
-    /// Puts a request into the queue.
-    pub(super) fn enqueue(&mut self, id: RequestId, affinity: Option<&Affinity>) {
+    /// Puts a request into the queue, and gives it its rank there.
+    pub(super) fn enqueue(&mut self, id: RequestId, request: &mut Request) {
+        let lane = request.lane;
+        request.rank = self.rounds.join(&self.settings, lane, request.share());
+        let affinity = request.affinity.as_ref();
         let has_idle = self.has_idle_of(affinity);
-        self.waiters.push(id, affinity, has_idle);
+        let rank = request.rank;
+        self.waiters.push(QueueKey { rank, id }, affinity, has_idle);
     }
 
     /// Takes a request out of the queue.
     pub(super) fn dequeue(&mut self, id: RequestId, request: &Request) {
-        let has_idle = self.has_idle_of(request.affinity.as_ref());
-        self.waiters.remove(id, request.affinity.as_ref(), has_idle);
+        let affinity = request.affinity.as_ref();
+        let has_idle = self.has_idle_of(affinity);
+        let rank = request.rank;
+        self.waiters
+            .remove(QueueKey { rank, id }, affinity, has_idle);
     }
 
     /// The idle indexes as they must be, made anew from procs and opening.
@@ -311,7 +367,11 @@ impl Pool {
         for (request, row) in &ledger.requests {
             if row.pool == id && row.place == Place::Queue {
                 let affinity = row.affinity.as_ref();
-                waiters.push(*request, affinity, self.has_idle_of(affinity));
+                let key = QueueKey {
+                    rank: row.rank,
+                    id: *request,
+                };
+                waiters.push(key, affinity, self.has_idle_of(affinity));
             }
         }
         waiters

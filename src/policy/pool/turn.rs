@@ -11,9 +11,11 @@ use super::event::{
     Action, ClientId, Condition, PoolId, ProcId, Refusal, RequestId, ReturnStatus, StopReason,
     Token,
 };
+use super::fairness::Rounds;
 use super::ledger::{Ledger, Place};
-use super::settings::Limits;
-use super::tables::{Pool, ProcState};
+use super::reconfigure::Change;
+use super::settings::{Limits, OnClientCrash, PoolKind, PoolSettings};
+use super::tables::{Pool, Proc, ProcState};
 
 /// A pool together with what it shares with the others, while it handles one event.
 pub(super) struct Turn<'a> {
@@ -39,6 +41,7 @@ impl Turn<'_> {
         self.pool.totals.started += 1;
         match opening.request {
             _ if self.ledger.shutting_down => self.stop(number, StopReason::Shutdown),
+            _ if self.pool.life.removing.is_some() => self.stop(number, StopReason::Removed),
             Some(request) => self.hand_over(request, number),
             None => self.settle(number),
         }
@@ -53,6 +56,7 @@ impl Turn<'_> {
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
         }
+        self.start_failed();
     }
 
     /// Teaching or resetting ended.
@@ -61,6 +65,7 @@ impl Turn<'_> {
         match (state.cloned(), ok) {
             (Some(ProcState::Teaching { request, ddoc }), true) => {
                 self.pool.take_busy(number);
+                self.start_succeeded(number);
                 self.pool.learn(number, ddoc);
                 self.pool.totals.taught += 1;
                 match request {
@@ -95,19 +100,47 @@ impl Turn<'_> {
         match status {
             ReturnStatus::Ok => {
                 self.pool.totals.returned += 1;
+                self.start_succeeded(number);
                 self.take_back(number, holder.0, condition);
             }
             ReturnStatus::Fail => {
                 self.pool.totals.failed += 1;
-                self.stop(number, StopReason::Failed);
+                match self.pool.settings.kind {
+                    PoolKind::Language => self.stop(number, StopReason::Failed),
+                    PoolKind::Named => self.replace(number, StopReason::Failed),
+                }
+            }
+        }
+    }
+
+    /// Takes a process back from a client that ended.
+    pub(super) fn take_back_from_dead(
+        &mut self,
+        number: u64,
+        client: ClientId,
+        normal: bool,
+        condition: Condition,
+    ) {
+        let crash = self.pool.settings.on_client_crash;
+        if normal {
+            self.pool.totals.returned += 1;
+            self.take_back(number, client, condition);
+        } else {
+            self.pool.totals.taken_back += 1;
+            match crash {
+                OnClientCrash::Return => self.take_back(number, client, condition),
+                OnClientCrash::Replace => self.replace(number, StopReason::ClientCrashed),
             }
         }
     }
 
     /// Takes a process back from the client that holds it.
-    pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
+    fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
         match condition {
-            Condition::Broken => self.stop(number, StopReason::Broken),
+            Condition::Broken => match self.pool.settings.kind {
+                PoolKind::Language => self.stop(number, StopReason::Broken),
+                PoolKind::Named => self.replace(number, StopReason::Broken),
+            },
             Condition::Clean => {
                 self.release(number, client);
                 self.settle(number);
@@ -126,20 +159,56 @@ impl Turn<'_> {
     }
 
     /// `EXIT` of a process, asked or unasked.
-    pub(super) fn proc_exit(&mut self, number: u64) {
+    ///
+    /// A child that ended by itself before it served its first request is a failing start, also
+    /// when its client was faster in saying that it is broken.
+    pub(super) fn proc_exit(&mut self, number: u64, by_itself: bool) {
         if self.pool.stopping.remove(&number) {
+            if self.pool.life.suspects.remove(&number) && by_itself {
+                self.start_failed();
+            }
+            if self.pool.life.deferred {
+                self.thin_out();
+            }
             return;
         }
-        if let Some(state) = self.remove(number) {
+        if let Some(proc) = self.remove(number) {
             self.pool.totals.died += 1;
-            if let ProcState::Teaching { request, .. } = state {
+            if let ProcState::Teaching { request, .. } = proc.state {
                 self.refuse_if_waiting(request, Refusal::TeachFailed);
+            }
+            if by_itself && !proc.served {
+                self.start_failed();
             }
         }
     }
 
-    /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes always go.
+    /// What the operating system says of a process's memory.
+    pub(super) fn memory(&mut self, number: u64, bytes: u64) {
+        let recycle = self.pool.settings.recycle;
+        let Some(proc) = self.pool.procs.get_mut(&number) else {
+            return;
+        };
+        proc.memory = Some(bytes);
+        let state = proc.state.clone();
+        if recycle.memory_hard.is_some_and(|hard| bytes >= hard) {
+            if let ProcState::Teaching { request, .. } = state {
+                self.refuse_if_waiting(request, Refusal::TeachFailed);
+            }
+            self.take_away(number, StopReason::MemoryHard);
+        } else if state == ProcState::Idle
+            && let Some(why) = self.reason_to_retire(number)
+        {
+            self.stop(number, why);
+        }
+    }
+
+    /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes always go,
+    /// down to `init_size` and `min_free`. A pool that is culled shrinks by that alone.
     pub(super) fn os_proc_idle(&mut self, number: u64) {
+        if self.pool.settings.cull.is_some() || self.pool.surplus() == 0 {
+            return;
+        }
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
         };
@@ -162,14 +231,70 @@ impl Turn<'_> {
     /// `reload_config`: idle processes above the limit go, tagged ones first, then the oldest.
     pub(super) fn configure(&mut self, limits: Limits) {
         self.pool.settings.limits = limits;
-        while self.pool.is_over_limit() {
-            let idle = &self.pool.idle;
-            let Some(number) = idle.oldest_used().or_else(|| idle.oldest_untagged()) else {
-                break;
-            };
-            self.stop(number, StopReason::OverLimit);
-        }
+        while self.pool.is_over_limit() && self.stop_idle_over_limit() {}
         self.pool.count_max = self.pool.count.max(limits.hard_limit);
+    }
+
+    /// New settings are in force, and what they bring about is done; what can only be done when
+    /// processes come back, or in the background, follows by itself.
+    pub(super) fn reconfigure(&mut self, new: PoolSettings, changes: &[Change]) {
+        let old = std::mem::replace(&mut self.pool.settings, new);
+        self.pool.upkeep = Pool::needs_upkeep(&new);
+        self.pool.rebuild_ages();
+        if old.fairness != new.fairness || old.interactive_reserved != new.interactive_reserved {
+            self.queue_anew();
+        }
+        if new.throttle.is_none() {
+            self.unthrottle();
+        }
+        if !new.stress {
+            self.pool.life.stress.end();
+            self.pool.life.refresh.clear();
+        }
+        for change in changes {
+            match *change {
+                Change::StopIdle(count) => {
+                    for _ in 0..count {
+                        self.stop_idle_over_limit();
+                    }
+                }
+                Change::ShrinkQueue(count) => {
+                    for _ in 0..count {
+                        if let Some(newest) = self.pool.waiters.newest() {
+                            self.turn_away(newest);
+                        }
+                    }
+                }
+                // By the settings that are in force now, at the end of this event and of others.
+                Change::Set { .. } | Change::StopReturned(_) | Change::Start(_) => {}
+            }
+        }
+        self.pool.count_max = self.pool.count.max(new.limits.hard_limit);
+    }
+
+    fn stop_idle_over_limit(&mut self) -> bool {
+        let idle = &self.pool.idle;
+        let Some(number) = idle.oldest_used().or_else(|| idle.oldest_untagged()) else {
+            return false;
+        };
+        self.stop(number, StopReason::OverLimit);
+        true
+    }
+
+    /// Ranks the waiters anew, in the order in which they stand.
+    fn queue_anew(&mut self) {
+        let waiters: Vec<RequestId> = self.pool.waiters.iter().collect();
+        self.pool.rounds = Rounds::default();
+        for id in &waiters {
+            if let Some(row) = self.ledger.requests.get(id) {
+                self.pool.dequeue(*id, row);
+            }
+        }
+        for id in waiters {
+            if let Some(row) = self.ledger.requests.get_mut(&id) {
+                self.pool.enqueue(id, row);
+            }
+        }
     }
 
     /// Stops every process in whatever state. Openings are stopped when they are born.
@@ -230,17 +355,22 @@ impl Turn<'_> {
     fn settle(&mut self, number: u64) {
         match self.reason_to_retire(number) {
             Some(why) => self.stop(number, why),
-            None => self.pool.make_idle(number, self.ledger.now),
+            None => {
+                let returns = self.ledger.fresh_return();
+                self.pool.make_idle(number, self.ledger.now, returns);
+            }
         }
     }
 
     fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
-        if self.ledger.is_stale(number) {
+        if self.pool.life.removing.is_some() {
+            Some(StopReason::Removed)
+        } else if self.ledger.is_stale(number) {
             Some(StopReason::Stale)
         } else if self.pool.is_over_limit() {
             Some(StopReason::OverLimit)
         } else {
-            None
+            self.pool.worn_out(number, self.ledger.now)
         }
     }
 
@@ -253,8 +383,11 @@ impl Turn<'_> {
 
     /// Removes a process from all tables and tells it to end.
     pub(super) fn stop(&mut self, number: u64, why: StopReason) {
-        if self.remove(number).is_some() {
+        if let Some(proc) = self.remove(number) {
             self.pool.stopping.insert(number);
+            if !proc.served && self.pool.settings.throttle.is_some() && !why.is_polite() {
+                self.pool.life.suspects.insert(number);
+            }
             self.pool.totals.note_stop(why);
             self.out.push(Action::Stop {
                 proc: self.proc_id(number),
@@ -263,16 +396,16 @@ impl Turn<'_> {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<ProcState> {
+    fn remove(&mut self, number: u64) -> Option<Proc> {
         let proc = self.pool.remove(number)?;
         if let ProcState::Assigned { client, .. } = proc.state {
             let held = self.ledger.held.remove(client, self.proc_id(number));
             debug_assert!(held, "PM-3: an assigned process is held by its client");
         }
-        Some(proc.state)
+        Some(proc)
     }
 
-    fn numbers_sorted(&self) -> Vec<u64> {
+    pub(super) fn numbers_sorted(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.pool.procs.keys().copied().collect();
         numbers.sort_unstable();
         numbers

@@ -1,6 +1,6 @@
-//! The queue of requests that wait for a process, in order of arrival.
+//! The queue of requests that wait for a process, in the order in which they are served.
 //!
-//! SUMMARY   One FIFO, split by what the requests can use, so that the oldest one that an idle
+//! SUMMARY   One queue, split by what the requests can use, so that the first one that an idle
 //!           process would serve is found without looking at the others.
 //! PROMISES  Every operation costs a logarithm of the number of waiters.
 //! SOURCE    couch_proc_manager 001, table waiters.
@@ -11,40 +11,50 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::event::{Affinity, DbKey, RequestId};
+use super::fairness::BULK;
+
+/// The place of a request in the queue: the smallest is the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::policy) struct QueueKey {
+    /// Lane and round; the same for all where waiters are served in order of arrival.
+    pub(in crate::policy) rank: u64,
+    /// Among equals the oldest is the next.
+    pub(in crate::policy) id: RequestId,
+}
 
 /// The waiters of one pool.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::policy) struct Waiters {
-    /// Every waiter; ordered: the first is the oldest.
-    all: BTreeSet<RequestId>,
+    /// Every waiter; ordered: the first is the next.
+    all: BTreeSet<QueueKey>,
     /// The waiters that want no design document and take any process.
-    untagged: BTreeSet<RequestId>,
+    untagged: BTreeSet<QueueKey>,
     /// tag -> the waiters that want a process of it; unordered: always asked for one tag.
     by_db: FxHashMap<DbKey, DbQueue>,
-    /// The oldest waiter of each tag that has an idle process; ordered: the first is the oldest.
-    matched: BTreeSet<RequestId>,
+    /// The first waiter of each tag that has an idle process; ordered: the first is the next.
+    matched: BTreeSet<QueueKey>,
 }
 
 /// The waiters for one tag.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct DbQueue {
     /// Ordered: the first is the oldest.
-    waiters: BTreeSet<RequestId>,
+    waiters: BTreeSet<QueueKey>,
     /// Which of them stands in `matched`.
-    matched: Option<RequestId>,
+    matched: Option<QueueKey>,
 }
 
 impl Waiters {
     /// Adds a waiter. `has_idle`: whether a process of its tag is idle.
-    pub(super) fn push(&mut self, request: RequestId, affinity: Option<&Affinity>, has_idle: bool) {
-        self.all.insert(request);
+    pub(super) fn push(&mut self, key: QueueKey, affinity: Option<&Affinity>, has_idle: bool) {
+        self.all.insert(key);
         match affinity {
             None => {
-                self.untagged.insert(request);
+                self.untagged.insert(key);
             }
             Some(Affinity { db: Some(db), .. }) => {
                 let queue = self.by_db.entry(db.clone()).or_default();
-                queue.waiters.insert(request);
+                queue.waiters.insert(key);
                 queue.settle(&mut self.matched, has_idle);
             }
             Some(Affinity { db: None, .. }) => {}
@@ -53,24 +63,19 @@ impl Waiters {
     }
 
     /// Removes a waiter, wherever it stands in the queue.
-    pub(super) fn remove(
-        &mut self,
-        request: RequestId,
-        affinity: Option<&Affinity>,
-        has_idle: bool,
-    ) {
-        let present = self.all.remove(&request);
+    pub(super) fn remove(&mut self, key: QueueKey, affinity: Option<&Affinity>, has_idle: bool) {
+        let present = self.all.remove(&key);
         debug_assert!(present, "PM-4: a queued request is in the queue");
         match affinity {
             None => {
-                self.untagged.remove(&request);
+                self.untagged.remove(&key);
             }
             Some(Affinity { db: Some(db), .. }) => {
                 let queue = self
                     .by_db
                     .get_mut(db)
                     .expect("PM-11: a waiter for a tag stands in its queue");
-                queue.waiters.remove(&request);
+                queue.waiters.remove(&key);
                 queue.settle(&mut self.matched, has_idle);
                 if queue.waiters.is_empty() {
                     self.by_db.remove(db);
@@ -87,19 +92,30 @@ impl Waiters {
         }
     }
 
-    /// The oldest waiter.
+    /// The waiter that is next.
     pub(in crate::policy) fn oldest(&self) -> Option<RequestId> {
-        self.all.first().copied()
+        self.all.first().map(|key| key.id)
     }
 
-    /// The oldest waiter that has an idle process of its tag, or that takes any when `any_idle`.
+    /// The waiter that came last.
+    pub(super) fn newest(&self) -> Option<RequestId> {
+        self.iter().max()
+    }
+
+    /// The first waiter that has an idle process of its tag, or that takes any when `any_idle`.
     pub(super) fn oldest_servable(&self, any_idle: bool) -> Option<RequestId> {
         let tagged = self.matched.first();
         let untagged = self.untagged.first().filter(|_| any_idle);
-        match (tagged, untagged) {
-            (Some(tagged), Some(untagged)) => Some(*tagged.min(untagged)),
-            (one, other) => one.or(other).copied(),
-        }
+        let first = match (tagged, untagged) {
+            (Some(tagged), Some(untagged)) => Some(tagged.min(untagged)),
+            (one, other) => one.or(other),
+        };
+        first.map(|key| key.id)
+    }
+
+    /// Whether only the bulk lane waits, for which some processes are not meant.
+    pub(super) fn is_bulk_only(&self) -> bool {
+        self.all.first().is_some_and(|key| key.rank >= BULK)
     }
 
     /// How many wait.
@@ -112,15 +128,15 @@ impl Waiters {
         self.all.is_empty()
     }
 
-    /// Every waiter, oldest first.
+    /// Every waiter, in the order in which they are served.
     pub(in crate::policy) fn iter(&self) -> impl Iterator<Item = RequestId> {
-        self.all.iter().copied()
+        self.all.iter().map(|key| key.id)
     }
 }
 
 impl DbQueue {
     /// Makes `matched` name the first waiter exactly when the tag has an idle process.
-    fn settle(&mut self, matched: &mut BTreeSet<RequestId>, has_idle: bool) {
+    fn settle(&mut self, matched: &mut BTreeSet<QueueKey>, has_idle: bool) {
         let oldest = self.waiters.first().copied().filter(|_| has_idle);
         if oldest == self.matched {
             return;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderValue,
 };
@@ -30,6 +30,9 @@ use super::{Cause, Endpoint, Reply, Request, RequestFailed, StreamedReply};
 /// The most redirects in a row.
 const REDIRECTS_MAX: u32 = 10;
 
+/// How often a request is sent again because its session is renewed.
+const RENEWALS_MAX: u32 = 3;
+
 /// The wait before a request is tried again for the first time; it doubles.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 
@@ -37,8 +40,8 @@ const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection can be told
-/// from a silent one.
-const PIECE_BYTES: usize = 256 << 10;
+/// from a silent one, and an answer that comes early be seen.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The longest body that is read for nothing, so that its connection can be used again.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
@@ -105,6 +108,7 @@ struct Sending {
     /// The body was a stream, and somebody has it.
     spent: bool,
     redirects: u32,
+    renewals: u32,
     /// Whether the URL is one that may see the endpoint's credentials.
     trusted: bool,
     timeouts: Timeouts,
@@ -190,6 +194,7 @@ impl Endpoint {
             body: request.body,
             spent: false,
             redirects: 0,
+            renewals: 0,
             trusted: true,
             timeouts: request.timeouts,
             decodes: request.decodes,
@@ -272,7 +277,8 @@ impl Endpoint {
             .session()
             .await
             .answered(&credentials, status, response.headers(), now);
-        if again && !sending.spent {
+        if again && !sending.spent && sending.renewals < RENEWALS_MAX {
+            sending.renewals += 1;
             drain(response).await;
             return Err(Failed::Again);
         }
@@ -310,6 +316,8 @@ impl Endpoint {
             let mut login = self.login(with_basic);
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
+                // Which says more.
+                Failed::Retry(Cause::UnknownHost) => Failed::Retry(Cause::UnknownHost),
                 Failed::Retry(cause) | Failed::Final(cause) => {
                     Failed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
                 }
@@ -348,6 +356,7 @@ impl Endpoint {
             body: RequestBody::Bytes(form.finish().into()),
             spent: false,
             redirects: 0,
+            renewals: 0,
             trusted: true,
             timeouts: Timeouts::Configured,
             decodes: true,
@@ -454,6 +463,10 @@ impl Sending {
                 let problem = "it has been sent before".to_owned();
                 Err(Failed::Final(Cause::Body(problem)))
             }
+            RequestBody::Bytes(bytes) if bytes.is_empty() => {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+                Ok(None)
+            }
             RequestBody::Empty => {
                 if matches!(self.method, Method::POST | Method::PUT) {
                     headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
@@ -465,11 +478,8 @@ impl Sending {
             }
             RequestBody::Bytes(bytes) => {
                 headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-                let pieces = stream::iter(Pieces(bytes.clone())).map(move |piece| {
-                    activity.note();
-                    Ok::<_, BodyFailed>(piece)
-                });
-                Ok(Some(reqwest::Body::wrap_stream(pieces)))
+                let pieces = stream::iter(Pieces(bytes.clone())).map(Ok);
+                Ok(Some(paced(pieces, activity)))
             }
             RequestBody::Stream { .. } => {
                 self.spent = true;
@@ -479,11 +489,27 @@ impl Sending {
                 if let Some(length) = length {
                     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
                 }
-                let noted = stream.inspect(move |_| activity.note());
-                Ok(Some(reqwest::Body::wrap_stream(noted)))
+                Ok(Some(paced(stream, activity)))
             }
         }
     }
+}
+
+/// Makes a body that lets the connection be read before each piece.
+///
+/// A server that refuses a body answers and closes before it has read it. Whoever goes on writing then learns
+/// of nothing but a connection that was reset; the answer is there to be read just before.
+fn paced(
+    pieces: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
+    activity: Activity,
+) -> reqwest::Body {
+    reqwest::Body::wrap_stream(pieces.then(move |piece| {
+        activity.note();
+        async {
+            tokio::task::yield_now().await;
+            piece
+        }
+    }))
 }
 
 /// The pieces of a long body, without copies.

@@ -401,6 +401,63 @@ async fn a_log_that_somebody_else_has_written_is_a_conflict() {
     assert_eq!(late.rev, None);
 }
 
+#[tokio::test]
+async fn any_other_answer_to_a_log_is_an_error_with_its_words() {
+    for status in [
+        200, 201, 202, 204, 400, 401, 403, 404, 405, 412, 413, 415, 417,
+    ] {
+        let said = r#"{"ok":true,"rev":"0-7","error":"e","reason":"r"}"#;
+        let body = if status == 204 { "" } else { said };
+        let server = Server::start(move |_| Answer::new(status, body)).await;
+        let mut log = empty_log();
+        let result = write(&server.endpoint(), &mut log, &body_at("1", &[], false)).await;
+        if let 200..=202 = status {
+            assert_eq!((result, log.rev.as_deref()), (Ok(()), Some("0-7")));
+            continue;
+        }
+        let LogError::Refused {
+            status: code,
+            error,
+            ..
+        } = result.unwrap_err()
+        else {
+            panic!("it is refused");
+        };
+        assert_eq!(
+            (code, &*error),
+            (status, if status == 204 { "" } else { "e" })
+        );
+        assert_eq!((log.rev, server.lines().len()), (None, 1));
+    }
+    for status in [408, 500, 503] {
+        let server = Server::start(move |_| Answer::new(status, "{}")).await;
+        let body = body_at("1", &[], false);
+        let result = write(&server.endpoint(), &mut empty_log(), &body).await;
+        assert!(matches!(result, Err(LogError::Request(_))), "{result:?}");
+        let result = ensure_full_commit(&server.endpoint()).await;
+        assert!(matches!(result, Err(LogError::Request(_))), "{result:?}");
+    }
+    for body in ["", "{}", "[]", r#"{"rev":1}"#] {
+        let server = Server::start(move |_| Answer::new(201, body)).await;
+        let log = body_at("1", &[], false);
+        let result = write(&server.endpoint(), &mut empty_log(), &log).await;
+        assert!(matches!(result, Err(LogError::Nonsense(_))), "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_is_asked_for_with_an_empty_body_of_json() {
+    let server = Server::start(|_| Answer::new(201, r#"{"instance_start_time":17}"#)).await;
+    assert_eq!(ensure_full_commit(&server.endpoint()).await.unwrap(), "17");
+    let received = &server.received()[0];
+    assert_eq!(received.line, "POST /db/_ensure_full_commit");
+    assert_eq!(received.header("content-type"), Some("application/json"));
+    assert_eq!(
+        (received.header("content-length"), &*received.body),
+        (Some("0"), "")
+    );
+}
+
 /// Makes a checkpoint between two servers that answer commits as given. Returns what came of it, and the
 /// requests of both.
 async fn checkpointed(

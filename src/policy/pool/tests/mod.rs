@@ -7,9 +7,17 @@ mod affinity;
 mod cases;
 mod defects;
 mod edges;
+mod fair;
+mod grouped;
+mod histories;
 mod model;
+mod named;
 mod properties;
+mod reconfigured;
+mod recycling;
+mod removed;
 mod sabotage;
+mod throttled;
 
 use std::time::Duration;
 
@@ -27,6 +35,9 @@ struct World {
     next_request: u64,
     /// The actions of the latest event.
     last: Vec<Action>,
+    /// After how many events the invariants are checked: each, but in long simulations.
+    check_every: u64,
+    events: u64,
 }
 
 /// An assignment as its client knows it.
@@ -66,22 +77,47 @@ impl World {
         Self::with(limits(hard, soft))
     }
 
-    fn with(limits: Limits) -> Self {
-        let mut pools = Pools::new();
-        pools.add_pool(limits);
+    fn with(settings: impl Into<PoolSettings>) -> Self {
+        let mut world = Self::empty();
+        world.pools.add_pool(settings);
+        world
+    }
+
+    /// No pool yet.
+    fn empty() -> Self {
         Self {
-            pools,
+            pools: Pools::new(),
             now: Timestamp::ZERO + Duration::from_secs(1),
             next_request: 1,
             last: Vec::new(),
+            check_every: 1,
+            events: 0,
         }
+    }
+
+    /// A named pool that is started, with what it opened in the background open.
+    fn named(settings: PoolSettings) -> Self {
+        let mut world = Self::empty();
+        world.add(settings);
+        world.run();
+        world
+    }
+
+    /// Adds a pool and starts it. Leaves what that brought about in `last`.
+    fn add(&mut self, settings: PoolSettings) -> PoolId {
+        let pool = self.pools.add_pool(settings);
+        self.on(Event::StartPool { pool });
+        pool
     }
 
     /// Handles one event, and returns what is to be done.
     fn on(&mut self, event: Event) -> Vec<Action> {
         self.last.clear();
         self.pools.handle(event, self.now, &mut self.last);
-        if let Err(violation) = check_all(&self.pools) {
+        self.events += 1;
+        if self.events.is_multiple_of(self.check_every)
+            && let Err(violation) = check_all(&self.pools)
+        {
             panic!("{violation}");
         }
         self.last.clone()
@@ -103,18 +139,41 @@ impl World {
         affinity: Option<Affinity>,
         patience: Duration,
     ) -> RequestId {
-        let request = RequestId(self.next_request);
-        self.next_request += 1;
-        self.on(Event::GetProc {
-            request,
+        let deadline = self.now + patience;
+        self.ask_at(Event::GetProc {
+            request: RequestId(0),
             client: ClientId(client),
             target: Target::Pool(PoolId(0)),
             lane: Lane::default(),
             share: None,
             affinity,
-            deadline: self.now + patience,
-        });
-        request
+            deadline,
+        })
+    }
+
+    /// Asks several pools for a process.
+    fn ask_of(&mut self, client: u64, target: Target) -> RequestId {
+        let deadline = self.now + PATIENCE;
+        self.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(client),
+            target,
+            lane: Lane::default(),
+            share: None,
+            affinity: None,
+            deadline,
+        })
+    }
+
+    /// Gives the event of a request its number, and asks.
+    fn ask_at(&mut self, mut event: Event) -> RequestId {
+        let number = RequestId(self.next_request);
+        self.next_request += 1;
+        if let Event::GetProc { request, .. } = &mut event {
+            *request = number;
+        }
+        self.on(event);
+        number
     }
 
     /// Asks for a process and does whatever must be done until it is there.
@@ -187,6 +246,37 @@ impl World {
         })
     }
 
+    /// The client ends.
+    fn down(&mut self, client: u64, normal: bool) -> Vec<Action> {
+        self.on(Event::ClientDown {
+            client: ClientId(client),
+            normal,
+            conditions: Vec::new(),
+        })
+    }
+
+    /// The process ends, asked or unasked.
+    fn exit(&mut self, proc: ProcId, by_itself: bool) -> Vec<Action> {
+        self.on(Event::ProcExit { proc, by_itself })
+    }
+
+    /// The latest answer to this request, if it was refused.
+    fn refusal(&self, request: RequestId) -> Option<Refusal> {
+        self.last.iter().find_map(|action| match *action {
+            Action::Refuse {
+                request: refused,
+                why,
+            } if refused == request => Some(why),
+            _ => None,
+        })
+    }
+
+    /// Used, free and opening.
+    fn counts(&self, pool: PoolId) -> (u32, u32, u32) {
+        let status = self.pools.status(pool, self.now);
+        (status.used, status.free, status.opening)
+    }
+
     fn status(&self) -> PoolStatus {
         self.pools.status(PoolId(0), self.now)
     }
@@ -194,6 +284,11 @@ impl World {
     fn totals(&self) -> PoolTotals {
         self.pools.totals(PoolId(0))
     }
+}
+
+/// The settings of a named pool that is to have at most so many processes.
+fn named(max: u32) -> PoolSettings {
+    PoolSettings::named(LanguageId(0), limits(max, max))
 }
 
 /// The processes that these actions stop, with the reason.

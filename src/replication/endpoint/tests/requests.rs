@@ -1,6 +1,6 @@
 //! Requests against a server that answers what it is told to.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -278,6 +278,33 @@ async fn long_bodies_of_both_ways_arrive_whole() {
 }
 
 #[tokio::test]
+async fn an_answer_that_comes_before_the_body_was_sent_is_seen() {
+    // On a thread of its own: on one thread, the connection would be reset before anybody could look.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let url = format!("http://{address}/db");
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let serving = std::thread::spawn(move || {
+        while ended.try_recv().is_err() {
+            let (mut stream, _) = server.accept().unwrap();
+            let mut some = [0; 1024];
+            let _ = stream.read(&mut some);
+            let _ = stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}");
+        }
+    });
+    let endpoint = endpoint(&url, |_, settings| settings.retries = 5);
+    let body = vec![b' '; 4 << 20];
+    let reply = endpoint
+        .request(Request::post("_bulk_docs").json(body))
+        .await
+        .unwrap();
+    assert_eq!(reply.status, 413);
+    end.send(()).unwrap();
+    drop(std::net::TcpStream::connect(address));
+    serving.join().unwrap();
+}
+
+#[tokio::test]
 async fn streamed_bodies_are_sent_once_with_their_length_or_in_chunks() {
     let parts = || stream::iter(["ab", "cde"].map(|part| Ok(Bytes::from(part))));
     let server = Server::start(|_| Answer::new(500, "")).await;
@@ -378,10 +405,10 @@ async fn gzip_is_decoded_unless_it_is_to_stay() {
     let gzip = {
         let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
         // One stored block: its length and its complement, the text, then CRC-32 and length.
-        bytes.write_all(&[1, 5, 0, 0xfa, 0xff]).unwrap();
-        bytes.write_all(b"hello").unwrap();
-        bytes.write_all(&0x3610_a686_u32.to_le_bytes()).unwrap();
-        bytes.write_all(&5_u32.to_le_bytes()).unwrap();
+        bytes.extend([1, 5, 0, 0xfa, 0xff]);
+        bytes.extend(b"hello");
+        bytes.extend(0x3610_a686_u32.to_le_bytes());
+        bytes.extend(5_u32.to_le_bytes());
         bytes
     };
     let compressed = gzip.clone();

@@ -128,3 +128,23 @@ async fn without_credentials_nobody_asks_for_a_session() {
     server.endpoint().request(Request::get("")).await.unwrap();
     assert_eq!(server.lines(), ["GET /db/"]);
 }
+
+#[tokio::test]
+async fn a_server_that_refuses_every_session_is_not_asked_for_ever() {
+    let server = Server::start(|request| match &*request.line {
+        "POST /_session" => {
+            let cookie = format!("AuthSession=c{}", request.nth);
+            Answer::with(200, &[("set-cookie", &cookie)], "{}")
+        }
+        _ => Answer::new(401, "{}"),
+    });
+    let server = server.await;
+    let endpoint = endpoint(&server.url("u:p@"), |config, _| {
+        config.session_min_update_interval = Duration::ZERO;
+    });
+    assert_eq!(
+        endpoint.request(Request::get("")).await.unwrap().status,
+        401
+    );
+    assert_eq!(server.lines().len(), 8, "four logins and four requests");
+}

@@ -1,0 +1,71 @@
+//! A pool goes: gracefully, or at once.
+//!
+//! SUMMARY   From the moment of removal nothing is opened, nothing is handed out, and no death counts
+//!           as a failure; whoever waits is answered; what is idle stops; what is held stops when it
+//!           comes back, or now. With the last process the pool is gone.
+//! PROMISES  Each step can be repeated. A pool that is removed is gone as soon as its processes and
+//!           openings have ended, whatever they do meanwhile.
+//! CALLED    By [`super::Pools`].
+//! SOURCE    pidq (remove_pool, graceful and immediate); Postfix master_avail_cleanup (throttled
+//!           first, so that nothing is started in the place of what is stopped).
+
+use super::event::{Action, PoolId, RemoveMode, RequestId, StopReason};
+use super::ledger::Ledger;
+use super::tables::{Pool, ProcState};
+use super::turn::Turn;
+
+impl Turn<'_> {
+    /// From now on nothing is opened or handed out. Returns whether that, or the mode, is new.
+    pub(super) fn begin_removal(&mut self, mode: RemoveMode) -> bool {
+        let removing = &mut self.pool.life.removing;
+        let is_new = *removing < Some(mode);
+        if is_new {
+            *removing = Some(mode);
+        }
+        is_new
+    }
+
+    /// Stops what nobody holds, and with [`RemoveMode::Immediate`] also what somebody does, who is
+    /// told.
+    pub(super) fn stop_for_removal(&mut self, mode: RemoveMode) {
+        for number in self.numbers_sorted() {
+            let held = matches!(self.pool.procs[&number].state, ProcState::Assigned { .. });
+            if !held || mode == RemoveMode::Immediate {
+                self.take_away(number, StopReason::Removed);
+            }
+        }
+    }
+
+    /// Stops a process in whatever state; its holder is told.
+    pub(super) fn take_away(&mut self, number: u64, why: StopReason) {
+        let state = self.pool.procs.get(&number).map(|proc| &proc.state);
+        if let Some(&ProcState::Assigned { client, token }) = state {
+            let proc = self.proc_id(number);
+            self.out.push(Action::HolderDown {
+                client,
+                proc,
+                token,
+                why,
+            });
+        }
+        self.stop(number, why);
+    }
+}
+
+impl Pool {
+    /// Whether it was removed and nothing of it is left.
+    pub(super) fn is_finished(&self) -> bool {
+        self.life.removing.is_some() && self.count == 0 && self.stopping.is_empty()
+    }
+}
+
+impl Ledger {
+    /// Every open request of a pool, oldest first.
+    pub(super) fn requests_in(&self, pool: PoolId) -> Vec<RequestId> {
+        let rows = self.requests.iter();
+        let mine = rows.filter(|(_, row)| row.pool == pool);
+        let mut ids: Vec<RequestId> = mine.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+}

@@ -1,0 +1,182 @@
+//! Pools that go: gracefully and at once.
+//!
+//! SOURCE    pidq's remove_pool; Postfix's order of removal (throttled first).
+
+use super::*;
+
+const POOL: PoolId = PoolId(0);
+
+fn remove(world: &mut World, mode: RemoveMode) -> Vec<Action> {
+    world.on(Event::RemovePool { pool: POOL, mode })
+}
+
+/// A pool of 3: one process held, one idle, one being opened for a request, and nobody waits.
+fn busy() -> (World, Lease, ProcId, RequestId) {
+    let mut world = World::named(named(3));
+    let held = world.take(1, None);
+    let idle = world.take(2, None);
+    let opening = world.ask(3, None);
+    world.give_back(idle);
+    (world, held, idle.proc, opening)
+}
+
+#[test]
+fn pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
+    let (mut world, held, idle, opening) = busy();
+    let unborn = ProcId {
+        pool: POOL,
+        number: 3,
+    };
+    let actions = remove(&mut world, RemoveMode::Graceful);
+    assert_eq!(world.refusal(opening), Some(Refusal::PoolRemoved));
+    assert_eq!(stopped(&actions), [(idle, StopReason::Removed)]);
+    assert_eq!(opened(&actions), []);
+    let actions = world.on(Event::SpawnOk { proc: unborn });
+    assert_eq!(stopped(&actions), [(unborn, StopReason::Removed)]);
+    let actions = world.give_back(held);
+    assert_eq!(stopped(&actions), [(held.proc, StopReason::Removed)]);
+    assert_eq!(world.exit(idle, false), []);
+    assert_eq!(world.exit(unborn, false), []);
+    assert_eq!(
+        world.exit(held.proc, false),
+        [Action::PoolGone { pool: POOL }]
+    );
+    assert_eq!(world.pools.next_deadline(), None);
+    assert_eq!(world.status(), PoolStatus::empty());
+}
+
+#[test]
+fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
+    let (mut world, held, idle, opening) = busy();
+    let actions = remove(&mut world, RemoveMode::Immediate);
+    assert_eq!(world.refusal(opening), Some(Refusal::PoolRemoved));
+    let Lease {
+        client,
+        proc,
+        token,
+    } = held;
+    let why = StopReason::Removed;
+    let told = Action::HolderDown {
+        client,
+        proc,
+        token,
+        why,
+    };
+    assert!(actions.contains(&told));
+    let all = [(held.proc, why), (idle, why)];
+    assert_eq!(stopped(&actions), all);
+    assert!(!world.pools.holds(client, proc, token));
+    assert_eq!(world.give_back(held), []);
+    for proc in [held.proc, idle] {
+        assert_eq!(world.exit(proc, false), []);
+    }
+    let unborn = ProcId {
+        pool: POOL,
+        number: 3,
+    };
+    let actions = world.on(Event::SpawnError { proc: unborn });
+    assert_eq!(actions, [Action::PoolGone { pool: POOL }]);
+}
+
+#[test]
+fn waiters_of_a_pool_that_is_removed_are_answered_pool_removed() {
+    let mut world = World::named(named(1));
+    world.take(1, None);
+    let waiters = [2, 3].map(|client| world.ask(client, None));
+    remove(&mut world, RemoveMode::Graceful);
+    for waiter in waiters {
+        assert_eq!(world.refusal(waiter), Some(Refusal::PoolRemoved));
+    }
+    let late = world.ask(4, None);
+    assert_eq!(world.refusal(late), Some(Refusal::PoolRemoved));
+}
+
+#[test]
+fn waiters_of_a_group_are_served_by_the_pools_that_are_left() {
+    let in_group = PoolSettings {
+        group: Some(GroupId(1)),
+        ..named(1)
+    };
+    let mut world = World::empty();
+    for _ in 0..2 {
+        world.add(in_group);
+    }
+    let group = Target::Group(GroupId(1));
+    let leases = [1, 2].map(|client| {
+        let request = world.ask_of(client, group);
+        world.run();
+        world.lease(request, client).expect("served")
+    });
+    let stays = leases.into_iter().find(|lease| lease.proc.pool != POOL);
+    let stays = stays.expect("each pool has one");
+    let waiters = [3, 4].map(|client| world.ask_of(client, group));
+    remove(&mut world, RemoveMode::Graceful);
+    for waiter in waiters {
+        assert_eq!(world.refusal(waiter), None);
+    }
+    world.give_back(stays);
+    assert!(world.lease(waiters[0], 3).is_some());
+}
+
+#[test]
+fn deaths_while_a_pool_is_removed_are_no_failing_starts() {
+    let mut world = World::named(PoolSettings {
+        init_size: 2,
+        min_free: 1,
+        ..named(3)
+    });
+    let lease = world.take(1, None);
+    world.run();
+    let actions = remove(&mut world, RemoveMode::Graceful);
+    assert_eq!(opened(&actions), [], "nothing takes the place of what goes");
+    let actions = world.exit(lease.proc, true);
+    assert!(
+        !actions
+            .iter()
+            .any(|action| matches!(action, Action::Warn(_)))
+    );
+    assert_eq!(world.status().throttled, None);
+    assert_eq!(opened(&actions), []);
+}
+
+#[test]
+fn graceful_removal_can_be_made_immediate_and_not_the_other_way_round() {
+    let mut world = World::named(named(1));
+    let lease = world.take(1, None);
+    assert_eq!(remove(&mut world, RemoveMode::Graceful), []);
+    assert_eq!(remove(&mut world, RemoveMode::Graceful), []);
+    let actions = remove(&mut world, RemoveMode::Immediate);
+    assert_eq!(stopped(&actions), [(lease.proc, StopReason::Removed)]);
+    assert_eq!(remove(&mut world, RemoveMode::Graceful), []);
+    assert_eq!(world.status().removing, Some(RemoveMode::Immediate));
+    world.exit(lease.proc, false);
+    assert_eq!(world.last, [Action::PoolGone { pool: POOL }]);
+    assert_eq!(remove(&mut world, RemoveMode::Immediate), []);
+}
+
+#[test]
+fn empty_pool_goes_at_once_and_its_identity_serves_another() {
+    let mut world = World::named(named(1));
+    let actions = remove(&mut world, RemoveMode::Graceful);
+    assert_eq!(actions, [Action::PoolGone { pool: POOL }]);
+    let late = world.ask(1, None);
+    assert_eq!(world.refusal(late), Some(Refusal::PoolRemoved));
+    assert_eq!(world.add(named(2)), POOL);
+    let lease = world.take(2, None);
+    assert_eq!(lease.proc.pool, POOL);
+    assert_eq!(world.status().settings, named(2));
+    assert_eq!(world.totals().taken, 1, "it counts from the start");
+}
+
+#[test]
+fn process_that_is_reset_or_learns_when_its_pool_goes_is_stopped() {
+    let mut world = World::named(named(2));
+    let resets = world.take(1, None);
+    let learns = world.ask(2, tagged("db", "_design/1"));
+    let (learner, _) = opened(&world.last)[0];
+    world.on(Event::SpawnOk { proc: learner });
+    world.give_back_as(resets, ReturnStatus::Ok, Condition::NeedsReset);
+    let actions = remove(&mut world, RemoveMode::Graceful);
+    assert_eq!(stopped(&actions).len(), 2);
+    assert_eq!(world.refusal(learns), Some(Refusal::PoolRemoved));
+}
