@@ -13,6 +13,7 @@ mod refusals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use slog::{Drain, Level, LevelFilter, Logger, o};
@@ -20,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actors::replication_job::ReplicationJob;
+use crate::app::replication::job_settings;
 use crate::config::Config;
 use crate::logging::Logging;
 use crate::messages::replication_job::{
@@ -173,12 +175,9 @@ impl Run {
             run: 1,
             earlier: Stats::default(),
             settings: JobSettings {
-                http,
-                identity,
-                startup_jitter: std::time::Duration::ZERO,
-                health_threshold: replicator.health_threshold,
-                max_document_id_length: replicator.max_document_id_length,
-                missing_doc_retry: replicator.missing_doc_retry,
+                // There is nobody else to give way to.
+                startup_jitter: Duration::ZERO,
+                ..job_settings(replicator, http, identity)
             },
             events,
             log: self.log.new(o!("replication" => id_text)),

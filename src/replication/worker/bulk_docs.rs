@@ -91,7 +91,7 @@ impl Worker {
     /// Writes the batch, and empties it.
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
         // The first part that is to be written is last.
-        let mut parts = vec![0..batch.places.len()];
+        let mut parts: Vec<Range<usize>> = std::iter::once(0..batch.places.len()).collect();
         while let Some(part) = parts.pop() {
             if part.is_empty() {
                 continue;
