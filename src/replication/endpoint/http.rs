@@ -180,9 +180,9 @@ fn read_connect_to(config: &HttpConfig, logger: &slog::Logger) -> ConnectTo {
     let text = config.connect_to.as_deref().unwrap_or_default();
     let (connect_to, malformed) = ConnectTo::parse(text);
     for entry in malformed {
-        slog::warn!(logger, "an entry of `connect_to` of the replicator is left out: \
-            it must be `pattern:port:target:target_port`, a pattern without an IPv6 address";
-            "entry" => entry);
+        slog::warn!(logger, "an entry of connect_to is left out";
+            "line" => entry,
+            "remedy" => "write pattern:port:target:target_port, the pattern without an IPv6 address");
     }
     connect_to
 }
