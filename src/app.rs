@@ -1,12 +1,15 @@
 //! App: the service as a whole, from its configuration to its end.
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
-//!           ConfigListener, Gate, Listener, HttpServer, FrontDoor, in this order; stops them in reverse.
+//!           ConfigListener, ReplicationScheduler, Gate, Listener, HttpServer, FrontDoor, in this
+//!           order; stops them in reverse.
 //! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
-//!           runs on the arbiter that calls, but for the reading and writing of HTTP.
+//!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
+//!           replication, which have threads of their own.
 //! SOURCE    couch_proc_manager's place in couch_secondary_services.
 
+pub mod replication;
 pub mod settings;
 
 use std::cell::RefCell;
@@ -31,6 +34,7 @@ use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
 use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
 use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
 use crate::auth::Authority;
@@ -41,8 +45,11 @@ use crate::metrics::Metrics;
 use crate::query_server::child::Spawner;
 use crate::query_server::language::Registry;
 use crate::query_server::reduce::OverflowLog;
-use crate::replicator::Database;
+use crate::replication::endpoint::{Http, HttpConfigError};
+use crate::replicator::identity::ServerIdentity;
+use crate::replicator::{Database, http_config};
 use crate::store::{Place, Store, StoreError};
+use replication::{ReplicationOptions, scheduler_spec};
 use settings::manager_settings;
 
 /// More failures of the service's own actors than this in so short a time, and it gives up.
@@ -106,6 +113,9 @@ pub enum StartError {
     /// The store that was named, or is there, cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Replications cannot speak to databases.
+    #[error(transparent)]
+    Replication(#[from] HttpConfigError),
     /// The system has no room for a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -140,11 +150,20 @@ impl App {
             set_log_level: options.set_log_level,
         });
         let (log, metrics) = (options.log, options.metrics);
+        let replicator_config = http_config(&changes.borrow().replicator);
+        let replications = ReplicationOptions {
+            http: Http::new(replicator_config, &log)?,
+            identity: ServerIdentity::default(),
+            config: changes.clone(),
+            metrics: metrics.clone(),
+            log: log.clone(),
+        };
 
         let (manager, manager_spec) =
             manager_spec(Rc::clone(&active), spawner, metrics.clone(), log.clone());
         let (config_listener, config_spec) =
             config_spec(Rc::clone(&active), manager.clone(), log.clone());
+        let (scheduler, scheduler_spec) = scheduler_spec(replications);
         let sums = Rc::new(OverflowLog::new(log.clone()));
         let services = Services::new(
             manager.clone(),
@@ -167,7 +186,7 @@ impl App {
             config: changes.clone(),
             log: log.clone(),
         });
-        let mut children = vec![manager_spec, config_spec];
+        let mut children = vec![manager_spec, config_spec, scheduler_spec];
         if let Some(address) = &http {
             let inside = Rc::new(Inside {
                 manager: manager.clone(),
@@ -200,6 +219,7 @@ impl App {
             supervisor: supervisor.start(),
             manager,
             config_listener,
+            scheduler,
             metrics,
             socket,
             service_sockets,
@@ -217,6 +237,8 @@ pub struct RunningApp {
     pub manager: Named<ProcManager>,
     /// The configuration.
     pub config_listener: Named<ConfigListener>,
+    /// The scheduler of replications.
+    pub scheduler: Named<ReplicationScheduler>,
     /// What it counts.
     pub metrics: Metrics,
     supervisor: Addr<Supervisor>,

@@ -48,6 +48,9 @@ const MAILBOX_MESSAGES_MAX: usize = 1024;
 /// How long runs may take to leave a checkpoint when the service ends.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(4500);
 
+/// The same when it has to end at once.
+const SHUTDOWN_NOW_MAX: Duration = Duration::from_secs(1);
+
 /// What a scheduler needs.
 pub struct SchedulerOptions {
     /// What it works by.
@@ -209,6 +212,15 @@ impl ReplicationScheduler {
         };
         // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
         self.supervisor().do_send(TerminateChild { run, within });
+    }
+
+    /// Gives the runs that are left less time to stop.
+    fn hurry(&self) {
+        let within = SHUTDOWN_NOW_MAX;
+        for run in self.runs.keys().copied() {
+            // As above.
+            self.supervisor().do_send(TerminateChild { run, within });
+        }
     }
 
     fn supervisor(&self) -> &Addr<JobSupervisor> {

@@ -239,6 +239,11 @@ impl From<StartError> for CliError {
                 Self::new(code, error.to_string(), error.remedy())
             }
             StartError::Store(_) => Self::new(Exit::Io, message, "look at the disk"),
+            StartError::Replication(_) => Self::new(
+                Exit::Config,
+                message,
+                "correct it in [replicator] of the configuration",
+            ),
             StartError::Thread(_) => Self::new(Exit::TryAgain, message, "free some resources"),
         }
     }

@@ -8,6 +8,7 @@
 
 mod database;
 pub mod document;
+pub mod identity;
 pub mod state;
 
 pub use database::{Database, NAME, Refused, Written};

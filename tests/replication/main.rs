@@ -14,3 +14,4 @@ mod pouch;
 mod faults;
 mod pouchdb;
 mod protocol;
+mod scheduled;

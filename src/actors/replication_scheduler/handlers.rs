@@ -316,12 +316,15 @@ impl Handler<ChildEnded> for ReplicationScheduler {
 impl Handler<Stop> for ReplicationScheduler {
     type Result = ();
 
-    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         if !self.shutting_down {
             info!(self.log, "replication scheduler stops"; "running" => self.runs.len());
         }
         self.shutting_down = true;
         self.event(Event::Shutdown, ctx);
+        if msg.now {
+            self.hurry();
+        }
         self.finish_shutdown(ctx);
     }
 }

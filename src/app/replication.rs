@@ -1,0 +1,186 @@
+//! Replication's place in the service: its thread, its scheduler, and what they work by.
+//!
+//! SUMMARY   The scheduler and its jobs run on an arbiter of their own, so that they never keep the
+//!           pool waiting, nor it them. [`schedule_settings`] and [`job_settings`] are the one place
+//!           that turns the configuration into what they work by.
+//! PROMISES  A configuration that changes holds at once for the scheduler, and for the next run of
+//!           each job. The thread ends with the service.
+//! SOURCE    couch_replicator_sup.
+
+use std::sync::Arc;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use actix_rt::Arbiter;
+use slog::{Logger, error};
+use tokio::sync::watch;
+
+use super::named_spec;
+use crate::actors::lifeline::Lifeline;
+use crate::actors::replication_job::JobStarter;
+use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use crate::actors::supervisor::{ChildSpec, Named};
+use crate::config::{Config, Replicator};
+use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
+use crate::messages::replication_job::JobSettings;
+use crate::messages::replication_scheduler::Configure;
+use crate::metrics::Metrics;
+use crate::policy::schedule::{Backoff, Coefficient, Settings, Shares};
+use crate::replication::crash::Crash;
+use crate::replication::endpoint::Http;
+use crate::replication::id::Identity;
+use crate::replicator::http_config;
+use crate::replicator::identity::ServerIdentity;
+
+/// What replication needs.
+#[derive(Clone)]
+pub struct ReplicationOptions {
+    /// What all replications share.
+    pub http: Http,
+    /// Who computes ids.
+    pub identity: ServerIdentity,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// Where it counts.
+    pub metrics: Metrics,
+    /// The log.
+    pub log: Logger,
+}
+
+/// A thread that ends with its owner.
+struct OwnArbiter(Arbiter);
+
+impl Drop for OwnArbiter {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Starts the scheduler on a thread of its own, and describes how its successors are started.
+pub(super) fn scheduler_spec(
+    options: ReplicationOptions,
+) -> (Named<ReplicationScheduler>, ChildSpec) {
+    let arbiter = OwnArbiter(Arbiter::new());
+    let make = move || {
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let options = options.clone();
+        let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
+            ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
+            ReplicationScheduler::with_lifeline(scheduler_options(options), lifeline)
+        });
+        (pulse, address)
+    };
+    named_spec("replication_scheduler", make)
+}
+
+fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
+    let settings = schedule_settings(&options.config.borrow().replicator);
+    SchedulerOptions {
+        settings,
+        metrics: options.metrics.replication(),
+        log: options.log.clone(),
+        jobs: Box::new(Jobs(options)),
+    }
+}
+
+/// Tells the scheduler, and what all replications share, of a configuration that changed.
+async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationScheduler>) {
+    while options.config.changed().await.is_ok() {
+        let config = options.config.borrow_and_update().replicator.clone();
+        let (http, wanted) = (options.http.clone(), http_config(&config));
+        // It reads files.
+        let configured = actix_rt::task::spawn_blocking(move || http.configure(wanted)).await;
+        if let Ok(Err(error)) = configured {
+            error!(options.log, "settings of replications' connections stay as they were";
+                   "error" => %error, "remedy" => "correct them in [replicator] and reload");
+        }
+        // The scheduler ends with this at the latest.
+        if scheduler
+            .send(Configure(schedule_settings(&config)))
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Starts jobs by the configuration in force.
+struct Jobs(ReplicationOptions);
+
+impl StartJobs for Jobs {
+    fn start(&mut self, order: JobOrder) -> Result<RunningJob, Crash> {
+        let Self(options) = self;
+        let Some(identity) = options.identity.known() else {
+            let why = "the id of this server is not known yet";
+            return Err(Crash::JobDied(why.to_owned()));
+        };
+        let config = options.config.borrow().replicator.clone();
+        let settings = job_settings(&config, options.http.clone(), identity);
+        JobStarter { settings }.start(order)
+    }
+}
+
+/// Returns what the scheduler works by.
+pub fn schedule_settings(config: &Replicator) -> Settings {
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let mut shares = Shares::default();
+    for (key, share) in &config.shares {
+        shares.set(key, i64::try_from(*share).unwrap_or(i64::MAX));
+    }
+    Settings {
+        max_jobs: number(config.max_jobs),
+        max_churn: number(config.max_churn),
+        max_history: number(config.max_history),
+        interval: config.interval,
+        health_threshold: config.health_threshold,
+        backoff: Backoff {
+            base: config.backoff_base,
+            ceiling: config.backoff_max,
+        },
+        usage_coeff: Coefficient::new(config.usage_coeff),
+        priority_coeff: Coefficient::new(config.priority_coeff),
+        shares,
+        ..Settings::default()
+    }
+}
+
+/// Returns what jobs work by.
+pub fn job_settings(config: &Replicator, http: Http, identity: Identity) -> JobSettings {
+    JobSettings {
+        http,
+        identity,
+        startup_jitter: config.startup_jitter,
+        health_threshold: config.health_threshold,
+        max_document_id_length: config.max_document_id_length,
+        missing_doc_retry: config.missing_doc_retry,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configurations_defaults_are_those_of_the_scheduler() {
+        let config = Config::default().replicator;
+        assert_eq!(schedule_settings(&config), Settings::default());
+    }
+
+    #[test]
+    fn every_setting_of_the_scheduler_comes_from_the_configuration() {
+        let mut config = Config::default().replicator;
+        config.max_jobs = 1;
+        config.max_churn = 2;
+        config.max_history = 3;
+        config.shares.insert("team/_replicator".into(), 400);
+        let settings = schedule_settings(&config);
+        assert_eq!(
+            (settings.max_jobs, settings.max_churn, settings.max_history),
+            (1, 2, 3)
+        );
+        assert_eq!(settings.shares.get("team/_replicator"), 400);
+        assert_eq!(settings.shares.get("_replicator"), Shares::DEFAULT);
+    }
+}

@@ -1,0 +1,51 @@
+//! Who computes replication ids: the store's uuid, the host, the port.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::replication::id::Identity;
+use crate::store::{Store, StoreError};
+
+/// Where the system says the name of this host.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// The port that CouchDB has, for ids of version 2.
+const PORT: u16 = 5984;
+
+/// The identity of this service, which is known once the store is open. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ServerIdentity(Arc<OnceLock<Identity>>);
+
+impl ServerIdentity {
+    /// Returns the identity; asks the store for it the first time.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn get(&self, store: &Store) -> Result<Identity, StoreError> {
+        if let Some(identity) = self.0.get() {
+            return Ok(identity.clone());
+        }
+        let uuid = store.uuid().await?;
+        let identity = self.0.get_or_init(|| Identity {
+            uuid,
+            host: host_name(),
+            port: PORT,
+        });
+        Ok(identity.clone())
+    }
+
+    /// Returns the identity if it is known. No job starts before it is.
+    pub fn known(&self) -> Option<Identity> {
+        self.0.get().cloned()
+    }
+}
+
+/// Old checkpoints have it in their names.
+fn host_name() -> String {
+    let read = std::fs::read_to_string(HOST_NAME);
+    let name = read.map(|name| name.trim().to_owned()).unwrap_or_default();
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name
+    }
+}

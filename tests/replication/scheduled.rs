@@ -1,0 +1,212 @@
+//! Many replications under the scheduler, with real jobs between servers that answer.
+
+use std::time::Duration;
+
+use actix::{Actor, Addr};
+use serde_json::json;
+use settee::actors::lifeline::{Down, ExitReason, Pulse};
+use settee::actors::replication_job::JobStarter;
+use settee::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use settee::actors::supervisor::Stop;
+use settee::messages::replication_scheduler::{
+    AddJob, Added, GetCounts, GetJob, JobInfo, Outcome, RemoveJob,
+};
+use settee::metrics::Metrics;
+use settee::policy::schedule::{Backoff, JobState, Settings};
+use settee::replication::id::ReplicationId;
+use settee::replication::spec::{Defaults, DocRef, Replication, UserCtx};
+use settee::testkit::{Probe, eventually, within};
+use slog::{Discard, Logger, o};
+use tokio::sync::oneshot;
+
+use crate::couch::Couch;
+use crate::http::Answer;
+use crate::job::{Job, body_with};
+
+/// A scheduler with real jobs, and what watches its life.
+struct World {
+    scheduler: Addr<ReplicationScheduler>,
+    pulse: Pulse,
+}
+
+/// A replication with its id; the document's name decides whether it has one.
+fn replication(body: &serde_json::Value, doc: Option<&str>) -> (Replication, ReplicationId) {
+    let doc = doc.map(|id| DocRef {
+        database: "_replicator".into(),
+        id: id.into(),
+    });
+    let parsed = Replication::parse(body, &Defaults::default(), UserCtx::default(), doc);
+    let (start, _) = Job::prepare(body);
+    (parsed.unwrap(), start.id)
+}
+
+impl World {
+    fn start(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings {
+            interval: Duration::from_millis(500),
+            backoff: Backoff {
+                base: Duration::from_millis(200),
+                ceiling: Duration::from_secs(1),
+            },
+            ..Settings::default()
+        };
+        change(&mut settings);
+        let (start, _) = Job::prepare(&json!({"source": "http://h/a/", "target": "http://h/b/"}));
+        let scheduler = ReplicationScheduler::new(SchedulerOptions {
+            settings,
+            jobs: Box::new(JobStarter {
+                settings: start.settings,
+            }),
+            metrics: Metrics::new().replication(),
+            log: Logger::root(Discard, o!()),
+        });
+        let pulse = scheduler.pulse();
+        let scheduler = scheduler.start();
+        Self { scheduler, pulse }
+    }
+
+    async fn add(&self, body: &serde_json::Value, doc: Option<&str>) -> ReplicationId {
+        let (replication, id) = replication(body, doc);
+        let added = self.scheduler.send(AddJob::new(replication, id.clone()));
+        assert_eq!(added.await.unwrap(), Ok(Added::New));
+        id
+    }
+
+    async fn job(&self, id: &ReplicationId) -> Option<JobInfo> {
+        self.scheduler
+            .send(GetJob { id: id.clone() })
+            .await
+            .unwrap()
+    }
+
+    async fn stop(self) -> ExitReason {
+        let mut downs = Probe::<Down>::start();
+        let _watch = self.pulse.watch(downs.recipient());
+        self.scheduler.do_send(Stop { now: false });
+        downs.next().await.reason
+    }
+}
+
+/// A continuous replication, with checkpoints as often as can be.
+fn continuous(source: &Couch, target: &Couch) -> serde_json::Value {
+    let more = json!({"continuous": true, "checkpoint_interval": 50});
+    body_with(&source.url(), &target.url(), more)
+}
+
+#[actix_rt::test]
+async fn a_one_shot_replication_runs_completes_and_is_gone() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    for n in 0..20 {
+        source.put(&format!("doc-{n}"), None, json!({"n": n}));
+    }
+    let world = World::start(|_| {});
+    let (replication, id) = replication(&body_with(&source.url(), &target.url(), json!({})), None);
+    let (waiter, outcome) = oneshot::channel();
+    let mut order = AddJob::new(replication, id.clone());
+    order.waiter = Some(waiter);
+    world.scheduler.send(order).await.unwrap().unwrap();
+    let Ok(Outcome::Completed(completed)) = within("its end", outcome).await else {
+        panic!("it does its work");
+    };
+    assert_eq!(completed.progress.stats.docs_written, 20);
+    assert_eq!(source.trees(), target.trees());
+    assert!(world.job(&id).await.is_none());
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn more_continuous_replications_than_slots_all_get_their_turn() {
+    let world = World::start(|settings| {
+        settings.max_jobs = 2;
+        settings.max_churn = 1;
+    });
+    let mut pairs = Vec::new();
+    for n in 0..5 {
+        let (source, target) = (Couch::start().await, Couch::start().await);
+        source.put("before", None, json!({"n": n}));
+        world
+            .add(&continuous(&source, &target), Some(&format!("doc-{n}")))
+            .await;
+        pairs.push((source, target));
+    }
+    let all_equal = || async { pairs.iter().all(|(s, t)| s.trees() == t.trees()) };
+    eventually("every target has what its source has", all_equal).await;
+    // And again, from where each stopped.
+    for (source, _) in &pairs {
+        source.put("after", None, json!({}));
+    }
+    eventually("every target has what came later", all_equal).await;
+    let counts = world.scheduler.send(GetCounts).await.unwrap();
+    assert!(counts.census.running <= 2);
+    assert_eq!((counts.census.total, counts.totals.crashes), (5, 0));
+    assert!(counts.totals.stops >= 3, "they took turns");
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn a_replication_whose_target_fails_backs_off_and_goes_on_when_that_is_healed() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("doc", None, json!({}));
+    target.fault(|_| Some(Answer::error(401, "unauthorized", "no")));
+    let world = World::start(|_| {});
+    let id = world.add(&continuous(&source, &target), Some("doc")).await;
+    let crashes = || async {
+        world
+            .job(&id)
+            .await
+            .map_or(0, |job| job.summary.error_count)
+    };
+    eventually("it crashed twice", || async { crashes().await >= 2 }).await;
+    let waits = || async {
+        let why = world.job(&id).await.and_then(|job| job.why_not);
+        why.is_some_and(|why| why.to_string().starts_with("backing off until 20"))
+    };
+    eventually("it says that it backs off", waits).await;
+    target.heal();
+    let equal = || async { source.trees() == target.trees() };
+    eventually("the target has the document", equal).await;
+    let job = world.job(&id).await.unwrap();
+    assert_eq!(job.summary.state, JobState::Running);
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn the_end_of_the_service_leaves_checkpoints() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("doc", None, json!({}));
+    let world = World::start(|_| {});
+    let more = json!({"continuous": true, "checkpoint_interval": 3_600_000});
+    let body = body_with(&source.url(), &target.url(), more);
+    let id = world.add(&body, Some("doc")).await;
+    let equal = || async { source.trees() == target.trees() };
+    eventually("the target has the document", equal).await;
+    assert_eq!(target.local(&id.base), None);
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+    assert!(target.local(&id.base).is_some() && source.local(&id.base).is_some());
+}
+
+#[actix_rt::test]
+async fn a_removed_replication_is_gone_when_that_is_answered() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    let world = World::start(|_| {});
+    let id = world.add(&continuous(&source, &target), Some("doc")).await;
+    let runs = || async {
+        world
+            .job(&id)
+            .await
+            .is_some_and(|job| job.progress.is_some())
+    };
+    eventually("it runs", runs).await;
+    assert!(
+        world
+            .scheduler
+            .send(RemoveJob { id: id.clone() })
+            .await
+            .unwrap()
+    );
+    source.put("late", None, json!({}));
+    let counts = world.scheduler.send(GetCounts).await.unwrap();
+    assert_eq!(counts.census.running, 0);
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+    assert!(target.trees().is_empty());
+}
