@@ -138,9 +138,11 @@ fn scheduler_spec(
 
 fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
+    let metrics = options.metrics.replication();
+    metrics.watch(&options.http);
     SchedulerOptions {
         settings,
-        metrics: options.metrics.replication(),
+        metrics,
         log: options.log.clone(),
         jobs: Box::new(Jobs(options)),
     }
