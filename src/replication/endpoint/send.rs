@@ -20,7 +20,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use url::Url;
 
 use super::body::{BodyFailed, BodyStream, Limits, RequestBody};
-use super::http::Counters;
 use super::limiter::Wait;
 use super::location::{may_share_credentials, redirected};
 use super::request::Timeouts;
@@ -134,7 +133,7 @@ impl Endpoint {
         loop {
             let cause = match self.try_whole(&mut sending, bytes_max).await {
                 Ok(reply) => {
-                    Counters::add(&self.http().counters().responses_success);
+                    self.http().counters().responses_success.one();
                     return Ok(reply);
                 }
                 Err(Failed::Again) => continue,
@@ -147,7 +146,7 @@ impl Endpoint {
             match retries.next(Instant::now()) {
                 Some(wait) if !sending.spent => sleep(wait).await,
                 _ => {
-                    Counters::add(&self.http().counters().responses_failure);
+                    self.http().counters().responses_failure.one();
                     return Err(RequestFailed::new(&method, self.url(), cause));
                 }
             }
@@ -166,12 +165,12 @@ impl Endpoint {
         loop {
             match self.try_once(&mut sending).await {
                 Ok(answer) => {
-                    Counters::add(&self.http().counters().stream_responses_success);
+                    self.http().counters().stream_responses_success.one();
                     return Ok(self.streamed(answer));
                 }
                 Err(Failed::Again) => {}
                 Err(Failed::Retry(cause) | Failed::Final(cause)) => {
-                    Counters::add(&self.http().counters().stream_responses_failure);
+                    self.http().counters().stream_responses_failure.one();
                     return Err(RequestFailed::new(&method, self.url(), cause));
                 }
             }
@@ -369,7 +368,7 @@ impl Endpoint {
         sending: &mut Sending,
         credentials: &Credentials,
     ) -> Result<(Response, Option<Instant>), Failed> {
-        Counters::add(&self.http().counters().requests);
+        self.http().counters().requests.one();
         let route = self
             .http()
             .route(&sending.url, self.proxy(), sending.decodes)
