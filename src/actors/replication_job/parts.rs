@@ -217,7 +217,8 @@ async fn work(
         let Some(Batch { number, seq, rows }) = batch.await.map_err(|_| gone())? else {
             return Ok(());
         };
-        worker.process(rows).await?;
+        // A worker without a batch, as most are, takes no room for working on one.
+        Box::pin(worker.process(rows)).await?;
         // If the job is gone, so is this task.
         let _ = job.send(BatchDone { number, seq }).await;
     }
