@@ -1,9 +1,11 @@
-//! get + return through the actors, beside the bare cycle of an actor that answers later; and what
-//! a waiting client costs in memory. A number as argument measures that many clients only.
+//! get + return through the actors, beside the bare cycle of an actor that answers later; through a
+//! named pool and a group, beside the language's own pool; and what a waiting client and an idle pool
+//! cost in memory. A number as argument measures that many clients only.
 
 mod common;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -13,7 +15,8 @@ use settee::actors::caller::Caller;
 use settee::actors::deferred::{Deferred, deferred};
 use settee::actors::proc_manager::ProcManager;
 use settee::actors::supervisor::Named;
-use settee::messages::proc_manager::Want;
+use settee::config::PoolConfig;
+use settee::messages::proc_manager::{GetStatus, ManagerSettings, TakeFrom, Want};
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
@@ -151,7 +154,7 @@ async fn waiting_clients() {
         .collect();
     while manager
         .address()
-        .send(settee::messages::proc_manager::GetStatus::default())
+        .send(GetStatus::default())
         .await
         .expect("it lives")
         .pools[0]
@@ -172,8 +175,70 @@ async fn waiting_clients() {
     );
 }
 
+/// How many pools stand in for each other.
+const GROUP: usize = 8;
+
+/// A manager with named pools in one group beside the language's own pool.
+fn manager_of_pools(pools: usize, hard_limit: u32) -> Named<ProcManager> {
+    let spawner = Spawner::start().expect("a thread can be started");
+    let mut settings = ManagerSettings::clone(&settings("nothing", Nothing, hard_limit));
+    let section = PoolConfig {
+        language: Some("nothing".to_owned()),
+        group: Some("group".to_owned()),
+        ..PoolConfig::default()
+    };
+    for number in 0..pools {
+        settings
+            .pools
+            .insert(format!("pool-{number}"), section.clone());
+    }
+    Named::new(ProcManager::new(Arc::new(settings), spawner, &no_log()).start())
+}
+
+/// Take and return through a named pool, and through a group, beside the language's own pool.
+async fn named_pools() {
+    const CLIENTS: usize = 10;
+    let manager = manager_of_pools(GROUP, CLIENTS as u32);
+    let callers: Vec<_> = (0..CLIENTS)
+        .map(|_| Rc::new(Caller::new(manager.clone())))
+        .collect();
+    let measure = async |want: Want| {
+        nanoseconds_each(TIME, || {
+            let cycles = callers
+                .iter()
+                .map(|caller| actix_rt::spawn(pool_cycles(Rc::clone(caller), want.clone())));
+            let all = join_all(cycles);
+            async { all.await.into_iter().map(|r| r.expect("it ends")).sum() }
+        })
+        .await
+    };
+    let own = measure(Want::language(LanguageName::new("nothing"))).await;
+    let pool = Want::any_from(TakeFrom::Pool("pool-0".into()));
+    let pool = measure(pool).await;
+    report("take + return, a named pool", pool, own, "ns", 1.2);
+    let group = Want::any_from(TakeFrom::Group("group".into()));
+    let group = measure(group).await;
+    report("take + return, a group of 8", group, own, "ns", 1.2);
+}
+
+/// What a pool costs that nobody uses.
+async fn idle_pools() {
+    const POOLS: usize = 1000;
+    let before = resident_bytes();
+    let manager = manager_of_pools(POOLS, 1);
+    let status = manager.address().send(GetStatus {
+        pool: Some("pool-0".to_owned()),
+    });
+    assert_eq!(status.await.expect("it lives").pools.len(), 1);
+    let each = (resident_bytes() - before) / POOLS as f64;
+    report("memory of an idle pool", each, 2048.0, "B ", 1.0);
+}
+
 #[actix_rt::main]
 async fn main() {
+    // First: what is freed later would be used again.
+    idle_pools().await;
     cycles().await;
     waiting_clients().await;
+    named_pools().await;
 }

@@ -3,17 +3,28 @@
 //! SUMMARY   Run with `cargo bench --bench schedule`. The floor of a cycle is one multiplication for
 //!           each job, in an array; the floor of a start and a finish is a table of their ids.
 //!           `jobs_in_memory` shows, as its largest allocation, what jobs that wait take.
-//! LIMITS    Only the core: no actor, no message, no replication.
+//!           `registered_jobs_in_memory` adds what the actor keeps of them, the replications included.
+//! LIMITS    Only the core but for that: no actor, no message, no replication.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::prelude::*;
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher, black_box};
+use serde_json::json;
+use settee::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use settee::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
+use settee::messages::replication_scheduler::{AddJob, Added};
+use settee::metrics::Metrics;
 use settee::policy::schedule::{
     Action, End, Event, JobId, Level, NewJob, Reason, Scheduler, Settings, WallTime,
 };
+use settee::replication::crash::Crash;
+use settee::replication::id::ReplicationId;
+use settee::replication::spec::{Defaults, DocRef, Replication, UserCtx};
+use slog::{Discard, Logger, o};
 
 #[global_allocator]
 static ALLOC: AllocProfiler = AllocProfiler::system();
@@ -220,4 +231,54 @@ fn jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
         }
         scheduler
     });
+}
+
+/// Jobs that wait, and what is replicated, in the scheduler's actor.
+#[divan::bench(args = [1_000, 10_000], sample_count = 1, sample_size = 1)]
+fn registered_jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
+    let system = System::new();
+    bencher
+        .counter(ItemsCount::new(jobs))
+        .bench_local(|| system.block_on(register(jobs)));
+}
+
+/// Starts a scheduler that runs nothing, and adds jobs of documents to it.
+async fn register(jobs: usize) -> Addr<ReplicationScheduler> {
+    let scheduler = ReplicationScheduler::new(SchedulerOptions {
+        settings: Settings {
+            max_jobs: 0,
+            ..Settings::default()
+        },
+        jobs: Box::new(NoJobs),
+        metrics: Metrics::new().replication(),
+        log: Logger::root(Discard, o!()),
+    });
+    let scheduler = scheduler.start();
+    for n in 0..jobs {
+        let body = json!({
+            "source": format!("https://source.example.org:6984/account-{n:06}"),
+            "target": format!("https://target.example.org:6984/account-{n:06}"),
+            "continuous": true,
+        });
+        let (database, id) = ("_replicator".into(), format!("account-{n:06}"));
+        let doc = Some(DocRef { database, id });
+        let replication = Replication::parse(&body, &Defaults::default(), UserCtx::default(), doc);
+        let (base, ext) = (format!("{n:032x}"), "+continuous".into());
+        let job = AddJob::new(
+            replication.expect("it is right"),
+            ReplicationId { base, ext },
+        );
+        let added = scheduler.send(job).await;
+        assert_eq!(added, Ok(Ok(Added::New)));
+    }
+    scheduler
+}
+
+/// Nothing is ever started.
+struct NoJobs;
+
+impl StartJobs for NoJobs {
+    fn start(&mut self, _: JobOrder) -> Result<RunningJob, Crash> {
+        unreachable!("no job may run")
+    }
 }

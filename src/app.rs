@@ -1,8 +1,8 @@
 //! App: the service as a whole, from its configuration to its end.
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
-//!           ConfigListener, ReplicationScheduler, Gate, Listener, HttpServer, FrontDoor, in this
-//!           order; stops them in reverse.
+//!           ConfigListener, ReplicationScheduler, ReplicatorDocuments, Gate, Listener, HttpServer,
+//!           FrontDoor, in this order; stops them in reverse.
 //! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
@@ -49,7 +49,7 @@ use crate::replication::endpoint::{Http, HttpConfigError};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, http_config};
 use crate::store::{Place, Store, StoreError};
-use replication::{ReplicationOptions, scheduler_spec};
+use replication::{Parts, ReplicationOptions};
 use settings::manager_settings;
 
 /// More failures of the service's own actors than this in so short a time, and it gives up.
@@ -140,7 +140,7 @@ impl App {
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
         let store = open_store(&changes.borrow().clone(), &options.log).await?;
-        let replicator = Database::new(store, changes.clone());
+        let database = Database::new(store, changes.clone());
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(options.sources),
             service_sockets: Rc::clone(&service_sockets),
@@ -151,7 +151,7 @@ impl App {
         });
         let (log, metrics) = (options.log, options.metrics);
         let replicator_config = http_config(&changes.borrow().replicator);
-        let replications = ReplicationOptions {
+        let replicator = ReplicationOptions {
             http: Http::new(replicator_config, &log)?,
             identity: ServerIdentity::default(),
             config: changes.clone(),
@@ -163,7 +163,11 @@ impl App {
             manager_spec(Rc::clone(&active), spawner, metrics.clone(), log.clone());
         let (config_listener, config_spec) =
             config_spec(Rc::clone(&active), manager.clone(), log.clone());
-        let (scheduler, scheduler_spec) = scheduler_spec(replications);
+        let Parts {
+            scheduler,
+            replications,
+            specs: [scheduler_spec, documents_spec],
+        } = replication::parts(replicator, database);
         let sums = Rc::new(OverflowLog::new(log.clone()));
         let services = Services::new(
             manager.clone(),
@@ -171,7 +175,8 @@ impl App {
             Arc::clone(&authority),
         )
         .with_metrics(metrics.clone())
-        .telling_sums(Rc::clone(&sums));
+        .telling_sums(Rc::clone(&sums))
+        .with_replications(replications.clone());
         let services = Rc::new(services);
         let front_door = front_door_spec(FrontDoorOptions {
             sockets: Rc::clone(&service_sockets),
@@ -186,7 +191,7 @@ impl App {
             config: changes.clone(),
             log: log.clone(),
         });
-        let mut children = vec![manager_spec, config_spec, scheduler_spec];
+        let mut children = vec![manager_spec, config_spec, scheduler_spec, documents_spec];
         if let Some(address) = &http {
             let inside = Rc::new(Inside {
                 manager: manager.clone(),
@@ -200,7 +205,7 @@ impl App {
                 authority,
                 metrics.clone(),
                 address.address(),
-                replicator,
+                replications,
                 log.clone(),
             );
             let options = HttpOptions {

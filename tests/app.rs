@@ -11,6 +11,7 @@ use settee::actors::supervisor::Stop;
 use settee::app::{App, AppOptions, RunningApp};
 use settee::config::Config;
 use settee::messages::proc_manager::GetProcCount;
+use settee::messages::replication_scheduler::{Counts, GetCounts};
 use slog::{Discard, Logger, o};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -159,4 +160,23 @@ async fn a_service_can_be_started_again_where_one_has_stopped() {
         assert_eq!(count, 0);
         assert_eq!(app.stop(now).await, ExitReason::Shutdown);
     }
+}
+
+#[actix_rt::test]
+async fn the_scheduler_of_replications_is_there_and_comes_back_and_ends_with_the_service() {
+    let directory = tempfile::tempdir().unwrap();
+    let app = start(directory.path()).await;
+    let scheduler = app.scheduler.clone();
+    let counts = scheduler.address().send(GetCounts).await.unwrap();
+    assert_eq!(counts, Counts::default());
+    let first = scheduler.address();
+    first.do_send(Stop { now: true });
+    let back = async {
+        while scheduler.address() == first || scheduler.address().send(GetCounts).await.is_err() {
+            actix_rt::task::yield_now().await;
+        }
+    };
+    actix_rt::time::timeout(DEADLINE, back).await.unwrap();
+    assert_eq!(app.stop(false).await, ExitReason::Shutdown);
+    assert!(scheduler.address().send(GetCounts).await.is_err());
 }

@@ -12,6 +12,7 @@
 mod calls;
 mod farewell;
 mod holding;
+mod jobs;
 mod lent;
 mod lines;
 mod login;
@@ -41,6 +42,7 @@ use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, Metrics};
 use crate::query_server::reduce::OverflowLog;
+use crate::replicator::Replications;
 use holding::Holding;
 pub use lent::Lending;
 use lines::{Input, Lines};
@@ -58,6 +60,8 @@ pub struct Services {
     pub metrics: Metrics,
     /// Where built-in sums that are too long are told.
     sums: Option<Rc<OverflowLog>>,
+    /// Replications, where there are any.
+    replications: Option<Replications>,
     /// Who is let in, where that is asked.
     pub authority: Arc<Authority>,
     stopping: Cell<bool>,
@@ -77,6 +81,7 @@ impl Services {
             authority,
             metrics: Metrics::new(),
             sums: None,
+            replications: None,
             stopping: Cell::new(false),
             stop: Notify::new(),
         }
@@ -93,6 +98,13 @@ impl Services {
     #[must_use]
     pub fn telling_sums(mut self, sums: Rc<OverflowLog>) -> Self {
         self.sums = Some(sums);
+        self
+    }
+
+    /// Answers calls about jobs, too.
+    #[must_use]
+    pub fn with_replications(mut self, replications: Replications) -> Self {
+        self.replications = Some(replications);
         self
     }
 

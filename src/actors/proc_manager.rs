@@ -30,6 +30,7 @@ use crate::actors::clock::Clock;
 use crate::actors::deferred::Replier;
 use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::{Opener, StopOpening};
+use crate::config::password::random;
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{
@@ -38,7 +39,7 @@ use crate::messages::proc_manager::{
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, Obituary, ProcessRef, Prompt, PromptError, StopProc,
 };
-use crate::metrics::{Metrics, OpenFailure, PoolMetrics, ProcessMetrics};
+use crate::metrics::{Metrics, OpenFailure, PoolMetrics, ProcessMetrics, Refused};
 use crate::policy::pool::{
     Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Target, Token,
 };
@@ -115,6 +116,8 @@ pub struct ProcManager {
     pools: PoolTable,
     /// What the core is to be told as soon as there is somebody who can carry it out.
     first_events: Vec<Event>,
+    /// Whether the event at hand is one of several that belong together.
+    settling: bool,
     /// Process -> how to reach it; those that are told to stop stay until they are gone.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
     /// Process to be -> its opener.
@@ -168,9 +171,10 @@ impl ProcManager {
             clock: Clock::new(),
             log: log.new(o!("component" => "proc_manager")),
             metrics: Metrics::new(),
-            core: Pools::new(),
+            core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
             first_events: Vec::new(),
+            settling: false,
             procs: FxHashMap::default(),
             openers: FxHashMap::default(),
             requests: FxHashMap::default(),
@@ -229,6 +233,19 @@ impl ProcManager {
         self.cause = None;
         self.tell_watchers();
         self.watch_deadline(now, ctx);
+        if !self.settling {
+            self.assert_invariants();
+        }
+    }
+
+    /// Tells the core several things that belong together: only after the last one everything is as
+    /// it should be.
+    fn events(&mut self, events: Vec<Event>, ctx: &mut Context<Self>) {
+        self.settling = true;
+        for event in events {
+            self.event(event, ctx);
+        }
+        self.settling = false;
         self.assert_invariants();
     }
 
@@ -415,6 +432,15 @@ impl ProcManager {
             fault: Fault::QueryServer,
             error: None,
         });
+        let refused = match why {
+            Refusal::PoolBusy => Some(Refused::Busy),
+            Refusal::Throttled { .. } => Some(Refused::Throttled),
+            Refusal::PoolRemoved | Refusal::NoPool => Some(Refused::Removed),
+            _ => None,
+        };
+        if let Some((pool, why)) = pool.zip(refused) {
+            self.metrics_of(pool).refused(why);
+        }
         let error = match why {
             Refusal::Timeout { phase } => {
                 if let Some(pool) = pool {
@@ -533,9 +559,8 @@ impl Actor for ProcManager {
         self.returns = Some(Arc::new(ctx.address().recipient()));
         self.start_self_check(ctx);
         self.start_memory_check(ctx);
-        for event in std::mem::take(&mut self.first_events) {
-            self.event(event, ctx);
-        }
+        let events = std::mem::take(&mut self.first_events);
+        self.events(events, ctx);
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }

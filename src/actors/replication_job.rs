@@ -19,15 +19,13 @@ mod starter;
 
 use std::rc::Rc;
 
-use actix::prelude::*;
-use slog::{info, warn};
-
 use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
 use crate::replication::crash::Crash;
 use crate::replication::progress::BatchNumber;
 use crate::replication::seq::Seq;
 use crate::replication::tally::Tally;
+use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};
 use parts::{Ended, Part, Parts};
@@ -162,8 +160,6 @@ impl ReplicationJob {
     }
 
     fn crash(&mut self, crash: Crash, ctx: &mut Context<Self>) {
-        warn!(self.start.log, "the replication failed";
-            "id" => %self.start.id, "reason" => %crash);
         self.end(JobEnd::Crashed(crash), ctx);
     }
 
@@ -233,7 +229,6 @@ impl Handler<StopJob> for ReplicationJob {
     type Result = ();
 
     fn handle(&mut self, _: StopJob, ctx: &mut Context<Self>) {
-        info!(self.start.log, "the replication is stopped"; "id" => %self.start.id);
         let Some(running) = self.running() else {
             return self.end(JobEnd::Stopped, ctx);
         };

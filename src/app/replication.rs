@@ -1,12 +1,14 @@
 //! Replication's place in the service: its thread, its scheduler, and what they work by.
 //!
-//! SUMMARY   The scheduler and its jobs run on an arbiter of their own, so that they never keep the
+//! SUMMARY   The scheduler, its jobs and the doc processor run on an arbiter of their own, so that they never keep the
 //!           pool waiting, nor it them. [`schedule_settings`] and [`job_settings`] are the one place
 //!           that turns the configuration into what they work by.
 //! PROMISES  A configuration that changes holds at once for the scheduler, and for the next run of
 //!           each job. The thread ends with the service.
 //! SOURCE    couch_replicator_sup.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::fut::wrap_future;
@@ -19,6 +21,7 @@ use super::named_spec;
 use crate::actors::lifeline::Lifeline;
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::{ChildSpec, Named};
 use crate::config::{Config, Replicator};
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
@@ -29,8 +32,8 @@ use crate::policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use crate::replication::crash::Crash;
 use crate::replication::endpoint::Http;
 use crate::replication::id::Identity;
-use crate::replicator::http_config;
 use crate::replicator::identity::ServerIdentity;
+use crate::replicator::{Database, Replications, http_config};
 
 /// What replication needs.
 #[derive(Clone)]
@@ -56,11 +59,65 @@ impl Drop for OwnArbiter {
     }
 }
 
-/// Starts the scheduler on a thread of its own, and describes how its successors are started.
-pub(super) fn scheduler_spec(
+/// What replicates, and how its parts are started again.
+pub(super) struct Parts {
+    /// The scheduler.
+    pub scheduler: Named<ReplicationScheduler>,
+    /// What HTTP and clients of the socket speak to.
+    pub replications: Replications,
+    /// In the order in which they are started.
+    pub specs: [ChildSpec; 2],
+}
+
+/// The doc processor, once it is there.
+type Told = Rc<RefCell<Option<Named<ReplicatorDocuments>>>>;
+
+/// Starts the scheduler and the doc processor on a thread of their own.
+pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
+    let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
+    let told = Told::default();
+    let (scheduler, scheduler_spec) =
+        scheduler_spec(options.clone(), Rc::clone(&arbiter), Rc::clone(&told));
+    let options = DocumentsOptions {
+        database,
+        scheduler: scheduler.clone(),
+        http: options.http,
+        identity: options.identity,
+        config: options.config,
+        log: options.log,
+    };
+    let (documents, documents_spec) = documents_spec(options.clone(), arbiter);
+    *told.borrow_mut() = Some(documents.clone());
+    Parts {
+        scheduler,
+        replications: Replications::new(options, documents),
+        specs: [scheduler_spec, documents_spec],
+    }
+}
+
+/// Starts the doc processor, and describes how its successors are started.
+fn documents_spec(
+    options: DocumentsOptions,
+    arbiter: Rc<OwnArbiter>,
+) -> (Named<ReplicatorDocuments>, ChildSpec) {
+    let make = move || {
+        let (options, lifeline) = (options.clone(), Lifeline::new());
+        let pulse = lifeline.pulse();
+        let address = ReplicatorDocuments::start_in_arbiter(&arbiter.0.handle(), move |_| {
+            ReplicatorDocuments::new(options, lifeline)
+        });
+        (pulse, address)
+    };
+    named_spec("replicator_documents", make)
+}
+
+/// Starts the scheduler, and describes how its successors are started: they know of no job, so that
+/// the doc processor begins anew.
+fn scheduler_spec(
     options: ReplicationOptions,
+    arbiter: Rc<OwnArbiter>,
+    told: Told,
 ) -> (Named<ReplicationScheduler>, ChildSpec) {
-    let arbiter = OwnArbiter(Arbiter::new());
     let make = move || {
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
@@ -69,6 +126,11 @@ pub(super) fn scheduler_spec(
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
             ReplicationScheduler::with_lifeline(scheduler_options(options), lifeline)
         });
+        if let Some(documents) = &*told.borrow() {
+            // Ignores the mailbox's bound: it must not be lost.
+            let scheduler = address.clone();
+            documents.address().do_send(BeginAnew { scheduler });
+        }
         (pulse, address)
     };
     named_spec("replication_scheduler", make)

@@ -11,6 +11,7 @@ pub mod config_args;
 pub mod conform;
 pub mod couchjs;
 pub mod exit;
+pub mod jobs;
 pub mod map;
 pub mod output;
 pub mod pool;
@@ -78,6 +79,10 @@ enum Command {
     Attach(attach::Args),
     /// Show what the running service is doing: pools, processes, who waits.
     Status(status::Args),
+    /// Show what replications do, and pause, resume or restart them.
+    ///
+    /// Asks the running service over its socket. See docs/replication.md.
+    Jobs(jobs::Args),
     /// Add, change and remove pools of the running service.
     ///
     /// A pool is a number of processes of one language under a name of its own. Nothing here can
@@ -140,6 +145,7 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Pool(args) => pool::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Replicate(args) => replicate::run(&args),

@@ -13,13 +13,15 @@ mod refusals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
-use slog::{Drain, Level, LevelFilter, Logger, info, o};
+use slog::{Drain, Level, LevelFilter, Logger, o};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actors::replication_job::ReplicationJob;
+use crate::app::replication::job_settings;
 use crate::config::Config;
 use crate::logging::Logging;
 use crate::messages::replication_job::{
@@ -166,22 +168,19 @@ impl Run {
         let identity = identity::of(&self.config, &self.log).await;
         let code = self.filter_code(&http).await?;
         let id = replication_id(&self.replication, &identity, code.as_deref());
-        info!(self.log, "the replication begins"; "id" => %id);
+        let id_text = id.to_string();
         let start = JobStart {
             replication: Arc::new(self.replication.clone()),
             id,
             run: 1,
             earlier: Stats::default(),
             settings: JobSettings {
-                http,
-                identity,
-                startup_jitter: std::time::Duration::ZERO,
-                health_threshold: replicator.health_threshold,
-                max_document_id_length: replicator.max_document_id_length,
-                missing_doc_retry: replicator.missing_doc_retry,
+                // There is nobody else to give way to.
+                startup_jitter: Duration::ZERO,
+                ..job_settings(replicator, http, identity)
             },
             events,
-            log: self.log.clone(),
+            log: self.log.new(o!("replication" => id_text)),
         };
         Ok(ReplicationJob::new(start).start())
     }

@@ -45,6 +45,7 @@ use tokio::net::UnixStream;
 use tokio::sync::broadcast;
 
 use crate::query_server::status::ServiceStatus;
+use crate::replicator::JobOrder;
 use connection::Connection;
 
 pub use crate::messages::pools::PoolChange;
@@ -242,6 +243,46 @@ impl Client {
     pub async fn raw_status(&self, pool: Option<&str>) -> Result<Box<RawValue>, ClientError> {
         let arguments = pool.map_or_else(|| json!({}), |pool| json!({"pool": pool}));
         self.connection.call("status", &arguments).await
+    }
+
+    /// Returns jobs of replications (`jobs`): an object with `total_rows`, `offset` and `jobs`, each as
+    /// in `_scheduler/jobs`. `states` are those asked for, all when empty.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `bad_request` for a state that does not exist.
+    pub async fn jobs(
+        &self,
+        skip: usize,
+        limit: usize,
+        states: &[String],
+    ) -> Result<Box<RawValue>, ClientError> {
+        let arguments = json!({"skip": skip, "limit": limit, "states": states});
+        self.connection.call("jobs", &arguments).await
+    }
+
+    /// Returns a job of a replication (`job`).
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`.
+    pub async fn job(&self, id: &str) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("job", &json!({"job": id})).await
+    }
+
+    /// Tells a job what to do (`pause_job`, `resume_job`, `restart_job`, `set_job_priority`), and
+    /// returns it as it is then.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`, `store_unavailable`.
+    pub async fn order_job(&self, id: &str, order: JobOrder) -> Result<Box<RawValue>, ClientError> {
+        let (call, arguments) = match order {
+            JobOrder::Pause => ("pause_job", json!({"job": id})),
+            JobOrder::Resume => ("resume_job", json!({"job": id})),
+            JobOrder::Restart => ("restart_job", json!({"job": id})),
+            JobOrder::Priority(level) => {
+                ("set_job_priority", json!({"job": id, "priority": level}))
+            }
+        };
+        self.connection.call(call, &arguments).await
     }
 
     /// Borrows a process from a pool or a group (`get_proc`), of whatever language that is.

@@ -116,7 +116,9 @@ fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
 /// Sets a value or takes it back, and answers with the one before.
 async fn set(section: &str, key: &str, value: Option<String>, shared: &Shared) -> Answer {
     check_settable(section, key)?;
-    if keys::kind(section, key).is_some() && !keys::runtime(section, key) {
+    // A pool that is new may be given what it then keeps.
+    let is_new = keys::family(section).is_some() && find(&shared.config(), section, key).is_none();
+    if keys::kind(section, key).is_some() && !keys::runtime(section, key) && !is_new {
         return Err(Refusal::bad_request(format!(
             "[{section}] {key} cannot change while the service runs: change it in a file and \
              restart the service"

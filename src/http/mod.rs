@@ -20,9 +20,11 @@ mod map_stream;
 mod params;
 mod pools_api;
 mod query;
+mod replicate;
 mod replicator;
 mod request;
 mod routes;
+mod scheduler_api;
 mod session_api;
 mod tasks;
 
@@ -42,7 +44,7 @@ use crate::auth::Authority;
 use crate::config::Config;
 use crate::config::password::random;
 use crate::metrics::Metrics;
-use crate::replicator::Database;
+use crate::replicator::Replications;
 use body::Budget;
 use tasks::Tasks;
 
@@ -79,8 +81,8 @@ pub struct Shared {
     pub log: Logger,
     /// Where the server listens.
     pub address: SocketAddr,
-    /// The replicator database.
-    pub replicator: Database,
+    /// Replications: documents and jobs.
+    pub replications: Replications,
     /// This run of the service.
     uuid: String,
     tasks: Tasks,
@@ -96,7 +98,7 @@ impl Shared {
         authority: Arc<Authority>,
         metrics: Metrics,
         address: SocketAddr,
-        replicator: Database,
+        replications: Replications,
         log: Logger,
     ) -> Self {
         Self {
@@ -106,7 +108,7 @@ impl Shared {
             metrics,
             log,
             address,
-            replicator,
+            replications,
             uuid: HEXLOWER.encode(&random::<16>()),
             tasks: Tasks::default(),
             budget: Budget::default(),

@@ -7,7 +7,10 @@ use tokio::time::Instant;
 use super::access::{Visitor, admit, session_cookie};
 use super::answer::{Answer, Refusal};
 use super::request::{allow, require_json, segments};
-use super::{Shared, answer, config_api, info, pools_api, query, replicator, session_api};
+use super::{
+    Shared, answer, config_api, info, pools_api, query, replicate, replicator, scheduler_api,
+    session_api,
+};
 use crate::messages::proc_manager::SetThresholdTs;
 
 /// Answers a request, and counts it.
@@ -70,7 +73,13 @@ async fn answer_to(
         ["_active_tasks"] => {
             allow(request, GET)?;
             visitor.may_look()?;
-            Ok(answer::ok(&shared.tasks.list()))
+            let mut tasks = shared.tasks.list();
+            tasks.extend(shared.replications.tasks().await?);
+            Ok(answer::ok(&tasks))
+        }
+        ["_replicate"] => replicate::answer(request, payload, shared, visitor).await,
+        ["_scheduler", path @ ..] => {
+            scheduler_api::answer(path, request, payload, shared, visitor).await
         }
         ["_replicator", path @ ..] => {
             replicator::answer(path, request, payload, shared, visitor).await

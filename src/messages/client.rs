@@ -21,6 +21,7 @@ use crate::messages::arguments::{
 };
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
+use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::{TakeFrom, Want};
 use crate::policy::pool::{Lane, PoolId, ProcId, RemoveMode, ReturnStatus, Token};
 use crate::query_server::language::LanguageName;
@@ -105,6 +106,8 @@ pub enum Call<'a> {
     },
     /// Run functions: everything from the process to its return is done inside the call.
     Function(Box<FunctionCall>),
+    /// Show jobs of replications, or tell one what to do.
+    Jobs(JobCall),
     /// Turn the connection into a tunnel to one process.
     Attach {
         /// The language of the process.
@@ -294,6 +297,7 @@ impl<'a> Members<'a> {
                 mode: self.remove_mode()?,
             },
             "unthrottle_pool" => Call::UnthrottlePool(self.pool_name()?),
+            job if JobCall::NAMES.contains(&job) => Call::Jobs(JobCall::parse(job, text)?),
             function if FunctionCall::NAMES.contains(&function) => {
                 Call::Function(Box::new(FunctionCall::parse(function, text)?))
             }

@@ -130,6 +130,17 @@ impl ErrorReply {
         Self::new("bad_config", reason.as_ref(), "queue", Fault::Host, false)
     }
 
+    /// The store of replications failed, and says why.
+    pub fn store(reason: impl AsRef<str>) -> Self {
+        Self::new(
+            "store_unavailable",
+            reason.as_ref(),
+            "queue",
+            Fault::Host,
+            true,
+        )
+    }
+
     /// Nobody answered the request: a mistake of ours.
     pub fn internal() -> Self {
         let reason = "the request was lost inside the service; its log may tell why";

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use cells::{BOUNDS, Counter, Gauge, Histogram, Range, Times};
 pub use language::{KillReason, LanguageMetrics};
-pub use pool::{OpenFailure, PoolMetrics, ReturnKind};
+pub use pool::{OpenFailure, PoolMetrics, Refused, ReturnKind};
 pub use prometheus::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 pub use replication::ReplicationMetrics;
 pub use service::{LendEnd, ServiceMetrics};

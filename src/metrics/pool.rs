@@ -79,6 +79,29 @@ impl From<Fault> for OpenFailure {
     }
 }
 
+/// Why a pool refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// As many wait as may.
+    Busy,
+    /// No process is started for a while.
+    Throttled,
+    /// The pool was removed.
+    Removed,
+}
+
+impl Refused {
+    pub(super) const ALL: [Self; 3] = [Self::Busy, Self::Throttled, Self::Removed];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Throttled => "throttled",
+            Self::Removed => "removed",
+        }
+    }
+}
+
 /// What may take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slow {
@@ -121,6 +144,7 @@ pub struct PoolMetrics {
     open_failures: [Counter; OpenFailure::ALL.len()],
     returns: [Counter; ReturnKind::ALL.len()],
     timeouts: [Counter; TIMEOUT_PHASES.len()],
+    refusals: [Counter; Refused::ALL.len()],
     stops: [Counter; STOP_REASONS.len()],
 }
 
@@ -133,6 +157,7 @@ impl PoolMetrics {
             open_failures: Default::default(),
             returns: Default::default(),
             timeouts: Default::default(),
+            refusals: Default::default(),
             stops: Default::default(),
         }
     }
@@ -172,6 +197,11 @@ impl PoolMetrics {
         self.timeouts[slow as usize].one();
     }
 
+    /// Counts a request that was refused by the pool.
+    pub fn refused(&self, why: Refused) {
+        self.refusals[why as usize].one();
+    }
+
     /// Counts a prompt that got no answer in time.
     pub fn prompt_timed_out(&self) {
         self.timeouts[Slow::Prompt as usize].one();
@@ -203,6 +233,11 @@ impl PoolMetrics {
     pub(super) fn timeouts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.timeouts.iter().map(Counter::get);
         TIMEOUT_PHASES.into_iter().zip(counts)
+    }
+
+    pub(super) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = Refused::ALL.iter().map(|why| why.name());
+        names.zip(self.refusals.iter().map(Counter::get))
     }
 
     pub(super) fn stops(&self) -> impl Iterator<Item = (&'static str, u64)> {

@@ -9,9 +9,14 @@
 mod database;
 pub mod document;
 pub mod identity;
+pub mod kept;
+pub mod rows;
+mod service;
 pub mod state;
+pub mod view;
 
 pub use database::{Database, NAME, Refused, Written};
+pub use service::{JobOrder, Replicated, Replications, ReplicatorError, STATES};
 
 use crate::config::Replicator;
 use crate::replication::endpoint::HttpConfig;

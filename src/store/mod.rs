@@ -46,7 +46,7 @@ pub enum StoreError {
 #[derive(Clone, Debug)]
 pub struct Store {
     requests: mpsc::Sender<Request>,
-    update_seq: watch::Receiver<u64>,
+    update_seq: watch::Receiver<Option<u64>>,
     place: Place,
 }
 
@@ -57,7 +57,7 @@ impl Store {
     /// The system has no room for a thread.
     pub fn start(place: Place) -> std::io::Result<Self> {
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
-        let (seq, update_seq) = watch::channel(0);
+        let (seq, update_seq) = watch::channel(None);
         thread::start(place.clone(), waiting, seq)?;
         Ok(Self {
             requests,
@@ -79,8 +79,9 @@ impl Store {
         self.read(|_| Ok(())).await
     }
 
-    /// Returns what tells of each update of a document: the sequence number of the last one.
-    pub fn updates(&self) -> watch::Receiver<u64> {
+    /// Returns what tells of each update of a document: the sequence number of the last one; nothing
+    /// until the file is open.
+    pub fn updates(&self) -> watch::Receiver<Option<u64>> {
         self.update_seq.clone()
     }
 
@@ -193,21 +194,22 @@ impl Store {
             .await
     }
 
-    /// Returns what is kept of jobs: replication id, and JSON text.
+    /// Returns what is kept of a document's job: JSON text.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn jobs(&self) -> Result<Vec<(String, String)>, StoreError> {
-        self.read(|tables| tables.jobs()).await
+    pub async fn kept(&self, id: &str) -> Result<Option<String>, StoreError> {
+        let id = id.to_owned();
+        self.read(move |tables| tables.kept(&id)).await
     }
 
-    /// Keeps something of a job, or nothing any more.
+    /// Keeps something of a document's job, or nothing any more.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn keep_job(&self, id: &str, value: Option<String>) -> Result<(), StoreError> {
+    pub async fn keep(&self, id: &str, value: Option<String>) -> Result<(), StoreError> {
         let id = id.to_owned();
-        self.write(move |tables| tables.keep_job(&id, value.as_deref()))
+        self.write(move |tables| tables.keep(&id, value.as_deref()))
             .await
     }
 

@@ -22,7 +22,7 @@ pub(super) const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("upd
 pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 /// Id without `_local/` -> number of updates, body as JSON text.
 const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
-/// Replication id -> JSON text.
+/// Document id -> JSON text.
 const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 /// `format` and `uuid`.
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
@@ -112,14 +112,9 @@ impl Snapshot {
         }))
     }
 
-    pub(super) fn jobs(&self) -> Result<Vec<(String, String)>, redb::Error> {
-        self.jobs
-            .iter()?
-            .map(|entry| {
-                let (id, value) = entry?;
-                Ok((id.value().to_owned(), value.value().to_owned()))
-            })
-            .collect()
+    pub(super) fn kept(&self, id: &str) -> Result<Option<String>, redb::Error> {
+        let found = self.jobs.get(id)?;
+        Ok(found.map(|value| value.value().to_owned()))
     }
 }
 
@@ -166,7 +161,7 @@ impl<'t> Records<'t> {
         Ok(Ok(number))
     }
 
-    pub(super) fn keep_job(&mut self, id: &str, value: Option<&str>) -> Result<(), redb::Error> {
+    pub(super) fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), redb::Error> {
         match value {
             Some(value) => self.jobs.insert(id, value)?.map(drop),
             None => self.jobs.remove(id)?.map(drop),

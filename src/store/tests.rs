@@ -90,7 +90,7 @@ async fn changes_have_each_document_once_in_the_order_of_its_last_update() {
     let first = one(&store, edit("a", None, "{}")).await.unwrap();
     one(&store, edit("b", None, "{}")).await.unwrap();
     one(&store, edit("a", Some(first), "{}")).await.unwrap();
-    assert_eq!(*updates.borrow(), 3);
+    assert_eq!(*updates.borrow(), Some(3));
     let changes = store.changes(0, 9).await.unwrap();
     let ids: Vec<_> = changes
         .documents
@@ -184,7 +184,7 @@ async fn what_was_written_is_there_after_the_file_is_opened_again() {
     let open = || Store::start(place.clone()).unwrap();
     let store = open();
     let revision = one(&store, edit("a", None, "{}")).await.unwrap();
-    store.keep_job("j", Some("{}".into())).await.unwrap();
+    store.keep("j", Some("{}".into())).await.unwrap();
     let uuid = store.uuid().await.unwrap();
     assert_eq!(uuid.len(), 32);
     drop(store);
@@ -198,8 +198,8 @@ async fn what_was_written_is_there_after_the_file_is_opened_again() {
     let found = store.document("a").await.unwrap().unwrap();
     assert_eq!((found.revision, found.seq), (revision, 1));
     assert_eq!(store.uuid().await.unwrap(), uuid);
-    assert_eq!(*store.updates().borrow(), 1);
-    assert_eq!(store.jobs().await.unwrap(), [("j".into(), "{}".into())]);
+    assert_eq!(*store.updates().borrow(), Some(1));
+    assert_eq!(store.kept("j").await.unwrap().as_deref(), Some("{}"));
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().unwrap()), 0o700);

@@ -88,7 +88,7 @@ fn failed(error: redb::Error) -> StoreError {
 pub(super) fn start(
     place: Place,
     requests: mpsc::Receiver<Request>,
-    update_seq: watch::Sender<u64>,
+    update_seq: watch::Sender<Option<u64>>,
 ) -> io::Result<()> {
     let keeper = Keeper {
         place,
@@ -105,7 +105,7 @@ pub(super) fn start(
 struct Keeper {
     place: Place,
     requests: mpsc::Receiver<Request>,
-    update_seq: watch::Sender<u64>,
+    update_seq: watch::Sender<Option<u64>>,
     database: Option<Database>,
 }
 
@@ -137,7 +137,7 @@ impl Keeper {
             None => {
                 let database = self.place.open()?;
                 let update_seq = prepare(&database).map_err(|error| self.place.broken(&error))?;
-                self.update_seq.send_replace(update_seq);
+                self.update_seq.send_replace(Some(update_seq));
                 database
             }
         };
@@ -162,7 +162,7 @@ impl Keeper {
             .and_then(|database| write(database, &mut batch).map_err(failed));
         match &written {
             Ok(update_seq) => {
-                let seq = *update_seq;
+                let seq = Some(*update_seq);
                 self.update_seq.send_if_modified(|known| {
                     let is_news = *known != seq;
                     *known = seq;

@@ -340,6 +340,27 @@ async fn what_a_target_refuses_is_passed_over() {
 }
 
 #[actix_rt::test]
+async fn a_refusal_that_comes_before_the_attachments_are_sent_is_one_too() {
+    let (source, target) = two().await;
+    let id = format!("{}-one", crate::http::TOO_LARGE);
+    source.put_with(
+        &id,
+        None,
+        json!({}),
+        vec![attachment("x", vec![7; 20_000_000])],
+    );
+    let outcome = run(&body(&source.url(), &target.url())).await;
+    assert!(
+        matches!(outcome.end, JobEnd::Normal { .. }),
+        "{:?}",
+        outcome.end
+    );
+    assert_eq!(outcome.refused[0].id, id);
+    assert_eq!(target.trees().len(), 22);
+    assert_eq!(source.server.count("GET doc"), 3, "nothing is read twice");
+}
+
+#[actix_rt::test]
 async fn an_attachment_that_the_target_lost_is_sent_after_all() {
     let (source, target) = two().await;
     let kept = attachment("kept", b"0123456789".to_vec());

@@ -13,6 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+/// A document with this in its id is refused with 413 before its body is read.
+pub const TOO_LARGE: &str = "too-large";
+
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub struct Received {
@@ -306,6 +309,20 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<R
     let query = url::form_urlencoded::parse(query.as_bytes())
         .into_owned()
         .collect();
+    if path.contains(TOO_LARGE) && method == "PUT" {
+        // Nothing of the body is looked at; what comes is thrown away for a while, so that the
+        // system does not reset the connection over it.
+        let refusal = Answer::error(413, "too_large", "x");
+        drop(write_answer(stream, &refusal).await);
+        drop(stream.shutdown().await);
+        let lingering = async {
+            while stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
+                buffer.clear()
+            }
+        };
+        drop(tokio::time::timeout(Duration::from_secs(2), lingering).await);
+        return None;
+    }
     let body = match headers.get("content-length") {
         Some(length) => {
             let length: usize = length.parse().expect("a length is a number");

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each kind of test uses a part of what they share")]
 
 mod client;
+mod command;
 mod couch;
 mod http;
 mod job;

@@ -178,11 +178,15 @@ async fn the_end_of_the_service_leaves_checkpoints() {
     let more = json!({"continuous": true, "checkpoint_interval": 3_600_000});
     let body = body_with(&source.url(), &target.url(), more);
     let id = world.add(&body, Some("doc")).await;
-    let equal = || async { source.trees() == target.trees() };
-    eventually("the target has the document", equal).await;
-    assert_eq!(target.local(&id.base), None);
+    let written = || async {
+        let progress = world.job(&id).await.and_then(|job| job.progress);
+        progress.is_some_and(|progress| progress.stats.docs_written == 1)
+    };
+    eventually("the target has the document", written).await;
+    let log = format!("_local/{}", id.base);
+    assert_eq!(target.local(&log), None);
     assert_eq!(world.stop().await, ExitReason::Shutdown);
-    assert!(target.local(&id.base).is_some() && source.local(&id.base).is_some());
+    assert!(target.local(&log).is_some() && source.local(&log).is_some());
 }
 
 #[actix_rt::test]

@@ -8,8 +8,10 @@ use crate::browser::Web;
 use crate::service::wait_until;
 use crate::store::{create, post};
 
-fn body() -> Value {
-    json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b", "continuous": true})
+/// Each document asks for something else: of two that ask for the same, one fails.
+fn body(id: &str) -> Value {
+    let target = format!("http://127.0.0.1:1/{id}");
+    json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
 }
 
 fn start() -> Web {
@@ -29,8 +31,8 @@ fn each_document_stands_once_at_its_last_update() {
         (&empty["results"], &empty["pending"]),
         (&json!([]), &json!(0))
     );
-    let rev = create(&web, "a", &body());
-    create(&web, "b", &body());
+    let rev = create(&web, "a", &body("a"));
+    create(&web, "b", &body("b"));
     let gone = web
         .send("DELETE", &format!("/_replicator/a?rev={rev}"), "")
         .ok();
@@ -46,7 +48,7 @@ fn each_document_stands_once_at_its_last_update() {
         .get("/_replicator/_changes?limit=1&include_docs=true")
         .ok();
     assert_eq!((ids(&first), &first["pending"]), (vec!["b"], &json!(1)));
-    assert_eq!(first["results"][0]["doc"]["source"], body()["source"]);
+    assert_eq!(first["results"][0]["doc"]["source"], body("b")["source"]);
     let seq = first["last_seq"].as_str().unwrap();
     assert_eq!(
         ids(&web.get(&format!("/_replicator/_changes?since={seq}")).ok()),
@@ -83,8 +85,9 @@ fn more_documents_than_are_read_at_a_time_come_all() {
     let web = start();
     let docs: Vec<Value> = (0..250)
         .map(|number| {
-            let mut doc = body();
-            doc["_id"] = format!("d{number:03}").into();
+            let id = format!("d{number:03}");
+            let mut doc = body(&id);
+            doc["_id"] = id.into();
             doc
         })
         .collect();
@@ -101,7 +104,7 @@ fn more_documents_than_are_read_at_a_time_come_all() {
 #[test]
 fn a_longpoll_waits_for_the_next_update() {
     let web = start();
-    create(&web, "a", &body());
+    create(&web, "a", &body("a"));
     let at_once = web.get("/_replicator/_changes?feed=longpoll").ok();
     assert_eq!(ids(&at_once), ["a"]);
     let mut connection = web.connect();
@@ -110,7 +113,7 @@ fn a_longpoll_waits_for_the_next_update() {
     connection.send("GET", &path, &[], "");
     assert_eq!(connection.head().status, 200);
     let mut text = connection.chunk().unwrap();
-    create(&web, "b", &body());
+    create(&web, "b", &body("b"));
     while let Some(chunk) = connection.chunk() {
         text.push_str(&chunk);
     }
@@ -125,7 +128,7 @@ fn a_longpoll_waits_for_the_next_update() {
 #[test]
 fn a_continuous_feed_tells_every_update_beats_and_ends_with_the_service() {
     let web = start();
-    create(&web, "a", &body());
+    create(&web, "a", &body("a"));
     let mut connection = web.connect();
     connection.send(
         "GET",
@@ -137,7 +140,7 @@ fn a_continuous_feed_tells_every_update_beats_and_ends_with_the_service() {
     let first: Value = serde_json::from_str(&connection.chunk().unwrap()).unwrap();
     assert_eq!(first["id"], "a");
     assert_eq!(connection.chunk().unwrap(), "\n", "a sign of life");
-    create(&web, "b", &body());
+    create(&web, "b", &body("b"));
     let mut next = String::new();
     wait_until("the next update", || {
         next = connection.chunk().unwrap();

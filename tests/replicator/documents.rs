@@ -2,14 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
 
 use crate::browser::Web;
 use crate::store::{create, post, put};
 
-/// Nobody listens there; nothing in these tests has to run.
+/// Nobody listens there; nothing in these tests has to run. Each asks for something else: of two
+/// documents that ask for the same, one fails.
 fn body() -> Value {
-    json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b", "continuous": true})
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let target = format!(
+        "http://127.0.0.1:1/b{}",
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
+    json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
 }
 
 /// A service whose replications do not start.

@@ -16,8 +16,10 @@ use crate::browser::{Connection, Web};
 use crate::service::{directory, wait_for_exit, wait_until};
 use crate::store::{command, create, file, start, start_in};
 
-fn body() -> Value {
-    json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b", "continuous": true})
+/// Each document asks for something else: of two that ask for the same, one fails.
+fn body(id: &str) -> Value {
+    let target = format!("http://127.0.0.1:1/{id}");
+    json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
 }
 
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
@@ -25,7 +27,7 @@ const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
 #[test]
 fn documents_and_sequence_numbers_outlive_a_restart() {
     let web = start(IDLE);
-    let rev = create(&web, "a", &body());
+    let rev = create(&web, "a", &body("a"));
     let seq = web.get("/_replicator").ok()["update_seq"].clone();
     let web = restart(web);
     assert_eq!(web.get("/_replicator/a").ok()["_rev"], rev.as_str());
@@ -91,7 +93,7 @@ fn write_until(
         }
         let id = format!("w{writer}-{number}");
         let path = format!("/_replicator/{id}");
-        let answer = connection.request("PUT", &path, &headers, &body().to_string());
+        let answer = connection.request("PUT", &path, &headers, &body(&id).to_string());
         let rev = answer.json()["rev"].as_str().unwrap().to_owned();
         acknowledged.lock().unwrap().push((id, rev));
     }

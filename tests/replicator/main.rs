@@ -2,10 +2,21 @@
 
 #[path = "../browser/mod.rs"]
 mod browser;
+#[path = "../replication/couch.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+mod couch;
+#[path = "../replication/http.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+mod http;
 #[path = "../service/mod.rs"]
 mod service;
 
+mod calls;
 mod changes;
 mod documents;
+mod jobs;
 mod kept;
+mod orders;
+mod resumes;
 mod store;
+mod world;

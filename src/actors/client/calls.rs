@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::Client;
 use super::holding::Holding;
+use super::jobs::jobs;
 use super::login::{Login, log_in};
 use super::session::Session;
 use super::ticket::Ticket;
@@ -111,6 +112,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         Call::Attach { language, end } => attach(ticket, language, end, ctx),
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
+        Call::Jobs(call) => jobs(ticket, call),
         call => take_service_request(ticket, call),
     }
 }

@@ -278,9 +278,8 @@ impl Handler<ReloadConfig> for ProcManager {
         };
         let old = commands(self);
         let before = std::mem::replace(&mut self.settings, msg.0);
-        for event in self.follow_settings(Some(&before)) {
-            self.event(event, ctx);
-        }
+        let events = self.follow_settings(Some(&before));
+        self.events(events, ctx);
         self.unthrottle_all(ctx);
         self.start_memory_check(ctx);
         let now = commands(self);

@@ -109,19 +109,10 @@ impl ProcManager {
         let language = self.pools.at(id).language.clone();
         let limits = self.settings.limits;
         let settings = self.pools.settings(&section, (kind, &language), limits);
-        let Some(old) = self.core.settings(id) else {
-            return;
-        };
-        if *old == settings {
-            return;
+        if self.core.settings(id) != Some(&settings) {
+            let settings = Box::new(settings);
+            events.push(Event::Reconfigure { pool: id, settings });
         }
-        let limits = settings.limits;
-        let settings = Box::new(settings);
-        let only_limits = PoolSettings { limits, ..*old };
-        events.push(match only_limits == *settings {
-            true => Event::Configure { pool: id, limits },
-            false => Event::Reconfigure { pool: id, settings },
-        });
     }
 
     /// Makes a pool in the tables. `None`: it names a language that is not there.

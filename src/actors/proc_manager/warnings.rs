@@ -11,6 +11,7 @@ use slog::{info, warn};
 
 use super::{ProcManager, shorten};
 use crate::logging::RepeatLimiter;
+use crate::policy::invariants::Invariant;
 use crate::policy::pool::{PoolId, Target, Warning};
 use crate::policy::time::Timestamp;
 use crate::warn_repeating;
@@ -70,6 +71,7 @@ impl ProcManager {
                     "remedy" => "raise max, or shorten the time a client holds a process");
             }
             Warning::SpawnRefused { pool, why } => {
+                self.metrics.invariant_violated(Invariant::Pm1);
                 let pool = self.pools.at(pool);
                 warn!(self.log, "an opening was against the rules of admission";
                       "pool" => &*pool.name,

@@ -11,7 +11,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use actix::prelude::*;
-use slog::o;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, spawn_local};
 
@@ -81,7 +80,7 @@ impl Parts {
         let (workers, batch) = (options.worker_processes, options.worker_batch_size as usize);
         let limits = QueueLimits::of(workers as usize, batch);
         let (producer, consumer) = queue::bounded(limits);
-        let log = start.log.new(o!("id" => start.id.to_string()));
+        let log = start.log.clone();
         let reader = ChangesReader {
             source: opened.source.endpoint.clone(),
             query: FeedQuery::new(options),

@@ -33,8 +33,9 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
         None => {
             let uuid = new(config).await;
             if let Err(error) = write(&file, &uuid) {
-                warn!(log, "the id of this user cannot be kept: the next run will look at everything again";
-                    "file" => file.display().to_string(), "error" => %error);
+                warn!(log, "the id of this user cannot be kept";
+                    "file" => file.display().to_string(), "error" => %error,
+                    "effect" => "the next run looks at everything again");
             }
             uuid
         }

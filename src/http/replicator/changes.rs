@@ -69,7 +69,7 @@ struct Feed {
     heartbeat: Option<Duration>,
     until: Instant,
     timeout: Duration,
-    updates: watch::Receiver<u64>,
+    updates: watch::Receiver<Option<u64>>,
     stopping: watch::Receiver<bool>,
     is_first: bool,
     phase: Phase,

@@ -22,7 +22,7 @@ use super::{Shared, body};
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person};
 use crate::replicator::{Database, NAME};
-use crate::store::StoreError;
+use crate::store::{Page, StoreError};
 
 /// A request to the database, with what every answer needs.
 struct Call<'a> {
@@ -43,7 +43,7 @@ pub(super) async fn answer(
     let call = Call {
         request,
         shared,
-        database: &shared.replicator,
+        database: shared.replications.database(),
         person: person(visitor),
         params: Params::of(request)?,
     };
@@ -107,6 +107,11 @@ pub(super) async fn answer(
             docs::get(&call, &id).await
         }
     }
+}
+
+/// Returns the page of documents that parameters ask for.
+pub(super) fn page_of(params: &Params) -> Result<Page, Refusal> {
+    all_docs::page(params)
 }
 
 /// Returns who reads or writes.

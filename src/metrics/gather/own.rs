@@ -106,10 +106,10 @@ pub(super) fn pools_now(list: &mut List, status: &ServiceStatus) {
         },
         in_states,
     );
-    let gauges: [(&str, &str, Now); 3] = [
+    let gauges: [(&str, &str, Now); 5] = [
         (
             "pool_process_limit",
-            "The most processes that there may be: os_process_limit",
+            "The most processes that there may be: max, os_process_limit",
             |pool| pool.hard_limit,
         ),
         (
@@ -121,6 +121,16 @@ pub(super) fn pools_now(list: &mut List, status: &ServiceStatus) {
             "pool_waiters",
             "Requests that wait for a process or for room to start one",
             |pool| pool.waiting,
+        ),
+        (
+            "pool_throttled",
+            "1 while no process is started because a start failed, 0 otherwise",
+            |pool| u32::from(pool.throttled_ms.is_some()),
+        ),
+        (
+            "pool_stressed",
+            "1 while processes are started with stress on, 0 otherwise",
+            |pool| u32::from(pool.stressed_ms.is_some()),
         ),
     ];
     for (name, help, value) in gauges {
@@ -212,6 +222,14 @@ pub(super) fn pools_so_far(list: &mut List, pools: &[Arc<PoolMetrics>]) {
         "Times that were up: for a request in the queue, while its process was opened or taught; for \
          a prompt",
         each(pools, PoolMetrics::name, PoolMetrics::timeouts),
+    );
+    by_reason(
+        list,
+        ("pool_refusals", "pool_refusals_total"),
+        &["pool", "reason"],
+        "Requests that were refused at once: busy (as many wait as may), throttled (no process is \
+         started for a while), removed (the pool was)",
+        each(pools, PoolMetrics::name, PoolMetrics::refusals),
     );
     by_reason(
         list,

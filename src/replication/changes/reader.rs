@@ -238,7 +238,7 @@ impl ChangesReader {
         };
         self.since = row.seq.clone();
         if row.id.is_empty() {
-            warn!(self.log, "a document without an id is passed over"; "seq" => ?row.seq);
+            warn!(self.log, "a document without an id is passed over");
             return true;
         }
         if self.id_max.is_some_and(|max| row.id.len() > max) {
@@ -252,7 +252,6 @@ impl ChangesReader {
     }
 
     fn pass_over(&self, row: Row) {
-        warn!(self.log, "a document whose id is too long is passed over"; "bytes" => row.id.len());
         self.tally.count(|stats| stats.doc_write_failures += 1);
         self.refused.tell(RefusedDoc {
             id: row.id,

@@ -13,7 +13,6 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use slog::warn;
 
 use super::Worker;
 use super::document::Look;
@@ -92,7 +91,7 @@ impl Worker {
     /// Writes the batch, and empties it.
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
         // The first part that is to be written is last.
-        let mut parts = vec![0..batch.places.len()];
+        let mut parts: Vec<Range<usize>> = std::iter::once(0..batch.places.len()).collect();
         while let Some(part) = parts.pop() {
             if part.is_empty() {
                 continue;
@@ -165,9 +164,6 @@ impl Worker {
 
     /// Counts a document that is passed over, and tells of it.
     pub(super) fn refuse(&self, doc: RefusedDoc) {
-        warn!(self.log, "a document is not replicated: it was refused";
-            "id" => &doc.id, "rev" => doc.rev.as_deref().unwrap_or(""),
-            "error" => &doc.error, "reason" => &doc.reason);
         self.tally.count(|stats| stats.doc_write_failures += 1);
         self.refused.tell(doc);
     }

@@ -9,6 +9,7 @@
 //!           has not is matched by ids and revisions. One that is too long is asked for in halves.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -69,7 +70,7 @@ impl Worker {
         asked.sort_unstable_by_key(|asked| (asked.id, asked.rev));
         let mut had = vec![false; asked.len()];
         // Halves of what was too long, the first of them last.
-        let mut ranges = vec![0..asked.len()];
+        let mut ranges: Vec<Range<usize>> = std::iter::once(0..asked.len()).collect();
         while let Some(range) = ranges.pop() {
             let part = &asked[range.clone()];
             match self.bulk_get(part).await {

@@ -155,7 +155,7 @@ impl Single<'_> {
                 Ok(()) if waited_for_missing => return Err(self.missing_doc()),
                 Ok(()) => {
                     info!(self.worker.log, "the source misses revisions that it told of";
-                        "id" => &self.id, "revs" => self.missing.join(" "));
+                        "document" => &self.id, "rev" => self.missing.join(" "));
                     waited_for_missing = true;
                     self.ancestors.clear();
                     self.worker.missing_doc_retry
@@ -180,7 +180,7 @@ impl Single<'_> {
                         return Err(self.failed(&failed));
                     }
                     warn!(self.worker.log, "a document is read again";
-                        "id" => &self.id, "error" => %failed);
+                        "document" => &self.id, "error" => %failed);
                     wait = 2 * (2 * wait).min(WAIT_MAX);
                     wait
                 }

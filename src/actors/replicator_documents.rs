@@ -1,0 +1,606 @@
+//! ReplicatorDocuments: makes jobs of replicator documents, and writes into them what became of the
+//! jobs.
+//!
+//! SUMMARY   Follows the updates of the store from the first one on; [`Rows`] decides what they mean.
+//! PROMISES  After a start every document that asks for a replication has its job again. Nothing here
+//!           waits in a turn: the store, the scheduler and sources are asked by tasks.
+//! CALLED    By the store's updates and by the scheduler's events; asked by HTTP.
+//! SOURCE    couch_replicator_doc_processor, couch_replicator_docs, couch_multidb_changes.
+//! LIMITS    [`FETCHES_MAX`] sources are asked for the code of filters at a time.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use futures_util::future::{LocalBoxFuture, join_all};
+use slog::{Logger, error, o, warn};
+use tokio::sync::{Semaphore, watch};
+
+use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::actors::replication_scheduler::ReplicationScheduler;
+use crate::actors::supervisor::{Named, Stop};
+use crate::config::Config;
+use crate::config::password::random;
+use crate::messages::replication_scheduler::{
+    AddJob, AddJobError, Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
+};
+use crate::messages::replicator_documents::GetRows;
+use crate::policy::schedule::WallTime;
+use crate::replication::endpoint::{Http, HttpSettings};
+use crate::replication::filter::{Filter, fetch_code};
+use crate::replication::id::{ReplicationId, replication_id};
+use crate::replication::spec::Replication;
+use crate::replicator::document::{members, parse};
+use crate::replicator::identity::ServerIdentity;
+use crate::replicator::kept::Kept;
+use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Taken, Wish};
+use crate::replicator::state::{self, Outcome};
+use crate::replicator::{Database, NAME, defaults, view};
+use crate::store::{Document, Store, StoreError};
+
+/// Documents that are read at a time.
+const BATCH: usize = 256;
+
+/// Sources that are asked for the code of filters at a time.
+const FETCHES_MAX: usize = 32;
+
+/// How long it may take to find out an id.
+const IDENTIFY_MAX: Duration = Duration::from_secs(61);
+
+/// How long to wait after the store failed.
+const STORE_WAIT: Duration = Duration::from_secs(5);
+
+/// How often it is seen whether a store that is in the way of another service is free.
+const OPEN_WAIT: Duration = Duration::from_secs(30);
+
+/// How long to wait for a scheduler that is being started again.
+const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
+
+/// How often an outcome is written that the store does not take.
+const WRITES_MAX: u32 = 5;
+
+/// What the actor works with.
+#[derive(Clone)]
+pub struct DocumentsOptions {
+    /// The replicator database.
+    pub database: Database,
+    /// Who runs jobs.
+    pub scheduler: Named<ReplicationScheduler>,
+    /// What replications share.
+    pub http: Http,
+    /// Who computes ids.
+    pub identity: ServerIdentity,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// The log.
+    pub log: Logger,
+}
+
+/// Documents, and their jobs.
+pub struct ReplicatorDocuments {
+    options: Rc<DocumentsOptions>,
+    rows: Rows,
+    fetches: Arc<Semaphore>,
+    /// The task that follows the store.
+    following: Option<SpawnHandle>,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+/// The scheduler was started again and knows of no job: every document is read again.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
+pub struct BeginAnew {
+    /// The new one, which may not have its name yet.
+    pub scheduler: Addr<ReplicationScheduler>,
+}
+
+/// Documents that were updated.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Updated(Vec<Document>);
+
+/// Something takes time, and tells what came of it.
+type Pending = LocalBoxFuture<'static, Event>;
+
+impl ReplicatorDocuments {
+    /// Makes an actor that has read nothing yet, and whose life is watched already.
+    pub fn new(options: DocumentsOptions, lifeline: Lifeline) -> Self {
+        Self {
+            log: options.log.new(o!("component" => "replicator_documents")),
+            options: Rc::new(options),
+            rows: Rows::default(),
+            fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
+            following: None,
+            lifeline,
+        }
+    }
+
+    /// Follows the store from its first update on, and the scheduler.
+    fn begin(&mut self, ctx: &mut Context<Self>) {
+        let events = ctx.address().recipient();
+        // Ignores the mailbox's bound: it is one message.
+        self.options.scheduler.address().do_send(Subscribe(events));
+        let following = follow(Rc::clone(&self.options), ctx.address(), self.log.clone());
+        let following = ctx.spawn(wrap_future(following));
+        if let Some(before) = self.following.replace(following) {
+            ctx.cancel_future(before);
+        }
+    }
+
+    fn update_docs(&self) -> bool {
+        self.options.config.borrow().replicator.update_docs
+    }
+
+    /// Takes in what happened and does what follows. Returns what is to be waited for.
+    fn take(&mut self, event: Event, ctx: &mut Context<Self>) -> Vec<Pending> {
+        let mut events = VecDeque::from([event]);
+        let mut pending = Vec::new();
+        while let Some(event) = events.pop_front() {
+            for action in self.rows.handle(event, now()) {
+                match action {
+                    Action::Identify {
+                        doc,
+                        attempt,
+                        replication,
+                    } => match self.identify(&replication) {
+                        Some(job) => events.push_back(Event::Identified {
+                            doc,
+                            attempt,
+                            result: Ok(job),
+                        }),
+                        None => self.spawn(self.fetch(doc, attempt, replication), ctx),
+                    },
+                    Action::Schedule {
+                        doc,
+                        attempt,
+                        job,
+                        replication,
+                    } => pending.push(self.schedule(doc, attempt, job, replication)),
+                    action => self.perform(action, ctx),
+                }
+            }
+        }
+        pending
+    }
+
+    fn perform(&self, action: Action, ctx: &mut Context<Self>) {
+        match action {
+            Action::RemoveJob { job } => {
+                // Ignores the mailbox's bound: it must not be lost.
+                self.options
+                    .scheduler
+                    .address()
+                    .do_send(RemoveJob { id: job });
+            }
+            Action::WriteFailed {
+                doc,
+                reason,
+                replication,
+            } => {
+                warn!(self.log, "replication document failed"; "doc_id" => &doc, "error" => &reason);
+                self.write(doc, replication, Outcome::Failed { reason }, ctx);
+            }
+            Action::WriteError {
+                doc,
+                reason,
+                replication,
+            } => {
+                warn!(self.log, "replication cannot start yet"; "doc_id" => &doc, "error" => &reason,
+                      "effect" => "it is tried again");
+                let outcome = Outcome::Error { id: None, reason };
+                self.write(doc, Some(replication), outcome, ctx);
+            }
+            Action::Wake {
+                doc,
+                attempt,
+                least,
+                most,
+            } => {
+                ctx.run_later(between(least, most), move |actor, ctx| {
+                    let pending = actor.take(Event::Due { doc, attempt }, ctx);
+                    actor.spawn_all(pending, ctx);
+                });
+            }
+            // `take` has seen to these.
+            Action::Identify { .. } | Action::Schedule { .. } => {}
+        }
+    }
+
+    /// Computes an id that takes no request.
+    fn identify(&self, replication: &Replication) -> Option<ReplicationId> {
+        let identity = self.options.identity.known()?;
+        let has_code = matches!(replication.options.filter, Filter::Function { .. });
+        (!has_code).then(|| replication_id(replication, &identity, None))
+    }
+
+    /// Computes an id with what the source says.
+    fn fetch(&self, doc: String, attempt: Attempt, replication: Arc<Replication>) -> Pending {
+        let (options, fetches) = (Rc::clone(&self.options), Arc::clone(&self.fetches));
+        Box::pin(async move {
+            let work = async {
+                let _turn = fetches.acquire().await;
+                identify(&options, &replication).await
+            };
+            let timed = actix_rt::time::timeout(IDENTIFY_MAX, work).await;
+            let result = timed.unwrap_or_else(|_| {
+                Err(format!(
+                    "Replication for db {NAME} doc {doc} failed to start due to timeout after {} \
+                     seconds",
+                    IDENTIFY_MAX.as_secs()
+                ))
+            });
+            Event::Identified {
+                doc,
+                attempt,
+                result,
+            }
+        })
+    }
+
+    fn schedule(
+        &self,
+        doc: String,
+        attempt: Attempt,
+        job: ReplicationId,
+        replication: Arc<Replication>,
+    ) -> Pending {
+        let options = Rc::clone(&self.options);
+        Box::pin(async move {
+            let kept = options.database.store().kept(&doc).await;
+            let kept = kept.ok().flatten().map(|text| Kept::read(&text));
+            let kept = kept.unwrap_or_default();
+            let result = add(&options.scheduler, &job, &replication, &kept).await;
+            Event::Scheduled {
+                doc,
+                attempt,
+                job,
+                result,
+            }
+        })
+    }
+
+    fn spawn(&self, pending: Pending, ctx: &mut Context<Self>) {
+        let done = wrap_future::<_, Self>(pending).map(|event, actor, ctx| {
+            let pending = actor.take(event, ctx);
+            actor.spawn_all(pending, ctx);
+        });
+        ctx.spawn(done);
+    }
+
+    fn spawn_all(&self, pending: Vec<Pending>, ctx: &mut Context<Self>) {
+        for one in pending {
+            self.spawn(one, ctx);
+        }
+    }
+
+    /// Writes an outcome into a document that still asks for the same.
+    fn write(
+        &self,
+        doc: String,
+        replication: Option<Arc<Replication>>,
+        outcome: Outcome,
+        ctx: &mut Context<Self>,
+    ) {
+        let update_docs = self.update_docs();
+        if !outcome.is_written(update_docs) {
+            return;
+        }
+        let writing = write(
+            Rc::clone(&self.options),
+            doc,
+            replication,
+            outcome,
+            update_docs,
+        );
+        let log = self.log.clone();
+        ctx.spawn(wrap_future(async move {
+            if let Err(error) = writing.await {
+                error!(log, "the outcome of a replication cannot be written"; "error" => %error);
+            }
+        }));
+    }
+
+    /// Returns what a document asks for; none for those that never ask for anything.
+    fn wish(&self, document: &Document, ctx: &mut Context<Self>) -> Option<Wish> {
+        if document.id.starts_with("_design/") {
+            return None;
+        }
+        if document.deleted {
+            self.forget_kept(document.id.clone(), ctx);
+            return Some(Wish::Nothing);
+        }
+        let body = members(document);
+        match body.get(state::STATE).and_then(serde_json::Value::as_str) {
+            Some(state::COMPLETED | state::FAILED) => return Some(Wish::Nothing),
+            Some(_) if !self.update_docs() => self.remove_state(document.id.clone(), ctx),
+            _ => {}
+        }
+        let defaults = defaults(&self.options.config.borrow().replicator);
+        Some(match parse(&document.id, &body.into(), &defaults) {
+            Ok(replication) => Wish::Run(Arc::new(replication)),
+            Err(reason) => Wish::Broken(reason),
+        })
+    }
+
+    /// Takes a state out of a document that has no business there.
+    fn remove_state(&self, doc: String, ctx: &mut Context<Self>) {
+        let store = self.options.database.store().clone();
+        ctx.spawn(wrap_future(async move {
+            let removed = store.change(&doc, |document| {
+                let mut body = members(document);
+                let is_over = Some(&body[state::STATE])
+                    .and_then(|state| state.as_str())
+                    .is_none_or(|name| name == state::COMPLETED || name == state::FAILED);
+                (!is_over && state::remove(&mut body))
+                    .then(|| serde_json::Value::Object(body).to_string())
+            });
+            // It only looks untidy; the next update tries again.
+            drop(removed.await);
+        }));
+    }
+
+    fn forget_kept(&self, doc: String, ctx: &mut Context<Self>) {
+        let store = self.options.database.store().clone();
+        ctx.spawn(wrap_future(async move {
+            if let Ok(Some(_)) = store.kept(&doc).await {
+                // What is left of a document that is gone does no harm.
+                drop(store.keep(&doc, None).await);
+            }
+        }));
+    }
+}
+
+/// Hands a job to the scheduler.
+async fn add(
+    scheduler: &Named<ReplicationScheduler>,
+    job: &ReplicationId,
+    replication: &Arc<Replication>,
+    kept: &Kept,
+) -> Result<(), Taken> {
+    loop {
+        let order = AddJob {
+            priority: kept.priority,
+            paused: kept.paused.clone(),
+            ..AddJob::new(Arc::clone(replication), job.clone())
+        };
+        match scheduler.address().send(order).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(AddJobError::Taken { by: Some(by), .. })) => return Err(Taken::Document(by)),
+            Ok(Err(AddJobError::Taken { by: None, .. })) => return Err(Taken::Transient),
+            // The next start of the service makes it a job again.
+            Ok(Err(AddJobError::ShuttingDown)) => std::future::pending().await,
+            // It is being started again.
+            Err(_) => actix_rt::time::sleep(SCHEDULER_WAIT).await,
+        }
+    }
+}
+
+/// Finds out an id, with the code of the filter if there is one.
+///
+/// # Errors
+/// The store or the source does not say, in words.
+pub async fn identify(
+    options: &DocumentsOptions,
+    replication: &Replication,
+) -> Result<ReplicationId, String> {
+    let identity = options.identity.get(options.database.store()).await;
+    let identity = identity.map_err(|error| error.to_string())?;
+    let threshold = options.config.borrow().replicator.health_threshold;
+    let settings = HttpSettings::of_source(&replication.options, threshold);
+    let source = options.http.endpoint(&replication.source, settings);
+    let source = source.map_err(|error| error.to_string())?;
+    let code = fetch_code(&source, &replication.options.filter).await;
+    let code = code.map_err(|error| error.to_string())?;
+    Ok(replication_id(replication, &identity, code.as_deref()))
+}
+
+async fn write(
+    options: Rc<DocumentsOptions>,
+    doc: String,
+    replication: Option<Arc<Replication>>,
+    outcome: Outcome,
+    update_docs: bool,
+) -> Result<(), StoreError> {
+    let mut wait = Duration::from_secs(1);
+    for _ in 1..WRITES_MAX {
+        match write_once(&options, &doc, &replication, &outcome, update_docs).await {
+            Err(StoreError::Failed(_)) => actix_rt::time::sleep(wait).await,
+            result => return result,
+        }
+        wait *= 2;
+    }
+    write_once(&options, &doc, &replication, &outcome, update_docs).await
+}
+
+async fn write_once(
+    options: &DocumentsOptions,
+    doc: &str,
+    replication: &Option<Arc<Replication>>,
+    outcome: &Outcome,
+    update_docs: bool,
+) -> Result<(), StoreError> {
+    let defaults = defaults(&options.config.borrow().replicator);
+    let (outcome, asked) = (outcome.clone(), replication.clone());
+    let written = options.database.store().change(doc, move |document| {
+        let mut body = members(document);
+        let now_asked = parse(&document.id, &body.clone().into(), &defaults).ok();
+        let is_same = match (&now_asked, &asked) {
+            (Some(now), Some(before)) => now.same_as(before),
+            (now, before) => now.is_none() && before.is_none(),
+        };
+        if !is_same {
+            return None;
+        }
+        outcome.write(&mut body, &now().to_string(), update_docs);
+        Some(serde_json::Value::Object(body).to_string())
+    });
+    written.await.map(drop)
+}
+
+fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    WallTime::ZERO + since.unwrap_or_default()
+}
+
+/// Returns a time between the two, drawn at random.
+fn between(least: Duration, most: Duration) -> Duration {
+    let spread = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
+    let drawn = u64::from_le_bytes(random::<8>()) % spread.saturating_add(1);
+    least + Duration::from_millis(drawn)
+}
+
+/// Follows the updates of the store.
+async fn follow(options: Rc<DocumentsOptions>, to: Addr<ReplicatorDocuments>, log: Logger) {
+    let store = options.database.store().clone();
+    let mut updates = store.updates();
+    until_open(&store, &mut updates).await;
+    let mut since = 0;
+    loop {
+        updates.mark_unchanged();
+        let changes = match options.identity.get(&store).await {
+            Ok(_) => store.changes(since, BATCH).await,
+            Err(error) => Err(error),
+        };
+        match changes {
+            Ok(changes) if changes.documents.is_empty() => {
+                if updates.changed().await.is_err() {
+                    return;
+                }
+            }
+            Ok(changes) => {
+                since = changes
+                    .documents
+                    .last()
+                    .map_or(since, |document| document.seq);
+                if to.send(Updated(changes.documents)).await.is_err() {
+                    return;
+                }
+            }
+            Err(StoreError::Closed) => return,
+            Err(error) => {
+                error!(log, "replication documents cannot be read"; "error" => %error,
+                       "effect" => "changes of documents take effect later");
+                actix_rt::time::sleep(STORE_WAIT).await;
+            }
+        }
+    }
+}
+
+/// Waits until somebody has opened the store: a service that only lends processes needs none. One
+/// that is there already and could not be opened is tried again.
+async fn until_open(store: &Store, updates: &mut watch::Receiver<Option<u64>>) {
+    while updates.borrow_and_update().is_none() {
+        tokio::select! {
+            changed = updates.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = actix_rt::time::sleep(OPEN_WAIT) => {
+                if store.place().exists() {
+                    // The start has told of it; whoever needs the store is told again.
+                    drop(store.open().await);
+                }
+            }
+        }
+    }
+}
+
+impl Actor for ReplicatorDocuments {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.begin(ctx);
+    }
+}
+
+impl Handler<BeginAnew> for ReplicatorDocuments {
+    type Result = ();
+
+    fn handle(&mut self, msg: BeginAnew, ctx: &mut Self::Context) {
+        self.options.scheduler.replace(msg.scheduler);
+        self.rows = Rows::default();
+        self.begin(ctx);
+    }
+}
+
+/// Answered when the jobs are with the scheduler: the next documents are read then.
+impl Handler<Updated> for ReplicatorDocuments {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, Updated(documents): Updated, ctx: &mut Self::Context) -> Self::Result {
+        let mut pending = Vec::new();
+        for document in documents {
+            if let Some(wish) = self.wish(&document, ctx) {
+                let doc = document.id;
+                pending.extend(self.take(Event::Changed { doc, wish }, ctx));
+            }
+        }
+        Box::pin(
+            wrap_future::<_, Self>(join_all(pending)).map(|events, actor, ctx| {
+                for event in events {
+                    let pending = actor.take(event, ctx);
+                    actor.spawn_all(pending, ctx);
+                }
+            }),
+        )
+    }
+}
+
+impl Handler<ReplicationEvent> for ReplicatorDocuments {
+    type Result = ();
+
+    fn handle(&mut self, msg: ReplicationEvent, ctx: &mut Self::Context) {
+        let ReplicationEvent {
+            id,
+            replication,
+            what,
+        } = msg;
+        let Some(doc) = replication.doc.as_ref().map(|doc| doc.id.clone()) else {
+            return;
+        };
+        let outcome = match what {
+            Happening::Triggered => Outcome::Triggered { id: id.to_string() },
+            Happening::Crashed { crash, .. } => Outcome::Error {
+                id: Some(id.to_string()),
+                reason: crash.to_string(),
+            },
+            Happening::Ended(JobOutcome::Completed(completed)) => {
+                let event = Event::Completed {
+                    doc: doc.clone(),
+                    job: id.clone(),
+                };
+                let pending = self.take(event, ctx);
+                self.spawn_all(pending, ctx);
+                Outcome::Completed {
+                    stats: view::completed_stats(&completed.progress, &replication),
+                    id: id.to_string(),
+                }
+            }
+            _ => return,
+        };
+        self.write(doc, Some(replication), outcome, ctx);
+    }
+}
+
+impl Handler<GetRows> for ReplicatorDocuments {
+    type Result = MessageResult<GetRows>;
+
+    fn handle(&mut self, msg: GetRows, _: &mut Self::Context) -> Self::Result {
+        let rows = msg.docs.iter().map(|doc| self.rows.get(doc).cloned());
+        MessageResult(rows.collect::<Vec<Option<Row>>>())
+    }
+}
+
+impl Handler<Stop> for ReplicatorDocuments {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        self.lifeline.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+}

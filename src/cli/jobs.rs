@@ -1,0 +1,330 @@
+//! `settee jobs`: what replications do, and what they are to do.
+//!
+//! SUMMARY   Asks the running service over its socket; prints a table, a job, or the value as it came.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::client::{Client, ClientError};
+use crate::replicator::{JobOrder, STATES};
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::service_socket::{SocketArgs, service_error};
+
+/// How long the service may take over an answer; one that stops waits for a checkpoint.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Jobs that are listed unless told.
+const LIMIT: usize = 1000;
+
+/// Options of `settee jobs`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Exit codes:
+  0   done
+  64  the command line is wrong
+  69  no service answers, or there is no such job
+  74  writing standard output failed
+  77  the socket belongs to another user
+
+Example:
+  settee jobs list --states crashing,pending
+  settee jobs pause 8f5b1bd0be6f9166ccfd36fc8be8fc22+continuous")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print the value as the service sends it: one JSON object on one line.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    list: ListArgs,
+    /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
+    #[arg(long, value_name = "PATH", global = true)]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+struct ListArgs {
+    /// Only jobs in these states, with commas between them: running, pending, crashing.
+    #[arg(long, value_delimiter = ',', value_parser = state)]
+    states: Vec<String>,
+    /// At most as many.
+    #[arg(long, default_value_t = LIMIT)]
+    limit: usize,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List jobs, in the order of their ids; what `settee jobs` does by itself.
+    List(ListArgs),
+    /// Show a job: how far it is, what happened to it, why it does not run.
+    Show {
+        /// The job's id, as `list` shows it.
+        id: String,
+    },
+    /// Stop a job until it is resumed. One with a document stays paused over restarts.
+    Pause {
+        /// The job's id.
+        id: String,
+    },
+    /// Let a paused job run.
+    Resume {
+        /// The job's id.
+        id: String,
+    },
+    /// Begin a job anew now, its failures forgotten.
+    Restart {
+        /// The job's id.
+        id: String,
+    },
+    /// Give a job another priority.
+    Priority {
+        /// The job's id.
+        id: String,
+        /// From -128 to 127; the higher, the sooner its turn. 0 is ordinary.
+        #[arg(allow_negative_numbers = true)]
+        priority: i8,
+    },
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
+    runtime.block_on(carry_out(args))
+}
+
+async fn carry_out(args: &Args) -> Result<(), CliError> {
+    let socket = SocketArgs {
+        socket: args.socket.clone(),
+    };
+    let socket = socket.path();
+    let connected = Client::connect(&socket).await;
+    let client = connected.map_err(|error| service_error(&socket, &error))?;
+    let (list, order) = match &args.action {
+        None => (Some(&args.list), None),
+        Some(Action::List(list)) => (Some(list), None),
+        Some(Action::Show { id }) => (None, Some((id, None))),
+        Some(Action::Pause { id }) => (None, Some((id, Some(JobOrder::Pause)))),
+        Some(Action::Resume { id }) => (None, Some((id, Some(JobOrder::Resume)))),
+        Some(Action::Restart { id }) => (None, Some((id, Some(JobOrder::Restart)))),
+        Some(Action::Priority { id, priority }) => {
+            (None, Some((id, Some(JobOrder::Priority(*priority)))))
+        }
+    };
+    let answer = match (list, order) {
+        (Some(list), _) => within(&socket, client.jobs(0, list.limit, &list.states)).await?,
+        (None, Some((id, Some(order)))) => within(&socket, client.order_job(id, order)).await?,
+        (None, Some((id, None))) => within(&socket, client.job(id)).await?,
+        (None, None) => return Ok(()),
+    };
+    if args.json {
+        return output::print(&format!("{}\n", answer.get()));
+    }
+    let value: Value = serde_json::from_str(answer.get()).map_err(|error| {
+        let error = ClientError::Protocol(format!("the answer about jobs: {error}"));
+        service_error(&socket, &error)
+    })?;
+    output::print(&if list.is_some() {
+        table(&value)
+    } else {
+        job(&value)
+    })
+}
+
+async fn within(
+    socket: &Path,
+    answer: impl Future<Output = Result<Box<RawValue>, ClientError>>,
+) -> Result<Box<RawValue>, CliError> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Err(ClientError::Service(said))) if said.name == "not_found" => Err(CliError::new(
+            Exit::Unavailable,
+            format!("{}: {said}", socket.display()),
+            "`settee jobs` lists them",
+        )),
+        Ok(answer) => answer.map_err(|error| service_error(socket, &error)),
+        Err(_) => Err(CliError::new(
+            Exit::Unavailable,
+            format!(
+                "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
+                socket.display()
+            ),
+            "look at its log; it may be stopped or overloaded",
+        )),
+    }
+}
+
+fn state(text: &str) -> Result<String, String> {
+    let word = text.trim().to_ascii_lowercase();
+    match STATES.contains(&word.as_str()) {
+        true => Ok(word),
+        false => Err(format!("a state is one of {}", STATES.join(", "))),
+    }
+}
+
+const TITLES: [&str; 9] = [
+    "STATE",
+    "READ",
+    "WRITTEN",
+    "REFUSED",
+    "PENDING",
+    "ERRORS",
+    "DOCUMENT",
+    "FROM -> TO",
+    "ID",
+];
+
+/// Columns of numbers, which stand to the right.
+const NUMBERS: std::ops::Range<usize> = 1..6;
+
+/// Returns jobs as a table for people.
+fn table(value: &Value) -> String {
+    let empty = Vec::new();
+    let jobs = value["jobs"].as_array().unwrap_or(&empty);
+    let total = value["total_rows"].as_u64().unwrap_or(0);
+    let mut text = match total {
+        1 => "1 job".to_owned(),
+        total => format!("{total} jobs"),
+    };
+    if (jobs.len() as u64) < total {
+        write!(text, ", the first {}", jobs.len()).expect("a String takes any text");
+    }
+    text.push('\n');
+    if jobs.is_empty() {
+        return text;
+    }
+    let rows: Vec<[String; 9]> = jobs.iter().map(row).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0).max(TITLES[column].len())
+    };
+    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
+    text.push('\n');
+    for cells in std::iter::once(TITLES.map(str::to_owned)).chain(rows) {
+        let mut line = String::new();
+        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let gap = if column == 0 { "" } else { "  " };
+            let padded = match NUMBERS.contains(&column) {
+                true => format!("{gap}{cell:>width$}"),
+                false => format!("{gap}{cell:<width$}"),
+            };
+            line.push_str(&padded);
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row(job: &Value) -> [String; 9] {
+    let info = |name: &str| shown(&job["info"][name]);
+    let state = match job["paused"].is_object() {
+        true => "paused".to_owned(),
+        false => shown(&job["state"]),
+    };
+    [
+        state,
+        info("docs_read"),
+        info("docs_written"),
+        info("doc_write_failures"),
+        info("changes_pending"),
+        shown(&job["error_count"]),
+        shown(&job["doc_id"]),
+        format!("{} -> {}", shown(&job["source"]), shown(&job["target"])),
+        shown(&job["id"]),
+    ]
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.replace(|c: char| c.is_control(), " "),
+        other => other.to_string(),
+    }
+}
+
+/// Returns a job for people: a line a member, then what happened.
+fn job(value: &Value) -> String {
+    let mut text = String::new();
+    let members = value.as_object().into_iter().flatten();
+    for (name, member) in members.filter(|(name, _)| *name != "history") {
+        match member {
+            Value::Object(inner) => {
+                for (key, figure) in inner {
+                    let name = format!("{name}.{key}");
+                    writeln!(text, "{name:<30} {}", shown(figure))
+                        .expect("a String takes any text");
+                }
+            }
+            member => {
+                writeln!(text, "{name:<30} {}", shown(member)).expect("a String takes any text");
+            }
+        }
+    }
+    let empty = Vec::new();
+    let history = value["history"].as_array().unwrap_or(&empty);
+    for event in history {
+        let reason = match &event["reason"] {
+            Value::Null => String::new(),
+            reason => shown(reason),
+        };
+        let line = format!(
+            "{} {} {reason}",
+            shown(&event["timestamp"]),
+            shown(&event["type"])
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_line_a_job() {
+        let jobs = json!({"total_rows": 2, "offset": 0, "jobs": [
+            {"id": "a+continuous", "state": "running", "doc_id": "d", "source": "http://s/a/",
+             "target": "http://t/b/", "info": {"docs_read": 12, "docs_written": 11,
+             "doc_write_failures": 1, "changes_pending": null}, "error_count": 0},
+            {"id": "b", "state": "pending", "doc_id": null, "paused": {"by": "x"}, "info": null,
+             "source": "http://s/c/", "target": "http://t/d/", "error_count": 3},
+        ]});
+        let expected = "\
+2 jobs
+
+STATE    READ  WRITTEN  REFUSED  PENDING  ERRORS  DOCUMENT  FROM -> TO                  ID
+running    12       11        1        -       0  d         http://s/a/ -> http://t/b/  a+continuous
+paused      -        -        -        -       3  -         http://s/c/ -> http://t/d/  b
+";
+        assert_eq!(table(&jobs), expected);
+        let none = json!({"total_rows": 0, "jobs": []});
+        assert_eq!(table(&none), "0 jobs\n");
+    }
+
+    #[test]
+    fn a_job_is_shown_with_what_happened_to_it() {
+        let value = json!({"id": "a", "info": {"docs_read": 1}, "history": [
+            {"timestamp": "2017", "type": "crashed", "reason": "why\u{7}"},
+            {"timestamp": "2016", "type": "added"},
+        ]});
+        let text = job(&value);
+        assert!(text.contains("info.docs_read"), "{text}");
+        assert!(text.ends_with("2017 crashed why\n2016 added\n"), "{text}");
+    }
+}

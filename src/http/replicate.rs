@@ -1,0 +1,70 @@
+//! `POST /_replicate`: a replication without a document.
+//!
+//! SOURCE    couch_replicator_httpd: handle_req/1.
+
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpRequest, web};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::access::Visitor;
+use super::answer::{self, Answer, Refusal};
+use super::replicator::person;
+use super::request::{allow, require_json};
+use super::routes::shutting_down;
+use super::{Shared, body};
+use crate::replicator::Replicated;
+
+pub(super) async fn answer(
+    request: &HttpRequest,
+    payload: web::Payload,
+    shared: &Shared,
+    visitor: &Visitor,
+) -> Answer {
+    allow(request, &[Method::POST])?;
+    visitor.must_be_admin()?;
+    require_json(request)?;
+    let value: Value = {
+        let body = body::read(request, payload, shared).await?;
+        let value = serde_json::from_str(body.text()?);
+        value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))?
+    };
+    let mut stopping = shared.stopping();
+    let person = person(visitor);
+    let replicated = tokio::select! {
+        replicated = shared.replications.replicate(&value, &person) => replicated?,
+        // It may be at it for hours.
+        _ = stopping.wait_for(|stopping| *stopping) => return Err(shutting_down()),
+    };
+    let local_id = |id: String| json!({"ok": true, "_local_id": id});
+    Ok(match replicated {
+        Replicated::Done(result) => answer::raw(StatusCode::OK, done(result.get())),
+        Replicated::Begun(id) => {
+            answer::with_status(StatusCode::ACCEPTED, &local_id(id.to_string()))
+        }
+        Replicated::Cancelled(id) => answer::ok(&local_id(id.to_string())),
+    })
+}
+
+/// Puts `ok` in front of the members of an object, whose text stays as it is: sequence numbers are
+/// not to be touched.
+fn done(object: &str) -> Bytes {
+    let members = object.trim().trim_start_matches('{').trim_start();
+    let text = match members.starts_with('}') {
+        true => "{\"ok\":true}\n".to_owned(),
+        false => format!("{{\"ok\":true,{members}\n"),
+    };
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ok_stands_in_front_of_what_was_recorded() {
+        assert_eq!(done("{}"), "{\"ok\":true}\n");
+        assert_eq!(done(" {\"a\": 1.0}"), "{\"ok\":true,\"a\": 1.0}\n");
+        assert_eq!(done("{ \"a\":{}}"), "{\"ok\":true,\"a\":{}}\n");
+    }
+}

@@ -1,0 +1,16 @@
+//! Named pools with real processes, through every face: socket, HTTP, command line, configuration.
+
+#[path = "../browser/mod.rs"]
+mod browser;
+#[path = "../service/mod.rs"]
+mod service;
+
+mod children;
+mod command_line;
+mod configuration;
+mod example;
+mod groups;
+mod http;
+mod removal;
+mod rules;
+mod support;

@@ -1,0 +1,180 @@
+//! `settee replicate`, as a user runs it.
+
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use settee::testkit::eventually;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::couch::Couch;
+use crate::http::Answer;
+
+/// A directory of its own: the command keeps its id there.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("settee.redb");
+    let config = format!("[store]\npath = {:?}\n", store.display().to_string());
+    std::fs::write(folder.path().join("settee.toml"), config).unwrap();
+    folder
+}
+
+fn command(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    command
+        .args(["replicate", "-c"])
+        .arg(folder.path().join("settee.toml"))
+        .args([source, target, "--connection-timeout", "5000"])
+        .args(more)
+        .env_remove("SETTEE_SOURCE_PASSWORD")
+        .env_remove("SETTEE_TARGET_PASSWORD")
+        .kill_on_drop(true);
+    command
+}
+
+async fn run(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Output {
+    let output = command(folder, source, target, more).output();
+    tokio::time::timeout(Duration::from_secs(120), output)
+        .await
+        .expect("it ends")
+        .unwrap()
+}
+
+fn code(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+async fn two() -> (Couch, Couch) {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    for index in 0..20 {
+        source.put(&format!("doc-{index:02}"), None, json!({ "n": index }));
+    }
+    (source, target)
+}
+
+#[actix_rt::test]
+async fn it_replicates_sums_up_and_goes_on_where_it_ended() {
+    let (folder, (source, target)) = (folder(), two().await);
+    let refused = folder.path().join("refused.ndjson");
+    target.refuse("doc-07");
+    let more = ["--refused", refused.to_str().unwrap()];
+    let (status, out, error) = code(&run(&folder, &source.url(), &target.url(), &more).await);
+    assert_eq!(status, Some(0), "{error}");
+    let expected = "everything is replicated: 20 revisions looked at, 20 missing at the target, 20 read, 19 written";
+    assert!(out.starts_with(expected), "{out}");
+    assert!(
+        out.contains("1 refused") && out.contains("refused.ndjson"),
+        "{out}"
+    );
+    let told = lines(&refused);
+    assert_eq!(
+        (told.len(), told[0]["id"].clone(), told[0]["error"].clone()),
+        (1, json!("doc-07"), json!("forbidden"))
+    );
+    source.put("later", None, json!({}));
+    let (status, out, _) = code(&run(&folder, &source.url(), &target.url(), &more).await);
+    assert!(
+        out.starts_with("everything is replicated: 1 revisions looked at"),
+        "{out}"
+    );
+    assert_eq!((status, target.trees().len()), (Some(0), 20));
+}
+
+#[actix_rt::test]
+async fn its_exit_codes_tell_what_to_do() {
+    let folder = folder();
+    let cases = [
+        (
+            Answer::error(401, "unauthorized", "x"),
+            77,
+            "give a name and a password",
+        ),
+        (Answer::error(404, "not_found", "x"), 65, "correct the URL"),
+        (
+            Answer::error(503, "unavailable", "x"),
+            75,
+            "run this again later",
+        ),
+    ];
+    for (answer, expected, hint) in cases {
+        let (source, target) = two().await;
+        source.fails("GET db", usize::MAX, answer);
+        let more = ["--retries-per-request", "0"];
+        let (status, _, error) = code(&run(&folder, &source.url(), &target.url(), &more).await);
+        assert_eq!(status, Some(expected), "{error}");
+        assert!(error.contains(hint), "{error}");
+    }
+    let more = ["--selector", "{"];
+    let (status, _, error) = code(&run(&folder, "http://a/b", "http://a/c", &more).await);
+    assert_eq!(
+        (status, error.contains("--selector is no JSON")),
+        (Some(64), true),
+        "{error}"
+    );
+    let (status, _, error) = code(&run(&folder, "ftp://a/b", "http://a/c", &[]).await);
+    assert_eq!(status, Some(64), "{error}");
+}
+
+#[actix_rt::test]
+async fn passwords_come_from_the_environment_and_are_never_shown() {
+    let (folder, (source, target)) = (folder(), two().await);
+    let url = source.url().replace("http://", "http://ann@");
+    let mut command = command(&folder, &url, &target.url(), &[]);
+    let output = command
+        .env("SETTEE_SOURCE_PASSWORD", "top secret")
+        .output()
+        .await
+        .unwrap();
+    let (status, out, error) = code(&output);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(!out.contains("top secret") && !error.contains("top secret"));
+    let sent = source.server.received();
+    let feed = sent
+        .iter()
+        .find(|request| request.call() == "_changes")
+        .unwrap();
+    assert_eq!(feed.headers["authorization"], "Basic YW5uOnRvcCBzZWNyZXQ=");
+}
+
+fn interrupt(child: &Child) {
+    let id = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+}
+
+#[actix_rt::test]
+async fn an_interrupt_stops_it_with_a_checkpoint() {
+    let (folder, (source, target)) = (folder(), two().await);
+    let mut command = command(&folder, &source.url(), &target.url(), &["--continuous"]);
+    let child = command
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("everything is there", || async {
+        target.trees().len() == 20
+    })
+    .await;
+    interrupt(&child);
+    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output())
+        .await
+        .expect("it ends");
+    let (status, out, _) = code(&output.unwrap());
+    assert!(
+        status == Some(0) && out.starts_with("stopped: 20 revisions looked at"),
+        "{status:?} {out}"
+    );
+    assert_eq!((source.locals().len(), target.locals().len()), (1, 1));
+}
