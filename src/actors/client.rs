@@ -145,7 +145,8 @@ pub struct Client {
     tells_end: bool,
     /// What a connection of a service is lent, and how.
     lending: Option<Lending>,
-    _connected: Connected,
+    /// None once it is closing.
+    connected: Option<Connected>,
     log: Logger,
     lifeline: Lifeline,
 }
@@ -186,7 +187,7 @@ impl Client {
             tunnel_end: None,
             tells_end: false,
             lending,
-            _connected: connected,
+            connected: Some(connected),
             log: options.log.new(o!("client" => options.number)),
             lifeline,
         };

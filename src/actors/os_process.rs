@@ -305,6 +305,9 @@ impl OsProcess {
         if matches!(head.kind, PromptKind::OpenList | PromptKind::ListRow) {
             self.shared.set_list_open(leaves_open);
         }
+        if result.is_ok() && !matches!(head.class, PromptClass::Reset | PromptClass::DdocNew) {
+            self.shared.set_served();
+        }
         let took = now - std::mem::replace(&mut self.head_since, now);
         let metrics = &self.context.metrics.language;
         metrics.prompt_done(head.class, took, &result);

@@ -518,6 +518,7 @@ impl ProcManager {
     fn process_down(&mut self, proc: ProcId, reason: ExitReason, ctx: &mut Context<Self>) {
         let process = self.procs.remove(&proc);
         // What the process knows about its end says more than the reason does.
+        let served = process.as_ref().is_some_and(|p| p.shared.has_served());
         let doom = process.and_then(|process| process.shared.doom().cloned());
         let by_itself = doom.as_ref().is_some_and(PromptError::is_own_end);
         let error = doom.unwrap_or_else(|| {
@@ -530,6 +531,8 @@ impl ProcManager {
             self.note_failure(proc.pool, &error.to_string());
         }
         self.cause = Some(HelpError::from(error).into());
+        // One that has served somebody started well, also when its client has not returned it yet.
+        let by_itself = by_itself && !served;
         self.event(Event::ProcExit { proc, by_itself }, ctx);
         self.finish_shutdown(ctx);
     }

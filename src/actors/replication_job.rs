@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
+use crate::replication::counters::Counters;
 use crate::replication::crash::Crash;
 use crate::replication::progress::BatchNumber;
 use crate::replication::seq::Seq;
@@ -107,6 +108,10 @@ impl ReplicationJob {
         self.lifeline.pulse()
     }
 
+    fn counters(&self) -> &Counters {
+        self.start.settings.http.counters()
+    }
+
     fn running(&mut self) -> Option<&mut Running> {
         match &mut self.state {
             State::Opening => None,
@@ -117,7 +122,10 @@ impl ReplicationJob {
     fn opened(&mut self, opened: Result<Opened, Crash>, ctx: &mut Context<Self>) {
         let opened = match opened {
             Ok(opened) => opened,
-            Err(crash) => return self.crash(crash, ctx),
+            Err(crash) => {
+                self.counters().failed_starts.one();
+                return self.crash(crash, ctx);
+            }
         };
         self.tally = Rc::new(Tally::starting_with(opened.stats));
         let checkpoints = Checkpoints::new(&self.start, &opened);
@@ -145,6 +153,7 @@ impl ReplicationJob {
             .running()
             .is_some_and(|running| running.then == Then::GoOn)
         {
+            part.count_death(self.counters());
             self.crash(crash, ctx);
         }
     }

@@ -10,6 +10,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
@@ -138,9 +139,11 @@ fn scheduler_spec(
 
 fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
+    let metrics = options.metrics.replication();
+    metrics.watch(&options.http);
     SchedulerOptions {
         settings,
-        metrics: options.metrics.replication(),
+        metrics,
         log: options.log.clone(),
         jobs: Box::new(Jobs(options)),
     }
@@ -179,7 +182,11 @@ impl StartJobs for Jobs {
             return Err(Crash::JobDied(why.to_owned()));
         };
         let config = options.config.borrow().replicator.clone();
-        let settings = job_settings(&config, options.http.clone(), identity);
+        let mut settings = job_settings(&config, options.http.clone(), identity);
+        // Somebody waits for a call of `_replicate`, and thousands of them do not begin at once.
+        if order.replication.is_transient() {
+            settings.startup_jitter = Duration::ZERO;
+        }
         JobStarter { settings }.start(order)
     }
 }

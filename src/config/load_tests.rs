@@ -376,6 +376,21 @@ fn mistakes_in_the_sections_of_pools_are_told_with_their_place_and_the_nearest_k
 }
 
 #[test]
+fn the_pools_of_a_group_speak_one_language() {
+    let text = "[pools.a]\nlanguage = 'javascript'\ngroup = 'g'\n\
+                [pools.b]\nlanguage = 'query'\ngroup = 'G'\n\
+                [pools.javascript]\ngroup = 'g'\n";
+    let problems = Fixture::new().file("a.toml", text).problems();
+    assert_eq!(
+        problems,
+        [
+            "a.toml:6: [pools.b] group = \"g\": the pool \"a\" of this group speaks \"javascript\" and \
+          not \"query\", so they cannot stand in for each other: take another group"
+        ]
+    );
+}
+
+#[test]
 fn a_variable_of_a_pool_needs_a_name_and_a_key_and_an_empty_section_is_noticed() {
     let problems = Fixture::new()
         .variable("SETTEE__POOLS__MAX", "1")

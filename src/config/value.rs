@@ -76,7 +76,10 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Kind::Ratio => ratio(kind, raw),
         Kind::Name => name(kind, raw),
         Kind::ServiceAddress => service_address(kind, raw),
-        Kind::Stressed(inner) => stressed(*inner, raw),
+        Kind::Stressed(inner) => stressed(*inner, raw).map_err(|fault| Fault {
+            remedy: format!("it must be {}", expectation(kind)),
+            ..fault
+        }),
         Kind::Coefficient => coefficient(kind, raw),
         Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
         Kind::Words(words) => self::words(kind, words, raw),

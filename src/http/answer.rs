@@ -5,6 +5,7 @@
 //!           `error` and `reason`.
 
 use std::fmt;
+use std::num::NonZero;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -146,7 +147,7 @@ impl From<ErrorReply> for Refusal {
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let retry_in = match status {
-            StatusCode::SERVICE_UNAVAILABLE => Some(error.retry_in.unwrap_or_default()),
+            StatusCode::SERVICE_UNAVAILABLE => Some(error.retry_after_ms.map_or(0, NonZero::get)),
             _ => None,
         };
         let members = match serde_json::to_value(&error) {
@@ -158,7 +159,7 @@ impl From<ErrorReply> for Refusal {
         refusal.members.extend(others);
         match retry_in {
             Some(time) => {
-                let seconds = time.as_millis().div_ceil(1000).max(1);
+                let seconds = time.div_ceil(1000).max(1);
                 refusal.with_header(header::RETRY_AFTER, seconds.to_string())
             }
             None => refusal,

@@ -4,8 +4,8 @@
 //! PROMISES  `name`, `reason`, `phase`, `fault` and `retry` are always there. Names are CouchDB's
 //!           where CouchDB has one. What a function of the client's own said is passed on unchanged.
 
+use std::num::NonZero;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -42,8 +42,8 @@ pub struct ErrorReply {
     pub fault: Fault,
     /// Whether the same call may succeed when it is repeated.
     pub retry: bool,
-    /// After which time, where that is known.
-    pub retry_in: Option<Duration>,
+    /// After which time, where that is known, in milliseconds.
+    pub retry_after_ms: Option<NonZero<u32>>,
     /// Whether the query server ends over it.
     pub fatal: bool,
     /// How the query server ended, if that is what happened.
@@ -62,7 +62,7 @@ impl ErrorReply {
             phase,
             fault,
             retry,
-            retry_in: None,
+            retry_after_ms: None,
             fatal: false,
             obituary: None,
             proc: None,
@@ -176,7 +176,10 @@ impl From<GetProcError> for ErrorReply {
             error.retryable(),
         );
         reply.obituary = error.obituary().cloned().map(Box::new);
-        reply.retry_in = error.retry_in();
+        reply.retry_after_ms = error.retry_in().and_then(|time| {
+            let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+            NonZero::new(milliseconds)
+        });
         reply
     }
 }
@@ -246,8 +249,8 @@ impl Serialize for ErrorReply {
         map.serialize_entry("phase", self.phase)?;
         map.serialize_entry("fault", self.fault.name())?;
         map.serialize_entry("retry", &self.retry)?;
-        if let Some(time) = self.retry_in {
-            map.serialize_entry("retry_after_ms", &time.as_millis())?;
+        if let Some(time) = self.retry_after_ms {
+            map.serialize_entry("retry_after_ms", &time)?;
         }
         if self.fatal {
             map.serialize_entry("fatal", &true)?;
@@ -290,6 +293,7 @@ impl Serialize for ErrorReply {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
 
     use serde_json::{Value, json};
 

@@ -149,6 +149,9 @@ pub enum PoolChange {
     ShrinkQueue(u32),
 }
 
+/// Makes a change of how many processes or waiters it is about.
+type Counted = fn(u32) -> PoolChange;
+
 /// One member that says what, and one more where there is more to say.
 impl Serialize for PoolChange {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -192,7 +195,7 @@ impl TryFrom<Map<String, Value>> for PoolChange {
             let value = map.get("value").cloned().unwrap_or_default();
             return Ok(Self::Set { name, value });
         }
-        let counted: [(&str, fn(u32) -> Self); 5] = [
+        let counted: [(&str, Counted); 5] = [
             ("start", Self::Start),
             ("stop_idle", Self::StopIdle),
             ("stop_returned", Self::StopReturned),

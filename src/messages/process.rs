@@ -95,6 +95,7 @@ pub struct ProcShared {
     list_open: AtomicBool,
     taught_by_client: AtomicBool,
     touched: AtomicBool,
+    served: AtomicBool,
     last_activity: AtomicU64,
     doom: OnceLock<PromptError>,
 }
@@ -115,6 +116,7 @@ impl ProcShared {
             list_open: AtomicBool::new(false),
             taught_by_client: AtomicBool::new(false),
             touched: AtomicBool::new(false),
+            served: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
             doom: OnceLock::new(),
         })
@@ -151,6 +153,17 @@ impl ProcShared {
     /// Counts a prompt that is answered. Called by the process's actor only.
     pub fn prompt_answered(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Says that the process has answered something else than how to begin: its start was no failure,
+    /// however it ends. Called by the process's actor only.
+    pub fn set_served(&self) {
+        self.served.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it has.
+    pub fn has_served(&self) -> bool {
+        self.served.load(Ordering::Relaxed)
     }
 
     /// Says whether the process is in the middle of a list. Called by the process's actor only.

@@ -4,8 +4,12 @@
 //! DIFFERS   `duplicate_adds`, which nothing counts there, are jobs that were added again unchanged.
 //!           Gauges are exact at any time, where CouchDB counts every five seconds.
 
+use std::sync::{Arc, OnceLock};
+
 use super::cells::{Counter, Gauge};
 use crate::policy::schedule::{Census, Totals};
+use crate::replication::counters::Counters;
+use crate::replication::endpoint::Http;
 
 /// The numbers of all replications.
 #[derive(Debug, Default)]
@@ -36,9 +40,24 @@ pub struct ReplicationMetrics {
     pub crashed: Gauge,
     /// Those that are paused.
     pub paused: Gauge,
+    /// What is counted where the work is done.
+    work: OnceLock<Arc<Counters>>,
 }
 
 impl ReplicationMetrics {
+    /// Shows, from now on, what these replications count. Those of one service only: a second call
+    /// changes nothing.
+    pub fn watch(&self, http: &Http) {
+        let _ = self.work.set(Arc::clone(http.counters()));
+    }
+
+    /// Returns what is counted where the work is done: name below `couch_replicator`, meaning, number.
+    pub(super) fn work(&self) -> [(&'static str, &'static str, u64); 14] {
+        self.work
+            .get()
+            .map_or_else(|| Counters::default().all(), |work| work.all())
+    }
+
     /// Takes in what an event changed: how many jobs there are now, and what was counted before it
     /// and after.
     pub fn publish(&self, census: &Census, before: &Totals, after: &Totals) {

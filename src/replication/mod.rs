@@ -7,6 +7,7 @@
 
 pub mod average;
 pub mod changes;
+pub mod counters;
 pub mod crash;
 pub mod endpoint;
 pub mod filter;

@@ -116,6 +116,13 @@ fn a_busy_pool_is_503_and_says_when_to_try_again() {
     let busy = web.send("POST", "/_query/map", &map.to_string());
     busy.error(503, "pool_busy");
     assert_eq!(busy.header("retry-after"), Some("1"));
+    let metrics = web.get("/metrics").body;
+    let counted = "settee_pool_refusals_total{pool=\"js\",reason=\"busy\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert!(
+        metrics.contains("settee_pool_throttled{pool=\"js\"} 0\n"),
+        "{metrics}"
+    );
     assert!(give_back(&mut holder, &held, "ok"));
     let rows = web.send("POST", "/_query/map", &map.to_string()).ok();
     assert_eq!(rows["ok"], json!([[[[1, 2]]]]));
@@ -135,6 +142,11 @@ fn a_throttled_pool_is_503_and_says_when_to_try_again() {
     assert!(reason.contains("/nonexistent/server"), "{reason}");
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((2..=30).contains(&seconds), "{seconds}");
+    let metrics = web.get("/metrics").body;
+    assert!(
+        metrics.contains("settee_pool_throttled{pool=\"b\"} 1\n"),
+        "{metrics}"
+    );
     let lifted = web.send("POST", "/_pools/b/_unthrottle", "").ok();
     assert_eq!(lifted, json!({"ok": true, "was_throttled": true}));
     web.service.stop();

@@ -11,6 +11,8 @@ mod configuration;
 mod example;
 mod groups;
 mod http;
+mod library;
 mod removal;
 mod rules;
 mod support;
+mod watching;

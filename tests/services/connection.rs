@@ -71,6 +71,7 @@ async fn a_process_whose_client_was_cut_off_in_the_middle_is_replaced() {
 async fn the_end_of_a_process_is_told_in_an_error_line_and_ends_the_connection() {
     let front = Front::start(ONE).await;
     let mut client = front.connect("py.sock").await;
+    client.pid().await;
     client.send("[\"exit\",3]").await;
     let (name, reason) = client.error().await;
     assert_eq!(name, "os_process_error");

@@ -3,6 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod backlog;
+mod change;
 mod connection;
 mod harness;
+mod load;
 mod logbook;
+mod mistakes;
+mod stress;
+mod trouble;

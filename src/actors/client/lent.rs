@@ -18,7 +18,7 @@ use super::holding::Holding;
 use super::session::Phase;
 use super::stream::Stream;
 use super::{Client, ClientOptions, Services};
-use crate::actors::caller::CallError;
+use crate::actors::caller::{CallError, Caller, ResetRetry};
 use crate::actors::lifeline::Pulse;
 use crate::actors::service::claims::Claim;
 use crate::actors::supervisor::Stop;
@@ -48,6 +48,24 @@ impl Lending {
     }
 }
 
+/// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
+/// tables tell what is lent and who waits.
+async fn get_clean_proc(
+    caller: &Caller,
+    want: &Want,
+    mut claim: Option<Claim>,
+) -> Result<Lease, CallError> {
+    let mut retry = ResetRetry::new();
+    loop {
+        let lease = caller.get_proc(want.clone(), None).await?;
+        drop(claim.take());
+        match lease.reset().await {
+            Ok(()) => return Ok(lease),
+            Err(error) => retry.after(lease, error).await?,
+        }
+    }
+}
+
 /// Returns the last line of a connection.
 fn last_line(error: &ErrorReply) -> Vec<u8> {
     let words = ("error", &error.name, &error.reason);
@@ -70,7 +88,7 @@ impl Client {
 
     /// Gets a process for a connection of a service; nothing is read until it is there.
     pub(super) fn lend(&mut self, ctx: &mut Context<Self>) {
-        let Some(lending) = &self.lending else {
+        let Some(lending) = &mut self.lending else {
             return;
         };
         self.session.set_attaching(true);
@@ -81,8 +99,9 @@ impl Client {
             client: self.lifeline.pulse(),
             down: ctx.address().recipient(),
         });
+        let claim = lending.claim.take();
         let get = async move {
-            let proc = session.query_servers.caller().get_clean_proc(&want, None);
+            let proc = get_clean_proc(session.query_servers.caller(), &want, claim);
             tokio::select! {
                 result = proc => result,
                 () = session.services.refusal() => Err(GetProcError::ShuttingDown.into()),
@@ -93,10 +112,9 @@ impl Client {
     }
 
     fn lent(&mut self, result: Result<Lease, CallError>, ctx: &mut Context<Self>) {
-        let Some(lending) = &mut self.lending else {
+        let Some(lending) = &self.lending else {
             return;
         };
-        lending.claim = None;
         match result {
             Ok(lease) => {
                 let watch = lease.process.pulse.watch(ctx.address().recipient());
@@ -128,10 +146,15 @@ impl Client {
     /// and ends.
     pub(super) fn end_lending(&mut self, ctx: &mut Context<Self>) {
         let why = self.session.take_epitaph();
-        if let Some(lending) = &mut self.lending {
-            lending.claim = None;
+        if let Some(lending) = &self.lending {
             let end = why.as_ref().map_or(LendEnd::Client, LendEnd::of);
             lending.metrics.ended(end);
+        }
+        // Before its process is free: there are never more connections than processes for them, but
+        // for those whose last line is on its way.
+        self.connected = None;
+        if why.is_none() {
+            self.session.end();
         }
         let process = self.tunnel.take();
         let session = Rc::clone(&self.session);

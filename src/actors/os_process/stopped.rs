@@ -29,16 +29,16 @@ pub(super) fn watch(ctx: &mut Context<OsProcess>) {
 
 impl StreamHandler<ChildChanged> for OsProcess {
     fn handle(&mut self, _: ChildChanged, _: &mut Self::Context) {
-        match self.child.stop_or_continue() {
-            Some(StopOrContinue::Stopped(by)) => {
-                let now = self.context.clock.now();
-                warn_repeating!(self.log, self.stopped, now, "query server was stopped";
-                    "signal" => by,
-                    "effect" => "it is not dead and is still counted, but answers nobody",
-                    "remedy" => "continue it (kill -CONT), or end it (kill -KILL)");
-            }
-            Some(StopOrContinue::Continued) => info!(self.log, "query server goes on"),
-            None => {}
+        while let Some(change) = self.child.stop_or_continue() {
+            let StopOrContinue::Stopped(by) = change else {
+                info!(self.log, "query server goes on");
+                continue;
+            };
+            let now = self.context.clock.now();
+            warn_repeating!(self.log, self.stopped, now, "query server was stopped";
+                "signal" => by,
+                "effect" => "it is not dead and is still counted, but answers nobody",
+                "remedy" => "continue it (kill -CONT), or end it (kill -KILL)");
         }
     }
 

@@ -103,6 +103,8 @@ impl ProcManager {
         }
         if is_news {
             let section = asked.cloned().unwrap_or_default();
+            let language = self.pools.at(id).language.clone();
+            let section = self.fit_for_group(name, section, &language, Some(id));
             self.pools.set_section(id, section);
         }
         let section = self.pools.at(id).section.clone();
@@ -125,9 +127,32 @@ impl ProcManager {
                   "remedy" => "name the language's command in [query_servers]");
             return None;
         }
+        let section = self.fit_for_group(name, section, &language, None);
         let limits = self.settings.limits;
         let settings = self.pools.settings(&section, (kind, &language), limits);
         Some(self.place(name, section, language, settings))
+    }
+
+    /// Leaves the group out where pools that were added at run time speak another language in it:
+    /// whoever asks a group must get one language.
+    fn fit_for_group(
+        &self,
+        name: &str,
+        mut section: PoolConfig,
+        language: &LanguageName,
+        id: Option<PoolId>,
+    ) -> PoolConfig {
+        if let Some(group) = &section.group
+            && let Some(other) = self.pools.language_of_group(group, id)
+            && other != language
+        {
+            warn!(self.log, "pool cannot join its group";
+                  "pool" => name, "language" => other.as_str(),
+                  "effect" => "it belongs to no group",
+                  "remedy" => "remove the pools of the group that speak another language, and reload");
+            section.group = None;
+        }
+        section
     }
 
     fn place(

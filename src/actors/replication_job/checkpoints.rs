@@ -145,6 +145,10 @@ impl ReplicationJob {
     }
 
     fn checkpoint_made(&mut self, made: Made, ctx: &mut Context<Self>) {
+        match made.body {
+            Ok(_) => self.counters().checkpoints_success.one(),
+            Err(_) => self.counters().checkpoints_failure.one(),
+        }
         let Some(running) = self.running() else {
             return;
         };

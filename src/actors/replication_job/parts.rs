@@ -22,6 +22,7 @@ use crate::replication::changes::feed::Row;
 use crate::replication::changes::query::FeedQuery;
 use crate::replication::changes::queue::{self, Consumer, QueueLimits};
 use crate::replication::changes::reader::{Change, ChangesReader};
+use crate::replication::counters::Counters;
 use crate::replication::crash::Crash;
 use crate::replication::progress::BatchNumber;
 use crate::replication::seq::Seq;
@@ -49,6 +50,17 @@ impl Part {
             Self::Reader => Crash::ChangesReaderDied(how.to_owned()),
             Self::Manager => Crash::ChangesManagerDied(how.to_owned()),
             Self::Worker => Crash::WorkerDied(how.to_owned()),
+        }
+    }
+}
+
+impl Part {
+    /// Counts one that ended a run.
+    pub(super) fn count_death(self, counters: &Counters) {
+        match self {
+            Self::Reader => counters.changes_reader_deaths.one(),
+            Self::Manager => counters.changes_manager_deaths.one(),
+            Self::Worker => counters.worker_deaths.one(),
         }
     }
 }
@@ -117,6 +129,7 @@ impl Parts {
         for _ in 0..workers {
             let work = work(Rc::clone(&worker), requests.clone(), ctx.address());
             parts.watch(Part::Worker, work, ctx);
+            start.settings.http.counters().workers_started.one();
         }
         parts
     }
@@ -204,7 +217,8 @@ async fn work(
         let Some(Batch { number, seq, rows }) = batch.await.map_err(|_| gone())? else {
             return Ok(());
         };
-        worker.process(rows).await?;
+        // A worker without a batch, as most are, takes no room for working on one.
+        Box::pin(worker.process(rows)).await?;
         // If the job is gone, so is this task.
         let _ = job.send(BatchDone { number, seq }).await;
     }

@@ -21,7 +21,7 @@ use crate::actors::client::stream::Stream;
 use crate::actors::clock::Clock;
 use crate::messages::pool_watch::PoolState;
 use crate::metrics::ServiceMetrics;
-use crate::policy::admission::{Door, LimitWarning, Verdict};
+use crate::policy::admission::{Door, LimitWarning, Verdict, listening};
 
 /// The entrance of one service. Its drop closes it.
 pub struct Entrance {
@@ -105,10 +105,11 @@ impl Entrance {
     /// Decides anew, and tells what has changed.
     fn look(&self, state: &PoolState) -> bool {
         self.stress.set(state.stress);
-        let snapshot = state.with_claims(self.claims.count());
         let told = &mut *self.told.borrow_mut();
         let was_open = told.door.is_open();
-        if let Some(verdict) = told.door.changed(&snapshot) {
+        // What is told is about the pool: who was let in and is about to get a process may be counted
+        // twice for a moment, which only keeps others waiting for as long.
+        if let Some(verdict) = told.door.changed(&state.pool) {
             self.count(was_open, told.door.is_open());
             match verdict {
                 Verdict::AtLimit => {
@@ -119,7 +120,7 @@ impl Entrance {
                 Verdict::Listen => {}
             }
         }
-        told.door.is_open()
+        listening(&state.with_claims(self.claims.count()))
     }
 
     /// Lets nobody in until the next look.

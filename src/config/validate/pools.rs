@@ -34,6 +34,18 @@ pub(super) fn check(config: &Config, name: &str, pool: &PoolConfig) -> Vec<Probl
         }
         Some(_) => {}
     }
+    if let Some(group) = pool.group.as_deref()
+        && let Some((first, other)) = first_of_group(config, group)
+        && spoken(first, other) != spoken(name, pool)
+    {
+        let what = format!(
+            " = {group:?}: the pool {first:?} of this group speaks {:?} and not {:?}, so they cannot \
+             stand in for each other",
+            spoken(first, other),
+            spoken(name, pool)
+        );
+        note("group", what, "take another group".to_owned());
+    }
     let max = config.pool_max(pool);
     for (key, value) in [("init_size", pool.init_size), ("min_free", pool.min_free)] {
         if value > max {
@@ -75,6 +87,17 @@ pub(super) fn check(config: &Config, name: &str, pool: &PoolConfig) -> Vec<Probl
         );
     }
     problems
+}
+
+/// Returns the language of a pool; its own name is that of a language's own one.
+fn spoken<'a>(name: &'a str, pool: &'a PoolConfig) -> &'a str {
+    pool.language.as_deref().unwrap_or(name)
+}
+
+fn first_of_group<'a>(config: &'a Config, group: &str) -> Option<(&'a str, &'a PoolConfig)> {
+    let mut pools = config.pools.iter();
+    let found = pools.find(|(_, pool)| pool.group.as_deref() == Some(group));
+    found.map(|(name, pool)| (name.as_str(), pool))
 }
 
 /// No key is there whose place could be told, so that of any other one of the section is.

@@ -31,7 +31,13 @@ pub(super) fn jobs(list: &mut List, metrics: &ReplicationMetrics) {
         ),
     ];
     for (name, counter, help) in counters {
-        add(list, Kind::Counter, name, help, counter.get());
+        add(
+            list,
+            Kind::Counter,
+            &format!("jobs.{name}"),
+            help,
+            counter.get(),
+        );
     }
     let gauges = [
         ("total", &metrics.total, "Replication jobs that there are"),
@@ -48,7 +54,16 @@ pub(super) fn jobs(list: &mut List, metrics: &ReplicationMetrics) {
         ),
     ];
     for (name, gauge, help) in gauges {
-        add(list, Kind::Gauge, name, help, gauge.get());
+        add(
+            list,
+            Kind::Gauge,
+            &format!("jobs.{name}"),
+            help,
+            gauge.get(),
+        );
+    }
+    for (name, help, count) in metrics.work() {
+        add(list, Kind::Counter, name, help, count);
     }
     own(list, metrics);
 }
@@ -93,8 +108,11 @@ fn own(list: &mut List, metrics: &ReplicationMetrics) {
 fn add(list: &mut List, kind: Kind, name: &str, help: &'static str, value: u64) {
     let suffix = if kind == Kind::Counter { "_total" } else { "" };
     let definition = Definition {
-        stats: Some(format!("couch_replicator.jobs.{name}")),
-        prometheus: format!("couchdb_couch_replicator_jobs_{name}{suffix}"),
+        stats: Some(format!("couch_replicator.{name}")),
+        prometheus: format!(
+            "couchdb_couch_replicator_{}{suffix}",
+            name.replace('.', "_")
+        ),
         kind,
         unit: "",
         labels: &[],

@@ -83,8 +83,9 @@ pub(in crate::policy) enum Due {
 /// The tables and counters that all pools share.
 #[derive(Debug)]
 pub(in crate::policy) struct Ledger {
-    /// request -> its row; unordered: always asked for one request.
-    pub(in crate::policy) requests: FxHashMap<RequestId, Request>,
+    /// request -> its row; unordered: always asked for one request. Rows lie apart from the table,
+    /// because a long queue would spend its time with moving them when the table grows.
+    pub(in crate::policy) requests: FxHashMap<RequestId, Box<Request>>,
     /// (client, request); ordered: what a client asked for lies together.
     pub(in crate::policy) asked: BTreeSet<(ClientId, RequestId)>,
     /// The queued requests that other pools might serve as well; ordered: those of one target and
@@ -147,7 +148,7 @@ impl Ledger {
             self.roaming.insert((request.target, request.lane, id));
         }
         self.due.insert((request.deadline, Due::Request(id)));
-        self.requests.insert(id, request);
+        self.requests.insert(id, Box::new(request));
         debug_assert_eq!(self.requests.len(), self.asked.len(), "PM-12");
     }
 
@@ -160,11 +161,11 @@ impl Ledger {
         if request.roams() {
             self.roaming.remove(&(request.target, request.lane, id));
         }
-        Some(request)
+        Some(*request)
     }
 
     pub(in crate::policy) fn request(&self, id: RequestId) -> Option<&Request> {
-        self.requests.get(&id)
+        self.requests.get(&id).map(Box::as_ref)
     }
 
     /// Moves a request from the queue to where it is served.

@@ -1,13 +1,15 @@
 //! couch_proc_manager as a pure state machine: every choice the pool makes, and nothing it does.
 //!
 //! SUMMARY   [`Pools`] is told what happened ([`Event`]) and when, and answers what to do
-//!           ([`Action`]). It holds no clock, no actor and no process.
+//!           ([`Action`]). It holds no clock, no actor and no process. A language's own pool and a
+//!           named pool are the same tables with other [`PoolSettings`].
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::policy::invariants`].
 //!           Every event costs at most a logarithm of what is in the tables, times the number of
 //!           processes and requests that it changes. Reload, `terminate_stale_procs` and shutdown
 //!           walk the tables.
 //! CALLED    By the ProcManager actor; directly by tests and benches.
 //! SOURCE    couch_proc_manager 000 and 001: limits, waiters, find, teach, replenish, reap, flush.
+//!           pidq and pooler: named pools, groups, sizes, recycling. Postfix master: throttle, stress.
 //!
 //! # Where it differs from the reference on purpose
 //!
@@ -39,6 +41,33 @@
 //! waiter is served at the latest an `affinity_wait` after it became that, if any process is
 //! idle**, and a waiter with n before it is overtaken for n + 1 such times at most. With an
 //! `affinity_wait` of zero the order is always strict, as in the reference.
+
+//!
+//! # Where to look
+//!
+//! | for | file |
+//! |---|---|
+//! | what is told and answered | `event.rs`, `settings.rs`, `status.rs` |
+//! | one event on one pool | `turn.rs`; at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
+//! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
+//! | failing starts, stress | `trouble.rs`, with [`crate::policy::admission`] |
+//! | what new settings change | `reconfigure.rs` |
+//! | whose turn it is | `waiters.rs`, `fairness.rs` |
+//!
+//! # What named pools add, where the sources leave it open
+//!
+//! * **A waiter of a group is not bound to the queue that it joined**: the pool that first has
+//!   something to give takes it over. So a pool that is added serves those who wait at once, and
+//!   one that goes leaves its group's waiters to the others.
+//! * **`init_size` and `min_free` hold always**, not only after a take: also after a death, a
+//!   reload, and a throttle.
+//! * **Stopping processes beyond one reap batch keep their slots** ([`PoolKind::Named`]), so that a
+//!   pool never has more children than `max` and one batch. What is stopped without need (culling,
+//!   age, stress) waits for its batch; what must stop does not.
+//! * **While a pool is throttled**, whoever a process that is there may serve goes on waiting, also
+//!   for one that is lent; the others are refused at once.
+//! * **One success is a request that was served**, not a process that was started: a command that
+//!   starts and then ends keeps its doubled delay.
 
 pub mod db_tag;
 mod event;

@@ -136,6 +136,9 @@ impl ChangesReader {
         loop {
             let (before, began) = (self.since.clone(), Instant::now());
             let ended = self.read_feed(&queue).await;
+            if ended.is_err() {
+                self.source.http().counters().changes_read_failures.one();
+            }
             let progress = self.since != before;
             if progress {
                 wait = WAIT_MIN;

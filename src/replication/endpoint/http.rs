@@ -1,7 +1,6 @@
 //! What all replications share: connections, rate limits, certificates, counters.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -14,6 +13,7 @@ use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::connect_to::ConnectTo;
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
+use crate::replication::counters::Counters;
 use crate::replication::spec::{EndpointSpec, ProxySpec};
 
 /// How requests introduce themselves. Logs of CouchDB and of proxies look for the first word.
@@ -32,31 +32,8 @@ struct Shared {
     limiter: Mutex<Limiter>,
     connect_to: Mutex<Arc<ConnectTo>>,
     started: Instant,
-    counters: Counters,
+    counters: Arc<Counters>,
     logger: slog::Logger,
-}
-
-/// What is counted about requests, under `couch_replicator`.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// `requests`: tries of requests.
-    pub requests: AtomicU64,
-    /// `responses.success`.
-    pub responses_success: AtomicU64,
-    /// `responses.failure`.
-    pub responses_failure: AtomicU64,
-    /// `stream_responses.success`.
-    pub stream_responses_success: AtomicU64,
-    /// `stream_responses.failure`.
-    pub stream_responses_failure: AtomicU64,
-    /// `connect_to_applied`.
-    pub connect_to_applied: AtomicU64,
-}
-
-impl Counters {
-    pub(super) fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// A lock that nobody panics under; if somebody did, what it guards is still whole.
@@ -77,7 +54,7 @@ impl Http {
             limiter: Mutex::default(),
             connect_to: Mutex::new(Arc::new(connect_to)),
             started: Instant::now(),
-            counters: Counters::default(),
+            counters: Arc::default(),
             logger: logger.clone(),
         })))
     }
@@ -112,9 +89,9 @@ impl Http {
         Endpoint::new(self.clone(), spec, headers, settings, &config)
     }
 
-    /// Returns the counters.
+    /// Returns what is counted of all replications.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &Arc<Counters> {
         &self.0.counters
     }
 
@@ -148,7 +125,7 @@ impl Http {
                 .host_str()
                 .and_then(|name| connect_to.target(name, port))
         {
-            Counters::add(&self.0.counters.connect_to_applied);
+            self.0.counters.connect_to_applied.one();
             host = HeaderValue::from_str(&url[url::Position::BeforeHost..url::Position::AfterPort])
                 .ok();
             if matches!(url.host(), Some(url::Host::Domain(_))) {
@@ -203,9 +180,9 @@ fn read_connect_to(config: &HttpConfig, logger: &slog::Logger) -> ConnectTo {
     let text = config.connect_to.as_deref().unwrap_or_default();
     let (connect_to, malformed) = ConnectTo::parse(text);
     for entry in malformed {
-        slog::warn!(logger, "an entry of `connect_to` of the replicator is left out: \
-            it must be `pattern:port:target:target_port`, a pattern without an IPv6 address";
-            "entry" => entry);
+        slog::warn!(logger, "an entry of connect_to is left out";
+            "line" => entry,
+            "remedy" => "write pattern:port:target:target_port, the pattern without an IPv6 address");
     }
     connect_to
 }

@@ -14,14 +14,17 @@ mod clients;
 mod config;
 mod connect_to;
 mod cookie;
+mod errors;
 mod http;
 mod limiter;
 mod location;
 mod request;
+mod retries;
 mod send;
 mod session;
 #[cfg(test)]
 mod tests;
+mod upload;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +36,7 @@ use url::Url;
 
 pub use self::body::{BodyFailed, BodyStream, RequestBody};
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
-pub use self::http::{Counters, Http};
+pub use self::http::Http;
 pub use self::request::{Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply};
 pub use reqwest::Method;
 pub use reqwest::StatusCode;
@@ -131,7 +134,9 @@ impl Endpoint {
         self.0.session.lock().await
     }
 
-    fn http(&self) -> &Http {
+    /// Returns what all endpoints share.
+    #[must_use]
+    pub fn http(&self) -> &Http {
         &self.0.http
     }
 

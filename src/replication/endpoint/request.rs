@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
@@ -106,11 +106,12 @@ impl Request {
         self
     }
 
-    /// Lets it take as long as it likes, as long as something comes: for the changes feed.
+    /// Lets it take as long as it likes, as long as something comes: for the changes feed. It is not to be
+    /// compressed: who compresses a feed on its way keeps back what came last.
     #[must_use]
     pub fn endless(mut self) -> Self {
         self.timeouts = Timeouts::Endless;
-        self
+        self.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
     }
 
     /// Sets the longest answer that [`super::Endpoint::request`] takes, in bytes.

@@ -67,6 +67,7 @@ fn strip(endpoint: &mut Value) {
 mod tests {
     use serde_json::json;
 
+    use super::super::{BasicAuth, Defaults, Replication, UserCtx};
     use super::*;
 
     #[test]
@@ -99,6 +100,47 @@ mod tests {
             json!([]),
         ] {
             assert_eq!(strip_credentials(&odd), odd);
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever a password is made of, nothing that is shown has it.
+        #[test]
+        fn no_password_is_ever_shown(
+            user in "[a-z%+.]{0,8}",
+            word in "[0-9]{12}",
+            odd in "[!$&'()*+,;=:@%~._-]{0,6}",
+            path in "(/[a-z@:]{0,6}){0,3}",
+            query in "(\\?[a-z=@:]{0,6})?",
+        ) {
+            let password = format!("{odd}{word}{odd}");
+            let url = format!("http://{user}:{password}@h.example:1{path}{query}");
+            let basic = json!({"basic": {"username": user, "password": password}});
+            let header = BasicAuth { user: user.clone(), password: password.clone() }.header_value();
+            let body = json!({
+                "source": url,
+                "target": {"url": url, "auth": basic, "headers": {"Authorization": header}},
+                "source_proxy": url, "target_proxy": url,
+            });
+            let stripped = strip_credentials(&body).to_string();
+            let mut shown = vec![stripped, mask_url(&url).unwrap_or_default()];
+            let parsed =
+                Replication::parse(&body, &Defaults::default(), UserCtx::default(), None);
+            match parsed {
+                Ok(parsed) => {
+                    assert_eq!(parsed.source.auth.as_ref().unwrap().password, password);
+                    shown.push(format!("{parsed:?}"));
+                    for side in [&parsed.source, &parsed.target] {
+                        shown.push(side.shown().to_owned());
+                        shown.extend(side.shown_proxy());
+                    }
+                }
+                Err(error) => shown.push(error.to_string()),
+            }
+            for text in shown {
+                assert!(!text.contains(&word), "{text}");
+                assert!(!text.contains(&header["Basic ".len()..]), "{text}");
+            }
         }
     }
 }

@@ -164,3 +164,112 @@ fn every_invariant_has_its_sentence_and_those_of_the_core_their_predicate() {
         assert_eq!(id.predicate().is_none(), of_the_actors);
     }
 }
+
+/// A named pool under way: an idle process (1) that ages, one that a bulk client holds (2), and a
+/// second pool of its group where somebody of the group waits behind a held process (3).
+fn named_pools() -> World {
+    let in_group = PoolSettings {
+        group: Some(GroupId(1)),
+        interactive_reserved: 1,
+        recycle: Recycle {
+            max_age: Some(Duration::from_secs(3600)),
+            ..Recycle::default()
+        },
+        ..named(3)
+    };
+    let mut world = World::empty();
+    world.add(in_group);
+    let leases = [Lane::Interactive, Lane::Bulk].map(|lane| {
+        let deadline = world.now + PATIENCE;
+        let request = world.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(1),
+            target: Target::Pool(PoolId(0)),
+            lane,
+            share: None,
+            affinity: None,
+            deadline,
+        });
+        world.run();
+        world.lease(request, 1).expect("served")
+    });
+    let alone = PoolSettings {
+        interactive_reserved: 0,
+        recycle: Recycle::default(),
+        limits: limits(1, 1),
+        group: Some(GroupId(2)),
+        ..in_group
+    };
+    world.add(alone);
+    for client in [2, 3] {
+        world.ask_of(client, Target::Group(GroupId(2)));
+        world.run();
+    }
+    world.give_back(leases[0]);
+    assert_eq!(world.pools.status(PoolId(1), world.now).waiting, 1);
+    world
+}
+
+/// Spoils the tables of named pools and requires that this invariant is found violated.
+fn violates_named(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
+    let mut world = named_pools();
+    let predicate = id.predicate().expect("it is judged on the core");
+    assert_eq!(predicate(&world.pools), Ok(()), "{id} before");
+    spoil(&mut world.pools);
+    assert!(predicate(&world.pools).is_err(), "{id} after");
+}
+
+#[test]
+fn pool_below_its_size_is_found() {
+    violates_named(Invariant::Pm17, |pools| {
+        pools.pools[0].settings.init_size = 3
+    });
+    violates_named(Invariant::Pm17, |pools| {
+        pools.pools[0].settings.min_free = 2
+    });
+}
+
+#[test]
+fn wrong_count_of_the_bulk_lane_is_found() {
+    violates_named(Invariant::Pm18, |pools| pools.pools[0].bulk = 0);
+    violates_named(Invariant::Pm18, |pools| {
+        pools.pools[0].bulk += 1;
+        proc(pools, 1).bulk = true;
+    });
+}
+
+#[test]
+fn waiter_whom_another_pool_of_its_group_could_serve_is_found() {
+    violates_named(Invariant::Pm19, |pools| {
+        pools.pools[0].settings.group = Some(GroupId(2))
+    });
+    violates_named(Invariant::Pm19, |pools| pools.ledger.roaming.clear());
+}
+
+#[test]
+fn pool_that_is_removed_and_still_has_something_to_give_is_found() {
+    violates_named(Invariant::Pm20, |pools| {
+        pools.pools[0].life.removing = Some(RemoveMode::Graceful)
+    });
+    violates_named(Invariant::Pm20, |pools| {
+        pools.pools[1].life.removing = Some(RemoveMode::Graceful)
+    });
+}
+
+#[test]
+fn process_that_ages_unseen_is_found() {
+    violates_named(Invariant::Pm21, |pools| pools.pools[0].life.ages.clear());
+    violates_named(Invariant::Pm21, |pools| {
+        pools.pools[0].life.ages.insert((Timestamp::ZERO, 99));
+    });
+}
+
+#[test]
+fn waiter_without_hope_in_a_throttled_pool_is_found() {
+    violates_named(Invariant::Pm22, |pools| {
+        let pool = &mut pools.pools[1];
+        let settings = pool.settings.throttle.expect("named pools have one");
+        pool.life.throttle.failed(pools.ledger.now, &settings);
+        pool.procs.clear();
+    });
+}

@@ -429,6 +429,15 @@ async fn gzip_is_decoded_unless_it_is_to_stay() {
 }
 
 #[tokio::test]
+async fn nobody_is_asked_to_compress_the_changes_feed() {
+    let server = Server::start(|_| Answer::new(200, "")).await;
+    let feed = Request::get("_changes").endless();
+    server.endpoint().stream(feed).await.unwrap();
+    let received = &server.received()[0];
+    assert_eq!(received.header("accept-encoding"), Some("identity"));
+}
+
+#[tokio::test]
 async fn requests_slow_down_after_429_and_succeed() {
     let server = Server::start(|request| match request.nth {
         0..3 => Answer::new(429, ""),

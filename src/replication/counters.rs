@@ -1,0 +1,136 @@
+//! What is counted of the work of all replications together.
+//!
+//! SUMMARY   [`Counters`] belong to what all replications share ([`super::endpoint::Http`]); whoever does
+//!           something counts it there.
+//! SOURCE    couch_replicator's stats: the names below `couch_replicator`, but for those of jobs, which the
+//!           scheduler counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Counts one.
+    pub fn one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of all replications of a service.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Tries of requests.
+    pub requests: Count,
+    /// Requests that were answered.
+    pub responses_success: Count,
+    /// Requests that were not, however often they were tried.
+    pub responses_failure: Count,
+    /// Requests whose answers come as streams, and began to.
+    pub stream_responses_success: Count,
+    /// Those whose did not.
+    pub stream_responses_failure: Count,
+    /// Requests that went elsewhere than their URL says.
+    pub connect_to_applied: Count,
+    /// Runs that could not begin.
+    pub failed_starts: Count,
+    /// Checkpoints that were written.
+    pub checkpoints_success: Count,
+    /// Checkpoints that were not.
+    pub checkpoints_failure: Count,
+    /// Times that reading changes failed, and was tried again or not.
+    pub changes_read_failures: Count,
+    /// Changes readers that ended a run.
+    pub changes_reader_deaths: Count,
+    /// Changes managers that ended a run.
+    pub changes_manager_deaths: Count,
+    /// Workers that ended a run.
+    pub worker_deaths: Count,
+    /// Workers that were started.
+    pub workers_started: Count,
+}
+
+impl Counters {
+    /// Returns all of them: CouchDB's name below `couch_replicator`, what it means, and the number.
+    pub fn all(&self) -> [(&'static str, &'static str, u64); 14] {
+        [
+            (
+                "requests",
+                "HTTP requests to databases that are replicated, every try counted",
+                &self.requests,
+            ),
+            (
+                "responses.success",
+                "HTTP requests of replications that were answered",
+                &self.responses_success,
+            ),
+            (
+                "responses.failure",
+                "HTTP requests of replications that failed, however often they were tried",
+                &self.responses_failure,
+            ),
+            (
+                "stream_responses.success",
+                "HTTP requests of replications for streams that were answered",
+                &self.stream_responses_success,
+            ),
+            (
+                "stream_responses.failure",
+                "HTTP requests of replications for streams that failed",
+                &self.stream_responses_failure,
+            ),
+            (
+                "connect_to_applied",
+                "HTTP requests of replications that went elsewhere by `connect_to`",
+                &self.connect_to_applied,
+            ),
+            (
+                "failed_starts",
+                "Runs of replications that could not begin",
+                &self.failed_starts,
+            ),
+            (
+                "checkpoints.success",
+                "Checkpoints that were written",
+                &self.checkpoints_success,
+            ),
+            (
+                "checkpoints.failure",
+                "Checkpoints that could not be written",
+                &self.checkpoints_failure,
+            ),
+            (
+                "changes_read_failures",
+                "Failures to read changes, whether they were tried again or not",
+                &self.changes_read_failures,
+            ),
+            (
+                "changes_reader_deaths",
+                "Runs that ended because changes could not be read",
+                &self.changes_reader_deaths,
+            ),
+            (
+                "changes_manager_deaths",
+                "Runs that ended because their changes manager did",
+                &self.changes_manager_deaths,
+            ),
+            (
+                "worker_deaths",
+                "Runs that ended because a worker failed",
+                &self.worker_deaths,
+            ),
+            (
+                "workers_started",
+                "Workers of replications that were started",
+                &self.workers_started,
+            ),
+        ]
+        .map(|(name, help, count)| (name, help, count.get()))
+    }
+}
