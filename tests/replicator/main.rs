@@ -1,5 +1,7 @@
 //! The replicator as a service: documents, jobs, what outlives a restart.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 #[path = "../browser/mod.rs"]
 mod browser;
 #[path = "../replication/couch.rs"]
