@@ -118,9 +118,7 @@ fn a_longpoll_waits_for_the_next_update() {
         text.push_str(&chunk);
     }
     assert_eq!(ids(&serde_json::from_str(&text).unwrap()), ["b"]);
-    let nothing = web.get(&format!(
-        "/_replicator/_changes?feed=longpoll&since=now&timeout=1"
-    ));
+    let nothing = web.get("/_replicator/_changes?feed=longpoll&since=now&timeout=1");
     assert_eq!(ids(&nothing.ok()), Vec::<&str>::new());
     web.service.stop();
 }
