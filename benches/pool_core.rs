@@ -248,14 +248,14 @@ fn untagged(bencher: Bencher<'_, '_>, idle: usize) {
     bencher.bench_local(|| bench.take_and_return(None));
 }
 
-/// Beside [`untagged`]: within 1.2 times of it.
+/// Beside [`untagged`]; the aim is within 1.2 times of it.
 #[divan::bench(args = IDLE)]
 fn untagged_named_pool(bencher: Bencher<'_, '_>, idle: usize) {
     let mut bench = Bench::named(idle);
     bencher.bench_local(|| bench.take_and_return(None));
 }
 
-/// Beside [`untagged`]: within 1.2 times of it. Each of the pools holds an eighth of the processes.
+/// Beside [`untagged`]; the aim is within 1.2 times of it. Each pool holds an eighth of the processes.
 #[divan::bench(args = IDLE)]
 fn untagged_group_of_8(bencher: Bencher<'_, '_>, idle: usize) {
     let mut bench = Bench::group_of_8(idle.div_ceil(8));

@@ -14,9 +14,6 @@
 mod handlers;
 mod registry;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -400,3 +397,6 @@ impl Actor for ReplicationScheduler {
               "max_jobs" => self.core.settings().max_jobs);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -181,7 +181,7 @@ impl ReplicatorDocuments {
                 reason,
                 replication,
             } => {
-                warn!(self.log, "replication document failed"; "doc_id" => &doc, "error" => &reason);
+                warn!(self.log, "replication document failed"; "document" => &doc, "error" => &reason);
                 self.write(doc, replication, Outcome::Failed { reason }, ctx);
             }
             Action::WriteError {
@@ -189,7 +189,7 @@ impl ReplicatorDocuments {
                 reason,
                 replication,
             } => {
-                warn!(self.log, "replication cannot start yet"; "doc_id" => &doc, "error" => &reason,
+                warn!(self.log, "replication cannot start yet"; "document" => &doc, "error" => &reason,
                       "effect" => "it is tried again");
                 let outcome = Outcome::Error { id: None, reason };
                 self.write(doc, Some(replication), outcome, ctx);
@@ -221,10 +221,9 @@ impl ReplicatorDocuments {
     fn fetch(&self, doc: String, attempt: Attempt, replication: Arc<Replication>) -> Pending {
         let (options, fetches) = (Rc::clone(&self.options), Arc::clone(&self.fetches));
         Box::pin(async move {
-            let work = async {
-                let _turn = fetches.acquire().await;
-                identify(&options, &replication).await
-            };
+            // The wait for a turn is not the source's.
+            let _turn = fetches.acquire().await;
+            let work = identify(&options, &replication);
             let timed = actix_rt::time::timeout(IDENTIFY_MAX, work).await;
             let result = timed.unwrap_or_else(|_| {
                 Err(format!(
@@ -459,6 +458,8 @@ async fn follow(options: Rc<DocumentsOptions>, to: Addr<ReplicatorDocuments>, lo
     let mut updates = store.updates();
     until_open(&store, &mut updates).await;
     let mut since = 0;
+    // An error is told once, until there is none.
+    let mut is_told = false;
     loop {
         updates.mark_unchanged();
         let changes = match options.identity.get(&store).await {
@@ -482,11 +483,15 @@ async fn follow(options: Rc<DocumentsOptions>, to: Addr<ReplicatorDocuments>, lo
             }
             Err(StoreError::Closed) => return,
             Err(error) => {
-                error!(log, "replication documents cannot be read"; "error" => %error,
-                       "effect" => "changes of documents take effect later");
+                if !std::mem::replace(&mut is_told, true) {
+                    error!(log, "replication documents cannot be read"; "error" => %error,
+                           "effect" => "changes of documents take effect later");
+                }
                 actix_rt::time::sleep(STORE_WAIT).await;
+                continue;
             }
         }
+        is_told = false;
     }
 }
 
@@ -523,7 +528,7 @@ impl Handler<BeginAnew> for ReplicatorDocuments {
 
     fn handle(&mut self, msg: BeginAnew, ctx: &mut Self::Context) {
         self.options.scheduler.replace(msg.scheduler);
-        self.rows = Rows::default();
+        self.rows.clear();
         self.begin(ctx);
     }
 }

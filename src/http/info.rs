@@ -17,7 +17,7 @@ pub(super) fn welcome(shared: &Shared) -> HttpResponse {
         "settee": "Welcome",
         "version": env!("CARGO_PKG_VERSION"),
         "uuid": shared.uuid,
-        "features": ["query_servers"],
+        "features": ["query_servers", "scheduler"],
         "vendor": {"name": "Settee"},
     }))
 }

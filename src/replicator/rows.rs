@@ -214,6 +214,11 @@ impl Rows {
         self.rows.is_empty()
     }
 
+    /// Forgets all of them. What is under way for them comes late.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+    }
+
     /// Takes in what happened, and says what to do.
     pub fn handle(&mut self, event: Event, now: WallTime) -> Vec<Action> {
         match event {
@@ -601,6 +606,17 @@ mod tests {
         fixture.last = current;
         assert_eq!(fixture.identified(Ok("def")), ["schedule d def"]);
         assert_eq!(fixture.wish(Wish::Nothing), ["remove def"]);
+        let mut fixture = Fixture::default();
+        fixture.run(json!({}));
+        let late = fixture.last;
+        fixture.rows.clear();
+        fixture.run(json!({}));
+        fixture.last = late;
+        assert_eq!(
+            fixture.identified(Ok("abc")),
+            [""; 0],
+            "numbers of attempts are not used again"
+        );
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl Stream for Timed {
                 Poll::Ready(failed) => Some(Err(failed)),
             },
             Poll::Ready(item) => item.map(|item| {
-                item.map_err(|error| BodyFailed::Broken(super::send::describe(&error)))
+                item.map_err(|error| BodyFailed::Broken(super::errors::describe(&error)))
             }),
         };
         self.is_waiting = false;

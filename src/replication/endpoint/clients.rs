@@ -73,7 +73,7 @@ impl Clients {
             decodes: true,
         };
         let client = materials.build(&way).map_err(|error| {
-            HttpConfigError::new("verify_ssl_certificates", super::send::describe(&error))
+            HttpConfigError::new("verify_ssl_certificates", super::errors::describe(&error))
         })?;
         Ok(Self {
             materials,
@@ -96,7 +96,7 @@ impl Clients {
             self.pools.clear();
         }
         let client = self.materials.build(way);
-        let client = client.map_err(|error| super::send::describe(&error))?;
+        let client = client.map_err(|error| super::errors::describe(&error))?;
         self.pools.insert(way.clone(), client.clone());
         Ok(client)
     }
@@ -188,7 +188,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>, HttpConfigError> {
     let wrong =
         |problem: &str| HttpConfigError::new(key, format!("`{}`: {problem}", path.display()));
     let certificates = Certificate::from_pem_bundle(&read(key, path)?)
-        .map_err(|error| wrong(&super::send::describe(&error)))?;
+        .map_err(|error| wrong(&super::errors::describe(&error)))?;
     if certificates.is_empty() {
         return Err(wrong("there is no certificate in it"));
     }
@@ -221,7 +221,7 @@ fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigErro
     pem.push(b'\n');
     pem.extend(read("cert_file", certificate)?);
     let identity = Identity::from_pem(&pem).map_err(|error| {
-        let problem = super::send::describe(&error);
+        let problem = super::errors::describe(&error);
         HttpConfigError::new(
             "cert_file",
             format!("`{}`: {problem}", certificate.display()),

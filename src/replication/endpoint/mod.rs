@@ -14,14 +14,17 @@ mod clients;
 mod config;
 mod connect_to;
 mod cookie;
+mod errors;
 mod http;
 mod limiter;
 mod location;
 mod request;
+mod retries;
 mod send;
 mod session;
 #[cfg(test)]
 mod tests;
+mod upload;
 
 use std::fmt;
 use std::sync::Arc;

@@ -4,13 +4,9 @@
 //! DIFFERS   Redirects have a bound, and credentials follow them to the same host only, and not from TLS to
 //!           clear text.
 
-use std::error::Error;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderValue,
 };
@@ -20,10 +16,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use url::Url;
 
 use super::body::{BodyFailed, BodyStream, Limits, RequestBody};
+use super::errors::classify;
 use super::limiter::Wait;
 use super::location::{may_share_credentials, redirected};
 use super::request::Timeouts;
+use super::retries::Retries;
 use super::session::{Before, Credentials, LoggedIn};
+use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
 use super::{Cause, Endpoint, Reply, Request, RequestFailed, StreamedReply};
 
 /// The most redirects in a row.
@@ -32,16 +31,6 @@ const REDIRECTS_MAX: u32 = 10;
 /// How often a request is sent again because its session is renewed.
 const RENEWALS_MAX: u32 = 3;
 
-/// The wait before a request is tried again for the first time; it doubles.
-const WAIT_MIN: Duration = Duration::from_millis(250);
-
-/// The longest wait before a request is tried again.
-const WAIT_MAX: Duration = Duration::from_secs(300);
-
-/// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection can be told
-/// from a silent one, and an answer that comes early be seen.
-const PIECE_BYTES: usize = 64 << 10;
-
 /// The longest body that is read for nothing, so that its connection can be used again.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
 
@@ -49,7 +38,7 @@ const DRAINED_BYTES_MAX: u64 = 64 << 10;
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// How a try ended that brought no answer to return.
-enum Failed {
+pub(super) enum Failed {
     /// It is to be made again at once, and costs nothing.
     Again,
     /// It may be tried again after a wait.
@@ -63,39 +52,6 @@ struct Answer {
     response: Response,
     permit: OwnedSemaphorePermit,
     deadline: Option<Instant>,
-}
-
-/// When a request that failed is tried again.
-#[derive(Debug)]
-struct Retries {
-    left: u32,
-    wait: Duration,
-    /// How old the first failure is when it is not tried again any more.
-    limit: Duration,
-    failing_since: Option<Instant>,
-}
-
-impl Retries {
-    fn new(left: u32, limit: Duration) -> Self {
-        Self {
-            left,
-            wait: WAIT_MIN,
-            limit,
-            failing_since: None,
-        }
-    }
-
-    /// Returns how long to wait before the next try; `None` if there is none.
-    fn next(&mut self, now: Instant) -> Option<Duration> {
-        let failing_since = *self.failing_since.get_or_insert(now);
-        if self.left == 0 || now - failing_since > self.limit {
-            return None;
-        }
-        self.left -= 1;
-        let wait = self.wait;
-        self.wait = (wait * 2).min(WAIT_MAX);
-        Some(wait)
-    }
 }
 
 /// A request under way.
@@ -494,69 +450,6 @@ impl Sending {
     }
 }
 
-/// Makes a body that lets the connection be read before each piece.
-///
-/// A server that refuses a body answers and closes before it has read it. Whoever goes on writing then learns
-/// of nothing but a connection that was reset; the answer is there to be read just before.
-fn paced(
-    pieces: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
-    activity: Activity,
-) -> reqwest::Body {
-    reqwest::Body::wrap_stream(pieces.then(move |piece| {
-        activity.note();
-        async {
-            tokio::task::yield_now().await;
-            piece
-        }
-    }))
-}
-
-/// The pieces of a long body, without copies.
-struct Pieces(Bytes);
-
-impl Iterator for Pieces {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let length = self.0.len().min(PIECE_BYTES);
-        (length > 0).then(|| self.0.split_to(length))
-    }
-}
-
-/// When something of a request's body was sent last.
-#[derive(Clone)]
-struct Activity {
-    began: Instant,
-    /// In milliseconds after `began`.
-    last: Arc<AtomicU64>,
-}
-
-impl Activity {
-    fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            last: Arc::default(),
-        }
-    }
-
-    fn note(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(now, Ordering::Relaxed);
-    }
-
-    /// Returns when nothing was sent for this long.
-    async fn silent_for(&self, silence: Duration) {
-        loop {
-            let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-            let until = self.began + last + silence;
-            if until <= Instant::now() {
-                return;
-            }
-            sleep_until(until).await;
-        }
-    }
-}
-
 /// Waits until a deadline; for ever if there is none.
 async fn until(deadline: Option<(Instant, Duration)>) -> Duration {
     match deadline {
@@ -575,87 +468,5 @@ async fn drain(response: Response) {
         .is_some_and(|length| length <= DRAINED_BYTES_MAX)
     {
         let _ = tokio::time::timeout(DRAIN_MAX, response.bytes()).await;
-    }
-}
-
-/// Says what an error of the library means.
-fn classify(error: &reqwest::Error) -> Failed {
-    let text = describe(error);
-    if error.is_builder() {
-        return Failed::Final(Cause::Invalid(text));
-    }
-    if let Some(failed) = source_of::<BodyFailed>(error) {
-        return Failed::Final(Cause::Body(failed.to_string()));
-    }
-    if error.is_connect() {
-        // The resolver's errors have no type of their own that could be seen from here.
-        if text.contains("dns error") {
-            return Failed::Retry(Cause::UnknownHost);
-        }
-        return Failed::Retry(Cause::Connect(text));
-    }
-    Failed::Retry(Cause::Protocol(text))
-}
-
-fn source_of<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// Returns what an error of the library says, with its causes, and without URLs.
-pub(super) fn describe(error: &reqwest::Error) -> String {
-    let mut next = error.source();
-    let mut texts = Vec::new();
-    while let Some(error) = next {
-        let text = error.to_string();
-        // Some repeat what caused them.
-        texts.retain(|earlier: &String| !text.contains(&**earlier));
-        if !texts.iter().any(|earlier| earlier.contains(&text)) {
-            texts.push(text);
-        }
-        next = error.source();
-    }
-    if texts.is_empty() {
-        return "the library refuses it".to_owned();
-    }
-    texts.join(": ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_up_to_a_limit() {
-        let now = Instant::now();
-        let mut retries = Retries::new(13, Duration::from_secs(3600));
-        let waits: Vec<u128> = std::iter::from_fn(|| retries.next(now))
-            .map(|wait| wait.as_millis())
-            .collect();
-        let known = [
-            250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000,
-        ];
-        assert_eq!(waits[..10], known);
-        assert_eq!(waits[10..], [256_000, 300_000, 300_000]);
-    }
-
-    #[test]
-    fn nothing_is_tried_again_when_the_first_failure_is_too_old() {
-        let now = Instant::now();
-        let limit = Duration::from_secs(60);
-        let mut retries = Retries::new(1_000, limit);
-        assert!(retries.next(now).is_some());
-        assert!(retries.next(now + limit).is_some());
-        assert!(
-            retries
-                .next(now + limit + Duration::from_millis(1))
-                .is_none()
-        );
     }
 }

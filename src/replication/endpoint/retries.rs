@@ -1,0 +1,81 @@
+//! When a request that failed is tried again.
+//!
+//! SOURCE    couch_replicator_httpc: 250 ms, twice as long each time, and not beyond half the health
+//!           threshold, or a job that fails would look healthy.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The wait before a request is tried again for the first time; it doubles.
+const WAIT_MIN: Duration = Duration::from_millis(250);
+
+/// The longest wait before a request is tried again.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// When a request that failed is tried again.
+#[derive(Debug)]
+pub(super) struct Retries {
+    /// How often it may be tried again.
+    pub(super) left: u32,
+    wait: Duration,
+    /// How old the first failure is when it is not tried again any more.
+    limit: Duration,
+    failing_since: Option<Instant>,
+}
+
+impl Retries {
+    pub(super) fn new(left: u32, limit: Duration) -> Self {
+        Self {
+            left,
+            wait: WAIT_MIN,
+            limit,
+            failing_since: None,
+        }
+    }
+
+    /// Returns how long to wait before the next try; `None` if there is none.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Duration> {
+        let failing_since = *self.failing_since.get_or_insert(now);
+        if self.left == 0 || now - failing_since > self.limit {
+            return None;
+        }
+        self.left -= 1;
+        let wait = self.wait;
+        self.wait = (wait * 2).min(WAIT_MAX);
+        Some(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let now = Instant::now();
+        let mut retries = Retries::new(13, Duration::from_secs(3600));
+        let waits: Vec<u128> = std::iter::from_fn(|| retries.next(now))
+            .map(|wait| wait.as_millis())
+            .collect();
+        let known = [
+            250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000,
+        ];
+        assert_eq!(waits[..10], known);
+        assert_eq!(waits[10..], [256_000, 300_000, 300_000]);
+    }
+
+    #[test]
+    fn nothing_is_tried_again_when_the_first_failure_is_too_old() {
+        let now = Instant::now();
+        let limit = Duration::from_secs(60);
+        let mut retries = Retries::new(1_000, limit);
+        assert!(retries.next(now).is_some());
+        assert!(retries.next(now + limit).is_some());
+        assert!(
+            retries
+                .next(now + limit + Duration::from_millis(1))
+                .is_none()
+        );
+    }
+}
