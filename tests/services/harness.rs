@@ -109,9 +109,9 @@ impl Front {
             [] => format!("{metric} "),
             _ => format!("{metric}{{"),
         };
-        let lines = text.lines().filter(|line| line.starts_with(&start));
+        let mut lines = text.lines().filter(|line| line.starts_with(&start));
         let fits = |line: &&str| labels.iter().all(|label| line.contains(label));
-        let line = lines.filter(fits).next();
+        let line = lines.find(fits);
         let value = line.and_then(|line| line.rsplit(' ').next());
         value.map_or(0, |value| value.parse::<f64>().unwrap() as u64)
     }
