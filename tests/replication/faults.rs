@@ -679,6 +679,26 @@ async fn a_job_whose_arbiter_ends_says_so() {
     assert!(matches!(job.outcome().await.crash(), Crash::JobDied(_)));
 }
 
+#[actix_rt::test]
+async fn an_answer_that_does_not_say_so_is_no_written_document() {
+    let answers = [
+        Answer::bytes(200, "text/html", "<html>a proxy</html>"),
+        Answer::json(201, "{\"ok\":false}"),
+        Answer::json(202, ""),
+    ];
+    let runs = answers.map(|answer| async move {
+        let (source, target) = two().await;
+        let first = Mutex::new(Some(answer));
+        target.fault(move |request| {
+            let is_put = request.call() == "attached";
+            is_put.then(|| first.lock().unwrap().take()).flatten()
+        });
+        replicate(&source.url(), &target.url()).await;
+        assert_eq!(target.trees(), source.trees());
+    });
+    join_all(runs).await;
+}
+
 /// Servers that fail in every way, all the time; when they are healed, both sides are equal.
 #[actix_rt::test]
 async fn whatever_fails_nothing_is_lost() {

@@ -5,6 +5,7 @@
 //! PROMISES  A few pieces of an attachment are in memory, whatever its size. The request's length
 //!           is told beforehand; attachments that turn out longer or shorter break it off, and
 //!           nothing is stored.
+//! DIFFERS   An answer counts as a yes only if it says so: the reference goes by its status alone.
 //! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers
 //!           pass a document over, and which end the job.
 
@@ -145,6 +146,14 @@ impl Worker {
             reply.status,
             StatusCode::OK | StatusCode::CREATED | StatusCode::ACCEPTED
         ) {
+            if !says_written(&reply.body) {
+                // A page of a proxy, say: whether the target has it is not known.
+                let said = shown(&reply.body);
+                let status = reply.status.as_u16();
+                return Err(Failed::Retry(format!(
+                    "{status} without a word of a document: {said}"
+                )));
+            }
             self.tally.count(|stats| stats.docs_written += 1);
             return Ok(());
         }
@@ -175,6 +184,17 @@ impl Worker {
         });
         Ok(())
     }
+}
+
+/// Whether a target says that it has the document: `{"ok":true, ..}`, or `[]`, which some answer to
+/// revisions that are not their own.
+fn says_written(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Written {
+        ok: bool,
+    }
+    let written = serde_json::from_slice::<Written>(body);
+    written.is_ok_and(|written| written.ok) || serde_json::from_slice::<[(); 0]>(body).is_ok()
 }
 
 fn put_request(look: &Look<'_>) -> Request {
