@@ -15,7 +15,7 @@ use crate::replicator::{JobOrder, STATES};
 
 use super::exit::{CliError, Exit};
 use super::output;
-use super::service_socket::{SocketArgs, service_error};
+use super::service_socket::{SocketArgs, block_on, service_error};
 
 /// How long the service may take over an answer; one that stops waits for a checkpoint.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -98,11 +98,7 @@ enum Action {
 /// # Errors
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
-    runtime.block_on(carry_out(args))
+    block_on(carry_out(args))
 }
 
 async fn carry_out(args: &Args) -> Result<(), CliError> {

@@ -19,7 +19,7 @@ use crate::query_server::status::PoolStatus;
 
 use super::exit::{CliError, Exit};
 use super::output;
-use super::service_socket::{SocketArgs, service_error};
+use super::service_socket::{SocketArgs, block_on, service_error};
 use super::status_table;
 
 /// How long the service may take over an answer.
@@ -174,11 +174,7 @@ impl AddArgs {
 /// # Errors
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
-    let text = runtime.block_on(perform(args))?;
+    let text = block_on(perform(args))?;
     output::print(&text)
 }
 

@@ -33,6 +33,18 @@ impl SocketArgs {
     }
 }
 
+/// Runs a subcommand that talks to the service.
+///
+/// # Errors
+/// Its own, or the system has no event loop for it.
+pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
+    runtime.block_on(work)
+}
+
 /// Returns the error of a call to the service at `socket`.
 pub fn service_error(socket: &Path, error: &ClientError) -> CliError {
     let place = socket.display();

@@ -15,7 +15,7 @@ use crate::query_server::status::ServiceStatus;
 
 use super::exit::{CliError, Exit};
 use super::output::Output;
-use super::service_socket::{SocketArgs, service_error};
+use super::service_socket::{SocketArgs, block_on, service_error};
 use super::status_table::table;
 
 /// How often `--watch` asks.
@@ -55,11 +55,7 @@ pub struct Args {
 /// # Errors
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
-    runtime.block_on(show(args))
+    block_on(show(args))
 }
 
 async fn show(args: &Args) -> Result<(), CliError> {

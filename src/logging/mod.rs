@@ -11,7 +11,6 @@
 mod overflow;
 mod repeat;
 
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, LineWriter, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,6 +20,7 @@ use slog::{Drain, FilterLevel, FnValue, Level, Logger, OwnedKVList, PushFnValue,
 use slog_async::AsyncGuard;
 
 use crate::config::{Log, LogFormat, LogLevel};
+use crate::policy::schedule::WallTime;
 
 use overflow::Overflow;
 pub use repeat::{REPEAT_INTERVAL, RepeatLimiter};
@@ -247,35 +247,9 @@ fn timestamp(now: SystemTime) -> String {
     let since_1970 = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    let seconds = since_1970.as_secs();
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let milliseconds = since_1970.subsec_millis();
-    let mut text = String::with_capacity(24);
-    write!(
-        text,
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
-    )
-    .expect("a String takes any text");
-    text
-}
-
-/// Returns year, month and day of a day counted from 1970-01-01, in the Gregorian calendar: in
-/// years that start in March leap days come last, and months have a regular pattern.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leap_days.min(day_of_era)) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    let seconds = (WallTime::ZERO + since_1970).to_string();
+    let seconds = seconds.trim_end_matches('Z');
+    format!("{seconds}.{:03}Z", since_1970.subsec_millis())
 }
 
 #[cfg(test)]

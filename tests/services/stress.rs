@@ -17,7 +17,7 @@ const NORMAL: &str = "[\"--time\",\"300\",\"--stress=\"]";
 const STRESSED: &str = "[\"--time\",\"10\",\"--stress=yes\"]";
 
 #[actix_rt::test]
-async fn at_the_limit_idle_processes_are_replaced_by_ones_with_stress_on() {
+async fn at_the_limit_processes_are_started_with_stress_on_and_others_keep_their_work() {
     let front = Front::start(&config("stress = \"yes\"\n")).await;
     let mut first = front.connect("py.sock").await;
     assert_eq!(first.ask("[\"args\"]").await, NORMAL);

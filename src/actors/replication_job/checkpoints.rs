@@ -15,6 +15,7 @@ use slog::warn;
 
 use super::opening::Opened;
 use super::{ReplicationJob, Then};
+use crate::config::password::random;
 use crate::messages::replication_job::{JobEnd, JobStart};
 use crate::replication::crash::Crash;
 use crate::replication::endpoint::Endpoint;
@@ -204,7 +205,5 @@ fn object(first: &str, body: &LogBody) -> Box<RawValue> {
 
 /// 32 hexadecimal digits that no other run has.
 fn session_id() -> String {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the system has randomness");
-    data_encoding::HEXLOWER.encode(&bytes)
+    data_encoding::HEXLOWER.encode(&random::<16>())
 }

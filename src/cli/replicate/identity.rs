@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use slog::{Logger, warn};
 
+use crate::config::password::random;
 use crate::config::{Config, Surroundings};
 use crate::replication::id::Identity;
 use crate::store::{Place, Store};
@@ -80,9 +81,7 @@ async fn new(config: &Config) -> String {
     {
         return uuid;
     }
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the system has randomness");
-    data_encoding::HEXLOWER.encode(&bytes)
+    data_encoding::HEXLOWER.encode(&random::<16>())
 }
 
 #[cfg(test)]
