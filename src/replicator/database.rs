@@ -9,7 +9,7 @@ use super::document::{
     DocumentError, Incoming, Person, Sort, check, invalid_rev, sort_of, with_head,
 };
 use crate::config::Config;
-use crate::store::{Edit, Revision, Store, StoreError};
+use crate::store::{Edit, Leaf, Merge, Revision, Store, StoreError};
 
 /// The name of the database.
 pub const NAME: &str = "_replicator";
@@ -91,6 +91,47 @@ impl Database {
             }
         }
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// Takes in documents as another database has them, with their revisions (`new_edits=false`).
+    /// They are not looked at: what asks for no replication fails when its turn comes. Each has its own
+    /// result, in the same order.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; then none is written, but those of `_local/`.
+    pub async fn merge(
+        &self,
+        documents: Vec<Incoming>,
+    ) -> Result<Vec<Result<Written, Refused>>, StoreError> {
+        let mut results = Vec::with_capacity(documents.len());
+        let mut merges = Vec::new();
+        for mut incoming in documents {
+            let id = incoming.id.take().unwrap_or_default();
+            let result = match sort_of(&id) {
+                Err(error) => Err(error),
+                // They have no history, there as here.
+                Ok(Sort::Local) => self.write_local(&id, incoming).await?,
+                Ok(_) => incoming.history().map(|history| {
+                    let rev = history.revision().to_string();
+                    let leaf = Leaf {
+                        history,
+                        deleted: incoming.deleted,
+                        body: text(incoming.members),
+                    };
+                    let id = id.clone();
+                    merges.push(Merge {
+                        id: id.clone(),
+                        leaf,
+                    });
+                    Written { id, rev }
+                }),
+            };
+            results.push(result.map_err(|error| (id, error)));
+        }
+        if !merges.is_empty() {
+            self.store.merge(merges).await?;
+        }
+        Ok(results)
     }
 
     async fn write_local(

@@ -12,7 +12,7 @@
 use serde_json::{Map, Value};
 
 use crate::replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_credentials};
-use crate::store::{Document, Revision};
+use crate::store::{Document, History, RevHash, Revision};
 
 /// Members with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
 const STATE_MEMBERS: &[&str] = &[
@@ -25,7 +25,6 @@ const STATE_MEMBERS: &[&str] = &[
 
 /// Members that readers of other databases get with a document, which mean nothing in a write.
 const IGNORED_MEMBERS: &[&str] = &[
-    "_revisions",
     "_revs_info",
     "_conflicts",
     "_deleted_conflicts",
@@ -137,6 +136,8 @@ pub struct Incoming {
     pub id: Option<String>,
     /// The revision that its writer knows: text, for `_local/` documents have others.
     pub rev: Option<String>,
+    /// Its revision with those before it, as its writer sent them: `_revisions`.
+    pub revisions: Option<Value>,
     /// Whether it is a deletion.
     pub deleted: bool,
     /// Everything else.
@@ -171,7 +172,12 @@ impl Incoming {
                 return Err(DocumentError::Special(text.to_owned()));
             }
         };
-        members.retain(|name, _| !IGNORED_MEMBERS.contains(&name.as_str()));
+        let revisions = members.shift_remove("_revisions");
+        let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+        members.retain(|name, value| match name.as_str() {
+            "_attachments" => !is_empty(value),
+            name => !IGNORED_MEMBERS.contains(&name),
+        });
         for name in members.keys().filter(|name| name.starts_with('_')) {
             let text = match name.as_str() {
                 "_attachments" => "attachments are not kept in the replicator database".to_owned(),
@@ -183,10 +189,41 @@ impl Incoming {
         Ok(Self {
             id,
             rev,
+            revisions,
             deleted,
             members,
         })
     }
+
+    /// Returns the revision that somebody else has given it, with those before it.
+    ///
+    /// # Errors
+    /// It has none, or what is none.
+    pub fn history(&self) -> Result<History, DocumentError> {
+        if let Some(revisions) = &self.revisions {
+            return history_of(revisions);
+        }
+        let Some(rev) = &self.rev else {
+            let text = "new_edits=false takes documents with a revision: `_revisions` or `_rev`";
+            return Err(DocumentError::BadRequest(text.to_owned()));
+        };
+        rev.parse().map(History::of).map_err(|_| invalid_rev())
+    }
+}
+
+/// Reads `{"start": N, "ids": [..]}`, newest first.
+fn history_of(revisions: &Value) -> Result<History, DocumentError> {
+    let wrong = |text: &str| DocumentError::Special(text.to_owned());
+    let start = revisions["start"].as_u64();
+    let start = start.ok_or_else(|| wrong("_revisions.start isn't an integer."))?;
+    let ids = revisions["ids"].as_array();
+    let ids = ids.ok_or_else(|| wrong("_revisions.ids isn't an array."))?;
+    let hash = |id: &Value| {
+        let text = id.as_str().ok_or_else(|| wrong("RevId isn't a string"))?;
+        text.parse().map_err(|_| invalid_rev())
+    };
+    let hashes = ids.iter().map(hash).collect::<Result<Vec<RevHash>, _>>()?;
+    History::new(start, hashes).map_err(|_| invalid_rev())
 }
 
 /// A revision that is none.
@@ -249,19 +286,11 @@ fn set_owner(members: &mut Map<String, Value>, writer: &Person) -> Result<(), Do
 
 /// Returns a document as this reader may see it, with its id and revision.
 pub fn shown(document: &Document, reader: &Person) -> Map<String, Value> {
-    let mut members = members(document);
-    let mut revision = document.revision;
-    if !reader.reads_credentials(&members) {
-        let whole = Value::Object(members);
-        let stripped = strip_credentials(&whole);
-        if stripped != whole {
-            revision = lookalike(document);
-        }
-        members = match stripped {
-            Value::Object(members) => members,
-            _ => Map::new(),
-        };
-    }
+    let (members, is_stripped) = seen_by(members(document), reader);
+    let revision = match is_stripped {
+        true => lookalike(document.revision),
+        false => document.revision,
+    };
     with_head(
         &document.id,
         &revision.to_string(),
@@ -270,12 +299,26 @@ pub fn shown(document: &Document, reader: &Person) -> Map<String, Value> {
     )
 }
 
+/// Returns members as this reader may see them, and whether something was taken out of them.
+pub(super) fn seen_by(members: Map<String, Value>, reader: &Person) -> (Map<String, Value>, bool) {
+    if reader.reads_credentials(&members) {
+        return (members, false);
+    }
+    let whole = Value::Object(members);
+    let stripped = strip_credentials(&whole);
+    let is_stripped = stripped != whole;
+    match stripped {
+        Value::Object(members) => (members, is_stripped),
+        _ => (Map::new(), is_stripped),
+    }
+}
+
 /// Returns the revision that a reader sees who must not write the document back: the number is the
-/// document's, the hash is not.
-fn lookalike(document: &Document) -> Revision {
+/// revision's, the hash is not. It is the same one each time.
+pub(super) fn lookalike(revision: Revision) -> Revision {
     Revision {
-        hash: Revision::after(Some(document.revision), document.deleted, "stripped").hash,
-        ..document.revision
+        hash: Revision::after(Some(revision), false, "stripped").hash,
+        ..revision
     }
 }
 
@@ -383,7 +426,7 @@ mod tests {
             (json!({"_rev": 1}), "bad_request"),
             (json!({"_deleted": 1}), "doc_validation"),
             (json!({"_foo": 1}), "doc_validation"),
-            (json!({"_attachments": {}}), "doc_validation"),
+            (json!({"_attachments": {"a": {}}}), "doc_validation"),
         ] {
             assert_eq!(
                 Incoming::of(value.clone()).unwrap_err().name(),

@@ -11,6 +11,7 @@ pub mod document;
 pub mod identity;
 pub mod kept;
 pub mod rows;
+pub mod seen;
 mod service;
 pub mod state;
 pub mod view;

@@ -1,27 +1,26 @@
-//! Documents: revisions, conflicts, the order of updates.
+//! Documents in the tables: reading, listing, writing, the order of updates.
 //!
-//! SUMMARY   A document has one revision, the last; who writes must know it. A deleted one stays as
-//!           its last revision.
-//! SOURCE    couch_db: update_doc; couch_db_updater. A deleted document may be made again with and
-//!           without its revision.
-//! DIFFERS   No revision trees: nobody replicates into this store.
+//! SUMMARY   A document's leaves are its [`Tree`]; the one that wins has a row of its own, so that what
+//!           most readers want is read at once.
+//! SOURCE    couch_db: update_docs/4; couch_db_updater.
 
 use std::ops::Bound;
 
 use redb::ReadableTable;
 
 use super::records::{Records, Snapshot};
-use super::revision::Revision;
+use super::revision::{RevHash, Revision};
+use super::tree::{self, Conflict, History, Leaf, Tree};
 
 /// Revision number, its hash, whether deleted, sequence number, body.
-pub(super) type Row = (u64, u128, bool, u64, &'static str);
+pub(super) type Row = (u64, &'static str, bool, u64, &'static str);
 
-/// A document.
+/// A document, as the leaf that wins has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// Its id.
     pub id: String,
-    /// Its last revision.
+    /// Its revision.
     pub revision: Revision,
     /// Whether it is deleted.
     pub deleted: bool,
@@ -44,10 +43,14 @@ pub struct Edit {
     pub body: String,
 }
 
-/// The writer does not know the last revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Document update conflict.")]
-pub struct Conflict;
+/// A revision that was written elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// Of which document.
+    pub id: String,
+    /// The revision, with those before it.
+    pub leaf: Leaf,
+}
 
 /// Which documents to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,23 +116,69 @@ pub struct Info {
     pub bytes: u64,
 }
 
+/// A table of texts, in a transaction or out of it.
+trait Texts: ReadableTable<&'static str, &'static str> {}
+impl<T: ReadableTable<&'static str, &'static str>> Texts for T {}
+
+/// What the tables hold cannot have been written by this program.
+fn inconsistent(table: &str, id: &str) -> redb::Error {
+    redb::Error::Corrupted(format!("the row of {id:?} in the table {table}"))
+}
+
+fn hash(id: &str, text: &str) -> Result<RevHash, redb::Error> {
+    text.parse().map_err(|_| inconsistent("winners", id))
+}
+
 fn document(
     id: &str,
-    (number, hash, deleted, seq, body): (u64, u128, bool, u64, &str),
-) -> Document {
-    Document {
+    (number, hash_text, deleted, seq, body): (u64, &str, bool, u64, &str),
+) -> Result<Document, redb::Error> {
+    let hash = hash(id, hash_text)?;
+    Ok(Document {
         id: id.to_owned(),
         revision: Revision { number, hash },
         deleted,
         seq,
         body: body.to_owned(),
+    })
+}
+
+/// Reads all leaves of a document; a tree without leaves where there is none.
+fn tree_of(
+    id: &str,
+    documents: &impl ReadableTable<&'static str, Row>,
+    ancestors: &impl Texts,
+    conflicts: &impl Texts,
+) -> Result<Tree, redb::Error> {
+    let Some(row) = documents.get(id)? else {
+        return Ok(Tree::default());
+    };
+    let (number, hash_text, deleted, _, body) = row.value();
+    let mut hashes = vec![hash(id, hash_text)?];
+    if let Some(text) = ancestors.get(id)? {
+        let before = tree::hashes_of(text.value());
+        hashes.extend(before.ok_or_else(|| inconsistent("ancestors", id))?);
     }
+    let mut leaves = match conflicts.get(id)? {
+        None => Vec::new(),
+        Some(text) => tree::leaves_of(text.value()).ok_or_else(|| inconsistent("conflicts", id))?,
+    };
+    leaves.push(Leaf {
+        history: History::new(number, hashes).map_err(|_| inconsistent("ancestors", id))?,
+        deleted,
+        body: body.to_owned(),
+    });
+    Ok(Tree::of(leaves))
 }
 
 impl Snapshot {
     pub(super) fn document(&self, id: &str) -> Result<Option<Document>, redb::Error> {
         let row = self.documents.get(id)?;
-        Ok(row.map(|row| document(id, row.value())))
+        row.map(|row| document(id, row.value())).transpose()
+    }
+
+    pub(super) fn tree(&self, id: &str) -> Result<Tree, redb::Error> {
+        tree_of(id, &self.documents, &self.ancestors, &self.conflicts)
     }
 
     pub(super) fn list(&self, page: &Page) -> Result<Listing, redb::Error> {
@@ -154,7 +203,7 @@ impl Snapshot {
                 to_skip -= 1;
                 listing.offset += 1;
             } else {
-                listing.documents.push(document(id.value(), row));
+                listing.documents.push(document(id.value(), row)?);
             }
             Ok::<bool, redb::Error>(true)
         };
@@ -271,7 +320,8 @@ impl Records<'_> {
         change: impl FnOnce(&Document) -> Option<String>,
     ) -> Result<Option<Revision>, redb::Error> {
         let row = self.documents.get(id)?;
-        let Some(known) = row.map(|row| document(id, row.value())) else {
+        let known = row.map(|row| document(id, row.value()));
+        let Some(known) = known.transpose()? else {
             return Ok(None);
         };
         let Some(body) = change(&known).filter(|_| !known.deleted) else {
@@ -283,37 +333,66 @@ impl Records<'_> {
             deleted: false,
             body,
         };
-        Ok(self.edit(&edit)?.ok())
+        Ok(self.edit(edit)?.ok())
     }
 
-    pub(super) fn edit(&mut self, edit: &Edit) -> Result<Result<Revision, Conflict>, redb::Error> {
-        let known = self.documents.get(edit.id.as_str())?.map(|row| {
-            let (number, hash, deleted, seq, _) = row.value();
-            (Revision { number, hash }, deleted, seq)
-        });
-        let is_known = match (known, edit.expected) {
-            (Some((revision, ..)), Some(expected)) => revision == expected,
-            // What is deleted can be made again, and what is not there cannot be deleted.
-            (Some((_, deleted, _)), None) => deleted && !edit.deleted,
-            (None, expected) => expected.is_none() && !edit.deleted,
-        };
-        if !is_known {
-            return Ok(Err(Conflict));
+    /// Writes a document, if its writer knows its last revision.
+    pub(super) fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, redb::Error> {
+        let mut tree = self.tree(&edit.id)?;
+        let written = tree.edit(edit.expected, edit.deleted, edit.body);
+        if written.is_ok() {
+            self.save(&edit.id, &tree)?;
         }
-        let parent = known.map(|(revision, ..)| revision);
-        let revision = Revision::after(parent, edit.deleted, &edit.body);
+        Ok(written)
+    }
+
+    /// Takes in a revision that was written elsewhere. Returns whether it was news.
+    pub(super) fn merge(&mut self, Merge { id, leaf }: Merge) -> Result<bool, redb::Error> {
+        let mut tree = self.tree(&id)?;
+        let is_news = tree.merge(leaf);
+        if is_news {
+            self.save(&id, &tree)?;
+        }
+        Ok(is_news)
+    }
+
+    fn tree(&self, id: &str) -> Result<Tree, redb::Error> {
+        tree_of(id, &self.documents, &self.ancestors, &self.conflicts)
+    }
+
+    /// Writes the leaves of a document, as its last update.
+    fn save(&mut self, id: &str, tree: &Tree) -> Result<(), redb::Error> {
+        let [winner, others @ ..] = tree.leaves() else {
+            return Ok(());
+        };
+        let before = self
+            .documents
+            .get(id)?
+            .map(|row| (row.value().2, row.value().3));
         let seq = self.update_seq()? + 1;
-        if let Some((.., before)) = known {
+        if let Some((_, before)) = before {
             self.updates.remove(before)?;
         }
-        self.updates.insert(seq, edit.id.as_str())?;
+        self.updates.insert(seq, id)?;
         self.counters.insert("last_update", seq)?;
-        let was_deleted = known.is_some_and(|(_, deleted, _)| deleted);
-        self.count_deleted(was_deleted, edit.deleted)?;
-        let Revision { number, hash } = revision;
-        let row = (number, hash, edit.deleted, seq, edit.body.as_str());
-        self.documents.insert(edit.id.as_str(), row)?;
-        Ok(Ok(revision))
+        let was_deleted = before.is_some_and(|(deleted, _)| deleted);
+        self.count_deleted(was_deleted, winner.deleted)?;
+        let Revision { number, hash } = winner.revision();
+        let row = (
+            number,
+            hash.as_str(),
+            winner.deleted,
+            seq,
+            winner.body.as_str(),
+        );
+        self.documents.insert(id, row)?;
+        let ancestors = tree::hashes_text(winner.history.ancestors());
+        put(&mut self.ancestors, id, &ancestors)?;
+        let conflicts = match others.is_empty() {
+            true => String::new(),
+            false => tree::leaves_text(others),
+        };
+        put(&mut self.conflicts, id, &conflicts)
     }
 
     fn count_deleted(&mut self, before: bool, after: bool) -> Result<(), redb::Error> {
@@ -332,4 +411,17 @@ impl Records<'_> {
         self.counters.insert("deleted", count)?;
         Ok(())
     }
+}
+
+/// Puts a text into a table; an empty one is none.
+fn put(
+    table: &mut redb::Table<'_, &'static str, &'static str>,
+    id: &str,
+    text: &str,
+) -> Result<(), redb::Error> {
+    match text.is_empty() {
+        false => table.insert(id, text)?.map(drop),
+        true => table.remove(id)?.map(drop),
+    };
+    Ok(())
 }

@@ -14,11 +14,13 @@ mod revision;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod tree;
 
-pub use documents::{Changes, Conflict, Document, Edit, Info, Listing, Page};
+pub use documents::{Changes, Document, Edit, Info, Listing, Merge, Page};
 pub use file::{OpenError, OpenProblem, Place};
 pub use records::LocalDocument;
-pub use revision::{InvalidRevision, Revision};
+pub use revision::{InvalidRevision, RevHash, Revision};
+pub use tree::{Conflict, History, Leaf, Missing, REVISIONS_MAX, Tree};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -111,6 +113,15 @@ impl Store {
             .await
     }
 
+    /// Returns all leaves of several documents, in the order asked; no leaves where there is none.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn trees(&self, ids: Vec<String>) -> Result<Vec<Tree>, StoreError> {
+        self.read(move |tables| ids.iter().map(|id| tables.tree(id)).collect())
+            .await
+    }
+
     /// Returns a part of the documents that are not deleted, in the order of their ids.
     ///
     /// # Errors
@@ -166,7 +177,17 @@ impl Store {
         &self,
         edits: Vec<Edit>,
     ) -> Result<Vec<Result<Revision, Conflict>>, StoreError> {
-        self.write(move |tables| edits.iter().map(|edit| tables.edit(edit)).collect())
+        self.write(move |tables| edits.into_iter().map(|edit| tables.edit(edit)).collect())
+            .await
+    }
+
+    /// Takes in revisions that were written elsewhere: nothing conflicts, what is known already stays
+    /// as it is. Returns which were news.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; then none is written.
+    pub async fn merge(&self, merges: Vec<Merge>) -> Result<Vec<bool>, StoreError> {
+        self.write(move |tables| merges.into_iter().map(|one| tables.merge(one)).collect())
             .await
     }
 

@@ -1,7 +1,8 @@
 //! The tables of the file.
 //!
 //! SUMMARY   [`Snapshot`] is all of them for reading, [`Records`] for writing; documents are in
-//!           [`super::documents`], the small things here.
+//!           [`super::documents`], the small things here. A file of an earlier form is brought to
+//!           this one when it is opened.
 
 use data_encoding::HEXLOWER;
 use redb::{
@@ -9,13 +10,26 @@ use redb::{
     WriteTransaction,
 };
 
-use super::documents::{Conflict, Row};
+use super::documents::Row;
+use super::tree::Conflict;
 
 /// The form of the file, which a later program may not know any more.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
+/// The form before: a document had one revision and no history.
+const FORMAT_1: &str = "1";
+/// Documents of that form: revision number, hash, whether deleted, sequence number, body.
+const DOCUMENTS_1: TableDefinition<&str, (u64, u128, bool, u64, &str)> =
+    TableDefinition::new("documents");
 
-/// Id -> revision, whether deleted, sequence number, body as JSON text without `_id` and `_rev`.
-pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("documents");
+/// Id -> the leaf that wins: revision, whether deleted, sequence number of the last update, body as
+/// JSON text without `_id` and `_rev`.
+pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("winners");
+/// Id -> hashes of the revisions before the winner, newest first, with commas between them; nothing
+/// for those that have none.
+pub(super) const ANCESTORS: TableDefinition<&str, &str> = TableDefinition::new("ancestors");
+/// Id -> the other leaves, as [`super::tree::leaves_text`] writes them; nothing for those that have
+/// none.
+pub(super) const CONFLICTS: TableDefinition<&str, &str> = TableDefinition::new("conflicts");
 /// Sequence number -> id; each document once, at its last update.
 pub(super) const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
 /// `last_update` and `deleted`, for documents.
@@ -43,12 +57,20 @@ pub(super) enum PrepareError {
 pub(super) fn prepare(database: &Database) -> Result<u64, PrepareError> {
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let update_seq = {
-        let records = Records::of(&transaction)?;
+        let mut records = Records::of(&transaction)?;
         let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let known = meta.get("format").map_err(redb::Error::from)?;
         let known = known.map(|format| format.value().to_owned());
         match known {
             Some(format) if format == FORMAT => {}
+            Some(format) if format == FORMAT_1 => {
+                records.take_over(
+                    &transaction
+                        .open_table(DOCUMENTS_1)
+                        .map_err(redb::Error::from)?,
+                )?;
+                meta.insert("format", FORMAT).map_err(redb::Error::from)?;
+            }
             Some(format) => return Err(PrepareError::Format(format)),
             None => {
                 let mut uuid = [0; 16];
@@ -61,6 +83,9 @@ pub(super) fn prepare(database: &Database) -> Result<u64, PrepareError> {
         }
         records.update_seq()?
     };
+    transaction
+        .delete_table(DOCUMENTS_1)
+        .map_err(redb::Error::from)?;
     transaction.commit().map_err(redb::Error::from)?;
     Ok(update_seq)
 }
@@ -77,6 +102,8 @@ pub struct LocalDocument {
 /// The tables, as they were at one moment.
 pub(super) struct Snapshot {
     pub(super) documents: ReadOnlyTable<&'static str, Row>,
+    pub(super) ancestors: ReadOnlyTable<&'static str, &'static str>,
+    pub(super) conflicts: ReadOnlyTable<&'static str, &'static str>,
     pub(super) updates: ReadOnlyTable<u64, &'static str>,
     pub(super) counters: ReadOnlyTable<&'static str, u64>,
     locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
@@ -88,6 +115,8 @@ impl Snapshot {
     pub(super) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
+            ancestors: transaction.open_table(ANCESTORS)?,
+            conflicts: transaction.open_table(CONFLICTS)?,
             updates: transaction.open_table(UPDATES)?,
             counters: transaction.open_table(COUNTERS)?,
             locals: transaction.open_table(LOCALS)?,
@@ -121,6 +150,8 @@ impl Snapshot {
 /// The tables, in a transaction.
 pub(super) struct Records<'t> {
     pub(super) documents: Table<'t, &'static str, Row>,
+    pub(super) ancestors: Table<'t, &'static str, &'static str>,
+    pub(super) conflicts: Table<'t, &'static str, &'static str>,
     pub(super) updates: Table<'t, u64, &'static str>,
     pub(super) counters: Table<'t, &'static str, u64>,
     locals: Table<'t, &'static str, (u64, &'static str)>,
@@ -131,11 +162,28 @@ impl<'t> Records<'t> {
     pub(super) fn of(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
+            ancestors: transaction.open_table(ANCESTORS)?,
+            conflicts: transaction.open_table(CONFLICTS)?,
             updates: transaction.open_table(UPDATES)?,
             counters: transaction.open_table(COUNTERS)?,
             locals: transaction.open_table(LOCALS)?,
             jobs: transaction.open_table(JOBS)?,
         })
+    }
+
+    /// Takes over the documents of a file of the first form.
+    fn take_over(
+        &mut self,
+        before: &impl ReadableTable<&'static str, (u64, u128, bool, u64, &'static str)>,
+    ) -> Result<(), redb::Error> {
+        for entry in before.iter()? {
+            let (id, row) = entry?;
+            let (number, hash, deleted, seq, body) = row.value();
+            let hash = format!("{hash:032x}");
+            let row = (number, hash.as_str(), deleted, seq, body);
+            self.documents.insert(id.value(), row)?;
+        }
+        Ok(())
     }
 
     pub(super) fn update_seq(&self) -> Result<u64, redb::Error> {

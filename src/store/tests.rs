@@ -259,7 +259,124 @@ fn a_revision_reads_as_it_is_written() {
         Revision::after(Some(revision), false, "{}").hash,
         revision.hash
     );
-    for text in ["", "1", "1-", "-1", "1-x", "x-1", "1-+1", "+1-1"] {
+    for text in ["1-a", "12-xyz", "3-00000000000000000000000000000abc"] {
+        assert_eq!(text.parse::<Revision>().unwrap().to_string(), text);
+    }
+    let upper = "1-0123456789ABCDEF0123456789ABCDEF";
+    let same: Revision = upper.parse().unwrap();
+    assert_eq!(same.to_string(), upper.to_lowercase());
+    let long = format!("1-{}", "x".repeat(33));
+    for text in ["", "1", "1-", "-1", "0-1", "x-1", "1-+1", "+1-1", &long] {
         assert_eq!(text.parse::<Revision>(), Err(InvalidRevision), "{text}");
     }
+}
+
+/// A leaf that somebody else wrote, by its number and hashes, newest first.
+fn foreign(id: &str, number: u64, hashes: &[&str], deleted: bool) -> Merge {
+    let hashes = hashes.iter().map(|hash| hash.parse().unwrap()).collect();
+    Merge {
+        id: id.to_owned(),
+        leaf: Leaf {
+            history: History::new(number, hashes).unwrap(),
+            deleted,
+            body: format!("\"{number}\""),
+        },
+    }
+}
+
+#[tokio::test]
+async fn revisions_from_elsewhere_make_branches_of_which_one_is_shown() {
+    let store = memory();
+    let news = store
+        .merge(vec![
+            foreign("a", 2, &["b", "a"], false),
+            foreign("a", 2, &["c", "a"], false),
+            foreign("a", 2, &["b", "a"], false),
+        ])
+        .await
+        .unwrap();
+    assert_eq!(news, [true, true, false]);
+    let shown = store.document("a").await.unwrap().unwrap();
+    assert_eq!(shown.revision.to_string(), "2-c");
+    let winner = Some(shown.revision);
+    one(&store, deletion("a", winner)).await.unwrap();
+    let shown = store.document("a").await.unwrap().unwrap();
+    assert_eq!((shown.revision.to_string(), shown.seq), ("2-b".into(), 3));
+    let info = store.info().await.unwrap();
+    assert_eq!((info.documents, info.deleted), (1, 0));
+    one(&store, deletion("a", Some(shown.revision)))
+        .await
+        .unwrap();
+    let info = store.info().await.unwrap();
+    assert_eq!((info.documents, info.deleted), (0, 1));
+    let tree = &store.trees(vec!["a".into(), "b".into()]).await.unwrap();
+    let lengths = tree[0]
+        .leaves()
+        .iter()
+        .map(|leaf| leaf.history.revisions().count());
+    assert_eq!(lengths.collect::<Vec<_>>(), [3, 3]);
+    assert_eq!(tree[1], Tree::default());
+    let changes = store.changes(0, 9).await.unwrap();
+    assert_eq!(changes.documents.len(), 1, "once, at its last update");
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_form_is_taken_over() {
+    type Row = (u64, u128, bool, u64, &'static str);
+    const DOCUMENTS: redb::TableDefinition<&str, Row> = redb::TableDefinition::new("documents");
+    const UPDATES: redb::TableDefinition<u64, &str> = redb::TableDefinition::new("updates");
+    const COUNTERS: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("counters");
+    const META: redb::TableDefinition<&str, &str> = redb::TableDefinition::new("meta");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.redb");
+    {
+        let before = redb::Database::create(&path).unwrap();
+        let write = before.begin_write().unwrap();
+        {
+            let mut documents = write.open_table(DOCUMENTS).unwrap();
+            documents.insert("a", (2, 0xabc, false, 7, "{}")).unwrap();
+            write.open_table(UPDATES).unwrap().insert(7, "a").unwrap();
+            write
+                .open_table(COUNTERS)
+                .unwrap()
+                .insert("last_update", 7)
+                .unwrap();
+            let mut meta = write.open_table(META).unwrap();
+            meta.insert("format", "1").unwrap();
+            meta.insert("uuid", "0123").unwrap();
+        }
+        write.commit().unwrap();
+    }
+    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let found = store.document("a").await.unwrap().unwrap();
+    assert_eq!(found.revision.to_string(), format!("2-{:032x}", 0xabc));
+    assert_eq!(
+        store.changes(0, 9).await.unwrap().documents,
+        [found.clone()]
+    );
+    assert_eq!(store.uuid().await.unwrap(), "0123");
+    let next = one(&store, edit("a", Some(found.revision), "{}"))
+        .await
+        .unwrap();
+    assert_eq!(next.number, 3);
+}
+
+#[tokio::test]
+async fn a_file_of_a_later_form_is_refused() {
+    const META: redb::TableDefinition<&str, &str> = redb::TableDefinition::new("meta");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.redb");
+    {
+        let later = redb::Database::create(&path).unwrap();
+        let write = later.begin_write().unwrap();
+        write
+            .open_table(META)
+            .unwrap()
+            .insert("format", "99")
+            .unwrap();
+        write.commit().unwrap();
+    }
+    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let error = store.open().await.unwrap_err().to_string();
+    assert!(error.contains("the form \"99\""), "{error}");
 }

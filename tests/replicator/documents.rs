@@ -157,7 +157,7 @@ fn what_is_no_replication_is_forbidden_with_the_reason() {
     assert_eq!(reason, "Bad special document member: _foo");
     web.send("PUT", "/_replicator/x", "{")
         .reason(400, "bad_request");
-    put(&web, "/_replicator/x?new_edits=false", &body()).reason(501, "not_implemented");
+    put(&web, "/_replicator/x?new_edits=false", &body()).reason(400, "bad_request");
     web.service.stop();
 }
 

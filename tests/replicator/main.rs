@@ -4,17 +4,24 @@
 
 #[path = "../browser/mod.rs"]
 mod browser;
+#[path = "../replication/client.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+mod client;
 #[path = "../replication/couch.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod couch;
 #[path = "../replication/http.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod http;
+#[path = "../replication/pouch.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+mod pouch;
 #[path = "../service/mod.rs"]
 mod service;
 
 mod calls;
 mod changes;
+mod copies;
 mod documents;
 mod jobs;
 mod kept;

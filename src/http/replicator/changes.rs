@@ -21,7 +21,8 @@ use super::super::params::Params;
 use super::{Call, json_body};
 use crate::actors::gate::GateError;
 use crate::replicator::document::{Person, shown};
-use crate::store::{Document, Store, StoreError};
+use crate::replicator::seen::{SeenLeaf, seen};
+use crate::store::{Document, Revision, Store, StoreError};
 
 /// How long a feed waits for news, unless told.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -65,6 +66,8 @@ struct Feed {
     since: u64,
     limit: u64,
     include_docs: bool,
+    /// Whether a row has all leaves of its document, not the winner alone.
+    all_leaves: bool,
     doc_ids: Option<Vec<String>>,
     heartbeat: Option<Duration>,
     until: Instant,
@@ -117,6 +120,7 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
         since: since(params, &store, &uuid).await?,
         limit: params.count("limit")?.unwrap_or(u64::MAX),
         include_docs: params.boolean("include_docs", false)?,
+        all_leaves: all_leaves(params)?,
         doc_ids: doc_ids(params)?,
         heartbeat: heartbeat(params)?,
         until: Instant::now() + timeout,
@@ -162,6 +166,17 @@ fn heartbeat(params: &Params) -> Result<Option<Duration>, Refusal> {
                 )),
                 false => Ok(Some(time)),
             }
+        }
+    }
+}
+
+fn all_leaves(params: &Params) -> Result<bool, Refusal> {
+    match params.get("style") {
+        None | Some("main_only") => Ok(false),
+        Some("all_docs") => Ok(true),
+        Some(other) => {
+            let reason = format!("no style {other:?}: main_only or all_docs");
+            Err(Refusal::bad_request(reason))
         }
     }
 }
@@ -218,7 +233,13 @@ impl Feed {
         let changes = self.store.changes(self.since, BATCH).await?;
         let is_last = changes.documents.len() < BATCH;
         let mut text = String::new();
-        for document in &changes.documents {
+        let others = other_leaves(
+            &self.store,
+            &changes.documents,
+            &self.person,
+            self.all_leaves,
+        );
+        for (document, others) in changes.documents.iter().zip(others.await?) {
             if self.limit == 0 {
                 break;
             }
@@ -232,7 +253,7 @@ impl Feed {
                 text.push_str(",\n");
             }
             self.is_first = false;
-            text.push_str(&self.row(document).to_string());
+            text.push_str(&self.row(document, &others).to_string());
             if self.kind == Kind::Continuous {
                 text.push('\n');
             }
@@ -255,8 +276,14 @@ impl Feed {
         ids.is_none_or(|ids| ids.contains(&document.id))
     }
 
-    fn row(&self, document: &Document) -> Value {
-        row(document, &self.uuid, &self.person, self.include_docs)
+    fn row(&self, document: &Document, others: &[Revision]) -> Value {
+        row(
+            document,
+            others,
+            &self.uuid,
+            &self.person,
+            self.include_docs,
+        )
     }
 
     /// Waits for news. Returns a sign of life, if one is due before.
@@ -297,12 +324,46 @@ impl Feed {
     }
 }
 
-fn row(document: &Document, uuid: &str, person: &Person, include_docs: bool) -> Value {
+/// Returns the leaves of each document as its reader sees them; nothing unless `all` are wanted.
+async fn other_leaves(
+    store: &Store,
+    documents: &[Document],
+    person: &Person,
+    all: bool,
+) -> Result<Vec<Vec<Revision>>, StoreError> {
+    if !all {
+        return Ok(vec![Vec::new(); documents.len()]);
+    }
+    let ids = documents.iter().map(|document| document.id.clone());
+    let trees = store.trees(ids.collect()).await?;
+    let leaves = trees.iter().map(|tree| match tree.leaves() {
+        // The row has it.
+        [_] => Vec::new(),
+        _ => seen(tree, person).iter().map(SeenLeaf::revision).collect(),
+    });
+    Ok(leaves.collect())
+}
+
+fn row(
+    document: &Document,
+    leaves: &[Revision],
+    uuid: &str,
+    person: &Person,
+    include_docs: bool,
+) -> Value {
     let whole = shown(document, person);
+    let own = whole["_rev"].as_str().unwrap_or_default().to_owned();
+    let mut changes = vec![json!({"rev": own})];
+    let others = leaves.iter().map(Revision::to_string);
+    changes.extend(
+        others
+            .filter(|rev| *rev != own)
+            .map(|rev| json!({"rev": rev})),
+    );
     let mut row = json!({
         "seq": seq(document.seq, uuid),
         "id": document.id,
-        "changes": [{"rev": whole["_rev"]}],
+        "changes": changes,
     });
     if document.deleted {
         row["deleted"] = true.into();
@@ -322,22 +383,24 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
     let limit = params.count("limit")?.unwrap_or(u64::MAX);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let changes = store.changes(0, usize::MAX).await?;
-    let wanted = |document: &&Document| {
+    let wanted = |document: &Document| {
         doc_ids
             .as_ref()
             .is_none_or(|ids| ids.contains(&document.id))
     };
-    let chosen: Vec<&Document> = changes
+    let chosen: Vec<Document> = changes
         .documents
-        .iter()
+        .into_iter()
         .rev()
         .filter(wanted)
         .take(limit)
         .collect();
     let last = chosen.last().map_or(0, |document| document.seq);
+    let leaves = other_leaves(store, &chosen, &call.person, all_leaves(params)?).await?;
     let rows: Vec<Value> = chosen
-        .into_iter()
-        .map(|document| row(document, &uuid, &call.person, include_docs))
+        .iter()
+        .zip(&leaves)
+        .map(|(document, leaves)| row(document, leaves, &uuid, &call.person, include_docs))
         .collect();
     let answer = json!({"results": rows, "last_seq": seq(last, &uuid), "pending": 0});
     Ok(super::super::answer::ok(&answer))

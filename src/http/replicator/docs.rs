@@ -1,18 +1,20 @@
 //! Documents of the replicator database: read, written, deleted, one by one and many at a time.
 //!
 //! SOURCE    chttpd_db: db_doc_req/3, db_req/2 for `_bulk_docs`.
-//! LIMITS    What nobody does with replications is refused by name: `new_edits=false`, attachments.
+//! LIMITS    Attachments are refused by name.
 
-use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
+use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
-use super::super::request::text;
+use super::super::request::{content_type, text};
+use super::revisions::{Wants, open_revs, parse_rev};
 use super::{Call, incoming, missing};
-use crate::replicator::document::{Incoming, Sort, invalid_rev, shown, sort_of};
-use crate::replicator::{NAME, Written};
-use crate::store::{Document, Revision};
+use crate::replicator::document::{Incoming, Sort, sort_of};
+use crate::replicator::seen::{SeenLeaf, choose, seen};
+use crate::replicator::{NAME, Refused, Written};
+use crate::store::StoreError;
 
 /// `GET`.
 pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
@@ -20,26 +22,15 @@ pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
         let local = call.database.local(id).await?;
         return Ok(answer::ok(&local.ok_or_else(missing)?));
     }
-    let found = call.database.store().document(id).await?;
-    if let Some(wanted) = call
-        .params
-        .json(&["open_revs"])
-        .or_else(|_| all_revs(call))?
-    {
-        return open_revs(call, found, &wanted);
+    let trees = call.database.store().trees(vec![id.to_owned()]).await?;
+    let tree = trees.first().ok_or_else(missing)?;
+    let leaves = seen(tree, &call.person);
+    if let Some(wanted) = call.params.get("open_revs") {
+        return open_revs(call, id, &leaves, wanted);
     }
-    let document = found.ok_or_else(missing)?;
-    if let Some(rev) = call.params.get("rev") {
-        let rev: Revision = rev.parse().map_err(|_| invalid_rev())?;
-        if rev != document.revision {
-            return Err(missing());
-        }
-    } else if document.deleted {
-        return Err(Refusal::not_found("deleted"));
-    }
-    let mut whole = shown(&document, &call.person);
-    add_revisions(call, &document, &mut whole)?;
-    let etag = etag(whole["_rev"].as_str().unwrap_or_default());
+    let leaf = one(call, &leaves)?;
+    let whole = Wants::of(&call.params)?.whole(id, leaf, &leaves);
+    let etag = etag(&leaf.revision().to_string());
     if text(call.request, header::IF_NONE_MATCH) == Some(&etag) {
         let mut response = HttpResponse::NotModified();
         return Ok(response.insert_header((header::ETAG, etag)).finish());
@@ -47,65 +38,37 @@ pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&whole), &etag))
 }
 
-/// `open_revs=all` is the one value that is no JSON.
-fn all_revs(call: &Call<'_>) -> Result<Option<Value>, Refusal> {
-    match call.params.get("open_revs") {
-        Some("all") => Ok(Some("all".into())),
-        _ => Err(Refusal::bad_request("invalid UTF-8 JSON")),
+/// Returns the leaf that is asked for: the winner, unless a revision is named.
+fn one<'a>(call: &Call<'_>, leaves: &'a [SeenLeaf]) -> Result<&'a SeenLeaf, Refusal> {
+    if let Some(rev) = call.params.get("rev") {
+        let latest = call.params.boolean("latest", false)?;
+        let chosen = choose(leaves, parse_rev(rev)?, latest);
+        return chosen.into_iter().next().ok_or_else(missing);
     }
-}
-
-fn open_revs(call: &Call<'_>, found: Option<Document>, wanted: &Value) -> Answer {
-    let current = found.as_ref().map(|document| document.revision.to_string());
-    let known = |rev: &Value| current.as_deref() == rev.as_str();
-    let show = |document: &Document| -> Result<Value, Refusal> {
-        let mut whole = shown(document, &call.person);
-        add_revisions(call, document, &mut whole)?;
-        Ok(json!({"ok": whole}))
-    };
-    let rows: Result<Vec<Value>, Refusal> = match (wanted, &found) {
-        (Value::Array(revs), _) => {
-            let row = |rev: &Value| match &found {
-                Some(document) if known(rev) => show(document),
-                _ => Ok(json!({"missing": rev})),
-            };
-            revs.iter().map(row).collect()
-        }
-        (_, Some(document)) => Ok(vec![show(document)?]),
-        (_, None) => return Err(missing()),
-    };
-    Ok(answer::ok(&rows?))
-}
-
-fn add_revisions(
-    call: &Call<'_>,
-    document: &Document,
-    whole: &mut Map<String, Value>,
-) -> Result<(), Refusal> {
-    let rev = whole["_rev"].as_str().unwrap_or_default().to_owned();
-    if call.params.boolean("revs", false)? {
-        let hash = rev.split_once('-').map_or("", |(_, hash)| hash);
-        let revisions = json!({"start": document.revision.number, "ids": [hash]});
-        whole.insert("_revisions".to_owned(), revisions);
+    match leaves.first() {
+        None => Err(missing()),
+        Some(winner) if winner.deleted => Err(Refusal::not_found("deleted")),
+        Some(winner) => Ok(winner),
     }
-    if call.params.boolean("revs_info", false)? {
-        let status = if document.deleted {
-            "deleted"
-        } else {
-            "available"
-        };
-        let infos = json!([{"rev": rev, "status": status}]);
-        whole.insert("_revs_info".to_owned(), infos);
-    }
-    Ok(())
 }
 
 /// `PUT`.
 pub(super) async fn put(call: &Call<'_>, id: &str, value: Value) -> Answer {
     sort_of(id)?;
-    refuse_replicated(call.params.get("new_edits").map(|text| text != "false"))?;
     let incoming = incoming(value)?;
     write(call, id, incoming).await
+}
+
+/// Refuses a document with attachments, which comes in parts. A replication goes on without it.
+///
+/// # Errors
+/// It is one.
+pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
+    match content_type(request).starts_with("multipart/") {
+        true => Err(Refusal::bad_content_type("application/json")
+            .because("attachments are not kept in the replicator database: Content-Type must be application/json")),
+        false => Ok(()),
+    }
 }
 
 /// `DELETE`.
@@ -132,6 +95,7 @@ pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
     let deletion = Incoming {
         id: None,
         rev: None,
+        revisions: None,
         deleted: true,
         members: Map::new(),
     };
@@ -160,7 +124,8 @@ pub(super) async fn write(call: &Call<'_>, id: &str, incoming: Incoming) -> Answ
 async fn written(call: &Call<'_>, id: &str, mut incoming: Incoming) -> Result<Written, Refusal> {
     incoming.rev = rev_of(call, incoming.rev)?;
     incoming.id = Some(id.to_owned());
-    let results = call.database.write(vec![incoming], &call.person).await?;
+    let is_copy = !call.params.boolean("new_edits", true)?;
+    let results = written_all(call, vec![incoming], is_copy).await?;
     let result = results.into_iter().next().ok_or_else(missing)?;
     result.map_err(|(_, error)| error.into())
 }
@@ -179,44 +144,53 @@ fn rev_of(call: &Call<'_>, of_body: Option<String>) -> Result<Option<String>, Re
     Ok(first)
 }
 
-/// `POST _bulk_docs`.
+/// Writes documents: as new revisions, or as copies of what another database has.
+async fn written_all(
+    call: &Call<'_>,
+    documents: Vec<Incoming>,
+    are_copies: bool,
+) -> Result<Vec<Result<Written, Refused>>, StoreError> {
+    match are_copies {
+        true => call.database.merge(documents).await,
+        false => call.database.write(documents, &call.person).await,
+    }
+}
+
+/// `POST _bulk_docs`. Of copies only those are told that were not taken.
 pub(super) async fn bulk(call: &Call<'_>, body: &Value) -> Answer {
-    refuse_replicated(body.get("new_edits").and_then(Value::as_bool))?;
+    let are_copies = body.get("new_edits") == Some(&Value::Bool(false));
     let Some(docs) = body.get("docs").and_then(Value::as_array) else {
         return Err(Refusal::bad_request(
             "POST body must include `docs` parameter.",
         ));
     };
+    let mut rows = Vec::new();
     let mut incoming = Vec::with_capacity(docs.len());
     for doc in docs {
-        let mut one = Incoming::of(doc.clone())?;
+        let mut one = match Incoming::of(doc.clone()) {
+            Ok(one) => one,
+            // A replication goes on without it.
+            Err(error) if are_copies => {
+                let id = doc["_id"].clone();
+                rows.push(json!({"id": id, "error": error.name(), "reason": error.to_string()}));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let id = one.id.take().filter(|id| !id.is_empty());
         one.id = Some(id.unwrap_or_else(super::new_id));
         incoming.push(one);
     }
-    let results = call.database.write(incoming, &call.person).await?;
-    let rows: Vec<Value> = results
-        .into_iter()
-        .map(|result| match result {
-            Ok(written) => success(&written),
+    for result in written_all(call, incoming, are_copies).await? {
+        match result {
+            Ok(_) if are_copies => {}
+            Ok(written) => rows.push(success(&written)),
             Err((id, error)) => {
-                json!({"id": id, "error": error.name(), "reason": error.to_string()})
+                rows.push(json!({"id": id, "error": error.name(), "reason": error.to_string()}));
             }
-        })
-        .collect();
-    Ok(answer::with_status(StatusCode::CREATED, &rows))
-}
-
-/// There are no revision trees here, which others' revisions could be put into.
-fn refuse_replicated(new_edits: Option<bool>) -> Result<(), Refusal> {
-    match new_edits {
-        Some(false) => Err(Refusal::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "not_implemented",
-            "new_edits=false is not done here: write the documents without their revisions",
-        )),
-        _ => Ok(()),
+        }
     }
+    Ok(answer::with_status(StatusCode::CREATED, &rows))
 }
 
 fn success(written: &Written) -> Value {

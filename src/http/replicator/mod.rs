@@ -3,11 +3,12 @@
 //! SUMMARY   Which path of the database is answered by what; the database itself is
 //!           [`crate::replicator::Database`].
 //! SOURCE    chttpd_db.
-//! DIFFERS   It cannot be deleted, and has no views, attachments or revision trees.
+//! DIFFERS   It cannot be deleted, and has no views and no attachments.
 
 mod all_docs;
 mod changes;
 mod docs;
+mod revisions;
 
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, web};
@@ -22,7 +23,7 @@ use super::{Shared, body};
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person};
 use crate::replicator::{Database, NAME};
-use crate::store::{Page, StoreError};
+use crate::store::{Page, REVISIONS_MAX, StoreError};
 
 /// A request to the database, with what every answer needs.
 struct Call<'a> {
@@ -71,6 +72,23 @@ pub(super) async fn answer(
             require_json(request)?;
             return docs::bulk(&call, &json_body(&call, payload).await?).await;
         }
+        ["_bulk_get"] => {
+            allow(request, POST)?;
+            visitor.may_look()?;
+            require_json(request)?;
+            return revisions::bulk_get(&call, &json_body(&call, payload).await?).await;
+        }
+        ["_revs_diff"] => {
+            allow(request, POST)?;
+            visitor.may_look()?;
+            require_json(request)?;
+            return revisions::revs_diff(&call, &json_body(&call, payload).await?).await;
+        }
+        ["_revs_limit"] => {
+            allow(request, READ)?;
+            visitor.may_look()?;
+            return Ok(answer::ok(&REVISIONS_MAX));
+        }
         ["_ensure_full_commit"] => {
             allow(request, POST)?;
             visitor.must_be_admin()?;
@@ -96,6 +114,7 @@ pub(super) async fn answer(
     match *request.method() {
         Method::PUT => {
             visitor.must_be_admin()?;
+            docs::refuse_parts(request)?;
             docs::put(&call, &id, json_body(&call, payload).await?).await
         }
         Method::DELETE => {

@@ -1,0 +1,311 @@
+//! The replicator database as one end of a replication: revisions, conflicts, checkpoints.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::browser::Web;
+use crate::pouch::Pouch;
+use crate::service::{configure, directory};
+use crate::store::{create, post, put};
+
+/// Documents that ask for replications which do not start: everything else is a database's matter.
+fn start(more: &str) -> Web {
+    Web::start(&format!("[replicator]\nmax_jobs = 0\n{more}"))
+}
+
+/// A document as another database has it, by its number and hashes, newest first.
+fn foreign(id: &str, hashes: &[&str]) -> Value {
+    json!({
+        "_id": id,
+        "_rev": format!("{}-{}", hashes.len(), hashes[0]),
+        "_revisions": {"start": hashes.len(), "ids": hashes},
+        "source": "http://127.0.0.1:1/a",
+        "target": format!("http://127.0.0.1:1/{id}"),
+        "continuous": true,
+    })
+}
+
+fn copy(web: &Web, docs: &[Value]) -> Value {
+    let body = json!({"new_edits": false, "docs": docs});
+    let answer = post(web, "/_replicator/_bulk_docs", &body);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    answer.json()
+}
+
+#[test]
+fn copies_keep_their_revisions_and_conflicts_are_branches() {
+    let web = start("");
+    let docs = [
+        foreign("a", &["b", "a"]),
+        foreign("a", &["c", "a"]),
+        foreign("free", &["f"]),
+    ];
+    assert_eq!(copy(&web, &docs), json!([]), "only what failed is told");
+    assert_eq!(copy(&web, &docs), json!([]), "twice is once");
+    assert_eq!(web.get("/_replicator").ok()["doc_count"], 2);
+    let shown = web
+        .get("/_replicator/a?conflicts=true&revs=true&revs_info=true")
+        .ok();
+    assert_eq!(
+        (&shown["_rev"], &shown["_conflicts"]),
+        (&json!("2-c"), &json!(["2-b"]))
+    );
+    assert_eq!(shown["_revisions"], json!({"start": 2, "ids": ["c", "a"]}));
+    let infos = json!([{"rev": "2-c", "status": "available"}, {"rev": "1-a", "status": "missing"}]);
+    assert_eq!(shown["_revs_info"], infos);
+    assert_eq!(web.get("/_replicator/a?rev=2-b").ok()["_rev"], "2-b");
+    web.get("/_replicator/a?rev=1-a").reason(404, "not_found");
+    let changes = web.get("/_replicator/_changes?style=all_docs").ok();
+    assert_eq!(
+        changes["results"][0]["changes"],
+        json!([{"rev": "2-c"}, {"rev": "2-b"}])
+    );
+    let changes = web.get("/_replicator/_changes").ok();
+    assert_eq!(changes["results"][0]["changes"], json!([{"rev": "2-c"}]));
+    // The losing branch is written after by who knows it, and then wins.
+    let mut third = foreign("a", &["b", "a"]);
+    third.as_object_mut().unwrap().remove("_revisions");
+    let third = put(&web, "/_replicator/a", &third).json()["rev"].clone();
+    let shown = web.get("/_replicator/a?meta=true").ok();
+    assert_eq!(
+        (&shown["_rev"], &shown["_conflicts"]),
+        (&third, &json!(["2-c"]))
+    );
+    web.send(
+        "DELETE",
+        &format!("/_replicator/a?rev={}", third.as_str().unwrap()),
+        "",
+    )
+    .ok();
+    let shown = web.get("/_replicator/a?meta=true").ok();
+    assert_eq!(
+        shown["_rev"], "2-c",
+        "the other one stands for the document again"
+    );
+    assert_eq!(shown["_deleted_conflicts"].as_array().unwrap().len(), 1);
+    let one = put(
+        &web,
+        "/_replicator/b?new_edits=false",
+        &foreign("b", &["y", "x"]),
+    );
+    assert_eq!((one.status, &one.json()["rev"]), (201, &json!("2-y")));
+    let none = copy(
+        &web,
+        &[
+            json!({"_id": "n"}),
+            json!({"_id": "m", "_rev": "1-a", "_foo": 1}),
+        ],
+    );
+    assert_eq!(
+        (&none[0]["error"], &none[1]["error"]),
+        (&json!("doc_validation"), &json!("bad_request"))
+    );
+    web.service.stop();
+}
+
+#[test]
+fn what_is_missing_is_told_and_revisions_are_read_many_at_a_time() {
+    let web = start("");
+    copy(
+        &web,
+        &[foreign("a", &["b", "a"]), foreign("a", &["c", "a"])],
+    );
+    let asked = json!({"a": ["1-a", "2-b", "3-d"], "b": ["1-x"], "c": []});
+    let missing = post(&web, "/_replicator/_revs_diff", &asked).ok();
+    let expected = json!({
+        "a": {"missing": ["3-d"], "possible_ancestors": ["2-c", "2-b"]},
+        "b": {"missing": ["1-x"]},
+    });
+    assert_eq!(missing, expected);
+    let asked = json!({"docs": [
+        {"id": "a", "rev": "1-a"}, {"id": "a", "rev": "2-b"}, {"id": "x", "rev": "1-a"},
+        {"id": "a"}, {"id": "a", "rev": "?"}, {"rev": "1-a"},
+    ]});
+    let found = post(&web, "/_replicator/_bulk_get?revs=true", &asked).ok();
+    let results = found["results"].as_array().unwrap();
+    let revs: Vec<Vec<&str>> = results
+        .iter()
+        .map(|result| {
+            let docs = result["docs"].as_array().unwrap().iter();
+            docs.map(|doc| {
+                doc["ok"]["_rev"]
+                    .as_str()
+                    .or(doc["error"]["error"].as_str())
+                    .unwrap()
+            })
+            .collect()
+        })
+        .collect();
+    let expected = [
+        vec!["not_found"],
+        vec!["2-b"],
+        vec!["not_found"],
+        vec!["2-c", "2-b"],
+        vec!["bad_request"],
+        vec!["bad_request"],
+    ];
+    assert_eq!(revs, expected);
+    assert_eq!(
+        results[1]["docs"][0]["ok"]["_revisions"]["ids"],
+        json!(["b", "a"])
+    );
+    let latest = post(&web, "/_replicator/_bulk_get?latest=true", &asked).ok();
+    assert_eq!(latest["results"][0]["docs"].as_array().unwrap().len(), 2);
+    let open = |query: &str| web.get(&format!("/_replicator/a?{query}")).ok();
+    assert_eq!(open("open_revs=all").as_array().unwrap().len(), 2);
+    let some = open("open_revs=%5B%221-a%22,%222-b%22%5D&revs=true");
+    assert_eq!(
+        (&some[0]["missing"], &some[1]["ok"]["_rev"]),
+        (&json!("1-a"), &json!("2-b"))
+    );
+    let newest = open("open_revs=%5B%222-b%22,%221-a%22%5D&latest=true");
+    assert_eq!(newest.as_array().unwrap().len(), 2);
+    let accept = [("Accept", "multipart/mixed")];
+    let path = "/_replicator/a?open_revs=%5B%221-a%22,%222-b%22%5D";
+    let parts = web.connect().request("GET", path, &accept, "");
+    let kind = parts.header("content-type").unwrap();
+    let boundary = kind
+        .strip_prefix("multipart/mixed; boundary=\"")
+        .unwrap()
+        .trim_end_matches('"');
+    let pieces: Vec<&str> = parts.body.split(&format!("--{boundary}")).collect();
+    assert_eq!(pieces.len(), 4, "{}", parts.body);
+    assert!(
+        pieces[1]
+            .starts_with("\r\nContent-Type: application/json; error=\"true\"\r\n\r\n{\"missing\":")
+    );
+    assert!(pieces[2].starts_with("\r\nContent-Type: application/json\r\n\r\n{\"_id\":\"a\","));
+    assert_eq!(pieces[3], "--");
+    assert_eq!(web.get("/_replicator/_revs_limit").body, "1000\n");
+    web.get("/_replicator/_changes?style=x")
+        .reason(400, "bad_request");
+    web.get("/_replicator/a?open_revs=x")
+        .reason(400, "bad_request");
+    post(&web, "/_replicator/_revs_diff", &json!({"a": 1})).reason(400, "bad_request");
+    post(&web, "/_replicator/_bulk_get", &json!({})).reason(400, "bad_request");
+    let mut connection = web.connect();
+    let headers = [("Content-Type", "multipart/related; boundary=x")];
+    let parts = connection.request("PUT", "/_replicator/p?new_edits=false", &headers, "--x--");
+    let reason = parts.reason(415, "bad_content_type");
+    assert!(reason.contains("attachments are not kept"), "{reason}");
+    web.service.stop();
+}
+
+/// Runs `settee replicate` to its end.
+fn replicate(source: &str, target: &str) {
+    let folder = directory();
+    let config = configure(folder.path(), "");
+    let output = Command::new(env!("CARGO_BIN_EXE_settee"))
+        .args(["replicate", "-c"])
+        .arg(config)
+        .args([source, target])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("refused"), "{text}");
+}
+
+/// All leaves with their histories.
+fn leaves(web: &Web, login: &[(&str, &str)]) -> Value {
+    let changes = web.get("/_replicator/_changes?style=all_docs").ok();
+    let ids = changes["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["id"].clone());
+    let mut ids: Vec<Value> = ids.collect();
+    ids.sort_by_key(Value::to_string);
+    let asked: Vec<Value> = ids.iter().map(|id| json!({"id": id})).collect();
+    let mut headers = login.to_vec();
+    headers.push(("Content-Type", "application/json"));
+    let body = json!({"docs": asked}).to_string();
+    web.connect()
+        .request("POST", "/_replicator/_bulk_get?revs=true", &headers, &body)
+        .ok()
+}
+
+#[test]
+fn the_database_is_replicated_to_pouchdb_and_from_there_into_another_service() {
+    let admins = "[admins]\nann = \"secret\"\n";
+    let (one, other, pouch) = (start(admins), start(""), Pouch::start());
+    let login = [("Authorization", "Basic YW5uOnNlY3JldA==")];
+    let write = |method: &str, path: &str, body: &Value| {
+        let headers = [login[0], ("Content-Type", "application/json")];
+        let answer = one
+            .connect()
+            .request(method, path, &headers, &body.to_string());
+        assert!(answer.status < 300, "{answer:?}");
+        answer.json()
+    };
+    let mut secret = foreign("secret", &["s"]);
+    secret["source"] = "http://u:pw@127.0.0.1:1/a".into();
+    let docs = [
+        foreign("a", &["b", "a"]),
+        foreign("a", &["c", "a"]),
+        foreign("gone", &["1"]),
+        secret,
+    ];
+    let body = json!({"new_edits": false, "docs": docs});
+    write("POST", "/_replicator/_bulk_docs", &body);
+    write("DELETE", "/_replicator/gone?rev=1-1", &json!({}));
+    write(
+        "PUT",
+        "/_replicator/_design/d",
+        &json!({"language": "javascript"}),
+    );
+    let named = format!("http://ann:secret@{}/_replicator", one.address);
+    let guest = format!("http://{}/_replicator", one.address);
+    let last = format!("http://{}/_replicator", other.address);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(pouch.create("all"));
+    replicate(&named, &pouch.url("all"));
+    replicate(&pouch.url("all"), &last);
+    assert_eq!(
+        leaves(&one, &login),
+        leaves(&other, &[]),
+        "every leaf, with its history"
+    );
+    assert_eq!(
+        other.get("/_replicator/secret").ok()["source"],
+        "http://u:pw@127.0.0.1:1/a"
+    );
+    // The way back: what was changed there comes here, and nothing else.
+    let changed = other.get("/_replicator/a").ok();
+    let rev = put(&other, "/_replicator/a", &changed).json()["rev"].clone();
+    create(
+        &other,
+        "new",
+        &foreign("new", &["n"])
+            .as_object()
+            .map(|doc| json!({"source": doc["source"], "target": doc["target"]}))
+            .unwrap(),
+    );
+    replicate(&last, &named);
+    assert_eq!(one.get("/_replicator/a").ok()["_rev"], rev);
+    assert_eq!(leaves(&one, &login), leaves(&other, &[]));
+    // Who may not read credentials replicates without them, as often as wanted.
+    runtime.block_on(pouch.create("bare"));
+    let (status, _) = runtime.block_on(pouch.call("GET", "bare/secret", None));
+    assert_eq!(status, 404);
+    web_without_credentials(&guest, &pouch, &runtime);
+    one.service.stop();
+    other.service.stop();
+}
+
+fn web_without_credentials(guest: &str, pouch: &Pouch, runtime: &tokio::runtime::Runtime) {
+    for _ in 0..2 {
+        // Checkpoints are an admin's to write: there are none.
+        let body = json!({"source": guest, "target": pouch.url("bare"), "use_checkpoints": false});
+        let web = Web::start("");
+        let answer = post(&web, "/_replicate", &body);
+        assert_eq!(answer.ok()["ok"], true, "{answer:?}");
+        web.service.stop();
+    }
+    let (_, bare) = runtime.block_on(pouch.call("GET", "bare/secret?conflicts=true", None));
+    assert_eq!(bare["source"], "http://127.0.0.1:1/a");
+    assert_eq!(bare["_conflicts"], Value::Null);
+}
