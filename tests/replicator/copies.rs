@@ -206,7 +206,7 @@ fn replicate(source: &str, target: &str) {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(!text.contains("refused"), "{text}");
+    assert!(text.contains(", 0 refused"), "{text}");
 }
 
 /// All leaves with their histories.
