@@ -6,7 +6,7 @@ use crate::served::Service;
 use futures_util::future::join_all;
 use serde_json::json;
 use serde_json::value::RawValue;
-use settee::client::{Client, ClientError, DdocIn, ReturnStatus, attach};
+use settee::client::{Client, ClientError, DdocIn, ReturnStatus, TakeFrom, attach};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
@@ -111,7 +111,10 @@ async fn calls_end_when_the_service_does() {
 #[tokio::test]
 async fn attaching_gives_the_plain_streams_of_a_process() {
     let service = Service::start("");
-    let mut attached = attach(service.socket(), "javascript").await.unwrap();
+    let mut attached = attach(service.socket(), TakeFrom::Language("javascript"))
+        .await
+        .unwrap();
+    assert_eq!(attached.proc.pool.as_deref(), Some("javascript"));
     attached
         .input
         .write_all(b"[\"reset\"]\n[\"add_fun\",\"function(d){}\"]\n")

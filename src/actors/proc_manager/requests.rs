@@ -84,10 +84,12 @@ impl ProcManager {
             .expect("PM-2: an assigned process is known")
             .clone();
         process.shared.assign(token);
+        let pool = self.pools.at(proc.pool);
         let lease = Lease {
             proc,
             token,
-            language: self.pools.at(proc.pool).language.clone(),
+            pool: Arc::clone(&pool.name),
+            language: pool.language.clone(),
             config: Arc::clone(&self.settings.reset_config),
             process,
             client: request.client,

@@ -18,6 +18,8 @@ pub struct Lease {
     pub proc: ProcId,
     /// The assignment.
     pub token: Token,
+    /// The pool that it comes from: of a group, one of several.
+    pub pool: Arc<str>,
     /// The language, in the spelling of the registry.
     pub language: LanguageName,
     /// The arguments that the client's first prompt, `reset`, is to carry: a JSON object.
