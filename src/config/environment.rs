@@ -1,6 +1,7 @@
 //! Reads environment variables into entries.
 //!
-//! SUMMARY   `SETTEE__SECTION__KEY`, in any case, sets any key; `COUCHDB_QUERY_SERVER_LANGUAGE`
+//! SUMMARY   `SETTEE__SECTION__KEY`, in any case, sets any key, `SETTEE__REPLICATOR__SHARES__NAME` the
+//!           share of a name in its own case; `COUCHDB_QUERY_SERVER_LANGUAGE`
 //!           sets a language's command, as for CouchDB, and wins over the former.
 //! PROMISES  The environment comes in as data, so that a test needs no variable of its own.
 //! SOURCE    `couch_proc_manager`, `get_servers_from_env`.
@@ -9,13 +10,15 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::keys::{MANGO, QUERY_SERVERS};
+use super::keys::{MANGO, QUERY_SERVERS, REPLICATOR, SHARES};
 use super::layer::{Entry, Layer};
 use super::origin::{Notice, Origin, Problem};
 use super::value::Raw;
 
 /// Start of the variables that set any key.
 const PREFIX: &str = "SETTEE__";
+/// Start of what follows the section of the replicator where a share is set.
+const SHARES_PREFIX: &str = "SHARES__";
 /// Start of CouchDB's variables that set a command.
 const COUCHDB_PREFIX: &str = "COUCHDB_QUERY_SERVER_";
 /// Start of CouchDB's variables that once named an Erlang module, and mean nothing here.
@@ -42,6 +45,20 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
         };
         let mut section = section.to_lowercase();
         let mut key = key;
+        if section == REPLICATOR
+            && let Some(name) = strip_prefix(key, SHARES_PREFIX)
+        {
+            // Names of databases and users are taken as they are.
+            layer.sections.push((SHARES.to_owned(), origin.clone()));
+            push(
+                &mut layer,
+                SHARES.to_owned(),
+                name.to_owned(),
+                value,
+                origin,
+            );
+            continue;
+        }
         if super::keys::FAMILIES.contains(&section.as_str()) {
             // The last part is the key: a name may have underscores of its own.
             let Some((name, last)) = key.rsplit_once("__") else {

@@ -36,6 +36,8 @@ pub enum Unit {
     Milliseconds,
     /// Seconds.
     Seconds,
+    /// Hours.
+    Hours,
 }
 
 impl Unit {
@@ -44,6 +46,7 @@ impl Unit {
         match self {
             Self::Milliseconds => 1,
             Self::Seconds => 1000,
+            Self::Hours => HOUR,
         }
     }
 
@@ -52,6 +55,7 @@ impl Unit {
         match self {
             Self::Milliseconds => "ms",
             Self::Seconds => "s",
+            Self::Hours => "h",
         }
     }
 }
@@ -153,6 +157,10 @@ const MIB: u64 = 1 << 20;
 
 /// `true`, `false`, `log`.
 const REDUCE_LIMIT: Kind = Kind::Choice(&[("true", "true"), ("false", "false"), ("log", "log")]);
+/// The session plugin of CouchDB's replicator, by the name of its module.
+pub const AUTH_SESSION: &str = "couch_replicator_auth_session";
+/// The ways of CouchDB's replicator to show credentials, by the names of its modules.
+const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
 /// The ways to tag a process.
 const DB_TAG: Kind = Kind::Choice(&[("name", "name"), ("prefix", "prefix"), ("none", "none")]);
 /// Severities; CouchDB's names stand for the nearest of ours, so that its files can be used.
@@ -328,6 +336,12 @@ pub const KEYS: &[Key] = &[
     replicator("ssl_trusted_certificates_file", Kind::FilePath),
     replicator("cert_file", Kind::FilePath),
     replicator("key_file", Kind::FilePath),
+    replicator("password", Kind::Secret),
+    replicator(
+        "cacert_reload_interval_hours",
+        duration(Unit::Hours, HOUR, YEAR),
+    ),
+    replicator("auth_plugins", AUTH_PLUGINS),
     start_key("store", "path", Kind::StorePath),
     key("log", "level", LEVEL),
     start_key("log", "format", FORMAT),

@@ -42,18 +42,15 @@ const FOREIGN_KEYS: &[(&str, Option<&[&str]>)] = &[
     ),
 ];
 
-/// Keys of CouchDB that concern what there is none of here: a cluster, Erlang's modules and HTTP
-/// client, encrypted keys.
+/// Keys of CouchDB that concern what there is none of here: a cluster, Erlang's sockets and HTTP
+/// client.
 const KEYS_WITHOUT_MEANING: &[(&str, &[&str])] = &[(
     keys::REPLICATOR,
     &[
-        "auth_plugins",
-        "cacert_reload_interval_hours",
         "cluster_quiet_period",
         "cluster_start_period",
         "db",
         "ibrowse_options",
-        "password",
         "socket_options",
         "ssl_certificate_max_depth",
         "valid_endpoint_protocols_log",
@@ -244,7 +241,7 @@ impl Settled {
             ..
         } = entry;
         let known = keys::names(section);
-        if ini && without_meaning(section, key) {
+        if without_meaning(section, key) {
             self.notices.push(Notice {
                 origin: origin.clone(),
                 text: format!("[{section}] {key} has no meaning here and was passed over"),

@@ -102,6 +102,14 @@ pub struct Replicator {
     /// Its key.
     #[serde(with = "path_or_none")]
     pub key_file: Option<PathBuf>,
+    /// The password of the key: there must be none.
+    pub password: String,
+    /// How often the files of certificates are read again.
+    #[serde(rename = "cacert_reload_interval_hours", with = "milliseconds")]
+    pub cacert_reload_interval: Duration,
+    /// How credentials are shown: CouchDB's names of modules, the first that can do it counts.
+    #[serde(with = "words")]
+    pub auth_plugins: Vec<String>,
     /// `[replicator.shares]`: replicator database, or user -> share, from 1 to 1000.
     #[serde(default)]
     pub shares: BTreeMap<String, u64>,

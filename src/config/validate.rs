@@ -42,7 +42,15 @@ pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
 
 /// Returns everything that does not fit together.
 pub(super) fn check(config: &Config) -> Vec<Problem> {
-    let rules = [soft_limit, socket_path, tcp, http, backoff, certificate];
+    let rules = [
+        soft_limit,
+        socket_path,
+        tcp,
+        http,
+        backoff,
+        certificate,
+        key_password,
+    ];
     let mut problems: Vec<Problem> = rules.iter().filter_map(|rule| rule(config)).collect();
     problems.extend(languages_in_two_sections(config));
     problems.extend(
@@ -130,6 +138,19 @@ fn certificate(config: &Config) -> Option<Problem> {
         format!("[{REPLICATOR}] {set} stands without {missing}"),
         "name both files, or neither",
     ))
+}
+
+/// Nothing here can open an encrypted key: better said now than at the first connection.
+fn key_password(config: &Config) -> Option<Problem> {
+    let is_set = !config.replicator.password.is_empty();
+    is_set.then(|| {
+        Problem::new(
+            config.origin(REPLICATOR, "password"),
+            format!("[{REPLICATOR}] password: keys with a password cannot be read"),
+            "store the key without one (openssl pkey -in KEY -out NEW), readable by its owner \
+             only, and leave the password out",
+        )
+    })
 }
 
 fn languages_in_two_sections(config: &Config) -> impl Iterator<Item = Problem> {

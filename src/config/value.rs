@@ -499,6 +499,7 @@ fn expectation(kind: Kind) -> String {
             match unit {
                 Unit::Milliseconds => "milliseconds",
                 Unit::Seconds => "seconds",
+                Unit::Hours => "hours",
             },
             max / 3_600_000,
         ),
@@ -528,7 +529,7 @@ fn expectation(kind: Kind) -> String {
             expectation(*inner)
         ),
         Kind::Password => "text in quotes: a password, or its hash as CouchDB writes it".to_owned(),
-        Kind::Secret => "text in quotes, or \"\" for a new one at each start".to_owned(),
+        Kind::Secret => "text in quotes, or \"\" for none of your own".to_owned(),
         Kind::Command => format!(
             "text: the command that starts the query server, or {:?}",
             LanguageCommand::BUILTIN

@@ -11,12 +11,13 @@ use super::{Shared, routes};
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
 
-/// `GET /`.
-pub(super) fn welcome(shared: &Shared) -> HttpResponse {
+/// `GET /`. The uuid is that of the store, so that it stays over restarts.
+pub(super) async fn welcome(shared: &Shared) -> HttpResponse {
+    let store = shared.replications.database().store();
     answer::ok(&json!({
         "settee": "Welcome",
         "version": env!("CARGO_PKG_VERSION"),
-        "uuid": shared.uuid,
+        "uuid": store.likely_uuid().await,
         "features": ["query_servers", "scheduler"],
         "vendor": {"name": "Settee"},
     }))

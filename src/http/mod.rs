@@ -35,14 +35,12 @@ use std::time::Duration;
 
 use actix_web::dev::Server;
 use actix_web::{App, HttpServer, web};
-use data_encoding::HEXLOWER;
 use slog::Logger;
 use tokio::sync::watch;
 
 use crate::actors::gate::Gateway;
 use crate::auth::Authority;
 use crate::config::Config;
-use crate::config::password::random;
 use crate::metrics::Metrics;
 use crate::replicator::Replications;
 use body::Budget;
@@ -83,8 +81,6 @@ pub struct Shared {
     pub address: SocketAddr,
     /// Replications: documents and jobs.
     pub replications: Replications,
-    /// This run of the service.
-    uuid: String,
     tasks: Tasks,
     budget: Budget,
     stopping: watch::Sender<bool>,
@@ -109,7 +105,6 @@ impl Shared {
             log,
             address,
             replications,
-            uuid: HEXLOWER.encode(&random::<16>()),
             tasks: Tasks::default(),
             budget: Budget::default(),
             stopping: watch::Sender::new(false),

@@ -63,7 +63,7 @@ async fn answer_to(
     match path.as_slice() {
         [] => {
             allow(request, GET)?;
-            Ok(info::welcome(shared))
+            Ok(info::welcome(shared).await)
         }
         ["_up"] => {
             allow(request, GET)?;

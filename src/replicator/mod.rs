@@ -20,6 +20,7 @@ pub use database::{Database, NAME, Refused, Written};
 pub use service::{JobOrder, Replicated, Replications, ReplicatorError, STATES};
 
 use crate::config::Replicator;
+use crate::config::keys::AUTH_SESSION;
 use crate::replication::endpoint::HttpConfig;
 use crate::replication::spec::Defaults;
 
@@ -49,11 +50,16 @@ pub fn http_config(config: &Replicator) -> HttpConfig {
         ssl_trusted_certificates_file: config.ssl_trusted_certificates_file.clone(),
         cert_file: config.cert_file.clone(),
         key_file: config.key_file.clone(),
+        password: Some(config.password.clone()).filter(|password| !password.is_empty()),
+        cacert_reload_interval: config.cacert_reload_interval,
         connection_close_interval: config.connection_close_interval,
         connect_to: Some(config.connect_to.clone()).filter(|text| !text.is_empty()),
         session_refresh_interval: config.session_refresh_interval,
         session_min_update_interval: config.session_min_update_interval,
-        ..HttpConfig::default()
+        sessions: config
+            .auth_plugins
+            .first()
+            .is_some_and(|name| name == AUTH_SESSION),
     }
 }
 

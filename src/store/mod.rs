@@ -15,6 +15,7 @@ mod revision;
 mod tests;
 mod thread;
 mod tree;
+pub mod uuid_file;
 
 pub use documents::{Changes, Document, Edit, Info, Listing, Merge, Page};
 pub use file::{OpenError, OpenProblem, Place};
@@ -22,8 +23,12 @@ pub use records::LocalDocument;
 pub use revision::{InvalidRevision, RevHash, Revision};
 pub use tree::{Conflict, History, Leaf, Missing, REVISIONS_MAX, Tree};
 
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::config::password::random;
 use records::{Records, Snapshot};
 use thread::{ReadWork, Request, WriteWork};
 
@@ -50,6 +55,8 @@ pub struct Store {
     requests: mpsc::Sender<Request>,
     update_seq: watch::Receiver<Option<u64>>,
     place: Place,
+    /// The uuid that the store gets if it is new.
+    new_uuid: Arc<str>,
 }
 
 impl Store {
@@ -60,11 +67,15 @@ impl Store {
     pub fn start(place: Place) -> std::io::Result<Self> {
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let (seq, update_seq) = watch::channel(None);
-        thread::start(place.clone(), waiting, seq)?;
+        let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
+        let new_uuid = of_file.unwrap_or_else(|| HEXLOWER.encode(&random::<16>()));
+        let new_uuid: Arc<str> = new_uuid.into();
+        thread::start(place.clone(), Arc::clone(&new_uuid), waiting, seq)?;
         Ok(Self {
             requests,
             update_seq,
             place,
+            new_uuid,
         })
     }
 
@@ -93,6 +104,19 @@ impl Store {
     /// As every request: see [`StoreError`].
     pub async fn uuid(&self) -> Result<String, StoreError> {
         self.read(|tables| tables.uuid()).await
+    }
+
+    /// Returns the name of this store as [`Store::uuid`] does if the file is open, and else the name
+    /// that a new file would get. Opens nothing: a service that only lends processes needs no store.
+    pub async fn likely_uuid(&self) -> String {
+        let is_open = self.update_seq.borrow().is_some();
+        match is_open {
+            true => self
+                .uuid()
+                .await
+                .unwrap_or_else(|_| self.new_uuid.to_string()),
+            false => self.new_uuid.to_string(),
+        }
     }
 
     /// Returns a document, deleted ones too.

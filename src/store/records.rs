@@ -4,7 +4,6 @@
 //!           [`super::documents`], the small things here. A file of an earlier form is brought to
 //!           this one when it is opened.
 
-use data_encoding::HEXLOWER;
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableDefinition,
     WriteTransaction,
@@ -49,14 +48,13 @@ pub(super) enum PrepareError {
     Format(String),
     #[error(transparent)]
     Database(#[from] redb::Error),
-    #[error("no random numbers: {0}")]
-    Random(getrandom::Error),
 }
 
-/// Makes what is not there yet: tables, the uuid. Returns the last sequence number.
-pub(super) fn prepare(database: &Database) -> Result<u64, PrepareError> {
+/// Makes what is not there yet: tables, `new_uuid` as the uuid. Returns the last sequence number and
+/// the uuid.
+pub(super) fn prepare(database: &Database, new_uuid: &str) -> Result<(u64, String), PrepareError> {
     let transaction = database.begin_write().map_err(redb::Error::from)?;
-    let update_seq = {
+    let prepared = {
         let mut records = Records::of(&transaction)?;
         let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let known = meta.get("format").map_err(redb::Error::from)?;
@@ -73,21 +71,19 @@ pub(super) fn prepare(database: &Database) -> Result<u64, PrepareError> {
             }
             Some(format) => return Err(PrepareError::Format(format)),
             None => {
-                let mut uuid = [0; 16];
-                getrandom::fill(&mut uuid).map_err(PrepareError::Random)?;
-                let uuid = HEXLOWER.encode(&uuid);
-                meta.insert("uuid", uuid.as_str())
-                    .map_err(redb::Error::from)?;
+                meta.insert("uuid", new_uuid).map_err(redb::Error::from)?;
                 meta.insert("format", FORMAT).map_err(redb::Error::from)?;
             }
         }
-        records.update_seq()?
+        let uuid = meta.get("uuid").map_err(redb::Error::from)?;
+        let uuid = uuid.map_or_else(String::new, |uuid| uuid.value().to_owned());
+        (records.update_seq()?, uuid)
     };
     transaction
         .delete_table(DOCUMENTS_1)
         .map_err(redb::Error::from)?;
     transaction.commit().map_err(redb::Error::from)?;
-    Ok(update_seq)
+    Ok(prepared)
 }
 
 /// A `_local/` document.

@@ -6,13 +6,14 @@
 //!           undone, everybody in it is told, and the file is opened anew for the next request.
 
 use std::io;
+use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::StoreError;
 use super::file::Place;
 use super::records::{Records, Snapshot, prepare};
+use super::{StoreError, uuid_file};
 
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
@@ -87,11 +88,13 @@ fn failed(error: redb::Error) -> StoreError {
 /// Starts the thread, which ends when nobody can ask any more.
 pub(super) fn start(
     place: Place,
+    new_uuid: Arc<str>,
     requests: mpsc::Receiver<Request>,
     update_seq: watch::Sender<Option<u64>>,
 ) -> io::Result<()> {
     let keeper = Keeper {
         place,
+        new_uuid,
         requests,
         update_seq,
         database: None,
@@ -104,6 +107,8 @@ pub(super) fn start(
 
 struct Keeper {
     place: Place,
+    /// What a new store is called.
+    new_uuid: Arc<str>,
     requests: mpsc::Receiver<Request>,
     update_seq: watch::Sender<Option<u64>>,
     database: Option<Database>,
@@ -136,12 +141,24 @@ impl Keeper {
             Some(database) => database,
             None => {
                 let database = self.place.open()?;
-                let update_seq = prepare(&database).map_err(|error| self.place.broken(&error))?;
+                let prepared = prepare(&database, &self.new_uuid);
+                let (update_seq, uuid) = prepared.map_err(|error| self.place.broken(&error))?;
+                self.tell(&uuid);
                 self.update_seq.send_replace(Some(update_seq));
                 database
             }
         };
         Ok(self.database.insert(database))
+    }
+
+    /// Writes the uuid where `settee replicate` looks for it, unless it is there already. Where that
+    /// fails the command has one of its own, and its replications begin anew.
+    fn tell(&self, uuid: &str) {
+        if let Some(file) = uuid_file::beside(&self.place)
+            && uuid_file::read(&file).is_none()
+        {
+            drop(uuid_file::write(&file, uuid));
+        }
     }
 
     fn read(&mut self, work: Box<dyn Read>) {

@@ -40,6 +40,39 @@ fn documents_and_sequence_numbers_outlive_a_restart() {
     web.service.stop();
 }
 
+#[test]
+fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
+    let uuid = |web: &Web| web.get("/").ok()["uuid"].as_str().unwrap().to_owned();
+    let kept = |directory: &std::path::Path| {
+        fs::read_to_string(file(directory).with_file_name("replicate.uuid"))
+    };
+    // The service first.
+    let web = start(IDLE);
+    create(&web, "a", &body("a"));
+    let first = uuid(&web);
+    assert_eq!(kept(web.service.directory.path()).unwrap().trim(), first);
+    let web = restart(web);
+    assert_eq!(uuid(&web), first);
+    web.service.stop();
+    // The command first: it cannot reach anything, but has its id.
+    let directory = directory();
+    let config = crate::service::configure(directory.path(), IDLE);
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_settee"))
+        .args(["replicate", "-c"])
+        .arg(config)
+        .args(["http://127.0.0.1:1/a", "http://127.0.0.1:1/b"])
+        .args(["--retries-per-request", "0"])
+        .env("SETTEE__STORE__PATH", file(directory.path()))
+        .output()
+        .unwrap();
+    assert!(!run.status.success());
+    let own = kept(directory.path()).unwrap().trim().to_owned();
+    let web = start_in(directory, IDLE);
+    create(&web, "a", &body("a"));
+    assert_eq!(uuid(&web), own);
+    web.service.stop();
+}
+
 /// Stops a service, and starts one in the same directory.
 fn restart(web: Web) -> Web {
     let directory = web.service.stop_and_keep();

@@ -1,0 +1,63 @@
+//! The file with this user's uuid, beside the store: `replicate.uuid`.
+//!
+//! SUMMARY   The service and `settee replicate` find their checkpoints under the same uuid, whoever
+//!           came first: a new store takes the uuid of the file, and a store without a file writes it.
+//! PROMISES  The file is there whole or not at all.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use super::file::Place;
+
+/// The name of the file.
+const NAME: &str = "replicate.uuid";
+
+/// Returns where the file is for a store; none for one in memory.
+pub fn beside(place: &Place) -> Option<PathBuf> {
+    match place {
+        Place::File(path) => Some(path.with_file_name(NAME)),
+        Place::Memory => None,
+    }
+}
+
+/// Returns the uuid in a file; none where there is no file, or something else in it.
+pub fn read(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let uuid = text.trim();
+    let is_one = uuid.len() == 32 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then(|| uuid.to_owned())
+}
+
+/// Writes a uuid into a file, and makes the directory for it.
+///
+/// # Errors
+/// The system refuses it.
+pub fn write(file: &Path, uuid: &str) -> io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let new = file.with_extension(format!("{}.new", std::process::id()));
+    fs::write(&new, format!("{uuid}\n"))?;
+    fs::rename(new, file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_kept_and_what_is_none_counts_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::File(folder.path().join("deeper/s.redb"));
+        let file = beside(&place).unwrap();
+        assert_eq!(beside(&Place::Memory), None);
+        assert_eq!(read(&file), None);
+        let uuid = "0123456789abcdef0123456789abcdef";
+        write(&file, uuid).unwrap();
+        assert_eq!(read(&file).as_deref(), Some(uuid));
+        fs::write(&file, "nonsense").unwrap();
+        assert_eq!(read(&file), None);
+    }
+}
