@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::named_spec;
 use crate::actors::gate::Gateway;
+use crate::actors::job_supervisor::LiveRuns;
 use crate::actors::lifeline::Lifeline;
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
@@ -117,19 +118,21 @@ fn documents_spec(
 }
 
 /// Starts the scheduler, and describes how its successors are started: they know of no job, so that
-/// the doc processor begins anew.
+/// the doc processor begins anew; runs of the scheduler before keep those of the same replications waiting
+/// until they are gone.
 fn scheduler_spec(
     options: ReplicationOptions,
     arbiter: Rc<OwnArbiter>,
     told: Told,
 ) -> (Named<ReplicationScheduler>, ChildSpec) {
+    let live = LiveRuns::default();
     let make = move || {
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
-        let options = options.clone();
+        let (options, live) = (options.clone(), live.clone());
         let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
-            ReplicationScheduler::with_lifeline(scheduler_options(options), lifeline)
+            ReplicationScheduler::with_lifeline(scheduler_options(options, live), lifeline)
         });
         if let Some(documents) = &*told.borrow() {
             // Ignores the mailbox's bound: it must not be lost.
@@ -141,7 +144,7 @@ fn scheduler_spec(
     named_spec("replication_scheduler", make)
 }
 
-fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
+fn scheduler_options(options: ReplicationOptions, live: LiveRuns) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
     let metrics = options.metrics.replication();
     metrics.watch(&options.http);
@@ -150,6 +153,7 @@ fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
         metrics,
         log: options.log.clone(),
         jobs: Box::new(Jobs(options)),
+        live,
     }
 }
 

@@ -8,6 +8,7 @@ use slog::{info, warn};
 use super::ReplicationScheduler;
 use super::registry::Entry as Registered;
 use crate::actors::deferred::{Deferred, deferred};
+use crate::actors::lifeline::{Down, ExitReason};
 use crate::actors::supervisor::Stop;
 use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
@@ -309,6 +310,19 @@ impl Handler<ChildEnded> for ReplicationScheduler {
 
     fn handle(&mut self, msg: ChildEnded, ctx: &mut Self::Context) {
         self.run_ended(msg, ctx);
+    }
+}
+
+/// The JobSupervisor failed, and its children with it: both are started again together.
+impl Handler<Down> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        if self.supervisors_life == Some(msg.monitor) {
+            let why = format!("its job supervisor ended: {}", msg.reason);
+            self.lifeline.ending(ExitReason::Failed(why));
+            ctx.terminate();
+        }
     }
 }
 
