@@ -22,6 +22,7 @@ mod service;
 mod calls;
 mod changes;
 mod copies;
+mod crashes;
 mod documents;
 mod jobs;
 mod kept;
