@@ -8,6 +8,10 @@
 //! SOURCE    couch_replicator_doc_processor, couch_replicator_docs, couch_multidb_changes.
 //! LIMITS    [`FETCHES_MAX`] sources are asked for the code of filters at a time.
 
+mod follow;
+mod job;
+mod outcome;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,42 +29,32 @@ use crate::actors::supervisor::{Named, Stop};
 use crate::config::Config;
 use crate::config::password::random;
 use crate::messages::replication_scheduler::{
-    AddJob, AddJobError, Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
+    Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
 };
 use crate::messages::replicator_documents::GetRows;
 use crate::policy::schedule::WallTime;
-use crate::replication::endpoint::{Http, HttpSettings};
-use crate::replication::filter::{Filter, fetch_code};
+use crate::replication::endpoint::Http;
+use crate::replication::filter::Filter;
 use crate::replication::id::{ReplicationId, replication_id};
 use crate::replication::spec::Replication;
 use crate::replicator::document::{members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
-use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Taken, Wish};
+use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults, view};
-use crate::store::{Document, Store, StoreError};
+use crate::store::Document;
 
-/// Documents that are read at a time.
-const BATCH: usize = 256;
+use follow::follow;
+use job::add;
+pub use job::identify;
+use outcome::write;
 
 /// Sources that are asked for the code of filters at a time.
 const FETCHES_MAX: usize = 32;
 
 /// How long it may take to find out an id.
 const IDENTIFY_MAX: Duration = Duration::from_secs(61);
-
-/// How long to wait after the store failed.
-const STORE_WAIT: Duration = Duration::from_secs(5);
-
-/// How often it is seen whether a store that is in the way of another service is free.
-const OPEN_WAIT: Duration = Duration::from_secs(30);
-
-/// How long to wait for a scheduler that is being started again.
-const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
-
-/// How often an outcome is written that the store does not take.
-const WRITES_MAX: u32 = 5;
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -368,93 +362,6 @@ impl ReplicatorDocuments {
     }
 }
 
-/// Hands a job to the scheduler.
-async fn add(
-    scheduler: &Named<ReplicationScheduler>,
-    job: &ReplicationId,
-    replication: &Arc<Replication>,
-    kept: &Kept,
-) -> Result<(), Taken> {
-    loop {
-        let order = AddJob {
-            priority: kept.priority,
-            paused: kept.paused.clone(),
-            ..AddJob::new(Arc::clone(replication), job.clone())
-        };
-        match scheduler.address().send(order).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(AddJobError::Taken { by: Some(by), .. })) => return Err(Taken::Document(by)),
-            Ok(Err(AddJobError::Taken { by: None, .. })) => return Err(Taken::Transient),
-            // The next start of the service makes it a job again.
-            Ok(Err(AddJobError::ShuttingDown)) => std::future::pending().await,
-            // It is being started again.
-            Err(_) => actix_rt::time::sleep(SCHEDULER_WAIT).await,
-        }
-    }
-}
-
-/// Finds out an id, with the code of the filter if there is one.
-///
-/// # Errors
-/// The store or the source does not say, in words.
-pub async fn identify(
-    options: &DocumentsOptions,
-    replication: &Replication,
-) -> Result<ReplicationId, String> {
-    let identity = options.identity.get(options.database.store()).await;
-    let identity = identity.map_err(|error| error.to_string())?;
-    let threshold = options.config.borrow().replicator.health_threshold;
-    let settings = HttpSettings::of_source(&replication.options, threshold);
-    let source = options.http.endpoint(&replication.source, settings);
-    let source = source.map_err(|error| error.to_string())?;
-    let code = fetch_code(&source, &replication.options.filter).await;
-    let code = code.map_err(|error| error.to_string())?;
-    Ok(replication_id(replication, &identity, code.as_deref()))
-}
-
-async fn write(
-    options: Rc<DocumentsOptions>,
-    doc: String,
-    replication: Option<Arc<Replication>>,
-    outcome: Outcome,
-    update_docs: bool,
-) -> Result<(), StoreError> {
-    let mut wait = Duration::from_secs(1);
-    for _ in 1..WRITES_MAX {
-        match write_once(&options, &doc, &replication, &outcome, update_docs).await {
-            Err(StoreError::Failed(_)) => actix_rt::time::sleep(wait).await,
-            result => return result,
-        }
-        wait *= 2;
-    }
-    write_once(&options, &doc, &replication, &outcome, update_docs).await
-}
-
-async fn write_once(
-    options: &DocumentsOptions,
-    doc: &str,
-    replication: &Option<Arc<Replication>>,
-    outcome: &Outcome,
-    update_docs: bool,
-) -> Result<(), StoreError> {
-    let defaults = defaults(&options.config.borrow().replicator);
-    let (outcome, asked) = (outcome.clone(), replication.clone());
-    let written = options.database.store().change(doc, move |document| {
-        let mut body = members(document);
-        let now_asked = parse(&document.id, &body.clone().into(), &defaults).ok();
-        let is_same = match (&now_asked, &asked) {
-            (Some(now), Some(before)) => now.same_as(before),
-            (now, before) => now.is_none() && before.is_none(),
-        };
-        if !is_same {
-            return None;
-        }
-        outcome.write(&mut body, &now().to_string(), update_docs);
-        Some(serde_json::Value::Object(body).to_string())
-    });
-    written.await.map(drop)
-}
-
 fn now() -> WallTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     WallTime::ZERO + since.unwrap_or_default()
@@ -465,69 +372,6 @@ fn between(least: Duration, most: Duration) -> Duration {
     let spread = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
     let drawn = u64::from_le_bytes(random::<8>()) % spread.saturating_add(1);
     least + Duration::from_millis(drawn)
-}
-
-/// Follows the updates of the store.
-async fn follow(options: Rc<DocumentsOptions>, to: Addr<ReplicatorDocuments>, log: Logger) {
-    let store = options.database.store().clone();
-    let mut updates = store.updates();
-    until_open(&store, &mut updates).await;
-    let mut since = 0;
-    // An error is told once, until there is none.
-    let mut is_told = false;
-    loop {
-        updates.mark_unchanged();
-        let changes = match options.identity.get(&store).await {
-            Ok(_) => store.changes(since, BATCH).await,
-            Err(error) => Err(error),
-        };
-        match changes {
-            Ok(changes) if changes.documents.is_empty() => {
-                if updates.changed().await.is_err() {
-                    return;
-                }
-            }
-            Ok(changes) => {
-                since = changes
-                    .documents
-                    .last()
-                    .map_or(since, |document| document.seq);
-                if to.send(Updated(changes.documents)).await.is_err() {
-                    return;
-                }
-            }
-            Err(StoreError::Closed) => return,
-            Err(error) => {
-                if !std::mem::replace(&mut is_told, true) {
-                    error!(log, "replication documents cannot be read"; "error" => %error,
-                           "effect" => "changes of documents take effect later");
-                }
-                actix_rt::time::sleep(STORE_WAIT).await;
-                continue;
-            }
-        }
-        is_told = false;
-    }
-}
-
-/// Waits until somebody has opened the store: a service that only lends processes needs none. One
-/// that is there already and could not be opened is tried again.
-async fn until_open(store: &Store, updates: &mut watch::Receiver<Option<u64>>) {
-    while updates.borrow_and_update().is_none() {
-        tokio::select! {
-            changed = updates.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-            () = actix_rt::time::sleep(OPEN_WAIT) => {
-                if store.place().exists() {
-                    // The start has told of it; whoever needs the store is told again.
-                    drop(store.open().await);
-                }
-            }
-        }
-    }
 }
 
 impl Actor for ReplicatorDocuments {

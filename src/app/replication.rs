@@ -266,6 +266,75 @@ mod tests {
         assert_eq!(schedule_settings(&config), Settings::default());
     }
 
+    /// Everything that a configuration means to replications, in one text.
+    fn effect(config: &Replicator) -> String {
+        let http = http_config(config);
+        let log = Logger::root(slog::Discard, slog::o!());
+        let shared = Http::new(Default::default(), &log).unwrap();
+        let job = job_settings(config, shared, identity());
+        format!(
+            "{:?} {:?} {:?} {:?} {:?} {:?} {} {:?}",
+            schedule_settings(config),
+            crate::replicator::defaults(config),
+            (
+                job.startup_jitter,
+                job.health_threshold,
+                job.missing_doc_retry
+            ),
+            job.max_document_id_length,
+            (
+                http.request_timeout,
+                http.verify_ssl_certificates,
+                &http.cert_file,
+                &http.key_file
+            ),
+            (
+                &http.ssl_trusted_certificates_file,
+                http.cacert_reload_interval,
+                http.sessions
+            ),
+            config.update_docs,
+            (
+                &http.password,
+                http.connection_close_interval,
+                &http.connect_to,
+                http.session_refresh_interval,
+                http.session_min_update_interval,
+            ),
+        )
+    }
+
+    fn identity() -> Identity {
+        Identity {
+            uuid: String::new(),
+            host: String::new(),
+            port: 0,
+        }
+    }
+
+    #[test]
+    fn every_key_has_an_effect() {
+        use crate::config::keys;
+        let whole = serde_json::to_value(Config::default().replicator).unwrap();
+        let before = effect(&Config::default().replicator);
+        for name in keys::names(keys::REPLICATOR) {
+            let other = match &whole[name] {
+                serde_json::Value::Bool(known) => (!known).into(),
+                serde_json::Value::Number(known) if known.is_f64() => 0.25.into(),
+                serde_json::Value::Number(known) => (known.as_u64().unwrap() + 1).into(),
+                // Words, paths, and what may be infinite.
+                _ if ["request_timeout", "max_document_id_length"].contains(&name) => 7.into(),
+                _ => "other".into(),
+            };
+            let mut changed = whole.clone();
+            changed[name] = other;
+            let changed: Replicator = serde_json::from_value(changed).unwrap();
+            assert_ne!(effect(&changed), before, "{name} has no effect");
+            let runtime = keys::runtime(keys::REPLICATOR, name);
+            assert!(runtime, "{name} is not taken by a running service");
+        }
+    }
+
     #[test]
     fn every_setting_of_the_scheduler_comes_from_the_configuration() {
         let mut config = Config::default().replicator;

@@ -457,6 +457,9 @@ fn shares_stand_in_a_section_of_their_own_in_toml_too() {
             "{problems:?}"
         );
     }
+    let variable = "SETTEE__REPLICATOR__SHARES__Ann_B";
+    let loaded = Fixture::new().variable(variable, "7").load();
+    assert_eq!(loaded.config.replicator.shares["Ann_B"], 7);
     let problems = Fixture::new()
         .file("a.toml", "[replicator.share]\nx = 1\n")
         .problems();
@@ -476,6 +479,8 @@ fn rules_between_the_replicators_keys_are_kept() {
         ("[replicator]\ncert_file = \"a\"\n", "cert_file"),
         ("[replicator]\nworker_processes = 0\n", "worker_processes"),
         ("[replicator]\nusage_coeff = 1.5\n", "usage_coeff"),
+        ("[replicator]\npassword = \"x\"\n", "openssl pkey"),
+        ("[replicator]\nauth_plugins = \"session\"\n", "auth_plugins"),
     ] {
         let problems = Fixture::new().file("a.toml", toml).problems();
         assert_eq!(problems.len(), 1, "{problems:?}");

@@ -8,31 +8,32 @@
 //! DIFFERS   A job can be paused, resumed, begun anew and given a priority. Filtered documents are
 //!           paged after the filter, so that no page is short.
 
+mod calls;
+mod error;
+
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Context, Handler, Message};
 use serde_json::Value;
-use serde_json::value::RawValue;
-use tokio::sync::oneshot;
 
 use super::document::Person;
 use super::kept::Kept;
-use super::{Database, NAME, defaults, view};
+use super::{Database, NAME, view};
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments, identify};
+use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::Named;
 use crate::messages::replication_scheduler::{
-    AddJob, AddJobError, GetJob, GetJobs, GetJobsById, JobInfo, Outcome, PauseJob, RemoveJob,
-    RestartJob, ResumeJob, SetPriority,
+    GetJob, GetJobs, GetJobsById, JobInfo, PauseJob, RestartJob, ResumeJob, SetPriority,
 };
 use crate::messages::replicator_documents::GetRows;
 use crate::policy::schedule::{Level, Pause, WallTime};
-use crate::replication::crash::Crash;
 use crate::replication::id::ReplicationId;
-use crate::replication::spec::{CallBody, Replication, SpecError, UserCtx};
-use crate::store::{Document, Page, StoreError};
+use crate::store::{Document, Page};
+
+pub use calls::Replicated;
+pub use error::ReplicatorError;
 
 /// Documents, and jobs, that are read at a time.
 const BATCH: usize = 256;
@@ -47,52 +48,6 @@ pub const STATES: &[&str] = &[
     "completed",
     "failed",
 ];
-
-/// Why a request is not answered as it wants.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ReplicatorError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The body asks for no replication. The caller's fault.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// A database was named and no URL given. The caller's fault.
-    #[error(
-        "{0:?} is the bare name of a database, and this service holds no databases: give the whole \
-         URL of source and target"
-    )]
-    BareName(String),
-    /// The id could not be found out: the source does not say what its filter is. Worth a retry.
-    #[error("{0}")]
-    Filter(String),
-    /// There is no such job.
-    #[error("missing")]
-    Missing,
-    /// The id belongs to a document's job.
-    #[error("{0}")]
-    Taken(String),
-    /// The job failed.
-    #[error("{0}")]
-    Crashed(Crash),
-    /// The job was removed before its end.
-    #[error("the replication was cancelled")]
-    Cancelled,
-    /// The service ends. Worth a retry after its start.
-    #[error("the service is shutting down")]
-    ShuttingDown,
-}
-
-/// What came of a call of `_replicate`.
-#[derive(Clone, Debug)]
-pub enum Replicated {
-    /// A one-shot replication has done its work: the members beside `ok`.
-    Done(Box<RawValue>),
-    /// A continuous one was begun.
-    Begun(ReplicationId),
-    /// One was ended.
-    Cancelled(ReplicationId),
-}
 
 /// What can be done with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,84 +283,6 @@ impl Replications {
         });
         Ok(shown.collect())
     }
-
-    /// Does what the body of a call of `_replicate` asks for; a one-shot replication is waited for.
-    ///
-    /// # Errors
-    /// See [`ReplicatorError`].
-    pub async fn replicate(
-        &self,
-        body: &Value,
-        person: &Person,
-    ) -> Result<Replicated, ReplicatorError> {
-        refuse_bare_names(body)?;
-        let roles = if person.is_admin {
-            vec!["_admin".to_owned()]
-        } else {
-            Vec::new()
-        };
-        let user = UserCtx {
-            name: person.name.clone(),
-            roles,
-        };
-        let defaults = defaults(&self.options.config.borrow().replicator);
-        match CallBody::parse(body, &defaults, user)? {
-            CallBody::CancelId(id) => self.cancel(id).await,
-            CallBody::Cancel(replication) => {
-                let id = self.identify(&replication).await?;
-                self.cancel(id).await
-            }
-            CallBody::Start(replication) => self.start(*replication).await,
-        }
-    }
-
-    async fn identify(&self, replication: &Replication) -> Result<ReplicationId, ReplicatorError> {
-        // An error of the store is told as such.
-        let store = self.database().store();
-        self.options.identity.get(store).await?;
-        let id = identify(&self.options, replication).await;
-        id.map_err(ReplicatorError::Filter)
-    }
-
-    async fn start(&self, replication: Replication) -> Result<Replicated, ReplicatorError> {
-        let id = self.identify(&replication).await?;
-        let is_continuous = replication.options.continuous;
-        let (waiter, end) = oneshot::channel();
-        let order = AddJob {
-            waiter: (!is_continuous).then_some(waiter),
-            ..AddJob::new(replication, id.clone())
-        };
-        match self.scheduler(order).await? {
-            Ok(_) => {}
-            Err(AddJobError::ShuttingDown) => return Err(ReplicatorError::ShuttingDown),
-            Err(error) => return Err(ReplicatorError::Taken(error.to_string())),
-        }
-        if is_continuous {
-            return Ok(Replicated::Begun(id));
-        }
-        match end.await {
-            Ok(Outcome::Completed(completed)) => Ok(Replicated::Done(completed.result.clone())),
-            Ok(Outcome::Crashed(crash)) => Err(ReplicatorError::Crashed(crash)),
-            Ok(Outcome::Removed) => Err(ReplicatorError::Cancelled),
-            Err(_) => Err(ReplicatorError::ShuttingDown),
-        }
-    }
-
-    async fn cancel(&self, id: ReplicationId) -> Result<Replicated, ReplicatorError> {
-        let found = self.scheduler(GetJob { id: id.clone() }).await?;
-        let info = found.ok_or(ReplicatorError::Missing)?;
-        if let Some(doc) = &info.replication.doc {
-            let text = format!(
-                "Replication `{id}` belongs to document `{}` from db `{}`: delete that document",
-                doc.id, doc.database
-            );
-            return Err(ReplicatorError::Taken(text));
-        }
-        match self.scheduler(RemoveJob { id: id.clone() }).await? {
-            true => Ok(Replicated::Cancelled(id)),
-            false => Err(ReplicatorError::Missing),
-        }
-    }
 }
 
 /// Sends a message to an actor that is there as long as the service runs.
@@ -420,47 +297,7 @@ where
     answer.map_err(|_| ReplicatorError::ShuttingDown)
 }
 
-/// CouchDB takes a bare name for one of its own databases.
-fn refuse_bare_names(body: &Value) -> Result<(), ReplicatorError> {
-    for side in ["source", "target"] {
-        let url = match &body[side] {
-            Value::String(url) => url.as_str(),
-            other => other["url"].as_str().unwrap_or("://"),
-        };
-        if !url.contains("://") && !url.is_empty() {
-            return Err(ReplicatorError::BareName(url.to_owned()));
-        }
-    }
-    Ok(())
-}
-
 fn now() -> WallTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     WallTime::ZERO + since.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_bare_name_is_refused_with_what_to_do() {
-        let refused = |body: Value| refuse_bare_names(&body).map_err(|error| error.to_string());
-        let text = refused(json!({"source": "shop", "target": "http://h/b"})).unwrap_err();
-        assert!(
-            text.starts_with("\"shop\" is the bare name of a database"),
-            "{text}"
-        );
-        assert!(refused(json!({"source": "http://h/a", "target": {"url": "b"}})).is_err());
-        for fine in [
-            json!({"source": "http://h/a", "target": {"url": "https://h/b"}}),
-            json!({"cancel": true, "id": "x"}),
-            json!({"source": 1}),
-            json!([]),
-        ] {
-            assert_eq!(refused(fine), Ok(()));
-        }
-    }
 }

@@ -52,46 +52,6 @@ pub struct Merge {
     pub leaf: Leaf,
 }
 
-/// Which documents to list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Where to begin, in the order of the list.
-    pub start: Bound<String>,
-    /// Where to end.
-    pub end: Bound<String>,
-    /// Whether the last id comes first.
-    pub descending: bool,
-    /// How many to pass over.
-    pub skip: usize,
-    /// How many at most.
-    pub limit: usize,
-}
-
-impl Default for Page {
-    fn default() -> Self {
-        Self {
-            start: Bound::Unbounded,
-            end: Bound::Unbounded,
-            descending: false,
-            skip: 0,
-            limit: usize::MAX,
-        }
-    }
-}
-
-/// Documents of a page.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// How many there are in all.
-    pub total: u64,
-    /// How many stand before the first of the page.
-    pub offset: u64,
-    /// Those of the page.
-    pub documents: Vec<Document>,
-    /// The last sequence number.
-    pub update_seq: u64,
-}
-
 /// Documents in the order of their updates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -129,7 +89,8 @@ fn hash(id: &str, text: &str) -> Result<RevHash, redb::Error> {
     text.parse().map_err(|_| inconsistent("winners", id))
 }
 
-fn document(
+/// Makes a document of its row.
+pub(super) fn document(
     id: &str,
     (number, hash_text, deleted, seq, body): (u64, &str, bool, u64, &str),
 ) -> Result<Document, redb::Error> {
@@ -181,73 +142,6 @@ impl Snapshot {
         tree_of(id, &self.documents, &self.ancestors, &self.conflicts)
     }
 
-    pub(super) fn list(&self, page: &Page) -> Result<Listing, redb::Error> {
-        let info = self.info()?;
-        let mut listing = Listing {
-            total: info.documents,
-            offset: self.before(page)?,
-            update_seq: info.update_seq,
-            ..Listing::default()
-        };
-        let mut to_skip = page.skip;
-        let mut take = |entry: Result<Entry<'_>, redb::StorageError>| {
-            let (id, row) = entry?;
-            let row = row.value();
-            if row.2 {
-                return Ok(true);
-            }
-            if listing.documents.len() >= page.limit {
-                return Ok(false);
-            }
-            if to_skip > 0 {
-                to_skip -= 1;
-                listing.offset += 1;
-            } else {
-                listing.documents.push(document(id.value(), row)?);
-            }
-            Ok::<bool, redb::Error>(true)
-        };
-        let (lower, upper) = match page.descending {
-            false => (&page.start, &page.end),
-            true => (&page.end, &page.start),
-        };
-        if is_empty(lower, upper) {
-            return Ok(listing);
-        }
-        let range = (text(lower), text(upper));
-        let mut entries = self.documents.range::<&str>(range)?;
-        loop {
-            let entry = match page.descending {
-                false => entries.next(),
-                true => entries.next_back(),
-            };
-            match entry {
-                Some(entry) => {
-                    if !take(entry)? {
-                        return Ok(listing);
-                    }
-                }
-                None => return Ok(listing),
-            }
-        }
-    }
-
-    /// Counts what stands before the beginning of a page.
-    fn before(&self, page: &Page) -> Result<u64, redb::Error> {
-        let range: (Bound<&str>, Bound<&str>) = match (&page.start, page.descending) {
-            (Bound::Unbounded, _) => return Ok(0),
-            (Bound::Included(id), false) => (Bound::Unbounded, Bound::Excluded(id)),
-            (Bound::Excluded(id), false) => (Bound::Unbounded, Bound::Included(id)),
-            (Bound::Included(id), true) => (Bound::Excluded(id), Bound::Unbounded),
-            (Bound::Excluded(id), true) => (Bound::Included(id), Bound::Unbounded),
-        };
-        let mut count = 0;
-        for entry in self.documents.range::<&str>(range)? {
-            count += u64::from(!entry?.1.value().2);
-        }
-        Ok(count)
-    }
-
     pub(super) fn changes(&self, since: u64, limit: usize) -> Result<Changes, redb::Error> {
         let mut changes = Changes {
             update_seq: self.counter("last_update")?,
@@ -287,28 +181,6 @@ impl Snapshot {
 
     fn counter(&self, name: &str) -> Result<u64, redb::Error> {
         Ok(self.counters.get(name)?.map_or(0, |count| count.value()))
-    }
-}
-
-/// A row of the table of documents.
-type Entry<'a> = (
-    redb::AccessGuard<'a, &'static str>,
-    redb::AccessGuard<'a, Row>,
-);
-
-fn text(bound: &Bound<String>) -> Bound<&str> {
-    bound.as_ref().map(String::as_str)
-}
-
-/// The library takes a range whose beginning comes after its end for a mistake.
-fn is_empty(lower: &Bound<String>, upper: &Bound<String>) -> bool {
-    match (lower, upper) {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (
-            Bound::Included(from) | Bound::Excluded(from),
-            Bound::Included(to) | Bound::Excluded(to),
-        ) => from >= to,
-        _ => false,
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod documents;
 mod file;
+mod listing;
 mod records;
 mod revision;
 #[cfg(test)]
@@ -17,8 +18,9 @@ mod thread;
 mod tree;
 pub mod uuid_file;
 
-pub use documents::{Changes, Document, Edit, Info, Listing, Merge, Page};
+pub use documents::{Changes, Document, Edit, Info, Merge};
 pub use file::{OpenError, OpenProblem, Place};
+pub use listing::{Listing, Page};
 pub use records::LocalDocument;
 pub use revision::{InvalidRevision, RevHash, Revision};
 pub use tree::{Conflict, History, Leaf, Missing, REVISIONS_MAX, Tree};

@@ -73,6 +73,17 @@ fn each_document_stands_once_at_its_last_update() {
         ids(&post(&web, "/_replicator/_changes?filter=_doc_ids", &some).ok()),
         ["b"]
     );
+    let wanted = json!({"selector": {"target": "http://127.0.0.1:1/b"}});
+    assert_eq!(
+        ids(&post(&web, "/_replicator/_changes?filter=_selector", &wanted).ok()),
+        ["b"]
+    );
+    create(&web, "_design/d", &json!({}));
+    assert_eq!(
+        ids(&web.get("/_replicator/_changes?filter=_design").ok()),
+        ["_design/d"]
+    );
+    post(&web, "/_replicator/_changes?filter=_selector", &json!({})).reason(400, "bad_request");
     web.get("/_replicator/_changes?since=x")
         .reason(400, "bad_request");
     web.get("/_replicator/_changes?filter=a/b")
@@ -145,6 +156,16 @@ fn a_continuous_feed_tells_every_update_beats_and_ends_with_the_service() {
         next != "\n"
     });
     assert_eq!(serde_json::from_str::<Value>(&next).unwrap()["id"], "b");
+    let events = web.get("/_replicator/_changes?feed=eventsource&timeout=1&limit=1");
+    assert_eq!(events.header("content-type"), Some("text/event-stream"));
+    let lines: Vec<&str> = events.body.lines().collect();
+    let row = lines[0].strip_prefix("data: ").unwrap();
+    let row: Value = serde_json::from_str(row).unwrap();
+    assert_eq!(lines[1], format!("id: {}", row["seq"]));
+    let last = [("Last-Event-ID", row["seq"].as_str().unwrap())];
+    let path = "/_replicator/_changes?feed=eventsource&timeout=1&limit=1";
+    let next = web.connect().request("GET", path, &last, "");
+    assert!(next.body.contains("\"id\":\"b\""), "{next:?}");
     let timed = web.get("/_replicator/_changes?feed=continuous&timeout=1&since=now");
     assert!(timed.body.starts_with("{\"last_seq\":\"2-"), "{timed:?}");
     web.service.stop();

@@ -4,11 +4,13 @@
 //!           it waits for the store to say so.
 //! PROMISES  A feed ends when the service is told to stop, and with the client.
 //! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
-//! LIMITS    The filter `_doc_ids` only.
+
+mod filter;
+mod rows;
 
 use std::time::Duration;
 
-use actix_web::http::{Method, StatusCode};
+use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
 use bytes::Bytes;
 use futures_util::stream;
@@ -21,8 +23,10 @@ use super::super::params::Params;
 use super::{Call, json_body};
 use crate::actors::gate::GateError;
 use crate::replicator::document::{Person, shown};
-use crate::replicator::seen::{SeenLeaf, seen};
-use crate::store::{Document, Revision, Store, StoreError};
+use crate::store::{Document, Store, StoreError};
+use filter::Filter;
+pub(super) use rows::seq;
+use rows::{all_leaves, other_leaves, row};
 
 /// How long a feed waits for news, unless told.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,20 +37,12 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Documents that are read at a time.
 const BATCH: usize = 100;
 
-/// Digits of the store's name in a sequence number.
-const MARK: usize = 8;
-
-/// Returns a sequence number as clients see it. It has a part of the store's name in it, so that one
-/// of another store is known.
-pub(super) fn seq(number: u64, uuid: &str) -> String {
-    format!("{number}-{}", uuid.get(..MARK).unwrap_or(uuid))
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Normal,
     Longpoll,
     Continuous,
+    EventSource,
 }
 
 /// How a feed goes on.
@@ -68,7 +64,7 @@ struct Feed {
     include_docs: bool,
     /// Whether a row has all leaves of its document, not the winner alone.
     all_leaves: bool,
-    doc_ids: Option<Vec<String>>,
+    filter: Filter,
     heartbeat: Option<Duration>,
     until: Instant,
     timeout: Duration,
@@ -87,6 +83,7 @@ pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
         return descending(call, &params).await;
     }
     let mut feed = feed(call, &params).await?;
+    let kind = feed.kind;
     // What fails at once fails with a code.
     let first = feed.next().await?;
     let rest = stream::unfold(Some(feed), async |feed| {
@@ -97,9 +94,13 @@ pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
             Err(error) => Some((Ok(Refusal::from(error).line()), None)),
         }
     });
+    let content_type = match kind {
+        Kind::EventSource => "text/event-stream",
+        _ => "application/json",
+    };
     let first = stream::iter(first.map(Ok::<_, GateError>));
     Ok(HttpResponse::Ok()
-        .content_type("application/json")
+        .content_type(content_type)
         .streaming(futures_util::StreamExt::chain(first, rest)))
 }
 
@@ -108,8 +109,10 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
         None | Some("normal") => Kind::Normal,
         Some("longpoll") => Kind::Longpoll,
         Some("continuous") => Kind::Continuous,
+        Some("eventsource") => Kind::EventSource,
         Some(other) => {
-            let reason = format!("no feed {other:?} here: normal, longpoll or continuous");
+            let reason =
+                format!("no feed {other:?} here: normal, longpoll, continuous or eventsource");
             return Err(Refusal::bad_request(reason));
         }
     };
@@ -117,11 +120,11 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
     let uuid = store.uuid().await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
     Ok(Feed {
-        since: since(params, &store, &uuid).await?,
+        since: since(call, params, &store, &uuid).await?,
         limit: params.count("limit")?.unwrap_or(u64::MAX),
         include_docs: params.boolean("include_docs", false)?,
         all_leaves: all_leaves(params)?,
-        doc_ids: doc_ids(params)?,
+        filter: Filter::of(params)?,
         heartbeat: heartbeat(params)?,
         until: Instant::now() + timeout,
         timeout,
@@ -130,8 +133,8 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
         person: call.person.clone(),
         is_first: true,
         phase: match kind {
-            Kind::Continuous => Phase::Rows,
-            _ => Phase::Head,
+            Kind::Continuous | Kind::EventSource => Phase::Rows,
+            Kind::Normal | Kind::Longpoll => Phase::Head,
         },
         kind,
         uuid,
@@ -139,8 +142,16 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
     })
 }
 
-async fn since(params: &Params, store: &Store, uuid: &str) -> Result<u64, Refusal> {
-    let text = match params.get("since") {
+async fn since(
+    call: &Call<'_>,
+    params: &Params,
+    store: &Store,
+    uuid: &str,
+) -> Result<u64, Refusal> {
+    // A browser that was cut off says where.
+    let last = call.request.headers().get("last-event-id");
+    let last = last.and_then(|last| last.to_str().ok());
+    let text = match last.or_else(|| params.get("since")) {
         None => return Ok(0),
         Some("now") => return Ok(store.info().await?.update_seq),
         Some(text) => text.trim_matches('"'),
@@ -167,35 +178,6 @@ fn heartbeat(params: &Params) -> Result<Option<Duration>, Refusal> {
                 false => Ok(Some(time)),
             }
         }
-    }
-}
-
-fn all_leaves(params: &Params) -> Result<bool, Refusal> {
-    match params.get("style") {
-        None | Some("main_only") => Ok(false),
-        Some("all_docs") => Ok(true),
-        Some(other) => {
-            let reason = format!("no style {other:?}: main_only or all_docs");
-            Err(Refusal::bad_request(reason))
-        }
-    }
-}
-
-fn doc_ids(params: &Params) -> Result<Option<Vec<String>>, Refusal> {
-    match params.get("filter") {
-        None | Some("") => Ok(None),
-        Some("_doc_ids") => {
-            let ids = params.json(&["doc_ids"])?;
-            let ids = ids.as_ref().and_then(Value::as_array);
-            let ids = ids.ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
-            let texts = ids.iter().filter_map(Value::as_str);
-            Ok(Some(texts.map(str::to_owned).collect()))
-        }
-        Some(other) => Err(Refusal::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "not_implemented",
-            format!("the filter {other:?} is not done here, only _doc_ids"),
-        )),
     }
 }
 
@@ -233,35 +215,38 @@ impl Feed {
         let changes = self.store.changes(self.since, BATCH).await?;
         let is_last = changes.documents.len() < BATCH;
         let mut text = String::new();
-        let others = other_leaves(
+        let leaves = other_leaves(
             &self.store,
             &changes.documents,
             &self.person,
             self.all_leaves,
         );
-        for (document, others) in changes.documents.iter().zip(others.await?) {
+        for (document, leaves) in changes.documents.iter().zip(leaves.await?) {
             if self.limit == 0 {
                 break;
             }
             self.since = document.seq;
-            if !self.is_wanted(document) {
+            let whole = shown(document, &self.person);
+            if !self.filter.wants(&document.id, &whole) {
                 continue;
             }
             self.limit -= 1;
             self.until = Instant::now() + self.timeout;
-            if self.kind != Kind::Continuous && !self.is_first {
-                text.push_str(",\n");
+            let row = row(document, whole, &leaves, &self.uuid, self.include_docs);
+            match self.kind {
+                Kind::Continuous => text.push_str(&format!("{row}\n")),
+                Kind::EventSource => {
+                    text.push_str(&format!("data: {row}\nid: {}\n\n", row["seq"]));
+                }
+                Kind::Normal | Kind::Longpoll if self.is_first => text.push_str(&row.to_string()),
+                Kind::Normal | Kind::Longpoll => text.push_str(&format!(",\n{row}")),
             }
             self.is_first = false;
-            text.push_str(&self.row(document, &others).to_string());
-            if self.kind == Kind::Continuous {
-                text.push('\n');
-            }
         }
         let waits = match self.kind {
             Kind::Normal => false,
             Kind::Longpoll => self.is_first,
-            Kind::Continuous => true,
+            Kind::Continuous | Kind::EventSource => true,
         };
         self.phase = match (self.limit, is_last, waits) {
             (0, ..) | (_, true, false) => Phase::End,
@@ -269,21 +254,6 @@ impl Feed {
             (_, false, _) => Phase::Rows,
         };
         Ok((!text.is_empty()).then(|| text.into()))
-    }
-
-    fn is_wanted(&self, document: &Document) -> bool {
-        let ids = self.doc_ids.as_ref();
-        ids.is_none_or(|ids| ids.contains(&document.id))
-    }
-
-    fn row(&self, document: &Document, others: &[Revision]) -> Value {
-        row(
-            document,
-            others,
-            &self.uuid,
-            &self.person,
-            self.include_docs,
-        )
     }
 
     /// Waits for news. Returns a sign of life, if one is due before.
@@ -309,7 +279,10 @@ impl Feed {
                 self.phase = Phase::End;
                 None
             }
-            () = beat => Some(Bytes::from_static(b"\n")),
+            () = beat => Some(match self.kind {
+                Kind::EventSource => Bytes::from_static(b"event: heartbeat\ndata: \n\n"),
+                _ => Bytes::from_static(b"\n"),
+            }),
         }
     }
 
@@ -318,60 +291,14 @@ impl Feed {
         let last = seq(self.since, &self.uuid);
         let text = match self.kind {
             Kind::Continuous => json!({"last_seq": last, "pending": pending}).to_string(),
-            _ => format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}"),
+            // The client comes again by itself, and says where it was.
+            Kind::EventSource => return Ok(Bytes::from_static(b"\n")),
+            Kind::Normal | Kind::Longpoll => {
+                format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}")
+            }
         };
         Ok(format!("{text}\n").into())
     }
-}
-
-/// Returns the leaves of each document as its reader sees them; nothing unless `all` are wanted.
-async fn other_leaves(
-    store: &Store,
-    documents: &[Document],
-    person: &Person,
-    all: bool,
-) -> Result<Vec<Vec<Revision>>, StoreError> {
-    if !all {
-        return Ok(vec![Vec::new(); documents.len()]);
-    }
-    let ids = documents.iter().map(|document| document.id.clone());
-    let trees = store.trees(ids.collect()).await?;
-    let leaves = trees.iter().map(|tree| match tree.leaves() {
-        // The row has it.
-        [_] => Vec::new(),
-        _ => seen(tree, person).iter().map(SeenLeaf::revision).collect(),
-    });
-    Ok(leaves.collect())
-}
-
-fn row(
-    document: &Document,
-    leaves: &[Revision],
-    uuid: &str,
-    person: &Person,
-    include_docs: bool,
-) -> Value {
-    let whole = shown(document, person);
-    let own = whole["_rev"].as_str().unwrap_or_default().to_owned();
-    let mut changes = vec![json!({"rev": own})];
-    let others = leaves.iter().map(Revision::to_string);
-    changes.extend(
-        others
-            .filter(|rev| *rev != own)
-            .map(|rev| json!({"rev": rev})),
-    );
-    let mut row = json!({
-        "seq": seq(document.seq, uuid),
-        "id": document.id,
-        "changes": changes,
-    });
-    if document.deleted {
-        row["deleted"] = true.into();
-    }
-    if include_docs {
-        row["doc"] = whole.into();
-    }
-    row
 }
 
 /// The last updates first, once.
@@ -379,28 +306,26 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
     let store = call.database.store();
     let uuid = store.uuid().await?;
     let include_docs = params.boolean("include_docs", false)?;
-    let doc_ids = doc_ids(params)?;
+    let filter = Filter::of(params)?;
     let limit = params.count("limit")?.unwrap_or(u64::MAX);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let changes = store.changes(0, usize::MAX).await?;
-    let wanted = |document: &Document| {
-        doc_ids
-            .as_ref()
-            .is_none_or(|ids| ids.contains(&document.id))
-    };
-    let chosen: Vec<Document> = changes
-        .documents
-        .into_iter()
-        .rev()
-        .filter(wanted)
+    let documents = changes.documents.into_iter().rev();
+    let whole = documents.map(|document| {
+        let whole = shown(&document, &call.person);
+        (document, whole)
+    });
+    let (chosen, wholes): (Vec<Document>, Vec<_>) = whole
+        .filter(|(document, whole)| filter.wants(&document.id, whole))
         .take(limit)
-        .collect();
+        .unzip();
     let last = chosen.last().map_or(0, |document| document.seq);
     let leaves = other_leaves(store, &chosen, &call.person, all_leaves(params)?).await?;
     let rows: Vec<Value> = chosen
         .iter()
+        .zip(wholes)
         .zip(&leaves)
-        .map(|(document, leaves)| row(document, leaves, &uuid, &call.person, include_docs))
+        .map(|((document, whole), leaves)| row(document, whole, leaves, &uuid, include_docs))
         .collect();
     let answer = json!({"results": rows, "last_seq": seq(last, &uuid), "pending": 0});
     Ok(super::super::answer::ok(&answer))

@@ -1,0 +1,90 @@
+//! Reads the updates of the store, from the first one on, and hands them to the actor.
+//!
+//! LIMITS    [`BATCH`] documents are read at a time, and the next ones when the jobs of these are with the
+//!           scheduler: a start with many documents has no burst.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix::Addr;
+use slog::{Logger, error};
+use tokio::sync::watch;
+
+use super::{DocumentsOptions, ReplicatorDocuments, Updated};
+use crate::store::{Store, StoreError};
+
+/// Documents that are read at a time.
+const BATCH: usize = 256;
+
+/// How long to wait after the store failed.
+const STORE_WAIT: Duration = Duration::from_secs(5);
+
+/// How often it is seen whether a store that is in the way of another service is free.
+const OPEN_WAIT: Duration = Duration::from_secs(30);
+
+/// Follows the updates of the store.
+pub(super) async fn follow(
+    options: Rc<DocumentsOptions>,
+    to: Addr<ReplicatorDocuments>,
+    log: Logger,
+) {
+    let store = options.database.store().clone();
+    let mut updates = store.updates();
+    until_open(&store, &mut updates).await;
+    let mut since = 0;
+    // An error is told once, until there is none.
+    let mut is_told = false;
+    loop {
+        updates.mark_unchanged();
+        let changes = match options.identity.get(&store).await {
+            Ok(_) => store.changes(since, BATCH).await,
+            Err(error) => Err(error),
+        };
+        match changes {
+            Ok(changes) if changes.documents.is_empty() => {
+                if updates.changed().await.is_err() {
+                    return;
+                }
+            }
+            Ok(changes) => {
+                since = changes
+                    .documents
+                    .last()
+                    .map_or(since, |document| document.seq);
+                if to.send(Updated(changes.documents)).await.is_err() {
+                    return;
+                }
+            }
+            Err(StoreError::Closed) => return,
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    error!(log, "replication documents cannot be read"; "error" => %error,
+                           "effect" => "changes of documents take effect later");
+                }
+                actix_rt::time::sleep(STORE_WAIT).await;
+                continue;
+            }
+        }
+        is_told = false;
+    }
+}
+
+/// Waits until somebody has opened the store: a service that only lends processes needs none. One
+/// that is there already and could not be opened is tried again.
+async fn until_open(store: &Store, updates: &mut watch::Receiver<Option<u64>>) {
+    while updates.borrow_and_update().is_none() {
+        tokio::select! {
+            changed = updates.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = actix_rt::time::sleep(OPEN_WAIT) => {
+                if store.place().exists() {
+                    // The start has told of it; whoever needs the store is told again.
+                    drop(store.open().await);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Which documents a feed of changes shows.
+//!
+//! SOURCE    couch_changes: configure_filter/4.
+//! DIFFERS   No filters of design documents and no views: nothing here runs code for a feed.
+//! PROMISES  A selector sees of a document what its reader sees: nobody guesses a password with one.
+
+use actix_web::http::StatusCode;
+use serde_json::{Map, Value};
+
+use super::super::super::answer::Refusal;
+use super::super::super::params::Params;
+use crate::query_server::mango::Selector;
+
+/// Which documents are shown.
+pub(super) enum Filter {
+    /// All.
+    All,
+    /// Those with these ids.
+    Ids(Vec<String>),
+    /// Design documents.
+    Design,
+    /// Those that match.
+    Selector(Box<Selector>),
+}
+
+impl Filter {
+    /// Reads what the parameters say.
+    pub(super) fn of(params: &Params) -> Result<Self, Refusal> {
+        match params.get("filter") {
+            None | Some("") => Ok(Self::All),
+            Some("_design") => Ok(Self::Design),
+            Some("_doc_ids") => {
+                let ids = params.json(&["doc_ids"])?;
+                let ids = ids.as_ref().and_then(Value::as_array);
+                let ids = ids.ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
+                let texts = ids.iter().filter_map(Value::as_str);
+                Ok(Self::Ids(texts.map(str::to_owned).collect()))
+            }
+            Some("_selector") => {
+                let text = params.get("selector").ok_or_else(|| {
+                    Refusal::bad_request("Selector must be specified in POST payload")
+                })?;
+                let selector = Selector::parse(text);
+                let selector = selector.map_err(|error| Refusal::bad_request(error.to_string()))?;
+                Ok(Self::Selector(Box::new(selector)))
+            }
+            Some(other) => Err(Refusal::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "not_implemented",
+                format!(
+                    "the filter {other:?} is not done here, only _doc_ids, _selector and _design"
+                ),
+            )),
+        }
+    }
+
+    /// Returns whether a document is shown. `whole` is what the reader sees of it.
+    pub(super) fn wants(&self, id: &str, whole: &Map<String, Value>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ids(ids) => ids.iter().any(|wanted| wanted == id),
+            Self::Design => id.starts_with("_design/"),
+            Self::Selector(selector) => {
+                let text = serde_json::to_string(whole).unwrap_or_default();
+                selector.matches(&text).unwrap_or(false)
+            }
+        }
+    }
+}

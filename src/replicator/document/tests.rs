@@ -1,0 +1,115 @@
+//! Tests of [`super`]: who may write and read what.
+
+use serde_json::json;
+
+use super::*;
+
+fn incoming(value: Value) -> Incoming {
+    Incoming::of(value).unwrap()
+}
+
+fn person(name: &str, is_admin: bool) -> Person {
+    Person {
+        name: Some(name.to_owned()),
+        is_admin,
+    }
+}
+
+fn write(id: &str, value: Value, writer: &Person) -> Result<Value, DocumentError> {
+    let mut incoming = incoming(value);
+    check(id, &mut incoming, writer, &Defaults::default())?;
+    Ok(Value::Object(incoming.members))
+}
+
+#[test]
+fn what_is_no_replication_is_forbidden_and_other_documents_are_free() {
+    let ann = person("ann", true);
+    for body in [
+        json!({}),
+        json!({"foo": "bar"}),
+        json!({"source": "a", "target": "b"}),
+    ] {
+        let error = write("r", body.clone(), &ann).unwrap_err();
+        assert_eq!(error.name(), "forbidden");
+        for id in ["_design/x", "_local/x"] {
+            assert_eq!(write(id, body.clone(), &ann), Ok(body.clone()));
+        }
+        let mut deletion = body.clone();
+        deletion["_deleted"] = true.into();
+        assert!(write("r", deletion, &ann).is_ok());
+        let mut failed = body;
+        failed["_replication_state"] = "failed".into();
+        assert!(write("r", failed, &ann).is_ok());
+    }
+}
+
+#[test]
+fn foreign_and_bogus_state_members_are_kept() {
+    let body = json!({"source": "http://h/a", "target": "http://h/b", "id": 7, "replication_id": "x",
+                      "_replication_state": "triggered", "_replication_id": 1, "owner": "ann"});
+    assert_eq!(write("r", body.clone(), &person("ann", true)), Ok(body));
+}
+
+#[test]
+fn a_document_belongs_to_who_wrote_it_first() {
+    let body = json!({"source": "http://h/a", "target": "http://h/b"});
+    let owner = |value: Result<Value, DocumentError>| value.map(|value| value["owner"].clone());
+    let (ann, bob) = (person("ann", true), person("bob", false));
+    assert_eq!(owner(write("r", body.clone(), &bob)), Ok(json!("bob")));
+    let mut anns = body.clone();
+    anns["owner"] = "ann".into();
+    let refused = write("r", anns.clone(), &bob).unwrap_err();
+    let text = "Can't update replication documents from other users.";
+    assert_eq!(refused, DocumentError::Forbidden(text.to_owned()));
+    let mut bobs = body.clone();
+    bobs["owner"] = "bob".into();
+    assert_eq!(owner(write("r", bobs, &ann)), Ok(json!("bob")));
+    let mut nobodys = body;
+    nobodys["owner"] = Value::Null;
+    assert_eq!(owner(write("r", nobodys, &ann)), Ok(json!("ann")));
+}
+
+#[test]
+fn ids_and_special_members_are_held_to_couchdbs_rules() {
+    for id in ["", "_x", "_design/", "_local/", &"x".repeat(5000)] {
+        assert_eq!(sort_of(id).unwrap_err().name(), "illegal_docid", "{id}");
+    }
+    for (value, name) in [
+        (json!([]), "bad_request"),
+        (json!({"_id": 1}), "illegal_docid"),
+        (json!({"_rev": 1}), "bad_request"),
+        (json!({"_deleted": 1}), "doc_validation"),
+        (json!({"_foo": 1}), "doc_validation"),
+        (json!({"_attachments": {"a": {}}}), "doc_validation"),
+    ] {
+        assert_eq!(
+            Incoming::of(value.clone()).unwrap_err().name(),
+            name,
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn other_readers_see_no_credentials_and_cannot_write_back_what_they_see() {
+    let body = json!({"source": "http://u:secret@h/a", "target": "http://h/b", "owner": "bob"});
+    let document = Document {
+        id: "r".to_owned(),
+        revision: Revision::after(None, false, "x"),
+        deleted: false,
+        seq: 1,
+        body: body.to_string(),
+    };
+    for reader in [person("ann", true), person("bob", false)] {
+        let seen = shown(&document, &reader);
+        assert_eq!(seen["source"], body["source"]);
+        assert_eq!(seen["_rev"], document.revision.to_string());
+    }
+    for reader in [person("eve", false), Person::default()] {
+        let seen = shown(&document, &reader);
+        assert_eq!(seen["source"], "http://h/a");
+        let rev: Revision = seen["_rev"].as_str().unwrap().parse().unwrap();
+        assert_eq!(rev.number, 1);
+        assert_ne!(rev, document.revision);
+    }
+}

@@ -1,0 +1,136 @@
+//! What happens to documents, and what is to be done: the two sides of [`super::Rows`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::replication::id::ReplicationId;
+use crate::replication::spec::{DocRef, Replication};
+
+/// One attempt to make a job of a document; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt(pub u64);
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A document was written, or is there at the start.
+    Changed {
+        /// Its id.
+        doc: String,
+        /// What it says now.
+        wish: Wish,
+    },
+    /// The id of a replication is known, or not yet.
+    Identified {
+        /// The document.
+        doc: String,
+        /// Which attempt.
+        attempt: Attempt,
+        /// The id, or why there is none yet.
+        result: Result<ReplicationId, String>,
+    },
+    /// The scheduler has, or has not, taken a job.
+    Scheduled {
+        /// The document.
+        doc: String,
+        /// Which attempt.
+        attempt: Attempt,
+        /// The job.
+        job: ReplicationId,
+        /// Whether the id was free, or this document's already.
+        result: Result<(), Taken>,
+    },
+    /// A time that was asked for has come.
+    Due {
+        /// The document.
+        doc: String,
+        /// Which attempt asked.
+        attempt: Attempt,
+    },
+    /// A job has done its work.
+    Completed {
+        /// The document.
+        doc: String,
+        /// The job.
+        job: ReplicationId,
+    },
+}
+
+/// What a document asks for.
+#[derive(Clone, Debug)]
+pub enum Wish {
+    /// This replication.
+    Run(Arc<Replication>),
+    /// Nothing: it is deleted, has completed or has failed.
+    Nothing,
+    /// Something that is no replication.
+    Broken(String),
+}
+
+/// Somebody else has a job of the same id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// A call of `_replicate`.
+    Transient,
+    /// Another document.
+    Document(DocRef),
+}
+
+/// Something to do, in this order.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Compute the id of a replication, and tell [`Event::Identified`].
+    Identify {
+        /// The document.
+        doc: String,
+        /// The attempt.
+        attempt: Attempt,
+        /// The replication.
+        replication: Arc<Replication>,
+    },
+    /// Hand a job to the scheduler, and tell [`Event::Scheduled`].
+    Schedule {
+        /// The document.
+        doc: String,
+        /// The attempt.
+        attempt: Attempt,
+        /// The job.
+        job: ReplicationId,
+        /// The replication.
+        replication: Arc<Replication>,
+    },
+    /// Remove a job, which may be gone already.
+    RemoveJob {
+        /// Which.
+        job: ReplicationId,
+    },
+    /// Write into a document that it never will run.
+    WriteFailed {
+        /// The document.
+        doc: String,
+        /// Why.
+        reason: String,
+        /// What it asked for; none where nobody could tell.
+        replication: Option<Arc<Replication>>,
+    },
+    /// Write into a document what went wrong for now.
+    WriteError {
+        /// The document.
+        doc: String,
+        /// What.
+        reason: String,
+        /// What it asked for.
+        replication: Arc<Replication>,
+    },
+    /// Tell [`Event::Due`] after a time between the two, drawn at random.
+    Wake {
+        /// The document.
+        doc: String,
+        /// The attempt.
+        attempt: Attempt,
+        /// The shortest time.
+        least: Duration,
+        /// The longest.
+        most: Duration,
+    },
+}

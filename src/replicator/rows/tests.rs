@@ -1,0 +1,243 @@
+//! Tests of [`super`]: what each event does, in order and out of it.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::replication::spec::Defaults;
+use crate::replicator::document::parse;
+
+const NOW: WallTime = WallTime::from_micros(7);
+
+fn replication(doc: &str, more: &Value) -> Arc<Replication> {
+    let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    Arc::new(parse(doc, &body, &Defaults::default()).unwrap())
+}
+
+fn id(base: &str) -> ReplicationId {
+    base.parse().unwrap()
+}
+
+/// Rows, and what was to be done last, in short.
+#[derive(Default)]
+struct Fixture {
+    rows: Rows,
+    last: Option<Attempt>,
+}
+
+impl Fixture {
+    fn handle(&mut self, event: Event) -> Vec<String> {
+        let actions = self.rows.handle(event, NOW);
+        let shorten = |action: Action| match action {
+            Action::Identify { doc, attempt, .. } => {
+                self.last = Some(attempt);
+                format!("identify {doc}")
+            }
+            Action::Schedule { doc, job, .. } => format!("schedule {doc} {job}"),
+            Action::RemoveJob { job } => format!("remove {job}"),
+            Action::WriteFailed { doc, reason, .. } => format!("failed {doc}: {reason}"),
+            Action::WriteError { doc, .. } => format!("error {doc}"),
+            Action::Wake { least, most, .. } => {
+                format!("wake {}..{}", least.as_secs(), most.as_secs())
+            }
+        };
+        actions.into_iter().map(shorten).collect()
+    }
+
+    fn wish(&mut self, wish: Wish) -> Vec<String> {
+        let doc = "d".to_owned();
+        self.handle(Event::Changed { doc, wish })
+    }
+
+    fn run(&mut self, more: Value) -> Vec<String> {
+        self.wish(Wish::Run(replication("d", &more)))
+    }
+
+    fn identified(&mut self, result: Result<&str, &str>) -> Vec<String> {
+        self.handle(Event::Identified {
+            doc: "d".to_owned(),
+            attempt: self.last.unwrap(),
+            result: result.map(id).map_err(str::to_owned),
+        })
+    }
+
+    fn scheduled(&mut self, result: Result<(), Taken>) -> Vec<String> {
+        self.handle(Event::Scheduled {
+            doc: "d".to_owned(),
+            attempt: self.last.unwrap(),
+            job: id("abc"),
+            result,
+        })
+    }
+
+    fn due(&mut self) -> Vec<String> {
+        self.handle(Event::Due {
+            doc: "d".to_owned(),
+            attempt: self.last.unwrap(),
+        })
+    }
+
+    /// Brings the document all the way to a job.
+    fn started(more: Value) -> Self {
+        let mut fixture = Self::default();
+        fixture.run(more);
+        fixture.identified(Ok("abc"));
+        fixture.scheduled(Ok(()));
+        fixture
+    }
+
+    fn state(&self) -> Option<RowState> {
+        self.rows.get("d").map(|row| row.state)
+    }
+}
+
+fn filtered() -> Value {
+    json!({"filter": "ddoc/name"})
+}
+
+#[test]
+fn a_document_gets_an_id_and_then_a_job() {
+    let mut fixture = Fixture::default();
+    assert_eq!(fixture.run(json!({})), ["identify d"]);
+    assert_eq!(fixture.state(), Some(RowState::Initializing));
+    assert_eq!(fixture.identified(Ok("abc")), ["schedule d abc"]);
+    assert_eq!(fixture.scheduled(Ok(())), [""; 0]);
+    assert_eq!(fixture.state(), Some(RowState::Scheduled));
+}
+
+#[test]
+fn what_cannot_be_read_is_written_as_failed_and_its_job_goes() {
+    let mut fixture = Fixture::default();
+    let broken = || Wish::Broken("why".to_owned());
+    assert_eq!(fixture.wish(broken()), ["failed d: why"]);
+    let mut fixture = Fixture::started(json!({}));
+    assert_eq!(fixture.wish(broken()), ["remove abc", "failed d: why"]);
+    assert_eq!(fixture.state(), None);
+}
+
+#[test]
+fn an_edit_that_does_not_touch_the_replication_leaves_its_job_alone() {
+    let mut fixture = Fixture::started(json!({}));
+    assert_eq!(fixture.run(json!({"note": "x"})), [""; 0]);
+    assert_eq!(
+        fixture.run(json!({"continuous": true})),
+        ["remove abc", "identify d"]
+    );
+}
+
+#[test]
+fn a_document_that_is_deleted_completed_or_failed_has_no_job_and_no_row() {
+    let mut fixture = Fixture::started(json!({}));
+    assert_eq!(fixture.wish(Wish::Nothing), ["remove abc"]);
+    assert!(fixture.rows.is_empty());
+    assert_eq!(fixture.wish(Wish::Nothing), [""; 0]);
+    let mut fixture = Fixture::started(json!({}));
+    let completed = |job| Event::Completed {
+        doc: "d".to_owned(),
+        job: id(job),
+    };
+    fixture.handle(completed("other"));
+    assert_eq!(fixture.rows.len(), 1);
+    assert_eq!(fixture.handle(completed("abc")), [""; 0]);
+    assert!(fixture.rows.is_empty());
+}
+
+#[test]
+fn what_comes_late_changes_nothing() {
+    let mut fixture = Fixture::default();
+    fixture.run(json!({}));
+    let late = fixture.last;
+    fixture.run(json!({"continuous": true}));
+    let current = std::mem::replace(&mut fixture.last, late);
+    assert_eq!(fixture.identified(Ok("abc")), [""; 0]);
+    assert_eq!(
+        fixture.scheduled(Ok(())),
+        ["remove abc"],
+        "nobody wants it any more"
+    );
+    assert_eq!(fixture.scheduled(Err(Taken::Transient)), [""; 0]);
+    assert_eq!(fixture.due(), [""; 0]);
+    fixture.last = current;
+    assert_eq!(fixture.identified(Ok("def")), ["schedule d def"]);
+    assert_eq!(fixture.wish(Wish::Nothing), ["remove def"]);
+    let mut fixture = Fixture::default();
+    fixture.run(json!({}));
+    let late = fixture.last;
+    fixture.rows.clear();
+    fixture.run(json!({}));
+    fixture.last = late;
+    assert_eq!(
+        fixture.identified(Ok("abc")),
+        [""; 0],
+        "numbers of attempts are not used again"
+    );
+}
+
+#[test]
+fn a_temporary_error_is_tried_again_after_a_growing_random_time() {
+    let mut fixture = Fixture::default();
+    fixture.run(filtered());
+    for most in [64, 128, 256] {
+        let wake = format!("wake 1..{most}");
+        assert_eq!(fixture.identified(Err("no")), ["error d", wake.as_str()]);
+        assert_eq!(fixture.state(), Some(RowState::Error));
+        assert_eq!(fixture.due(), ["identify d"]);
+    }
+    for _ in 0..20 {
+        fixture.identified(Err("no"));
+        fixture.due();
+    }
+    let longest = fixture.identified(Err("no"));
+    assert_eq!(longest[1], format!("wake 1..{}", 64 << 12));
+    assert_eq!(fixture.rows.get("d").unwrap().errors, 24);
+    fixture.identified(Ok("abc"));
+    fixture.scheduled(Ok(()));
+    assert_eq!(fixture.rows.get("d").unwrap().errors, 0);
+}
+
+#[test]
+fn a_transient_job_of_the_same_id_is_waited_for() {
+    let mut fixture = Fixture::default();
+    fixture.run(json!({}));
+    fixture.identified(Ok("abc"));
+    let actions = fixture.scheduled(Err(Taken::Transient));
+    assert_eq!(actions, ["error d", "wake 1..64"]);
+    let info = fixture.rows.get("d").unwrap().info.clone().unwrap();
+    assert!(info.starts_with("Replication `abc` specified by document `d` already running"));
+}
+
+#[test]
+fn another_documents_job_of_the_same_id_is_a_failure_for_good() {
+    let mut fixture = Fixture::default();
+    fixture.run(json!({}));
+    fixture.identified(Ok("a81a+continuous"));
+    let other = DocRef {
+        database: "_replicator".to_owned(),
+        id: "rep1".to_owned(),
+    };
+    let expected = "failed d: Replication `a81a+continuous` specified by document `d` already \
+                    started, triggered by document `rep1` from db `_replicator`";
+    assert_eq!(fixture.scheduled(Err(Taken::Document(other))), [expected]);
+    assert!(fixture.rows.is_empty());
+}
+
+#[test]
+fn the_code_of_a_filter_is_looked_at_again_and_a_new_id_gets_a_new_job() {
+    let mut fixture = Fixture::default();
+    fixture.run(filtered());
+    fixture.identified(Ok("abc"));
+    assert_eq!(fixture.scheduled(Ok(())), ["wake 61..61"]);
+    assert_eq!(fixture.due(), ["identify d"]);
+    assert_eq!(fixture.state(), Some(RowState::Scheduled));
+    assert_eq!(fixture.identified(Ok("abc")), ["schedule d abc"]);
+    assert_eq!(fixture.scheduled(Ok(())), ["wake 61..61"]);
+    fixture.due();
+    assert_eq!(
+        fixture.identified(Ok("def")),
+        ["remove abc", "schedule d def"]
+    );
+    let info = fixture.rows.get("d").unwrap().info.clone();
+    assert_eq!(info.as_deref(), Some("Replication id changed: abc -> def"));
+}

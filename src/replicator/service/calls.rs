@@ -1,0 +1,146 @@
+//! Calls of `_replicate`: a replication without a document is begun, waited for, cancelled.
+//!
+//! SOURCE    couch_replicator: replicate/2, cancel_replication/1.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::{Replications, ReplicatorError};
+use crate::actors::replicator_documents::identify;
+use crate::messages::replication_scheduler::{AddJob, AddJobError, GetJob, Outcome, RemoveJob};
+use crate::replication::id::ReplicationId;
+use crate::replication::spec::{CallBody, Replication, UserCtx};
+use crate::replicator::defaults;
+use crate::replicator::document::Person;
+
+/// What came of a call of `_replicate`.
+#[derive(Clone, Debug)]
+pub enum Replicated {
+    /// A one-shot replication has done its work: the members beside `ok`.
+    Done(Box<RawValue>),
+    /// A continuous one was begun.
+    Begun(ReplicationId),
+    /// One was ended.
+    Cancelled(ReplicationId),
+}
+
+impl Replications {
+    /// Does what the body of a call of `_replicate` asks for; a one-shot replication is waited for.
+    ///
+    /// # Errors
+    /// See [`ReplicatorError`].
+    pub async fn replicate(
+        &self,
+        body: &Value,
+        person: &Person,
+    ) -> Result<Replicated, ReplicatorError> {
+        refuse_bare_names(body)?;
+        let roles = if person.is_admin {
+            vec!["_admin".to_owned()]
+        } else {
+            Vec::new()
+        };
+        let user = UserCtx {
+            name: person.name.clone(),
+            roles,
+        };
+        let defaults = defaults(&self.options.config.borrow().replicator);
+        match CallBody::parse(body, &defaults, user)? {
+            CallBody::CancelId(id) => self.cancel(id).await,
+            CallBody::Cancel(replication) => {
+                let id = self.identify(&replication).await?;
+                self.cancel(id).await
+            }
+            CallBody::Start(replication) => self.start(*replication).await,
+        }
+    }
+
+    async fn identify(&self, replication: &Replication) -> Result<ReplicationId, ReplicatorError> {
+        // An error of the store is told as such.
+        let store = self.database().store();
+        self.options.identity.get(store).await?;
+        let id = identify(&self.options, replication).await;
+        id.map_err(ReplicatorError::Filter)
+    }
+
+    async fn start(&self, replication: Replication) -> Result<Replicated, ReplicatorError> {
+        let id = self.identify(&replication).await?;
+        let is_continuous = replication.options.continuous;
+        let (waiter, end) = oneshot::channel();
+        let order = AddJob {
+            waiter: (!is_continuous).then_some(waiter),
+            ..AddJob::new(replication, id.clone())
+        };
+        match self.scheduler(order).await? {
+            Ok(_) => {}
+            Err(AddJobError::ShuttingDown) => return Err(ReplicatorError::ShuttingDown),
+            Err(error) => return Err(ReplicatorError::Taken(error.to_string())),
+        }
+        if is_continuous {
+            return Ok(Replicated::Begun(id));
+        }
+        match end.await {
+            Ok(Outcome::Completed(completed)) => Ok(Replicated::Done(completed.result.clone())),
+            Ok(Outcome::Crashed(crash)) => Err(ReplicatorError::Crashed(crash)),
+            Ok(Outcome::Removed) => Err(ReplicatorError::Cancelled),
+            Err(_) => Err(ReplicatorError::ShuttingDown),
+        }
+    }
+
+    async fn cancel(&self, id: ReplicationId) -> Result<Replicated, ReplicatorError> {
+        let found = self.scheduler(GetJob { id: id.clone() }).await?;
+        let info = found.ok_or(ReplicatorError::Missing)?;
+        if let Some(doc) = &info.replication.doc {
+            let text = format!(
+                "Replication `{id}` belongs to document `{}` from db `{}`: delete that document",
+                doc.id, doc.database
+            );
+            return Err(ReplicatorError::Taken(text));
+        }
+        match self.scheduler(RemoveJob { id: id.clone() }).await? {
+            true => Ok(Replicated::Cancelled(id)),
+            false => Err(ReplicatorError::Missing),
+        }
+    }
+}
+
+/// CouchDB takes a bare name for one of its own databases.
+fn refuse_bare_names(body: &Value) -> Result<(), ReplicatorError> {
+    for side in ["source", "target"] {
+        let url = match &body[side] {
+            Value::String(url) => url.as_str(),
+            other => other["url"].as_str().unwrap_or("://"),
+        };
+        if !url.contains("://") && !url.is_empty() {
+            return Err(ReplicatorError::BareName(url.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_bare_name_is_refused_with_what_to_do() {
+        let refused = |body: Value| refuse_bare_names(&body).map_err(|error| error.to_string());
+        let text = refused(json!({"source": "shop", "target": "http://h/b"})).unwrap_err();
+        assert!(
+            text.starts_with("\"shop\" is the bare name of a database"),
+            "{text}"
+        );
+        assert!(refused(json!({"source": "http://h/a", "target": {"url": "b"}})).is_err());
+        for fine in [
+            json!({"source": "http://h/a", "target": {"url": "https://h/b"}}),
+            json!({"cancel": true, "id": "x"}),
+            json!({"source": 1}),
+            json!([]),
+        ] {
+            assert_eq!(refused(fine), Ok(()));
+        }
+    }
+}

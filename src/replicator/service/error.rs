@@ -1,0 +1,40 @@
+//! Why a request about replications is not answered as it wants.
+
+use crate::replication::crash::Crash;
+use crate::replication::spec::SpecError;
+use crate::store::StoreError;
+
+/// Why a request is not answered as it wants.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReplicatorError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The body asks for no replication. The caller's fault.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A database was named and no URL given. The caller's fault.
+    #[error(
+        "{0:?} is the bare name of a database, and this service holds no databases: give the whole \
+         URL of source and target"
+    )]
+    BareName(String),
+    /// The id could not be found out: the source does not say what its filter is. Worth a retry.
+    #[error("{0}")]
+    Filter(String),
+    /// There is no such job.
+    #[error("missing")]
+    Missing,
+    /// The id belongs to a document's job.
+    #[error("{0}")]
+    Taken(String),
+    /// The job failed.
+    #[error("{0}")]
+    Crashed(Crash),
+    /// The job was removed before its end.
+    #[error("the replication was cancelled")]
+    Cancelled,
+    /// The service ends. Worth a retry after its start.
+    #[error("the service is shutting down")]
+    ShuttingDown,
+}

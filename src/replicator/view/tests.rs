@@ -1,0 +1,195 @@
+//! Tests of [`super`]: CouchDB's members, and no credentials.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::policy::schedule::{Level, Pause, Reason, Summary, WhyNot};
+use crate::replication::spec::Defaults;
+use crate::replication::stats::Stats;
+use crate::store::Revision;
+
+fn at(seconds: u64) -> WallTime {
+    WallTime::from_micros(seconds * 1_000_000)
+}
+
+fn progress() -> Arc<JobProgress> {
+    Arc::new(JobProgress {
+        stats: Stats {
+            missing_checked: 113,
+            missing_found: 112,
+            docs_read: 111,
+            docs_written: 110,
+            doc_write_failures: 1,
+            bulk_get_docs: 109,
+            bulk_get_attempts: 108,
+        },
+        bytes_written: 7,
+        source_seq: Seq::from_json("\"113-g1\"").unwrap(),
+        through_seq: Seq::from_json("\"112-g1\"").unwrap(),
+        checkpointed_source_seq: Seq::zero(),
+        changes_pending: None,
+    })
+}
+
+fn info(state: JobState, run: Option<u64>) -> JobInfo {
+    let body = json!({
+        "source": "http://u:secret@s.example/a", "target": "http://t.example/b",
+        "continuous": true, "source_proxy": "http://u:secret@p.example:1",
+    });
+    let mut replication = super::super::document::parse("d1", &body, &Defaults::default()).unwrap();
+    replication.start_time = UNIX_EPOCH + Duration::from_secs(1_493_442_097);
+    let reason = Arc::new(Reason::new(
+        "db_not_found: could not open http://h/missing/",
+        false,
+    ));
+    JobInfo {
+        id: "8f5b+continuous".parse().unwrap(),
+        replication: Arc::new(replication),
+        run,
+        summary: Summary {
+            state,
+            error: (state == JobState::Crashing).then(|| Arc::clone(&reason)),
+            error_count: 2,
+            last_updated: at(1_491_425_710),
+        },
+        progress: Some(progress()),
+        progress_at: Some(at(1_376_116_651)),
+        refused: Vec::new(),
+        history: vec![
+            Entry {
+                at: at(1_491_425_710),
+                what: What::Crashed(reason),
+            },
+            Entry {
+                at: at(1_491_425_700),
+                what: What::Added,
+            },
+        ],
+        last_started: Some(at(1_376_116_644)),
+        priority: Level(0),
+        paused: None,
+        why_not: None,
+    }
+}
+
+fn stored(body: &Value) -> Document {
+    Document {
+        id: "d1".to_owned(),
+        revision: Revision::after(None, false, ""),
+        deleted: false,
+        seq: 1,
+        body: body.to_string(),
+    }
+}
+
+fn figures() -> Value {
+    json!({
+        "revisions_checked": 113, "missing_revisions_found": 112, "docs_read": 111,
+        "docs_written": 110, "changes_pending": null, "doc_write_failures": 1,
+        "bulk_get_docs": 109, "bulk_get_attempts": 108, "checkpointed_source_seq": "0",
+        "source_seq": "113-g1", "through_seq": "112-g1",
+    })
+}
+
+#[test]
+fn a_job_has_couchdbs_members_and_says_why_it_does_not_run() {
+    let mut known = info(JobState::Running, Some(1850));
+    let value = job(&known);
+    let expected = json!({
+        "database": "_replicator", "id": "8f5b+continuous", "pid": "<0.1850.0>",
+        "source": "http://s.example/a/", "target": "http://t.example/b/", "user": null,
+        "doc_id": "d1", "info": figures(),
+        "history": [
+            {"timestamp": "2017-04-05T20:55:10Z", "type": "crashed",
+             "reason": "db_not_found: could not open http://h/missing/"},
+            {"timestamp": "2017-04-05T20:55:00Z", "type": "added"},
+        ],
+        "node": "_local", "start_time": "2017-04-29T05:01:37Z",
+        "state": "running", "error_count": 2, "priority": 0,
+    });
+    assert_eq!(value, expected);
+    known.run = None;
+    known.progress = None;
+    let pause = Pause {
+        by: "ann".into(),
+        since: at(0),
+    };
+    known.paused = Some(pause.clone());
+    known.why_not = Some(WhyNot::Paused(pause));
+    let value = job(&known);
+    assert_eq!(
+        (&value["pid"], &value["info"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(value["paused"]["by"], "ann");
+    assert_eq!(value["reason"], "paused by ann since 1970-01-01T00:00:00Z");
+    assert!(!value.to_string().contains("secret"));
+}
+
+#[test]
+fn a_task_is_a_job_that_runs() {
+    assert_eq!(task(&info(JobState::Pending, None)), None);
+    let value = task(&info(JobState::Running, Some(3))).unwrap();
+    assert_eq!(value["type"], "replication");
+    assert_eq!(
+        (&value["started_on"], &value["updated_on"]),
+        (&json!(1_376_116_644), &json!(1_376_116_651))
+    );
+    assert_eq!(
+        (&value["continuous"], &value["checkpoint_interval"]),
+        (&json!(true), &json!(30000))
+    );
+    for (name, figure) in figures().as_object().unwrap() {
+        assert_eq!(&value[name], figure, "{name}");
+    }
+}
+
+#[test]
+fn a_document_shows_the_state_of_its_job() {
+    let doc = stored(&json!({}));
+    let known = info(JobState::Running, Some(1));
+    let (state, value) = document(&doc, None, Some(&known));
+    assert_eq!(state, "running");
+    assert_eq!(value["info"], figures());
+    assert_eq!(value["source_proxy"], "http://u:*****@p.example:1");
+    assert_eq!(value["target_proxy"], Value::Null);
+    let known = info(JobState::Crashing, None);
+    let (state, value) = document(&doc, None, Some(&known));
+    assert_eq!(state, "crashing");
+    let error = json!({"error": "db_not_found: could not open http://h/missing/"});
+    assert_eq!((&value["info"], &value["error_count"]), (&error, &json!(2)));
+    assert_eq!(value["last_updated"], "2017-04-05T20:55:10Z");
+}
+
+#[test]
+fn a_document_that_is_over_shows_its_own_state() {
+    let doc = stored(&json!({
+        "source": "http://u:p@h/a", "target": {"url": "http://h/b"},
+        STATE: "completed", TIME: "2024-05-01T10:00:03Z",
+        STATS: {"docs_read": 1, "start_time": "2024-05-01T10:00:01Z"},
+    }));
+    let expected = json!({
+        "database": "_replicator", "doc_id": "d1", "id": null, "source": "http://h/a/",
+        "target": "http://h/b/", "state": "completed", "error_count": 0,
+        "info": {"docs_read": 1}, "start_time": "2024-05-01T10:00:01Z",
+        "last_updated": "2024-05-01T10:00:03Z",
+    });
+    assert_eq!(
+        document(&doc, None, None),
+        ("completed".to_owned(), expected)
+    );
+    let doc = stored(&json!({
+        "source": "no url with a:secret@in it", STATE: "failed", TIME: "t", REASON: "why",
+    }));
+    let (state, value) = document(&doc, None, None);
+    assert_eq!(state, "failed");
+    assert_eq!(
+        (&value["error_count"], &value["info"]),
+        (&json!(1), &json!({"error": "why"}))
+    );
+    assert_eq!(
+        (&value["source"], &value["target"]),
+        (&Value::Null, &Value::Null)
+    );
+}
