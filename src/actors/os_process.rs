@@ -13,9 +13,11 @@
 //! LIMITS    An extra line that arrives after the next prompt was sent cannot be told from its
 //!           answer; the line that is then left over ends the child.
 
+mod end;
+mod output;
 mod stopped;
+mod unanswered;
 
-use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,47 +26,28 @@ use std::time::Duration;
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use bytes::Bytes;
-use slog::{Logger, debug, info, o, warn};
+use slog::{Logger, info, o, warn};
 
+use self::unanswered::{Pending, Unanswered};
 use crate::actors::answerer::{Answerer, commands};
 use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, Watch};
+use crate::actors::lifeline::{Lifeline, Watch};
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::logging::RepeatLimiter;
 use crate::messages::process::{
-    MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout,
-    StopProc, TOLD_TO_STOP,
+    MANAGER_TOKEN, ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout,
 };
 use crate::metrics::KillReason;
 use crate::policy::pool::Token;
-use crate::query_server::child::{Child, Exit};
+use crate::query_server::child::Child;
 use crate::query_server::language::StartContext;
-use crate::query_server::line::{Line, LineBuffer, classify};
-use crate::query_server::pipe::{Chunks, PipeReader, PipeWriter};
-use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of, leaves_list_open};
+use crate::query_server::line::LineBuffer;
+use crate::query_server::pipe::{PipeReader, PipeWriter};
+use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of};
 use crate::query_server::stderr::StderrLog;
 
 /// How many prompts may be unanswered at a time.
 pub const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
-
-/// How many reads take what a pipe held when they began: it holds a mebibyte at most. A child that
-/// writes as fast as we read must not keep the arbiter for itself.
-const READS_OF_A_FULL_PIPE: usize = 16;
-
-/// How long a child may live on after it has closed its output.
-const OUTPUT_END_GRACE: Duration = Duration::from_millis(500);
-
-/// A prompt that waits for its answer, or several of one kind that came together.
-struct Pending {
-    answerer: Answerer,
-    /// How many of them are unanswered; never none.
-    count: usize,
-    kind: PromptKind,
-    class: PromptClass,
-    timeout: Duration,
-    /// Everything printed for it so far, when it is to be answered verbatim.
-    transcript: Option<Vec<u8>>,
-}
 
 /// One child and what is going on with it.
 pub struct OsProcess {
@@ -80,12 +63,7 @@ pub struct OsProcess {
     line_is_stale: bool,
     stderr_log: StderrLog,
     shared: Arc<ProcShared>,
-    /// Unanswered prompts, oldest first: the order of the answers.
-    pending: VecDeque<Pending>,
-    /// How many they are.
-    unanswered: usize,
-    /// When the oldest prompt became the oldest.
-    head_since: Instant,
+    unanswered: Unanswered,
     /// The deadline timer that is set: when it fires, and how to cancel it.
     timer: Option<(Instant, SpawnHandle)>,
     prompt_timeout: Duration,
@@ -124,9 +102,7 @@ impl OsProcess {
             lines: LineBuffer::new(context.line_bytes_max),
             line_is_stale: false,
             shared: Arc::clone(&shared),
-            pending: VecDeque::new(),
-            unanswered: 0,
-            head_since: Instant::now(),
+            unanswered: Unanswered::new(Arc::clone(&shared), Arc::clone(&context.metrics.language)),
             timer: None,
             prompt_timeout: context.prompt_timeout,
             stopping: false,
@@ -156,7 +132,7 @@ impl OsProcess {
             return Some(doom.clone());
         }
         let unsent = self.stdin.as_ref().map_or(0, PipeWriter::unsent_bytes);
-        let too_many = self.unanswered + count > PROMPTS_IN_FLIGHT_MAX;
+        let too_many = self.unanswered.count() + count > PROMPTS_IN_FLIGHT_MAX;
         // One line of any size is always taken; more than that waits for the child.
         (too_many || unsent > self.context.line_bytes_max).then_some(PromptError::TooMany {
             limit: PROMPTS_IN_FLIGHT_MAX,
@@ -165,11 +141,10 @@ impl OsProcess {
 
     /// Has a look at the child before it is prompted.
     fn before_prompt(&mut self) {
-        if self.pending.is_empty() {
+        if self.unanswered.is_empty() {
             // What the child printed since its last answer belongs to nobody.
             self.take_what_is_there();
             self.line_is_stale = self.lines.has_partial();
-            self.head_since = Instant::now();
         }
     }
 
@@ -178,10 +153,7 @@ impl OsProcess {
         if prompts.kind == PromptKind::Teach && token != MANAGER_TOKEN {
             self.shared.set_taught_by_client();
         }
-        self.unanswered += prompts.count;
-        self.shared
-            .prompts_sent(u32::try_from(prompts.count).unwrap_or(u32::MAX));
-        self.pending.push_back(prompts);
+        self.unanswered.add(prompts);
     }
 
     /// Sends the lines of so many prompts.
@@ -190,7 +162,7 @@ impl OsProcess {
         let bytes = line.len() - (count - 1);
         self.context.metrics.language.prompts_sent(count, bytes);
         let Some(stdin) = &self.stdin else { return };
-        if count == 1 && self.pending.len() > 1 {
+        if count == 1 && self.unanswered.count() > 1 {
             // The child is busy: leave the line for the end of the turn, with others.
             stdin.queue_line(line);
         } else {
@@ -202,10 +174,7 @@ impl OsProcess {
     /// Makes sure that a timer fires no later than the oldest prompt's deadline. An earlier one is
     /// left alone: it will look again, so that a stream of quick prompts sets no timers.
     fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
-        let Some(head) = self.pending.front() else {
-            return;
-        };
-        let Some(deadline) = self.head_since.checked_add(head.timeout) else {
+        let Some(deadline) = self.unanswered.deadline() else {
             return;
         };
         if let Some((fires, handle)) = self.timer {
@@ -223,217 +192,14 @@ impl OsProcess {
     }
 
     fn check_deadline(&mut self, ctx: &mut Context<Self>) {
-        let Some(head) = self.pending.front() else {
-            return;
-        };
-        let timeout = head.timeout;
-        if self.head_since.elapsed() < timeout {
+        let Some(timeout) = self.unanswered.overdue() else {
             return self.watch_deadline(ctx);
-        }
+        };
         warn!(self.log, "query server did not answer in time and is killed";
               "timeout_ms" => u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self.context.metrics.pool.prompt_timed_out();
         self.end_for(PromptError::Timeout { timeout }, KillReason::Timeout);
     }
-
-    /// Takes output, line by line.
-    fn take_output(&mut self, chunk: Bytes) {
-        if self.shared.doom().is_some() {
-            return;
-        }
-        // What was read at once came at once.
-        let now = Instant::now();
-        self.lines.add(chunk);
-        loop {
-            match self.lines.next_line() {
-                Ok(Some(line)) => self.take_line(line, now),
-                Ok(None) => return,
-                Err(_) => return self.break_off("a line that is too long", b""),
-            }
-            if self.shared.doom().is_some() {
-                return;
-            }
-        }
-    }
-
-    /// Takes the output that the child had written by now and that was not read yet.
-    fn take_what_is_there(&mut self) {
-        let stdout = Rc::clone(&self.stdout);
-        for chunk in what_is_there(&stdout) {
-            self.take_output(chunk);
-        }
-    }
-
-    fn take_line(&mut self, line: Bytes, now: Instant) {
-        if let Some(transcript) = self.pending.front_mut().and_then(|p| p.transcript.as_mut()) {
-            transcript.extend_from_slice(&line);
-            transcript.push(b'\n');
-        }
-        let is_stale = std::mem::take(&mut self.line_is_stale);
-        match classify(line.clone()) {
-            Line::Log(text) => info!(self.log, "query server log"; "line" => text),
-            Line::Malformed(what) => self.break_off(what, &line),
-            _ if is_stale || self.pending.is_empty() => {
-                self.break_off("output that nobody asked for", &line)
-            }
-            Line::Answer(answer) => {
-                let open = leaves_list_open(&answer);
-                self.answer(Ok(answer), open, now);
-            }
-            Line::Error(error) => {
-                self.answer(Err(PromptError::function(error, false)), false, now);
-            }
-            Line::Fatal(error) => {
-                self.answer(Err(PromptError::function(error, true)), false, now);
-                // The error was that prompt's; the others are told of the end.
-                let end = PromptError::Exited(Obituary {
-                    exit: Some("was killed after it reported a fatal error".into()),
-                    ..Obituary::default()
-                });
-                self.end_for(end, KillReason::Fatal);
-            }
-        }
-    }
-
-    /// Answers the oldest prompt.
-    fn answer(&mut self, result: Result<Bytes, PromptError>, leaves_open: bool, now: Instant) {
-        let Some(head) = self.pending.front_mut() else {
-            return;
-        };
-        self.unanswered -= 1;
-        self.shared.prompt_answered();
-        if matches!(head.kind, PromptKind::OpenList | PromptKind::ListRow) {
-            self.shared.set_list_open(leaves_open);
-        }
-        if result.is_ok() && !matches!(head.class, PromptClass::Reset | PromptClass::DdocNew) {
-            self.shared.set_served();
-        }
-        let took = now - std::mem::replace(&mut self.head_since, now);
-        let metrics = &self.context.metrics.language;
-        metrics.prompt_done(head.class, took, &result);
-        if head.count > 1
-            && let Answerer::Several(answers) = &head.answerer
-        {
-            head.count -= 1;
-            // As in `Answerer::send`.
-            return drop(answers.send(result));
-        }
-        let Some(head) = self.pending.pop_front() else {
-            return;
-        };
-        let result = match head.transcript {
-            // Verbatim: whatever the process printed up to its answer is the answer.
-            Some(transcript) if !transcript.is_empty() => Ok(Bytes::from(transcript)),
-            _ => result,
-        };
-        head.answerer.send(result);
-    }
-
-    fn break_off(&mut self, what: &'static str, line: &[u8]) {
-        warn!(self.log, "query server broke the protocol and is killed";
-              "error" => what, "count" => self.unanswered);
-        self.end_for(PromptError::protocol(what, line), KillReason::Protocol);
-    }
-
-    /// Kills the child for `reason`, which everybody who waits gets.
-    fn end_for(&mut self, reason: PromptError, why: KillReason) {
-        self.kill(why);
-        self.stdin = None;
-        // First, so that whoever hears of it and returns the process at once returns a broken one.
-        self.shared.set_doom(reason.clone());
-        self.fail_pending(&reason);
-    }
-
-    fn kill(&mut self, why: KillReason) {
-        if !std::mem::replace(&mut self.killed, true) {
-            self.context.metrics.language.killed(why);
-        }
-        self.child.kill();
-    }
-
-    fn fail_pending(&mut self, reason: &PromptError) {
-        // These were not at fault: they are told of the end, not of its cause.
-        let not_at_fault = match reason {
-            // The end itself is the same for all.
-            PromptError::Exited(_) => reason.clone(),
-            _ => PromptError::Exited(Obituary {
-                exit: Some("was killed because of an earlier prompt".into()),
-                ..Obituary::default()
-            }),
-        };
-        let metrics = &self.context.metrics.language;
-        let mut error = reason;
-        for prompts in std::mem::take(&mut self.pending) {
-            let printed = prompts.transcript.filter(|text| !text.is_empty());
-            if let Answerer::Several(answers) = &prompts.answerer {
-                for _ in 1..prompts.count {
-                    self.shared.prompt_answered();
-                    metrics.prompt_failed(error);
-                    drop(answers.send(Err(error.clone())));
-                    error = &not_at_fault;
-                }
-            }
-            self.shared.prompt_answered();
-            let result = match printed {
-                Some(text) => {
-                    metrics.prompt_failed(reason);
-                    Ok(Bytes::from(text))
-                }
-                None => {
-                    metrics.prompt_failed(error);
-                    Err(error.clone())
-                }
-            };
-            prompts.answerer.send(result);
-            error = &not_at_fault;
-        }
-        self.unanswered = 0;
-    }
-
-    /// A signal that we did not send is most often the answer to too much memory.
-    fn exit_in_words(&self, exit: Exit) -> String {
-        match self.context.memory_max {
-            Some(bytes) if exit.is_signal() && !self.killed => {
-                format!("{exit}, memory limit {} MiB", bytes.div_ceil(1 << 20))
-            }
-            _ => exit.to_string(),
-        }
-    }
-
-    /// The child has ended: takes its last words, answers what it answered, fails the rest.
-    fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
-        self.take_what_is_there();
-        for chunk in what_is_there(&self.stderr) {
-            self.stderr_log.add(&chunk);
-        }
-        let obituary = Obituary {
-            exit: Some(self.exit_in_words(exit)),
-            status: Some(exit.status()),
-            stderr: self.stderr_log.last_words(),
-        };
-        let wanted = self.stopping || self.shared.doom().is_some();
-        if !wanted {
-            self.context.metrics.language.exited(exit.is_success());
-        }
-        if wanted || exit.is_success() {
-            debug!(self.log, "query server ended"; "exit" => %exit);
-            self.lifeline.ending(ExitReason::Normal);
-        } else {
-            warn!(self.log, "query server ended unasked"; "exit" => %exit);
-            self.lifeline
-                .ending(ExitReason::Failed(obituary.to_string()));
-        }
-        let gone = PromptError::Exited(obituary);
-        self.fail_pending(&gone);
-        self.shared.set_doom(gone);
-        ctx.stop();
-    }
-}
-
-/// Reads what a pipe holds, at most as much as it can have held when the first read began.
-fn what_is_there(pipe: &PipeReader) -> impl Iterator<Item = Bytes> {
-    std::iter::from_fn(|| pipe.read_now().filter(|chunk| !chunk.is_empty()))
-        .take(READS_OF_A_FULL_PIPE)
 }
 
 impl Actor for OsProcess {
@@ -443,8 +209,7 @@ impl Actor for OsProcess {
         // A holder's prompts must not have to wait for room in the mailbox: those that wait are
         // overtaken by later ones.
         ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
-        ctx.add_stream(StdoutChunks(Chunks::new(Rc::clone(&self.stdout))));
-        ctx.add_stream(StderrChunks(Chunks::new(Rc::clone(&self.stderr))));
+        self.listen(ctx);
         let child = Rc::clone(&self.child);
         let exit = async move { child.reap().await }.into_actor(self);
         ctx.spawn(exit.map(|exit, process, ctx| process.child_exited(exit, ctx)));
@@ -537,7 +302,7 @@ impl ProcessDuties for OsProcess {
     }
 
     fn is_busy(&self) -> bool {
-        !self.pending.is_empty()
+        !self.unanswered.is_empty()
     }
 
     fn prompt_timeout(&mut self) -> &mut Duration {
@@ -551,85 +316,4 @@ impl Handler<SetTimeout> for OsProcess {
     fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
         set_timeout(self, &msg)
     }
-}
-
-impl Handler<StopProc> for OsProcess {
-    type Result = ();
-
-    fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
-        self.stopping = true;
-        self.stdin = None;
-        self.shared.set_doom(PromptError::Exited(Obituary {
-            exit: Some(TOLD_TO_STOP.into()),
-            ..Obituary::default()
-        }));
-        if !msg.polite {
-            return self.kill(KillReason::Stopped);
-        }
-        let grace = self.context.stop_grace;
-        ctx.run_later(grace / 2, |process, _| process.child.terminate());
-        ctx.run_later(grace, |process, _| process.kill(KillReason::Overdue));
-    }
-}
-
-/// The manager is gone: so is every process of its.
-impl Handler<Down> for OsProcess {
-    type Result = ();
-
-    fn handle(&mut self, _: Down, _: &mut Self::Context) {
-        self.stopping = true;
-        self.kill(KillReason::Stopped);
-    }
-}
-
-/// Output of the child.
-struct StdoutChunks(Chunks);
-
-/// Complaints of the child.
-struct StderrChunks(Chunks);
-
-struct StdoutChunk(Bytes);
-
-struct StderrChunk(Bytes);
-
-macro_rules! tagged_stream {
-    ($stream:ident, $item:ident) => {
-        impl futures_util::Stream for $stream {
-            type Item = $item;
-
-            fn poll_next(
-                mut self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<Option<$item>> {
-                std::pin::Pin::new(&mut self.0)
-                    .poll_next(cx)
-                    .map(|chunk| chunk.map($item))
-            }
-        }
-    };
-}
-
-tagged_stream!(StdoutChunks, StdoutChunk);
-tagged_stream!(StderrChunks, StderrChunk);
-
-impl StreamHandler<StdoutChunk> for OsProcess {
-    fn handle(&mut self, chunk: StdoutChunk, ctx: &mut Self::Context) {
-        self.take_output(chunk.0);
-        self.watch_deadline(ctx);
-    }
-
-    /// The child closed its output: its exit should follow at once, and is made to.
-    fn finished(&mut self, ctx: &mut Self::Context) {
-        ctx.run_later(OUTPUT_END_GRACE, |process, _| {
-            process.break_off("the end of its output while it runs on", b"");
-        });
-    }
-}
-
-impl StreamHandler<StderrChunk> for OsProcess {
-    fn handle(&mut self, chunk: StderrChunk, _: &mut Self::Context) {
-        self.stderr_log.add(&chunk.0);
-    }
-
-    fn finished(&mut self, _: &mut Self::Context) {}
 }

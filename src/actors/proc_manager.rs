@@ -14,6 +14,8 @@ mod holders;
 mod memory;
 mod pool_settings;
 mod pools;
+mod processes;
+mod requests;
 mod self_check;
 mod status;
 mod table;
@@ -27,26 +29,18 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
 
 use crate::actors::clock::Clock;
-use crate::actors::deferred::Replier;
 use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
-use crate::actors::opener::{Opener, StopOpening};
+use crate::actors::opener::Opener;
 use crate::config::password::random;
-use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::pools::HolderDown;
-use crate::messages::proc_manager::{
-    GetProcError, HelpError, HelperDone, Lease, ManagerSettings, RetProc, Want, What,
-};
-use crate::messages::process::{
-    Fault, MANAGER_TOKEN, Obituary, ProcessRef, Prompt, PromptError, StopProc,
-};
-use crate::metrics::{Metrics, OpenFailure, PoolMetrics, ProcessMetrics, Refused};
-use crate::policy::pool::{
-    Action, ClientId, Event, PoolId, Pools, ProcId, Refusal, RequestId, Target, Token,
-};
+use crate::messages::proc_manager::{GetProcError, Lease, ManagerSettings, RetProc};
+use crate::messages::process::ProcessRef;
+use crate::metrics::{Metrics, PoolMetrics};
+use crate::policy::pool::{Action, ClientId, Event, PoolId, Pools, ProcId, RequestId};
 use crate::policy::time::Timestamp;
 use crate::query_server::child::Spawner;
-use crate::query_server::language::StartContext;
 use crate::query_server::prompt;
+use requests::{Cause, Request};
 use table::PoolTable;
 use warnings::Repeats;
 use watch::Watched;
@@ -59,48 +53,6 @@ const MAILBOX_MESSAGES_MAX: usize = 1024;
 enum Party {
     Client(ClientId),
     Proc(ProcId),
-}
-
-/// What the actor keeps of a request that is not answered yet.
-struct Request {
-    /// None while its call is being handled: then the answer is the handler's result.
-    replier: Option<Replier<Result<Lease, GetProcError>>>,
-    client: ClientId,
-    want: Want,
-    /// The pools that may serve it.
-    target: Target,
-    /// What they are called: a pool's name, or a group's.
-    label: Arc<str>,
-    asked: Timestamp,
-}
-
-/// Why a process could not be opened, taught or reset.
-#[derive(Clone)]
-struct Cause {
-    reason: String,
-    fault: Fault,
-    /// How the process failed, if that is what happened.
-    error: Option<PromptError>,
-}
-
-impl From<StartError> for Cause {
-    fn from(error: StartError) -> Self {
-        Self {
-            reason: error.reason,
-            fault: error.fault,
-            error: None,
-        }
-    }
-}
-
-impl From<HelpError> for Cause {
-    fn from(error: HelpError) -> Self {
-        Self {
-            reason: error.reason,
-            fault: Fault::QueryServer,
-            error: error.error,
-        }
-    }
 }
 
 /// The manager of all pools.
@@ -278,215 +230,8 @@ impl ProcManager {
         }
     }
 
-    fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
-        let pool = self.pools.at(proc.pool);
-        let language = pool.language.clone();
-        // TERM after half of it, and KILL at its end.
-        let stop_grace = pool.section.stop_grace.map(|grace| grace * 2);
-        let Some(starter) = self.settings.languages.get(&language) else {
-            // The language was taken out of the configuration while the request waited.
-            self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
-            let reason = OpenerExit::SpawnError(StartError {
-                reason: "the language is not configured any more".into(),
-                fault: Fault::Client,
-            });
-            return ctx.notify(Exit { proc, reason });
-        };
-        let context = StartContext {
-            proc,
-            clock: self.clock,
-            spawner: self.spawner.clone(),
-            manager: ctx.address().recipient(),
-            owner: self.lifeline.pulse(),
-            prompt_timeout: self.settings.os_process_timeout,
-            idle_limit: self.settings.idle_limit,
-            stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
-            memory_max: None,
-            line_bytes_max: self.settings.line_bytes_max,
-            stress: self.core.is_stressed(proc.pool),
-            log: self
-                .log
-                .new(o!("generation" => proc.number, "language" => language.to_string())),
-            metrics: ProcessMetrics {
-                pool: Arc::clone(self.metrics_of(proc.pool)),
-                language: self.metrics.language(language.as_str()),
-            },
-            language,
-        };
-        let timeout = self.settings.os_process_timeout;
-        let opener = Opener::open(starter, context, timeout, ctx.address().recipient());
-        self.openers.insert(proc, opener);
-    }
-
-    fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.request(request).map(|request| &request.want.what);
-        let Some(What::Ddoc { ddoc, .. }) = want else {
-            let result = Err(HelpError {
-                reason: "the request is gone".to_owned(),
-                error: None,
-            });
-            return ctx.notify(HelperDone { proc, result });
-        };
-        let line = prompt::teach(ddoc);
-        self.help(proc, line, ctx);
-    }
-
-    /// Prompts a process on our own behalf and requires the answer `true`, off our turn (PM-6).
-    fn help(&mut self, proc: ProcId, line: bytes::Bytes, ctx: &mut Context<Self>) {
-        let Some(process) = self.procs.get(&proc).cloned() else {
-            return;
-        };
-        process.shared.assign(MANAGER_TOKEN);
-        let manager = ctx.address();
-        let clock = self.clock;
-        let order = Prompt {
-            token: MANAGER_TOKEN,
-            line,
-            timeout: None,
-            verbatim: false,
-        };
-        // Ends with the answer, at the latest with the prompt's deadline.
-        actix_rt::spawn(async move {
-            let result = match process.prompt.send(order).await {
-                Ok(Ok(answer)) if answer.trim_ascii() == b"true" => Ok(()),
-                Ok(Ok(answer)) => {
-                    let text = String::from_utf8_lossy(&answer);
-                    Err(HelpError {
-                        reason: format!("it answered {} instead of true", shorten(&text)),
-                        error: None,
-                    })
-                }
-                Ok(Err(error)) => Err(error.into()),
-                Err(_) => Err(process.shared.gone().into()),
-            };
-            process.shared.unassign(clock.now());
-            // Ignores the mailbox's bound: there is one such report for each process at most.
-            manager.do_send(HelperDone { proc, result });
-        });
-    }
-
     fn metrics_of(&self, pool: PoolId) -> &Arc<PoolMetrics> {
         &self.pools.at(pool).metrics
-    }
-
-    fn request(&self, id: RequestId) -> Option<&Request> {
-        match &self.arriving {
-            Some((arriving, request)) if *arriving == id => Some(request),
-            _ => self.requests.get(&id),
-        }
-    }
-
-    fn take_request(&mut self, id: RequestId) -> Option<Request> {
-        match self.arriving.take_if(|(arriving, _)| *arriving == id) {
-            Some((_, request)) => Some(request),
-            None => self.requests.remove(&id),
-        }
-    }
-
-    fn assign(&mut self, id: RequestId, proc: ProcId, token: Token, now: Timestamp) {
-        let request = self
-            .take_request(id)
-            .expect("PM-4: an open request has a caller");
-        let waited = now.since(request.asked);
-        self.metrics_of(proc.pool).acquired(waited);
-        let process = self
-            .procs
-            .get(&proc)
-            .expect("PM-2: an assigned process is known")
-            .clone();
-        process.shared.assign(token);
-        let lease = Lease {
-            proc,
-            token,
-            language: self.pools.at(proc.pool).language.clone(),
-            config: Arc::clone(&self.settings.reset_config),
-            process,
-            client: request.client,
-            manager: self.returns.clone(),
-        };
-        // A caller that is gone gives the lease back by dropping it.
-        self.answer(request.replier, Ok(lease));
-    }
-
-    fn answer(
-        &mut self,
-        replier: Option<Replier<Result<Lease, GetProcError>>>,
-        answer: Result<Lease, GetProcError>,
-    ) {
-        match replier {
-            Some(replier) => drop(replier.send(answer)),
-            None => self.immediate = Some(answer),
-        }
-    }
-
-    fn refuse(&mut self, id: RequestId, why: Refusal, now: Timestamp) {
-        let request = self
-            .take_request(id)
-            .expect("PM-4: an open request has a caller");
-        let pool = self.pools.of_target(request.target);
-        let language = pool.map(|pool| self.pools.at(pool).language.to_string());
-        let language = language.unwrap_or_else(|| request.label.to_string());
-        let label = Arc::clone(&request.label);
-        let cause = self.cause.clone().unwrap_or_else(|| Cause {
-            reason: "the query server ended".into(),
-            fault: Fault::QueryServer,
-            error: None,
-        });
-        let refused = match why {
-            Refusal::PoolBusy => Some(Refused::Busy),
-            Refusal::Throttled { .. } => Some(Refused::Throttled),
-            Refusal::PoolRemoved | Refusal::NoPool => Some(Refused::Removed),
-            _ => None,
-        };
-        if let Some((pool, why)) = pool.zip(refused) {
-            self.metrics_of(pool).refused(why);
-        }
-        let error = match why {
-            Refusal::Timeout { phase } => {
-                if let Some(pool) = pool {
-                    self.metrics_of(pool).request_timed_out(phase);
-                }
-                GetProcError::Timeout {
-                    phase,
-                    waited: now.since(request.asked),
-                }
-            }
-            Refusal::SpawnFailed => GetProcError::SpawnFailed {
-                language,
-                reason: cause.reason,
-                fault: cause.fault,
-            },
-            Refusal::TeachFailed => GetProcError::TeachFailed {
-                language,
-                ddoc: request.want.ddoc_id(),
-                reason: cause.reason,
-                error: cause.error.map(Box::new),
-            },
-            Refusal::PoolBusy => GetProcError::PoolBusy { pool: label },
-            Refusal::PoolRemoved => GetProcError::PoolRemoved { pool: label },
-            Refusal::NoPool => GetProcError::NoSuchPool(format!("there is no pool in '{label}'")),
-            Refusal::Throttled { until } => GetProcError::Throttled {
-                pool: label,
-                reason: self.failure_of(request.target),
-                retry_in: until.since(now),
-            },
-            Refusal::ShuttingDown => GetProcError::ShuttingDown,
-        };
-        self.answer(request.replier, Err(error));
-    }
-
-    fn stop(&mut self, proc: ProcId, polite: bool) {
-        let polite = polite
-            && self
-                .procs
-                .get(&proc)
-                .is_none_or(|p| p.shared.in_flight() == 0);
-        if let Some(process) = self.procs.get(&proc) {
-            // Ignores the mailbox's bound: it must not be lost, and it is sent once.
-            process.stop.do_send(StopProc { polite });
-        } else if let Some(opener) = self.openers.get(&proc) {
-            opener.do_send(StopOpening);
-        }
     }
 
     fn watch_deadline(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
@@ -513,28 +258,6 @@ impl ProcManager {
             (client.clone(), client.monitor(ctx.address().recipient()))
         });
         id
-    }
-
-    fn process_down(&mut self, proc: ProcId, reason: ExitReason, ctx: &mut Context<Self>) {
-        let process = self.procs.remove(&proc);
-        // What the process knows about its end says more than the reason does.
-        let served = process.as_ref().is_some_and(|p| p.shared.has_served());
-        let doom = process.and_then(|process| process.shared.doom().cloned());
-        let by_itself = doom.as_ref().is_some_and(PromptError::is_own_end);
-        let error = doom.unwrap_or_else(|| {
-            PromptError::Exited(Obituary {
-                exit: Some(format!("ended: {reason}")),
-                ..Obituary::default()
-            })
-        });
-        if by_itself {
-            self.note_failure(proc.pool, &error.to_string());
-        }
-        self.cause = Some(HelpError::from(error).into());
-        // One that has served somebody started well, also when its client has not returned it yet.
-        let by_itself = by_itself && !served;
-        self.event(Event::ProcExit { proc, by_itself }, ctx);
-        self.finish_shutdown(ctx);
     }
 
     /// Ends once nothing is left of what was started.

@@ -11,13 +11,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::NonEmptyStringValueParser;
 
-use crate::client::{AttachEnd, EndLine, Tunnel, attach_blocking};
+use crate::client::{AttachEnd, ClientError, EndLine, TakeFrom, Tunnel, attach_blocking};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 
 use super::exit::{CliError, Exit};
@@ -39,16 +39,26 @@ Exit codes:
   74   reading standard input or writing standard output failed
   75   no process was free in time, or none could be started now
   77   the socket belongs to another user
-  78   the service has no such language, or cannot start it with its command
+  78   the service has no such language, pool or group, or cannot start the query server with its
+       command
   255  the process ended by itself, if only after its last answer, or the service did; everything
        that it printed was delivered
 
 Example:
-  COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb")]
+  COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb
+  COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach --pool views\" couchdb")]
 pub struct Args {
     /// The language of the process.
     #[arg(long, default_value = DEFAULT_LANGUAGE, value_parser = NonEmptyStringValueParser::new())]
     language: String,
+    /// Take the process from this pool, of whatever language it is.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+          conflicts_with_all = ["language", "group"])]
+    pool: Option<String>,
+    /// Take it from any pool of this group.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+          conflicts_with = "language")]
+    group: Option<String>,
     #[command(flatten)]
     socket: SocketArgs,
     /// Accepted and ignored: the path of a script, as CouchDB's start commands have it.
@@ -62,8 +72,12 @@ pub struct Args {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let socket = args.socket.path();
-    let tunnel =
-        attach_blocking(&socket, &args.language).map_err(|error| service_error(&socket, &error))?;
+    let from = match (&args.pool, &args.group) {
+        (Some(pool), _) => TakeFrom::Pool(pool),
+        (None, Some(group)) => TakeFrom::Group(group),
+        (None, None) => TakeFrom::Language(&args.language),
+    };
+    let tunnel = attach_blocking(&socket, from).map_err(|error| refusal(&socket, &error))?;
     // The streams of the standard library buffer what must not wait.
     let unbuffered = |stream: &dyn AsFd| stream.as_fd().try_clone_to_owned().map(File::from);
     let input = unbuffered(&io::stdin()).map_err(|error| CliError::io("standard input", &error))?;
@@ -83,6 +97,18 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             _ => Ok(()),
         },
         End::Done | End::CutOff => Err(process_ended(None)),
+    }
+}
+
+/// Returns why there is no process, where a name is wrong in words of its own.
+fn refusal(socket: &Path, error: &ClientError) -> CliError {
+    match error {
+        ClientError::Service(said) if said.name == "not_found" => CliError::new(
+            Exit::Config,
+            format!("{}: {said}", socket.display()),
+            "`settee pool list` shows the pools and their groups",
+        ),
+        error => service_error(socket, error),
     }
 }
 

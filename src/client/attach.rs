@@ -12,11 +12,11 @@ use std::task::{Context, Poll};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::TakeFrom;
 use super::error::ClientError;
 use super::wire::{self, Borrowed};
 
@@ -62,13 +62,13 @@ impl AsyncRead for AttachOutput {
     }
 }
 
-/// Attaches to a process of a language on a connection of its own.
+/// Attaches to a process of a language, a pool or a group on a connection of its own.
 ///
 /// # Errors
-/// As [`super::Client::connect`] and [`super::Client::get_proc`].
-pub async fn attach(path: impl AsRef<Path>, language: &str) -> Result<Attached, ClientError> {
+/// As [`super::Client::connect`] and [`super::Client::get_proc_from`].
+pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attached, ClientError> {
     let mut stream = UnixStream::connect(path).await?;
-    stream.write_all(&request(language, false)?).await?;
+    stream.write_all(&request(from, false)?).await?;
     let mut received = Vec::new();
     let end = loop {
         let from = received.len();
@@ -108,9 +108,9 @@ pub struct Tunnel {
 ///
 /// # Errors
 /// As [`attach`].
-pub fn attach_blocking(path: &Path, language: &str) -> Result<Tunnel, ClientError> {
+pub fn attach_blocking(path: &Path, from: TakeFrom<'_>) -> Result<Tunnel, ClientError> {
     let mut stream = BlockingStream::connect(path)?;
-    stream.write_all(&request(language, true)?)?;
+    stream.write_all(&request(from, true)?)?;
     let mut received = Vec::new();
     let mut chunk = [0; REPLY_READ_BYTES];
     let end = loop {
@@ -139,8 +139,8 @@ struct TellsEnd {
     end: bool,
 }
 
-fn request(language: &str, end: bool) -> Result<Vec<u8>, ClientError> {
-    let mut arguments = json!({"lang": language});
+fn request(from: TakeFrom<'_>, end: bool) -> Result<Vec<u8>, ClientError> {
+    let mut arguments = from.arguments();
     if end {
         arguments["end"] = true.into();
     }

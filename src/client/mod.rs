@@ -66,12 +66,26 @@ pub struct Client {
 /// The pools that a process may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeFrom<'a> {
+    /// The own one of this language.
+    Language(&'a str),
     /// The one of this name.
     Pool(&'a str),
     /// Any of this group: one at random that has a free process, or may start one.
     Group(&'a str),
     /// Any of this language, its own among them.
     AnyOf(&'a str),
+}
+
+impl TakeFrom<'_> {
+    /// Returns the arguments that say so in a request.
+    fn arguments(self) -> Value {
+        match self {
+            Self::Language(language) => json!({"lang": language}),
+            Self::Pool(name) => json!({"pool": name}),
+            Self::Group(name) => json!({"group": name}),
+            Self::AnyOf(language) => json!({"lang": language, "any": true}),
+        }
+    }
 }
 
 /// A design document, and the database that it stands in.
@@ -294,12 +308,7 @@ impl Client {
         from: TakeFrom<'_>,
         timeout: Option<Duration>,
     ) -> Result<Borrowed, ClientError> {
-        let arguments = match from {
-            TakeFrom::Pool(name) => json!({"pool": name}),
-            TakeFrom::Group(name) => json!({"group": name}),
-            TakeFrom::AnyOf(language) => json!({"lang": language, "any": true}),
-        };
-        self.get(arguments, timeout).await
+        self.get(from.arguments(), timeout).await
     }
 
     /// Adds a pool (`add_pool`): an object of settings, `language` among them. Returns what changed.

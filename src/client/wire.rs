@@ -14,6 +14,9 @@ use super::error::{ClientError, ServiceError};
 pub struct Borrowed {
     /// The token that prompts and the return name it by.
     pub proc: String,
+    /// The pool that it comes from; `None`: a service of an earlier version does not tell.
+    #[serde(default)]
+    pub pool: Option<String>,
     /// Its language, as the service spells it.
     pub lang: String,
     /// The operating system's number of it, `None` for one inside the service.

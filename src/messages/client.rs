@@ -24,7 +24,6 @@ use crate::messages::function::FunctionCall;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::{TakeFrom, Want};
 use crate::policy::pool::{Lane, PoolId, ProcId, RemoveMode, ReturnStatus, Token};
-use crate::query_server::language::LanguageName;
 
 /// A process as a client names it: `POOL.NUMBER.TOKEN`, opaque to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +109,8 @@ pub enum Call<'a> {
     Jobs(JobCall),
     /// Turn the connection into a tunnel to one process.
     Attach {
-        /// The language of the process.
-        language: LanguageName,
+        /// Which process.
+        want: Want,
         /// Whether the last line is to tell what became of the process.
         end: bool,
     },
@@ -276,8 +275,11 @@ impl<'a> Members<'a> {
                 proc: self.proc_token()?,
                 timeout: timeout(self.timeout_ms)?.ok_or_else(|| missing("timeout_ms"))?,
             },
+            "attach" if self.lang.or(self.pool).or(self.group).is_none() => {
+                return Err(missing("lang', 'pool' or 'group"));
+            }
             "attach" => Call::Attach {
-                language: language(required("lang", self.lang)?)?,
+                want: self.want_with(None)?,
                 end: self.end.is_some_and(|end| end.get() == "true"),
             },
             "auth" => Call::Auth {
@@ -309,6 +311,11 @@ impl<'a> Members<'a> {
     }
 
     fn want(&self) -> Parsed<Want> {
+        self.want_with(self.ddoc)
+    }
+
+    /// `attach` passes a `ddoc` over, as every member that it does not have.
+    fn want_with(&self, ddoc: Option<&RawValue>) -> Parsed<Want> {
         let from = match self.any {
             Some(any) if any.get() == "true" && self.pool.or(self.group).is_none() => TakeFrom::Any,
             Some(any) if any.get() != "false" => {
@@ -316,10 +323,10 @@ impl<'a> Members<'a> {
             }
             _ => take_from(self.pool, self.group)?,
         };
-        let want = match (self.lang, self.ddoc) {
+        let want = match (self.lang, ddoc) {
             (Some(lang), None) => Want::language(language(lang)?).from(from),
             (None, Some(_)) => {
-                let ddoc = design_document(self.ddoc)?;
+                let ddoc = design_document(ddoc)?;
                 Want::ddoc(Arc::from(database(self.db)?), ddoc).from(from)
             }
             (None, None) if matches!(from, TakeFrom::Pool(_) | TakeFrom::Group(_)) => {
@@ -385,6 +392,7 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::query_server::language::LanguageName;
 
     #[test]
     fn a_token_reads_as_it_is_written_and_nothing_else_is_one() {

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{complains, prints, take, wait_until_gone};
+use super::support::{add, complains, prints, settee_reading, take, wait_until_gone};
 use crate::service::Service;
 
 #[test]
@@ -114,5 +114,31 @@ fn mistakes_end_with_64_and_say_what_to_do() {
         &["pool", "list", "--socket", "/nonexistent/s"],
     );
     assert!(said.contains("/nonexistent/s"), "{said}");
+    service.stop();
+}
+
+#[test]
+fn attach_takes_a_process_of_the_pool_or_the_group_that_it_is_told() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    for (name, group) in [("p", "g"), ("q", "h")] {
+        let settings = json!({"group": group, "max": 1, "init_size": 1});
+        add(&mut client, name, &settings);
+        client.wait_for_pool(name, &[("free", 1)]);
+    }
+    let pid_of = |arguments: &[&str]| -> Value {
+        let output = settee_reading(&service, arguments, "[\"pid\"]\n");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let pid = client.pool("p")["procs"][0]["os_pid"].clone();
+    assert_eq!(pid_of(&["attach", "--pool", "p"]), pid);
+    let pid = client.pool("q")["procs"][0]["os_pid"].clone();
+    assert_eq!(pid_of(&["attach", "--group", "H"]), pid);
+    let error = complains(&service, 78, &["attach", "--pool", "r"]);
+    assert!(error.contains("no pool named 'r'"), "{error}");
+    assert!(error.contains("settee pool list"), "{error}");
+    let error = complains(&service, 64, &["attach", "--pool", "p", "--group", "g"]);
+    assert!(error.contains("cannot be used with"), "{error}");
     service.stop();
 }

@@ -23,14 +23,15 @@ fn a_group_lends_from_a_random_pool_that_has_a_free_process() {
     for name in ["a", "b"] {
         client.wait_for_pool(name, &[("free", 1)]);
     }
-    let mut taken_from: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut taken_from: BTreeMap<(String, u64), u32> = BTreeMap::new();
     for _ in 0..200 {
         let lent = take_group(&mut client, "g");
-        *taken_from.entry(lent.os_pid).or_default() += 1;
         assert!(give_back(&mut client, &lent, "ok"));
+        *taken_from.entry((lent.pool, lent.os_pid)).or_default() += 1;
     }
     // Of 200 fair throws fewer than 50 heads come once in 10^12 times.
-    assert_eq!(taken_from.len(), 2);
+    let pools: Vec<&str> = taken_from.keys().map(|(pool, _)| pool.as_str()).collect();
+    assert_eq!(pools, ["a", "b"], "each answer names the pool");
     assert!(
         taken_from.values().all(|count| *count >= 50),
         "{taken_from:?}"

@@ -36,6 +36,8 @@ async fn pools_are_shaped_and_used_and_a_process_that_is_taken_away_is_told() {
     ] {
         let lent = client.get_proc_from(from, None).await.unwrap();
         assert_eq!(lent.lang, "python");
+        let pool = lent.pool.unwrap();
+        assert!(pool == "p" || from == TakeFrom::AnyOf("python"), "{pool}");
         assert!(client.ret_proc(&lent.proc, ReturnStatus::Ok).await.unwrap());
     }
     let unknown = client.get_proc_from(TakeFrom::Pool("q"), None).await;

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::process::{Command, Output};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ use crate::service::{Client, Service, wait_until};
 #[derive(Clone, Debug)]
 pub struct Lent {
     pub proc: String,
+    pub pool: String,
     pub os_pid: u64,
 }
 
@@ -19,6 +21,7 @@ impl Lent {
     fn of(value: &Value) -> Self {
         Self {
             proc: value["proc"].as_str().unwrap().to_owned(),
+            pool: value["pool"].as_str().unwrap().to_owned(),
             os_pid: value["os_pid"].as_u64().unwrap(),
         }
     }
@@ -89,6 +92,18 @@ pub fn settee(service: &Service, arguments: &[&str]) -> Output {
     command.args(arguments);
     command.env("SETTEE__SERVER__SOCKET", service.socket());
     command.output().unwrap()
+}
+
+/// Runs `settee` with this input.
+pub fn settee_reading(service: &Service, arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    command.args(arguments);
+    command.env("SETTEE__SERVER__SOCKET", service.socket());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    // Who refuses the command line does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
 }
 
 /// Runs `settee`, which must succeed, and returns what it printed.

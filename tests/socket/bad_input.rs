@@ -176,7 +176,10 @@ fn missing_and_wrong_arguments_are_named() {
             json!({"call": "ddoc_prompt", "db": "a", "path": ["a"], "args": []}),
             "'ddoc' is missing",
         ),
-        (json!({"call": "attach"}), "'lang' is missing"),
+        (
+            json!({"call": "attach"}),
+            "'lang', 'pool' or 'group' is missing",
+        ),
         (
             json!({"call": "status", "pool": deep}),
             "'pool' must be a string",

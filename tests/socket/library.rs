@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::served::Service;
+use crate::service::Service;
 use futures_util::future::join_all;
 use serde_json::json;
 use serde_json::value::RawValue;
-use settee::client::{Client, ClientError, DdocIn, ReturnStatus, attach};
+use settee::client::{Client, ClientError, DdocIn, ReturnStatus, TakeFrom, attach};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
@@ -89,9 +89,9 @@ async fn dropping_the_client_gives_back_what_it_held() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
     client.get_proc("javascript", None).await.unwrap();
-    service.wait_for("held", |pool| pool["used"] == 1);
+    service.wait_for_first_pool("held", |pool| pool["used"] == 1);
     drop(client);
-    service.wait_for("given back", |pool| pool["used"] == 0);
+    service.wait_for_first_pool("given back", |pool| pool["used"] == 0);
 }
 
 #[tokio::test]
@@ -111,7 +111,10 @@ async fn calls_end_when_the_service_does() {
 #[tokio::test]
 async fn attaching_gives_the_plain_streams_of_a_process() {
     let service = Service::start("");
-    let mut attached = attach(service.socket(), "javascript").await.unwrap();
+    let mut attached = attach(service.socket(), TakeFrom::Language("javascript"))
+        .await
+        .unwrap();
+    assert_eq!(attached.proc.pool.as_deref(), Some("javascript"));
     attached
         .input
         .write_all(b"[\"reset\"]\n[\"add_fun\",\"function(d){}\"]\n")

@@ -36,6 +36,7 @@ use crate::query_server::language::LanguageName;
 #[derive(Serialize)]
 struct Got<'a> {
     proc: String,
+    pool: &'a str,
     lang: &'a str,
     os_pid: Option<u32>,
     config: &'a RawValue,
@@ -45,6 +46,7 @@ struct Got<'a> {
 #[derive(Serialize)]
 pub(super) struct Attached {
     proc: String,
+    pool: String,
     lang: String,
     os_pid: Option<u32>,
     /// Whether the last line will tell what became of the process.
@@ -57,6 +59,7 @@ impl Attached {
         Self {
             end,
             proc: name_of(lease).to_string(),
+            pool: lease.pool.to_string(),
             lang: lease.language.to_string(),
             os_pid: lease.process.shared.os_pid,
         }
@@ -109,7 +112,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             }
             get_proc(ticket, want, timeout);
         }
-        Call::Attach { language, end } => attach(ticket, language, end, ctx),
+        Call::Attach { want, end } => attach(ticket, want, end, ctx),
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
@@ -210,6 +213,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
             Ok(lease) => {
                 let reply = Got {
                     proc: name_of(&lease).to_string(),
+                    pool: &lease.pool,
                     lang: lease.language.as_str(),
                     os_pid: lease.process.shared.os_pid,
                     config: serde_json::from_str(&lease.config)
@@ -229,11 +233,10 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
 }
 
 /// Gets a process for a tunnel; nothing more is read until it is there or is not to be had.
-fn attach(ticket: Ticket, language: LanguageName, end: bool, ctx: &mut Context<Client>) {
+fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
     session.set_attaching(true);
     let get = async move {
-        let want = Want::language(language);
         let proc = session.query_servers.caller().get_clean_proc(&want, None);
         tokio::select! {
             result = proc => result,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::{info, warn};
 
-use super::{Party, ProcManager, Request};
+use super::requests::Request;
+use super::{Party, ProcManager};
 use crate::actors::deferred::{Deferred, deferred};
 use crate::actors::lifeline::{Down, ExitReason};
 use crate::actors::supervisor::Stop;

@@ -13,7 +13,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::event::{DbKey, Lane};
+use super::id::{DbKey, Lane};
 use super::settings::{Fairness, PoolSettings};
 
 /// The bit of a rank that puts the bulk lane behind the interactive one.

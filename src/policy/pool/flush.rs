@@ -7,7 +7,8 @@
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
 
-use super::event::{Action, Affinity, ClientId, Lane, Refusal, RequestId, StopReason};
+use super::action::{Action, Refusal, StopReason};
+use super::id::{Affinity, ClientId, Lane, RequestId};
 use super::ledger::{Place, Request};
 use super::select::{Choice, Fit, choose};
 use super::tables::{Opening, ProcState};

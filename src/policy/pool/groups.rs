@@ -9,7 +9,9 @@
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
 //!           the pools of a group is ours: there they wait where they are.
 
-use super::event::{Action, Lane, PoolId, Refusal, RemoveMode, RequestId, Target};
+use super::action::{Action, Refusal};
+use super::event::RemoveMode;
+use super::id::{Lane, PoolId, RequestId, Target};
 use super::ledger::{Place, Request};
 use super::pools::Pools;
 use super::reconfigure::{Change, Live, reconfigure};

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{ClientId, ProcId};
+use super::id::{ClientId, ProcId};
 
 /// What one client holds; never empty.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{DbKey, DdocKey};
+use super::id::{DbKey, DdocKey};
 use super::tables::Proc;
 use crate::policy::time::Timestamp;
 

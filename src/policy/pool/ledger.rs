@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Affinity, ClientId, DbKey, Lane, Phase, PoolId, RequestId, Target, Token};
+use super::action::Phase;
 use super::holdings::Holdings;
+use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, RequestId, Target, Token};
 use super::random::Random;
 use crate::policy::time::Timestamp;
 

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashSet;
 
-use super::event::{Affinity, Lane, RemoveMode, StopReason};
+use super::action::StopReason;
+use super::event::RemoveMode;
+use super::id::{Affinity, Lane};
 use super::ledger::Request;
 use super::random::mix;
 use super::select::choose;

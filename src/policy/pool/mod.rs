@@ -47,11 +47,11 @@
 //!
 //! | for | file |
 //! |---|---|
-//! | what is told and answered | `event.rs`, `settings.rs`, `status.rs` |
-//! | one event on one pool | `turn.rs`; at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
+//! | what is told and answered | `event.rs`, `action.rs`, `id.rs`, `settings.rs`, `status.rs` |
+//! | one event on one pool | `turn.rs` (processes), `returning.rs`, `withdraw.rs` (requests); at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
 //! | failing starts, stress | `trouble.rs`, with [`crate::policy::admission`] |
-//! | what new settings change | `reconfigure.rs` |
+//! | what new settings change | `reconfigure.rs` (the plan), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs` |
 //!
 //! # What named pools add, where the sources leave it open
@@ -69,12 +69,14 @@
 //! * **One success is a request that was served**, not a process that was started: a command that
 //!   starts and then ends keeps its doubled delay.
 
+mod action;
 pub mod db_tag;
 mod event;
 mod fairness;
 mod flush;
 mod groups;
 mod holdings;
+mod id;
 mod idle;
 mod ledger;
 mod life;
@@ -82,6 +84,8 @@ mod pools;
 mod random;
 pub mod reconfigure;
 mod remove;
+mod resize;
+mod returning;
 mod route;
 mod select;
 pub mod settings;
@@ -91,11 +95,14 @@ mod trouble;
 mod turn;
 mod upkeep;
 mod waiters;
+mod withdraw;
 
 #[cfg(test)]
 mod tests;
 
+pub use action::*;
 pub use event::*;
+pub use id::*;
 pub use pools::Pools;
 pub use reconfigure::{Change, Live, reconfigure};
 pub use settings::{

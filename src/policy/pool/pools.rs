@@ -9,9 +9,9 @@
 
 use std::collections::BTreeSet;
 
-use super::event::{
-    Action, ClientId, Condition, Event, PoolId, ProcId, Refusal, RequestId, Target, Token,
-};
+use super::action::{Action, Refusal};
+use super::event::{Condition, Event};
+use super::id::{ClientId, PoolId, ProcId, RequestId, Target, Token};
 use super::ledger::{Due, Ledger, Place, Request};
 use super::route::Members;
 use super::settings::PoolSettings;

@@ -9,7 +9,9 @@
 //! SOURCE    pidq (remove_pool, graceful and immediate); Postfix master_avail_cleanup (throttled
 //!           first, so that nothing is started in the place of what is stopped).
 
-use super::event::{Action, PoolId, RemoveMode, RequestId, StopReason};
+use super::action::{Action, StopReason};
+use super::event::RemoveMode;
+use super::id::{PoolId, RequestId};
 use super::ledger::Ledger;
 use super::tables::{Pool, ProcState};
 use super::turn::Turn;

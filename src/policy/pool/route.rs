@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::event::{PoolId, Target};
+use super::id::{PoolId, Target};
 use super::ledger::{Ledger, Request};
 use super::settings::PoolSettings;
 use super::tables::Pool;

@@ -5,7 +5,7 @@
 //!           (PM-8). Among equals the newest-created process.
 //! SOURCE    couch_proc_manager 001, find_proc and pick_idle.
 
-use super::event::Affinity;
+use super::id::Affinity;
 use super::idle::IdleIndex;
 
 /// An idle process, and what it needs before the client can have it.

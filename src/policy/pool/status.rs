@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use super::event::{ClientId, DbKey, PoolId, ProcId, RemoveMode, StopReason};
+use super::action::StopReason;
+use super::event::RemoveMode;
+use super::id::{ClientId, DbKey, PoolId, ProcId};
 use super::ledger::Ledger;
 use super::settings::{LanguageId, Limits, PoolSettings};
 use super::tables::{Pool, ProcState};

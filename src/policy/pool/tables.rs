@@ -7,8 +7,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Affinity, ClientId, DbKey, DdocKey, PoolId, RequestId, Token};
 use super::fairness::Rounds;
+use super::id::{Affinity, ClientId, DbKey, DdocKey, PoolId, RequestId, Token};
 use super::idle::IdleIndex;
 use super::ledger::{Ledger, Place, Request};
 use super::life::Life;

@@ -9,7 +9,8 @@
 //! DIFFERS   There every request waits in the kernel while a service is throttled; here it gets its
 //!           error, with the time of the next try.
 
-use super::event::{Action, Affinity, Refusal, RequestId, StopReason, Warning};
+use super::action::{Action, Refusal, StopReason, Warning};
+use super::id::{Affinity, RequestId};
 use super::ledger::Request;
 use super::select::choose;
 use super::tables::ProcState;

@@ -1,20 +1,14 @@
 //! One event on one pool: what it changes, before the waiters are flushed.
 //!
-//! SUMMARY   The handlers of `spawn_ok`, `spawn_error`, `ret_proc`, `DOWN`, `EXIT`, `os_proc_idle`,
-//!           reload and shutdown.
+//! SUMMARY   [`Turn`], and the handlers of what happens to a process by itself: `spawn_ok`,
+//!           `spawn_error`, `EXIT`, `os_proc_idle`, a lesson that ends; and of reload and shutdown.
 //! PROMISES  A process that is taken from one table is in another, or stopped, when a handler ends.
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
-//! SOURCE    couch_proc_manager 001: handle_call, handle_cast, handle_info, return_proc,
-//!           remove_proc.
+//! SOURCE    couch_proc_manager 001: handle_call, handle_cast, handle_info, remove_proc.
 
-use super::event::{
-    Action, ClientId, Condition, PoolId, ProcId, Refusal, RequestId, ReturnStatus, StopReason,
-    Token,
-};
-use super::fairness::Rounds;
-use super::ledger::{Ledger, Place};
-use super::reconfigure::Change;
-use super::settings::{Limits, OnClientCrash, PoolKind, PoolSettings};
+use super::action::{Action, Refusal, StopReason};
+use super::id::{PoolId, ProcId};
+use super::ledger::Ledger;
 use super::tables::{Pool, Proc, ProcState};
 
 /// A pool together with what it shares with the others, while it handles one event.
@@ -83,78 +77,6 @@ impl Turn<'_> {
             }
             (Some(ProcState::Resetting), false) => self.stop(number, StopReason::ResetFailed),
             (Some(ProcState::Idle | ProcState::Assigned { .. } | ProcState::InHand) | None, _) => {}
-        }
-    }
-
-    /// `ret_proc`. A return by another client or with another token changes nothing (PM-3).
-    pub(super) fn ret_proc(
-        &mut self,
-        number: u64,
-        holder: (ClientId, Token),
-        status: ReturnStatus,
-        condition: Condition,
-    ) {
-        if !self.pool.is_held(number, holder) {
-            return;
-        }
-        match status {
-            ReturnStatus::Ok => {
-                self.pool.totals.returned += 1;
-                self.start_succeeded(number);
-                self.take_back(number, holder.0, condition);
-            }
-            ReturnStatus::Fail => {
-                self.pool.totals.failed += 1;
-                match self.pool.settings.kind {
-                    PoolKind::Language => self.stop(number, StopReason::Failed),
-                    PoolKind::Named => self.replace(number, StopReason::Failed),
-                }
-            }
-        }
-    }
-
-    /// Takes a process back from a client that ended.
-    pub(super) fn take_back_from_dead(
-        &mut self,
-        number: u64,
-        client: ClientId,
-        normal: bool,
-        condition: Condition,
-    ) {
-        let crash = self.pool.settings.on_client_crash;
-        if normal {
-            self.pool.totals.returned += 1;
-            self.take_back(number, client, condition);
-        } else {
-            self.pool.totals.taken_back += 1;
-            match crash {
-                OnClientCrash::Return => self.take_back(number, client, condition),
-                OnClientCrash::Replace => self.replace(number, StopReason::ClientCrashed),
-            }
-        }
-    }
-
-    /// Takes a process back from the client that holds it.
-    fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
-        match condition {
-            Condition::Broken => match self.pool.settings.kind {
-                PoolKind::Language => self.stop(number, StopReason::Broken),
-                PoolKind::Named => self.replace(number, StopReason::Broken),
-            },
-            Condition::Clean => {
-                self.release(number, client);
-                self.settle(number);
-            }
-            Condition::NeedsReset => match self.reason_to_retire(number) {
-                Some(why) => self.stop(number, why),
-                None => {
-                    self.release(number, client);
-                    self.pool.begin_help(number, ProcState::Resetting);
-                    self.out.push(Action::Reset {
-                        proc: self.proc_id(number),
-                    });
-                }
-            },
         }
     }
 
@@ -228,157 +150,11 @@ impl Turn<'_> {
         }
     }
 
-    /// `reload_config`: idle processes above the limit go, tagged ones first, then the oldest.
-    pub(super) fn configure(&mut self, limits: Limits) {
-        self.pool.settings.limits = limits;
-        while self.pool.is_over_limit() && self.stop_idle_over_limit() {}
-        self.pool.count_max = self.pool.count.max(limits.hard_limit);
-    }
-
-    /// New settings are in force, and what they bring about is done; what can only be done when
-    /// processes come back, or in the background, follows by itself.
-    pub(super) fn reconfigure(&mut self, new: PoolSettings, changes: &[Change]) {
-        let old = std::mem::replace(&mut self.pool.settings, new);
-        self.pool.upkeep = Pool::needs_upkeep(&new);
-        self.pool.rebuild_ages();
-        if old.fairness != new.fairness || old.interactive_reserved != new.interactive_reserved {
-            self.queue_anew();
-        }
-        if new.throttle.is_none() {
-            self.unthrottle();
-        }
-        if !new.stress {
-            self.pool.life.stress.end();
-            self.pool.life.refresh.clear();
-        }
-        for change in changes {
-            match *change {
-                Change::StopIdle(count) => {
-                    for _ in 0..count {
-                        self.stop_idle_over_limit();
-                    }
-                }
-                Change::ShrinkQueue(count) => {
-                    for _ in 0..count {
-                        if let Some(newest) = self.pool.waiters.newest() {
-                            self.turn_away(newest);
-                        }
-                    }
-                }
-                // By the settings that are in force now, at the end of this event and of others.
-                Change::Set { .. } | Change::StopReturned(_) | Change::Start(_) => {}
-            }
-        }
-        self.pool.count_max = self.pool.count.max(new.limits.hard_limit);
-    }
-
-    fn stop_idle_over_limit(&mut self) -> bool {
-        let idle = &self.pool.idle;
-        let Some(number) = idle.oldest_used().or_else(|| idle.oldest_untagged()) else {
-            return false;
-        };
-        self.stop(number, StopReason::OverLimit);
-        true
-    }
-
-    /// Ranks the waiters anew, in the order in which they stand.
-    fn queue_anew(&mut self) {
-        let waiters: Vec<RequestId> = self.pool.waiters.iter().collect();
-        self.pool.rounds = Rounds::default();
-        for id in &waiters {
-            if let Some(row) = self.ledger.requests.get(id) {
-                self.pool.dequeue(*id, row);
-            }
-        }
-        for id in waiters {
-            if let Some(row) = self.ledger.requests.get_mut(&id) {
-                self.pool.enqueue(id, row);
-            }
-        }
-    }
-
     /// Stops every process in whatever state. Openings are stopped when they are born.
     pub(super) fn stop_all(&mut self) {
         for number in self.numbers_sorted() {
             self.stop(number, StopReason::Shutdown);
         }
-    }
-
-    /// Takes a request from where it is and closes it, without an answer.
-    ///
-    /// What was begun for it goes on, for nobody. Returns where it was.
-    pub(super) fn withdraw(&mut self, id: RequestId) -> Option<Place> {
-        let request = self.ledger.close(id)?;
-        match request.place {
-            Place::Queue => self.pool.dequeue(id, &request),
-            Place::Opening(number) => {
-                if let Some(opening) = self.pool.opening.get_mut(&number) {
-                    opening.request = None;
-                }
-            }
-            Place::Teaching(number) => {
-                if let Some(proc) = self.pool.procs.get_mut(&number)
-                    && let ProcState::Teaching { request, .. } = &mut proc.state
-                {
-                    *request = None;
-                }
-            }
-        }
-        Some(request.place)
-    }
-
-    /// Withdraws a request and answers it with an error.
-    pub(super) fn refuse(&mut self, id: RequestId, why: Refusal) {
-        if self.withdraw(id).is_some() {
-            self.pool.totals.refused += 1;
-            self.out.push(Action::Refuse { request: id, why });
-        }
-    }
-
-    /// Withdraws a request whose deadline passed, and says what it waited for.
-    pub(super) fn time_out(&mut self, id: RequestId) {
-        if let Some(place) = self.withdraw(id) {
-            self.pool.totals.timed_out += 1;
-            let phase = place.phase();
-            let why = Refusal::Timeout { phase };
-            self.out.push(Action::Refuse { request: id, why });
-        }
-    }
-
-    fn refuse_if_waiting(&mut self, request: Option<RequestId>, why: Refusal) {
-        if let Some(request) = request {
-            self.refuse(request, why);
-        }
-    }
-
-    /// Makes a process in hand idle, unless it is to go.
-    fn settle(&mut self, number: u64) {
-        match self.reason_to_retire(number) {
-            Some(why) => self.stop(number, why),
-            None => {
-                let returns = self.ledger.fresh_return();
-                self.pool.make_idle(number, self.ledger.now, returns);
-            }
-        }
-    }
-
-    fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
-        if self.pool.life.removing.is_some() {
-            Some(StopReason::Removed)
-        } else if self.ledger.is_stale(number) {
-            Some(StopReason::Stale)
-        } else if self.pool.is_over_limit() {
-            Some(StopReason::OverLimit)
-        } else {
-            self.pool.worn_out(number, self.ledger.now)
-        }
-    }
-
-    /// Ends an assignment, and takes the process in hand.
-    fn release(&mut self, number: u64, client: ClientId) {
-        let held = self.ledger.held.remove(client, self.proc_id(number));
-        debug_assert!(held, "PM-3: an assigned process is held by its client");
-        self.pool.take_busy(number);
     }
 
     /// Removes a process from all tables and tells it to end.

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::event::{Action, StopReason, Warning};
+use super::action::{Action, StopReason, Warning};
 use super::settings::{Cull, PoolSettings};
 use super::tables::{Pool, ProcState};
 use super::turn::Turn;

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Affinity, DbKey, RequestId};
 use super::fairness::BULK;
+use super::id::{Affinity, DbKey, RequestId};
 
 /// The place of a request in the queue: the smallest is the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

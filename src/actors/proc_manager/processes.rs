@@ -1,0 +1,151 @@
+//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn.
+//!
+//! PROMISES  Every opening, lesson and reset ends with one report. A process that was told to stop
+//!           is kept until it is gone.
+//! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT').
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::o;
+
+use super::{ProcManager, shorten};
+use crate::actors::lifeline::ExitReason;
+use crate::actors::opener::{Opener, StopOpening};
+use crate::messages::opener::{Exit, OpenerExit, StartError};
+use crate::messages::proc_manager::{HelpError, HelperDone, What};
+use crate::messages::process::{Fault, MANAGER_TOKEN, Obituary, Prompt, PromptError, StopProc};
+use crate::metrics::{OpenFailure, ProcessMetrics};
+use crate::policy::pool::{Event, ProcId, RequestId};
+use crate::query_server::language::StartContext;
+use crate::query_server::prompt;
+
+impl ProcManager {
+    pub(super) fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
+        let pool = self.pools.at(proc.pool);
+        let language = pool.language.clone();
+        // TERM after half of it, and KILL at its end.
+        let stop_grace = pool.section.stop_grace.map(|grace| grace * 2);
+        let Some(starter) = self.settings.languages.get(&language) else {
+            // The language was taken out of the configuration while the request waited.
+            self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
+            let reason = OpenerExit::SpawnError(StartError {
+                reason: "the language is not configured any more".into(),
+                fault: Fault::Client,
+            });
+            return ctx.notify(Exit { proc, reason });
+        };
+        let context = StartContext {
+            proc,
+            clock: self.clock,
+            spawner: self.spawner.clone(),
+            manager: ctx.address().recipient(),
+            owner: self.lifeline.pulse(),
+            prompt_timeout: self.settings.os_process_timeout,
+            idle_limit: self.settings.idle_limit,
+            stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
+            memory_max: None,
+            line_bytes_max: self.settings.line_bytes_max,
+            stress: self.core.is_stressed(proc.pool),
+            log: self
+                .log
+                .new(o!("generation" => proc.number, "language" => language.to_string())),
+            metrics: ProcessMetrics {
+                pool: Arc::clone(self.metrics_of(proc.pool)),
+                language: self.metrics.language(language.as_str()),
+            },
+            language,
+        };
+        let timeout = self.settings.os_process_timeout;
+        let opener = Opener::open(starter, context, timeout, ctx.address().recipient());
+        self.openers.insert(proc, opener);
+    }
+
+    pub(super) fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
+        let want = self.request(request).map(|request| &request.want.what);
+        let Some(What::Ddoc { ddoc, .. }) = want else {
+            let result = Err(HelpError {
+                reason: "the request is gone".to_owned(),
+                error: None,
+            });
+            return ctx.notify(HelperDone { proc, result });
+        };
+        let line = prompt::teach(ddoc);
+        self.help(proc, line, ctx);
+    }
+
+    /// Prompts a process on our own behalf and requires the answer `true`, off our turn (PM-6).
+    pub(super) fn help(&mut self, proc: ProcId, line: bytes::Bytes, ctx: &mut Context<Self>) {
+        let Some(process) = self.procs.get(&proc).cloned() else {
+            return;
+        };
+        process.shared.assign(MANAGER_TOKEN);
+        let manager = ctx.address();
+        let clock = self.clock;
+        let order = Prompt {
+            token: MANAGER_TOKEN,
+            line,
+            timeout: None,
+            verbatim: false,
+        };
+        // Ends with the answer, at the latest with the prompt's deadline.
+        actix_rt::spawn(async move {
+            let result = match process.prompt.send(order).await {
+                Ok(Ok(answer)) if answer.trim_ascii() == b"true" => Ok(()),
+                Ok(Ok(answer)) => {
+                    let text = String::from_utf8_lossy(&answer);
+                    Err(HelpError {
+                        reason: format!("it answered {} instead of true", shorten(&text)),
+                        error: None,
+                    })
+                }
+                Ok(Err(error)) => Err(error.into()),
+                Err(_) => Err(process.shared.gone().into()),
+            };
+            process.shared.unassign(clock.now());
+            // Ignores the mailbox's bound: there is one such report for each process at most.
+            manager.do_send(HelperDone { proc, result });
+        });
+    }
+
+    pub(super) fn stop(&mut self, proc: ProcId, polite: bool) {
+        let polite = polite
+            && self
+                .procs
+                .get(&proc)
+                .is_none_or(|p| p.shared.in_flight() == 0);
+        if let Some(process) = self.procs.get(&proc) {
+            // Ignores the mailbox's bound: it must not be lost, and it is sent once.
+            process.stop.do_send(StopProc { polite });
+        } else if let Some(opener) = self.openers.get(&proc) {
+            opener.do_send(StopOpening);
+        }
+    }
+
+    pub(super) fn process_down(
+        &mut self,
+        proc: ProcId,
+        reason: ExitReason,
+        ctx: &mut Context<Self>,
+    ) {
+        let process = self.procs.remove(&proc);
+        // What the process knows about its end says more than the reason does.
+        let served = process.as_ref().is_some_and(|p| p.shared.has_served());
+        let doom = process.and_then(|process| process.shared.doom().cloned());
+        let by_itself = doom.as_ref().is_some_and(PromptError::is_own_end);
+        let error = doom.unwrap_or_else(|| {
+            PromptError::Exited(Obituary {
+                exit: Some(format!("ended: {reason}")),
+                ..Obituary::default()
+            })
+        });
+        if by_itself {
+            self.note_failure(proc.pool, &error.to_string());
+        }
+        self.cause = Some(HelpError::from(error).into());
+        // One that has served somebody started well, also when its client has not returned it yet.
+        let by_itself = by_itself && !served;
+        self.event(Event::ProcExit { proc, by_itself }, ctx);
+        self.finish_shutdown(ctx);
+    }
+}

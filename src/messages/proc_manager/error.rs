@@ -1,0 +1,202 @@
+//! Why there is no process: whose fault it is, and whether to try again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::messages::process::{Fault, Obituary, PromptError};
+use crate::policy::pool::Phase;
+use crate::query_server::abilities::Ability;
+
+/// Why there is no process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GetProcError {
+    /// No such language is configured. The client's fault.
+    #[error("no query server is configured for the language '{0}'")]
+    UnknownQueryLanguage(String),
+    /// The time was up. Worth a retry.
+    #[error("{}", timeout_text(*phase, *waited))]
+    Timeout {
+        /// What it waited for.
+        phase: Phase,
+        /// How long.
+        waited: Duration,
+    },
+    /// A process could not be started.
+    #[error("cannot start the query server for '{language}': {reason}")]
+    SpawnFailed {
+        /// The language.
+        language: String,
+        /// What the operating system or the language said, and what to do.
+        reason: String,
+        /// The host's for lack of resources, the query server's for a command that is wrong.
+        fault: Fault,
+    },
+    /// A process could not be taught the design document.
+    #[error("the query server for '{language}' did not accept {ddoc}: {reason}")]
+    TeachFailed {
+        /// The language.
+        language: String,
+        /// The design document's id.
+        ddoc: String,
+        /// What it said, or how it ended.
+        reason: String,
+        /// How its process failed over it; none when it answered something else than `true`.
+        error: Option<Box<PromptError>>,
+    },
+    /// The language's query servers cannot do it. Nothing was asked of one.
+    #[error("the query server for '{language}' {ability}: {how}")]
+    Unable {
+        /// The language.
+        language: String,
+        /// What it would take.
+        ability: Ability,
+        /// How it is known.
+        how: Arc<str>,
+    },
+    /// There is no such pool, or none that may serve the request. The client's fault.
+    #[error("{0}")]
+    NoSuchPool(String),
+    /// As many wait for the pool as may (`queue_max`). Worth a retry.
+    #[error(
+        "the pool '{pool}' is busy: as many requests wait as may (queue_max); try again, raise \
+         queue_max or max, or hold processes for a shorter time"
+    )]
+    PoolBusy {
+        /// The pool.
+        pool: Arc<str>,
+    },
+    /// The pool was removed, or is being removed, while the request waited.
+    #[error("the pool '{pool}' was removed")]
+    PoolRemoved {
+        /// The pool.
+        pool: Arc<str>,
+    },
+    /// Starts have failed, and none is tried for a while. Worth a retry then.
+    #[error(
+        "the pool '{pool}' starts no process for another {} s, because the last start failed: \
+         {reason}",
+        retry_in.as_millis().div_ceil(1000)
+    )]
+    Throttled {
+        /// The pool.
+        pool: Arc<str>,
+        /// What went wrong: the command, how it ended, its last words.
+        reason: Arc<str>,
+        /// The time to the next try.
+        retry_in: Duration,
+    },
+    /// The service is shutting down, or its manager is being restarted.
+    #[error("the service is shutting down")]
+    ShuttingDown,
+}
+
+fn timeout_text(phase: Phase, waited: Duration) -> String {
+    let waited = waited.as_millis();
+    match phase {
+        Phase::Queue => format!(
+            "no process was free within {waited} ms; raise os_process_limit, or hold processes \
+             for a shorter time"
+        ),
+        Phase::Open => format!("the query server did not start within {waited} ms"),
+        Phase::Teach => {
+            format!("the query server did not learn the design document within {waited} ms")
+        }
+    }
+}
+
+impl GetProcError {
+    /// Returns the name on the wire, CouchDB's where CouchDB has one.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::UnknownQueryLanguage(_) => "unknown_query_language",
+            Self::Timeout { .. } => "timeout",
+            Self::TeachFailed {
+                error: Some(error), ..
+            } if matches!(**error, PromptError::Timeout { .. }) => "timeout",
+            Self::SpawnFailed { .. } | Self::TeachFailed { .. } => "os_process_error",
+            Self::Unable { .. } => "not_implemented",
+            Self::NoSuchPool(_) => "not_found",
+            Self::PoolBusy { .. } => "pool_busy",
+            Self::PoolRemoved { .. } => "pool_removed",
+            Self::Throttled { .. } => "throttled",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+
+    /// Returns what was going on.
+    pub const fn phase(&self) -> &'static str {
+        match self {
+            Self::UnknownQueryLanguage(_)
+            | Self::NoSuchPool(_)
+            | Self::PoolBusy { .. }
+            | Self::PoolRemoved { .. }
+            | Self::ShuttingDown => "queue",
+            Self::Timeout { phase, .. } => match phase {
+                Phase::Queue => "queue",
+                Phase::Open => "open",
+                Phase::Teach => "teach",
+            },
+            Self::SpawnFailed { .. } | Self::Throttled { .. } => "open",
+            Self::TeachFailed { .. }
+            | Self::Unable {
+                ability: Ability::Ddoc,
+                ..
+            } => "teach",
+            Self::Unable { .. } => "prompt",
+        }
+    }
+
+    /// Returns whose fault it is.
+    pub const fn fault(&self) -> Fault {
+        match self {
+            Self::UnknownQueryLanguage(_) | Self::NoSuchPool(_) => Fault::Client,
+            Self::Timeout {
+                phase: Phase::Queue,
+                ..
+            }
+            | Self::PoolBusy { .. }
+            | Self::PoolRemoved { .. }
+            | Self::ShuttingDown => Fault::Settee,
+            Self::Timeout { .. }
+            | Self::TeachFailed { .. }
+            | Self::Throttled { .. }
+            | Self::Unable { .. } => Fault::QueryServer,
+            Self::SpawnFailed { fault, .. } => *fault,
+        }
+    }
+
+    /// Returns whether asking again later may help: also where a process died over a lesson, which
+    /// says nothing about the next one.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::PoolBusy { .. }
+            | Self::Throttled { .. }
+            | Self::ShuttingDown => true,
+            Self::SpawnFailed { fault, .. } => matches!(fault, Fault::Host),
+            Self::TeachFailed { error, .. } => error.as_ref().is_some_and(|e| e.retryable()),
+            Self::UnknownQueryLanguage(_)
+            | Self::NoSuchPool(_)
+            | Self::PoolRemoved { .. }
+            | Self::Unable { .. } => false,
+        }
+    }
+
+    /// Returns after which time a retry may help, where that is known.
+    pub const fn retry_in(&self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_in, .. } => Some(*retry_in),
+            _ => None,
+        }
+    }
+
+    /// Returns how the process ended over it, if that is what happened.
+    pub fn obituary(&self) -> Option<&Obituary> {
+        match self {
+            Self::TeachFailed {
+                error: Some(error), ..
+            } => error.obituary(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What becomes of a process whose use is over: it is idle again, reset, replaced, or stopped.
+//!
+//! SUMMARY   The handlers of `ret_proc` and of the end of a client that holds a process.
+//! PROMISES  Only who holds a process can return it, once (PM-3). A process that must go never
+//!           becomes idle (PM-13).
+//! CALLED    By [`super::Pools::handle`], which flushes afterwards.
+//! SOURCE    couch_proc_manager 001: return_proc; pidq: what becomes of a crashed consumer's process.
+
+use super::action::{Action, StopReason};
+use super::event::{Condition, ReturnStatus};
+use super::id::{ClientId, Token};
+use super::settings::{OnClientCrash, PoolKind};
+use super::tables::ProcState;
+use super::turn::Turn;
+
+impl Turn<'_> {
+    /// `ret_proc`. A return by another client or with another token changes nothing (PM-3).
+    pub(super) fn ret_proc(
+        &mut self,
+        number: u64,
+        holder: (ClientId, Token),
+        status: ReturnStatus,
+        condition: Condition,
+    ) {
+        if !self.pool.is_held(number, holder) {
+            return;
+        }
+        match status {
+            ReturnStatus::Ok => {
+                self.pool.totals.returned += 1;
+                self.start_succeeded(number);
+                self.take_back(number, holder.0, condition);
+            }
+            ReturnStatus::Fail => {
+                self.pool.totals.failed += 1;
+                match self.pool.settings.kind {
+                    PoolKind::Language => self.stop(number, StopReason::Failed),
+                    PoolKind::Named => self.replace(number, StopReason::Failed),
+                }
+            }
+        }
+    }
+
+    /// Takes a process back from a client that ended.
+    pub(super) fn take_back_from_dead(
+        &mut self,
+        number: u64,
+        client: ClientId,
+        normal: bool,
+        condition: Condition,
+    ) {
+        let crash = self.pool.settings.on_client_crash;
+        if normal {
+            self.pool.totals.returned += 1;
+            self.take_back(number, client, condition);
+        } else {
+            self.pool.totals.taken_back += 1;
+            match crash {
+                OnClientCrash::Return => self.take_back(number, client, condition),
+                OnClientCrash::Replace => self.replace(number, StopReason::ClientCrashed),
+            }
+        }
+    }
+
+    /// Takes a process back from the client that holds it.
+    pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
+        match condition {
+            Condition::Broken => match self.pool.settings.kind {
+                PoolKind::Language => self.stop(number, StopReason::Broken),
+                PoolKind::Named => self.replace(number, StopReason::Broken),
+            },
+            Condition::Clean => {
+                self.release(number, client);
+                self.settle(number);
+            }
+            Condition::NeedsReset => match self.reason_to_retire(number) {
+                Some(why) => self.stop(number, why),
+                None => {
+                    self.release(number, client);
+                    self.pool.begin_help(number, ProcState::Resetting);
+                    self.out.push(Action::Reset {
+                        proc: self.proc_id(number),
+                    });
+                }
+            },
+        }
+    }
+
+    /// Makes a process in hand idle, unless it is to go.
+    pub(super) fn settle(&mut self, number: u64) {
+        match self.reason_to_retire(number) {
+            Some(why) => self.stop(number, why),
+            None => {
+                let returns = self.ledger.fresh_return();
+                self.pool.make_idle(number, self.ledger.now, returns);
+            }
+        }
+    }
+
+    pub(super) fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
+        if self.pool.life.removing.is_some() {
+            Some(StopReason::Removed)
+        } else if self.ledger.is_stale(number) {
+            Some(StopReason::Stale)
+        } else if self.pool.is_over_limit() {
+            Some(StopReason::OverLimit)
+        } else {
+            self.pool.worn_out(number, self.ledger.now)
+        }
+    }
+
+    /// Ends an assignment, and takes the process in hand.
+    pub(super) fn release(&mut self, number: u64, client: ClientId) {
+        let held = self.ledger.held.remove(client, self.proc_id(number));
+        debug_assert!(held, "PM-3: an assigned process is held by its client");
+        self.pool.take_busy(number);
+    }
+}
