@@ -30,6 +30,23 @@ pub async fn nanoseconds_each<F: Future<Output = u64>>(
     start.elapsed().as_nanos() as f64 / count as f64
 }
 
+/// An operation that is run in batches, each of which says how many it did.
+pub type Batch<'a> = Box<dyn FnMut() -> LocalBoxFuture<'a, u64> + 'a>;
+
+/// Runs several operations in turn, batch by batch, and returns for each the nanoseconds of its best
+/// batch: what else the machine does takes time from all of them, and from none in its best batch.
+pub async fn best_batches<const N: usize>(rounds: u32, mut batches: [Batch<'_>; N]) -> [f64; N] {
+    let mut best = [f64::INFINITY; N];
+    for _ in 0..rounds {
+        for (batch, best) in batches.iter_mut().zip(&mut best) {
+            let start = Instant::now();
+            let count = batch().await;
+            *best = best.min(start.elapsed().as_nanos() as f64 / count as f64);
+        }
+    }
+    best
+}
+
 /// Prints one line: what, its figure, its floor's, and the ratio with what is to be reached.
 pub fn report(what: &str, figure: f64, floor: f64, unit: &str, wanted: f64) {
     let ratio = figure / floor;
