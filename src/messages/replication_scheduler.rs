@@ -19,6 +19,7 @@ use crate::policy::schedule::{
 };
 use crate::replication::crash::Crash;
 use crate::replication::id::ReplicationId;
+use crate::replication::refused::RefusedDoc;
 use crate::replication::spec::{DocRef, Replication};
 
 /// Adds a job (`add_job`). It runs when it is its turn.
@@ -283,6 +284,8 @@ pub struct JobInfo {
     pub progress: Option<Arc<JobProgress>>,
     /// When that was.
     pub progress_at: Option<WallTime>,
+    /// Documents that were not replicated, and why: the latest ones, the latest last.
+    pub refused: Vec<RefusedDoc>,
     /// What happened, the newest first.
     pub history: Vec<Entry>,
     /// When it was started last.

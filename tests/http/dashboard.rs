@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::os::unix::net::UnixStream;
+
 use serde_json::json;
 
 use crate::browser::Web;
@@ -52,6 +54,25 @@ fn it_shows_pools_waiters_and_jobs_as_they_change() {
     web.service.stop();
     browser.wait_for("the service does not answer");
     browser.close();
+}
+
+#[test]
+fn it_shows_where_services_listen_and_why_they_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("door.sock");
+    let web = Web::start(&format!(
+        "[pools.few]\nlanguage = \"python\"\nmax = 1\n\
+         [services.door]\nlisten = \"unix:{}\"\npool = \"few\"\n",
+        socket.display()
+    ));
+    let browser = open(&web);
+    browser.wait_for("door.sock\tfew\t0\t0\t1\taccepts");
+    let held = UnixStream::connect(&socket).unwrap();
+    browser.wait_for("few\t1\t1\t1\tdoes not accept: at its limit");
+    drop(held);
+    browser.wait_for("few\t0\t1\t1\taccepts");
+    browser.close();
+    web.service.stop();
 }
 
 #[test]

@@ -39,10 +39,24 @@ function stateOfPool(pool) {
   return [words.join("; ") || "ok", mood];
 }
 
+// Why a service does not accept, in words.
+const CLOSED = {
+  at_limit: "at its limit: new connections wait in the system's queue",
+  throttled: "its pool starts nothing",
+  no_pool: "there is no such pool",
+  accept_failed: "the system gives it no connection",
+  stopping: "it is being stopped",
+};
+
 function stateOfService(service) {
-  const words = [service.listening === false ? "does not accept" : "accepts"];
-  if (service.reason) words.push(service.reason);
-  return [words.join(": "), service.listening === false ? "warn" : "good"];
+  const words = [service.listening ? "accepts" : `does not accept: ${CLOSED[service.closed] ?? service.closed}`];
+  let mood = service.listening ? "good" : "warn";
+  if (service.stressed_ms != null) { words.push(`under stress for ${span(service.stressed_ms)} more`); mood = "warn"; }
+  if (service.throttled_ms != null) {
+    words.push(`starts nothing for ${span(service.throttled_ms)}: ${service.failure ?? "a start failed"}`);
+    mood = "bad";
+  }
+  return [words.join("; "), mood];
 }
 
 function reasonOf(job) {
@@ -128,8 +142,8 @@ function showServices(services) {
   show("services", services.map((service) => {
     const [text, mood] = stateOfService(service);
     return [
-      service.name, service.listen ?? "", service.pool ?? "", service.connections ?? "",
-      service.accepted ?? "", { text, mood },
+      service.name, service.listen, service.pool, service.connections, service.accepted,
+      service.limit ?? "", { text, mood },
     ];
   }), "");
 }
@@ -173,7 +187,7 @@ function showAll(state) {
   byId("logout").hidden = user === null;
   showPools(status.pools);
   showProcs(status.pools);
-  showServices(status.services ?? []);
+  showServices(status.services);
   showJobs(jobs);
   showTasks(tasks);
   const waiting = status.pools.reduce((sum, pool) => sum + pool.waiting, 0);
