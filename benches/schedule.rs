@@ -245,6 +245,7 @@ fn registered_jobs_in_memory(bencher: Bencher<'_, '_>, jobs: usize) {
 /// Starts a scheduler that runs nothing, and adds jobs of documents to it.
 async fn register(jobs: usize) -> Addr<ReplicationScheduler> {
     let scheduler = ReplicationScheduler::new(SchedulerOptions {
+        live: Default::default(),
         settings: Settings {
             max_jobs: 0,
             ..Settings::default()

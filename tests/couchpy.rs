@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod couchpy_env;
-mod served;
+mod program;
 mod service;
 
 use std::fs;
@@ -12,9 +12,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use couchpy_env::couchpy;
+use program::program;
+use program::work::{lines, stderr};
 use serde_json::{Value, json};
-use served::program;
-use served::work::{lines, stderr};
 use service::Service;
 use settee::messages::proc_manager::GetProcError;
 use settee::query_server::abilities::Ability;

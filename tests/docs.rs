@@ -8,7 +8,7 @@ use regex::Regex;
 use settee::config::{DEFAULTS, PoolConfig, keys};
 use settee::logging;
 use settee::metrics::{Metrics, prometheus_text, stats_at, stats_json};
-use settee::query_server::status::{PoolStatus, ServiceStatus};
+use settee::query_server::status::{DoorStatus, PoolStatus, ServiceStatus};
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -243,6 +243,12 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
     };
     let snapshot = metrics.snapshot(&ServiceStatus {
         pools: vec![pool],
+        services: vec![DoorStatus {
+            name: "javascript".into(),
+            pool: "javascript".into(),
+            limit: Some(1),
+            ..DoorStatus::default()
+        }],
         ..ServiceStatus::default()
     });
     let (stats, text) = (stats_json(&snapshot), prometheus_text(&snapshot));

@@ -29,11 +29,11 @@ use crate::actors::client::{Client, ClientOptions, Lending, Services};
 use crate::actors::clock::Clock;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::supervisor::Stop;
-use crate::config::{Config, ServiceConfig};
+use crate::config::{Config, ServiceConfig, language_name};
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{TakeFrom, Want};
-use crate::metrics::ServiceMetrics;
+use crate::metrics::{Closed, Front, Place, ServiceMetrics};
 use crate::warn_repeating;
 use accept::{Entrance, Next};
 use socket::{Acceptor, ServiceSocket};
@@ -64,6 +64,15 @@ pub struct ServiceOptions {
 #[rtype(result = "()")]
 pub struct Reconfigure(pub Arc<ServiceConfig>);
 
+/// Returns what is shown of where a service is.
+fn place(options: &ServiceOptions) -> Place {
+    Place {
+        listen: options.socket.shown().to_owned(),
+        pool: language_name(options.settings.pool_name().unwrap_or_default()),
+        local_only: options.settings.is_local_only(),
+    }
+}
+
 /// One service.
 pub struct Service {
     options: ServiceOptions,
@@ -79,6 +88,7 @@ pub struct Service {
     poolless: RepeatLimiter,
     stopping: bool,
     metrics: Arc<ServiceMetrics>,
+    front: Arc<Front>,
     log: Logger,
     lifeline: Lifeline,
 }
@@ -91,8 +101,13 @@ impl Service {
             .new(o!("component" => "service", "service" => options.name.clone()));
         let metrics = options.services.metrics.service(&options.name);
         let warns = !options.settings.is_local_only();
+        let front = options
+            .services
+            .metrics
+            .open_front(&options.name, place(&options));
         Self {
-            entrance: Entrance::new(Arc::clone(&metrics), warns, log.clone()),
+            entrance: Entrance::new(Arc::clone(&metrics), Arc::clone(&front), warns, log.clone()),
+            front,
             acceptor: None,
             connections: FxHashMap::default(),
             next_number: 1,
@@ -165,6 +180,7 @@ impl Service {
             "cannot accept a client"; "error" => %error,
             "effect" => "clients wait to be accepted",
             "remedy" => "raise the limit of open files (ulimit -n)");
+        self.entrance.close(Closed::AcceptFailed);
         let time = actix_rt::time::sleep(ACCEPT_PAUSE).into_actor(self);
         self.wait(ctx, time, |(), service, ctx| service.accept(pool, ctx));
     }
@@ -271,8 +287,9 @@ impl Handler<Reconfigure> for Service {
         self.entrance.set_warns(!msg.0.is_local_only());
         let moved = msg.0.pool_name() != self.options.settings.pool_name();
         self.options.settings = msg.0;
+        self.front.set_place(place(&self.options));
         if moved && !self.stopping {
-            self.entrance.close();
+            self.entrance.close(Closed::NoPool);
             self.watch_pool(ctx);
         }
     }
@@ -288,7 +305,7 @@ impl Handler<Stop> for Service {
         if let Some(waiting) = self.waiting.take() {
             ctx.cancel_future(waiting);
         }
-        self.entrance.close();
+        self.entrance.close(Closed::Stopping);
         self.stop_connections(msg.now);
         self.finish_removal(ctx);
     }

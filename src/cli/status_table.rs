@@ -1,10 +1,10 @@
-//! The state of the service as a table for people.
+//! The state of the service as tables for people.
 
 use std::fmt::Write;
 
-use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus};
+use crate::query_server::status::{DoorStatus, PoolStatus, ProcStatus, ServiceStatus};
 
-/// Returns the state as text: totals, pools, processes.
+/// Returns the state as text: totals, pools, services, processes.
 pub(super) fn table(status: &ServiceStatus) -> String {
     let mut text = format!(
         "{}, {} of them stale; {}\n",
@@ -14,6 +14,11 @@ pub(super) fn table(status: &ServiceStatus) -> String {
     );
     text.push('\n');
     text.push_str(&pools(&status.pools));
+    if !status.services.is_empty() {
+        text.push('\n');
+        let rows: Vec<_> = status.services.iter().map(service_row).collect();
+        columns(&mut text, &SERVICE_COLUMNS, &rows);
+    }
     let procs = processes(&status.pools);
     if !procs.is_empty() {
         text.push('\n');
@@ -100,20 +105,61 @@ fn state(pool: &PoolStatus) -> String {
         .removing
         .as_ref()
         .map(|mode| format!("removing ({mode})"));
-    let throttled = pool
-        .throttled_ms
-        .map(|ms| format!("throttled {}", duration(ms)));
-    let stressed = pool
-        .stressed_ms
-        .map(|ms| format!("stress {}", duration(ms)));
-    let states: Vec<String> = [removing, throttled, stressed]
-        .into_iter()
-        .flatten()
-        .collect();
+    let trouble = trouble(pool.throttled_ms, pool.stressed_ms);
+    let states: Vec<String> = removing.into_iter().chain(trouble).collect();
     match states.is_empty() {
         true => "-".to_owned(),
         false => states.join(", "),
     }
+}
+
+/// For how long nothing is started, and for how long processes are started with stress on.
+fn trouble(throttled_ms: Option<u64>, stressed_ms: Option<u64>) -> impl Iterator<Item = String> {
+    let throttled = throttled_ms.map(|ms| format!("throttled {}", duration(ms)));
+    let stressed = stressed_ms.map(|ms| format!("stress {}", duration(ms)));
+    throttled.into_iter().chain(stressed)
+}
+
+const SERVICE_COLUMNS: [Column; 9] = [
+    ("SERVICE", false),
+    ("LISTEN", false),
+    ("POOL", false),
+    ("CONNECTED", true),
+    ("LIMIT", true),
+    ("ACCEPTED", true),
+    ("FULL", true),
+    ("STATE", false),
+    ("FAILURE", false),
+];
+
+/// How much of how a start failed is shown, in characters.
+const FAILURE_CHARS: usize = 120;
+
+fn service_row(service: &DoorStatus) -> [String; 9] {
+    let state = match service.closed.as_deref() {
+        None => "listening",
+        Some("at_limit") => "at its limit",
+        Some("throttled") => "closed",
+        Some("no_pool") => "no such pool",
+        Some("accept_failed") => "cannot accept",
+        Some(other) => other,
+    };
+    let trouble = trouble(service.throttled_ms, service.stressed_ms);
+    let states: Vec<String> = std::iter::once(state.to_owned()).chain(trouble).collect();
+    let failure = service.failure.as_deref().unwrap_or("-");
+    [
+        service.name.clone(),
+        service.listen.clone(),
+        service.pool.clone(),
+        service.connections.to_string(),
+        service
+            .limit
+            .map_or_else(|| "-".to_owned(), |limit| limit.to_string()),
+        service.accepted.to_string(),
+        service.limit_reached.to_string(),
+        states.join(", "),
+        failure.chars().take(FAILURE_CHARS).collect(),
+    ]
 }
 
 /// What the query servers of a pool are known not to be able to do.
@@ -254,8 +300,23 @@ mod tests {
             procs: vec![proc],
             ..PoolStatus::default()
         };
+        let service = DoorStatus {
+            name: "views".into(),
+            listen: "unix:/run/views.sock".into(),
+            pool: "javascript".into(),
+            closed: Some("throttled".into()),
+            throttled_ms: Some(42_000),
+            failure: Some("x y\nexited with status 1".into()),
+            stressed_ms: Some(61_000),
+            connections: 2,
+            accepted: 30,
+            limit_reached: 1,
+            limit: Some(100),
+            ..DoorStatus::default()
+        };
         let status = ServiceStatus {
             pools: vec![pool],
+            services: vec![service],
             proc_count: 1,
             stale_proc_count: 0,
         };
@@ -265,6 +326,9 @@ mod tests {
              \n\
              POOL        LANGUAGE    GROUP  HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  STATE            LACKS    COMMAND\n\
              javascript  javascript  js      100    50     0     1        0         0        3    250ms  throttled 42.0s  add_lib  settee couchjs\n\
+             \n\
+             SERVICE  LISTEN                POOL        CONNECTED  LIMIT  ACCEPTED  FULL  STATE                                  FAILURE\n\
+             views    unix:/run/views.sock  javascript          2    100        30     1  closed, throttled 42.0s, stress 1m01s  x y?exited with status 1\n\
              \n\
              POOL         PID  STATE  DDOCS  USES    AGE  IDLE  MEMORY  HOLDER  DATABASE\n\
              javascript  4711  idle       2    30  1m01s  1.5s   70MiB       -  orders?[2J\n"

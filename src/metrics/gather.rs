@@ -31,6 +31,7 @@ pub(super) fn gather(inner: &Inner, status: &ServiceStatus) -> Snapshot {
     own::languages_so_far(&mut list, &languages);
     own::clients(&mut list, inner);
     services::services(&mut list, &all(&inner.services));
+    services::services_now(&mut list, status);
     Snapshot {
         families: list.families,
     }

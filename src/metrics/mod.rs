@@ -12,6 +12,7 @@
 //!           not count the same time many times over. Kept by pool and by language.
 
 mod cells;
+mod front;
 mod gather;
 mod language;
 mod pool;
@@ -22,10 +23,11 @@ mod snapshot;
 mod stats;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use cells::{BOUNDS, Counter, Gauge, Histogram, Range, Times};
+pub use front::{Closed, Front, Place};
 pub use language::{KillReason, LanguageMetrics};
 pub use pool::{OpenFailure, PoolMetrics, Refused, ReturnKind};
 pub use prometheus::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
@@ -62,6 +64,8 @@ struct Inner {
     languages: Mutex<Vec<Arc<LanguageMetrics>>>,
     clients: Arc<ClientMetrics>,
     services: Mutex<Vec<Arc<ServiceMetrics>>>,
+    /// The services that are there; each is gone when its actor is.
+    fronts: Mutex<Vec<Weak<Front>>>,
     http: HttpMetrics,
     replication: Arc<ReplicationMetrics>,
     invariants: [Counter; Invariant::ALL.len()],
@@ -106,6 +110,7 @@ impl Default for Inner {
             languages: Mutex::default(),
             clients: Arc::default(),
             services: Mutex::default(),
+            fronts: Mutex::default(),
             http: HttpMetrics {
                 time: Histogram::default(),
                 methods: Default::default(),
@@ -144,6 +149,23 @@ impl Metrics {
     pub fn service(&self, name: &str) -> Arc<ServiceMetrics> {
         let services = &self.0.services;
         find(services, name, ServiceMetrics::name, ServiceMetrics::new)
+    }
+
+    /// Shows a service for as long as what is returned is kept.
+    pub fn open_front(&self, name: &str, place: Place) -> Arc<Front> {
+        let front = Arc::new(Front::new(name, self.service(name), place));
+        let mut fronts = self.0.fronts.lock().unwrap_or_else(PoisonError::into_inner);
+        fronts.retain(|known| known.strong_count() > 0);
+        fronts.push(Arc::downgrade(&front));
+        front
+    }
+
+    /// Returns the services that are there, in the order of their names.
+    pub fn fronts(&self) -> Vec<Arc<Front>> {
+        let fronts = self.0.fronts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fronts: Vec<_> = fronts.iter().filter_map(Weak::upgrade).collect();
+        fronts.sort_by(|one, other| one.name().cmp(other.name()));
+        fronts
     }
 
     /// Returns the numbers of replications.

@@ -50,6 +50,7 @@ fn counted() -> Snapshot {
             longest_wait_ms: 1500,
             ..PoolStatus::default()
         }],
+        services: Vec::new(),
         proc_count: 7,
         stale_proc_count: 1,
     })

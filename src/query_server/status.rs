@@ -5,15 +5,54 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The state of all pools.
+/// The state of all pools, and of the services in front of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceStatus {
     /// One entry for each pool.
     pub pools: Vec<PoolStatus>,
+    /// One entry for each service (`[services.NAME]`) that lends from one of them.
+    #[serde(default)]
+    pub services: Vec<DoorStatus>,
     /// Processes, those being opened included.
     pub proc_count: u32,
     /// Processes started before the last reload.
     pub stale_proc_count: u32,
+}
+
+/// The state of one service: a socket whose connections are each lent a process of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it listens: `unix:PATH`, or an address with its port.
+    pub listen: String,
+    /// The pool that it lends from.
+    pub pool: String,
+    /// Whether only this user, or this machine, can reach it.
+    pub local_only: bool,
+    /// Whether it accepts connections; otherwise they wait in the system's queue.
+    pub listening: bool,
+    /// Why it does not: `at_limit`, `throttled`, `no_pool`, `accept_failed` or `stopping`.
+    #[serde(default)]
+    pub closed: Option<String>,
+    /// For how long its pool starts no process, because a start failed; in milliseconds.
+    #[serde(default)]
+    pub throttled_ms: Option<u64>,
+    /// How that start failed.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// For how long processes are started with stress on, in milliseconds.
+    #[serde(default)]
+    pub stressed_ms: Option<u64>,
+    /// Connections that are there.
+    pub connections: u64,
+    /// Connections that were ever accepted.
+    pub accepted: u64,
+    /// How often it stopped accepting at the limit.
+    pub limit_reached: u64,
+    /// The most processes that its pool may have now; `None` while there is no pool.
+    #[serde(default)]
+    pub limit: Option<u32>,
 }
 
 /// The state of one pool.

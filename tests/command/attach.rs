@@ -9,7 +9,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::served::{Service, exit_code, program, read_lines, run};
+use crate::program::{exit_code, program, read_lines, run};
+use crate::service::Service;
 use serde_json::{Value, json};
 
 const RESET: &str = "[\"reset\"]\n";
@@ -114,7 +115,7 @@ fn a_conversation_has_the_same_bytes_as_with_a_couchjs_of_ones_own() {
         failures.len(),
         failures.join("\n")
     );
-    service.wait_for("all returned", |pool| {
+    service.wait_for_first_pool("all returned", |pool| {
         pool["used"] == 0 && pool["stopping"] == 0
     });
 }
@@ -139,7 +140,7 @@ fn answers_come_as_they_are_ready_and_not_at_the_end() {
     }
     drop(input);
     assert_eq!(exit_code(&mut child), Some(0));
-    service.wait_for("returned", |pool| pool["used"] == 0 && pool["free"] == 1);
+    service.wait_for_first_pool("returned", |pool| pool["used"] == 0 && pool["free"] == 1);
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn a_process_that_ends_by_itself_delivers_its_last_words_and_ends_with_255() {
     // The input is still open: it is the process that has ended.
     assert_eq!(exit_code(&mut child), Some(255));
     drop(input);
-    service.wait_for("gone", |pool| pool["used"] == 0 && pool["free"] == 0);
+    service.wait_for_first_pool("gone", |pool| pool["used"] == 0 && pool["free"] == 0);
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn a_process_that_ends_over_the_last_command_ends_it_with_255_too() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(255), "{said}");
     assert!(said.contains("exited with status"), "{said}");
-    service.wait_for("gone", |pool| pool["used"] == 0 && pool["free"] == 0);
+    service.wait_for_first_pool("gone", |pool| pool["used"] == 0 && pool["free"] == 0);
 }
 
 #[test]
@@ -237,7 +238,7 @@ fn the_end_is_told_to_who_asks_for_it_only() {
         };
         assert_eq!(rest, expected);
     }
-    service.wait_for("returned", |pool| pool["used"] == 0);
+    service.wait_for_first_pool("returned", |pool| pool["used"] == 0);
 }
 
 #[test]
@@ -252,12 +253,12 @@ fn killed_while_a_prompt_runs_the_process_is_replaced() {
     let looping = service.status()["pools"][0]["procs"][0]["os_pid"].clone();
     child.kill().unwrap();
     child.wait().unwrap();
-    service.wait_for("taken away", |pool| {
+    service.wait_for_first_pool("taken away", |pool| {
         pool["used"] == 0 && pool["stopping"] == 0
     });
     let again = run(&mut service.client(&["attach"]), RESET.as_bytes());
     assert_eq!(again.stdout, b"true\n");
-    service.wait_for("another one", |pool| {
+    service.wait_for_first_pool("another one", |pool| {
         pool["free"] == 1 && pool["procs"][0]["os_pid"] != looping
     });
 }
@@ -272,7 +273,7 @@ fn killed_in_the_middle_of_a_list_the_process_is_replaced() {
     assert!(read_lines(&mut output, 3).contains("\"start\""));
     child.kill().unwrap();
     child.wait().unwrap();
-    service.wait_for("stopped", |pool| {
+    service.wait_for_first_pool("stopped", |pool| {
         pool["used"] == 0 && pool["free"] == 0 && pool["stopping"] == 0
     });
     let again = run(&mut service.client(&["attach"]), RESET.as_bytes());
@@ -336,7 +337,7 @@ fn a_reader_that_goes_away_is_no_error() {
     drop(output);
     input.write_all(RESET.as_bytes()).unwrap();
     assert_eq!(exit_code(&mut child), Some(0));
-    service.wait_for("returned", |pool| pool["used"] == 0);
+    service.wait_for_first_pool("returned", |pool| pool["used"] == 0);
 }
 
 #[test]

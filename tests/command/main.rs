@@ -1,7 +1,7 @@
 //! The commands of the program, as a user calls them.
 
-#[path = "../served/mod.rs"]
-mod served;
+#[path = "../program/mod.rs"]
+mod program;
 #[path = "../service/mod.rs"]
 mod service;
 

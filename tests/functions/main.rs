@@ -1,7 +1,7 @@
 //! Every kind of function of a design document, through the library and the socket.
 
-#[path = "../served/mod.rs"]
-mod served;
+#[path = "../service/mod.rs"]
+mod service;
 mod support;
 
 mod compile;

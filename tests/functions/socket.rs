@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::served::Service;
+use crate::service::Service;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use settee::client::{Client, ClientError, Compiling, DdocIn, Indexing, Mapping, Reducing};
@@ -220,9 +220,11 @@ async fn calls_are_pipelined_on_one_connection_and_go_with_it() {
         () = held(&service) => {}
     }
     drop(client);
-    tokio::task::spawn_blocking(move || service.wait_for("given back", |pool| pool["used"] == 0))
-        .await
-        .unwrap();
+    tokio::task::spawn_blocking(move || {
+        service.wait_for_first_pool("given back", |pool| pool["used"] == 0)
+    })
+    .await
+    .unwrap();
 }
 
 /// Waits until a process is in use.

@@ -8,8 +8,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::served::program;
-use crate::served::work::lines;
+use crate::program::program;
+use crate::program::work::lines;
 use futures_util::StreamExt;
 use serde_json::json;
 use settee::conform::case::Case;

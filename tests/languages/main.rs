@@ -1,7 +1,7 @@
 //! Languages: the recorded transcripts, Mango, and the examples that the recipes lead to.
 
-#[path = "../served/mod.rs"]
-mod served;
+#[path = "../program/mod.rs"]
+mod program;
 #[path = "../service/mod.rs"]
 mod service;
 

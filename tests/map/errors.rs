@@ -4,8 +4,8 @@
 
 use std::process::Stdio;
 
-use crate::served::work::{EMIT, ONE, Work, documents, fails, lines, stderr};
-use crate::served::{program, read_lines, run};
+use crate::program::work::{EMIT, ONE, Work, documents, fails, lines, stderr};
+use crate::program::{program, read_lines, run};
 use serde_json::{Value, json};
 
 #[test]

@@ -1,7 +1,9 @@
 //! Documents through processes: `settee map` and the engine below it.
 
-#[path = "../served/mod.rs"]
-mod served;
+#[path = "../program/mod.rs"]
+mod program;
+#[path = "../service/mod.rs"]
+mod service;
 
 mod engine;
 mod errors;

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::served::run;
-use crate::served::work::{ONE, Work, documents, fails, lines, stderr};
+use crate::program::run;
+use crate::program::work::{ONE, Work, documents, fails, lines, stderr};
 use serde_json::{Value, json};
 use settee::query_server::reduce::Builtin;
 use settee::testkit::TestRandom;
@@ -234,7 +234,7 @@ fn ranks_out_of_bounds_end_with_64() {
 
 #[test]
 fn the_help_and_the_manual_list_every_reducer() {
-    let output = run(&mut crate::served::program(&["map", "--help"]), b"");
+    let output = run(&mut crate::program::program(&["map", "--help"]), b"");
     let help = String::from_utf8(output.stdout).unwrap();
     let manual = std::fs::read_to_string("docs/reducers.md").unwrap();
     for name in Builtin::NAMES {

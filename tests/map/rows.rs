@@ -5,8 +5,9 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::served::work::{EMIT, ONE, Work, documents, fails, lines, stderr};
-use crate::served::{Service, exit_code, program, read_lines, run};
+use crate::program::work::{EMIT, ONE, Work, documents, fails, lines, stderr};
+use crate::program::{exit_code, program, read_lines, run};
+use crate::service::Service;
 use serde_json::{Value, json};
 
 #[test]
@@ -370,7 +371,7 @@ fn a_running_services_processes_can_be_used() {
         65,
         &["map.js", "compil"],
     );
-    service.wait_for("all returned", |pool| {
+    service.wait_for_first_pool("all returned", |pool| {
         pool["used"] == 0 && pool["procs"][0]["uses"].as_u64() > Some(0)
     });
     fails(

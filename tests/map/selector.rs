@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::served::work::{EMIT, Work, documents, fails, lines, stderr};
-use crate::served::{program, run};
+use crate::program::work::{EMIT, Work, documents, fails, lines, stderr};
+use crate::program::{program, run};
 use serde_json::json;
 
 #[test]

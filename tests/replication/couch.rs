@@ -516,6 +516,16 @@ impl Data {
                 .map(|list| serde_json::from_str(list).unwrap())
                 .unwrap_or_default()
         };
+        if request.param("open_revs").is_none() {
+            let Some(rev) = self
+                .docs
+                .get(&id)
+                .and_then(|revs| leaves(revs).into_iter().next())
+            else {
+                return Answer::error(404, "not_found", "missing");
+            };
+            return Answer::json(200, self.document(&id, &rev, &[], false).0);
+        }
         let since = texts("atts_since");
         let mut body = BytesMutBody::default();
         for rev in texts("open_revs") {

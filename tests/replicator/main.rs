@@ -15,6 +15,7 @@ mod service;
 
 mod calls;
 mod changes;
+mod crashes;
 mod documents;
 mod jobs;
 mod kept;

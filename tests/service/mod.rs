@@ -164,6 +164,27 @@ impl Service {
         socket_of(self.directory.path())
     }
 
+    /// Prepares the program as a client of this service, with nothing of this test's surroundings.
+    pub fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+        command.args(arguments).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("SETTEE__SERVER__SOCKET", self.socket());
+        command
+    }
+
+    /// Returns what `settee status --json` says.
+    pub fn status(&self) -> Value {
+        let output = self.client(&["status", "--json"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until the first pool looks as wanted.
+    pub fn wait_for_first_pool(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) {
+        wait_until(what, || wanted(&self.status()["pools"][0]));
+    }
+
     /// Returns what it has logged so far.
     pub fn log(&self) -> String {
         self.stderr.lock().unwrap().clone()
@@ -203,10 +224,15 @@ impl Service {
         self.take_directory()
     }
 
-    /// Kills it in the middle of whatever it does, and keeps its files.
-    pub fn kill_and_keep(mut self) -> TempDir {
+    /// Kills it in the middle of whatever it does.
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Kills it in the middle of whatever it does, and keeps its files.
+    pub fn kill_and_keep(mut self) -> TempDir {
+        self.kill();
         self.take_directory()
     }
 
@@ -269,12 +295,15 @@ pub fn signal(pid: u32, name: &str) {
     assert!(done.success(), "kill -{name} {pid}");
 }
 
+/// How long who waits leaves the machine to others before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// Waits for something that is to come about.
 pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
         assert!(start.elapsed() < DEADLINE, "no {what} in time");
-        std::thread::yield_now();
+        std::thread::park_timeout(LOOK_AGAIN);
     }
 }
 
@@ -301,7 +330,7 @@ pub fn assert_nothing_runs_for(directory: &Path) {
             return;
         }
         assert!(Instant::now() < until, "left behind: {left:?}");
-        std::thread::yield_now();
+        std::thread::park_timeout(LOOK_AGAIN);
     }
 }
 

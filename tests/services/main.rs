@@ -9,5 +9,6 @@ mod harness;
 mod load;
 mod logbook;
 mod mistakes;
+mod status;
 mod stress;
 mod trouble;

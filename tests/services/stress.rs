@@ -1,8 +1,9 @@
 //! A service that runs into its limit: what the operator is told, and what new processes are told.
 
+use serde_json::{Value, json};
 use settee::testkit::eventually;
 
-use crate::harness::Front;
+use crate::harness::{Front, SocketClient};
 
 /// A service at a limit of 2 whose processes tell their arguments; with more keys.
 fn config(more: &str) -> String {
@@ -31,6 +32,51 @@ async fn at_the_limit_processes_are_started_with_stress_on_and_others_keep_their
     assert_eq!(front.log.with("pool is under stress").len(), 1);
     // Who has its work keeps it, and what it left behind serves on.
     assert_eq!(first.pid().await, pid);
+    front.stop().await;
+}
+
+/// A request for a process of the pool that knows a design document of a database.
+fn take(db: &str) -> Value {
+    let ddoc = json!({"_id": "_design/d", "_rev": "1-a", "language": "python"});
+    json!({"call": "get_proc", "pool": "py", "db": db, "ddoc": ddoc})
+}
+
+#[actix_rt::test]
+async fn idle_processes_are_replaced_when_stress_begins() {
+    let text = config("stress = \"yes\"\n").replace("max = 2", "max = 4");
+    let front = Front::start(&text).await;
+    let mut asks = SocketClient::connect(&front).await;
+    let mut lent = Vec::new();
+    for db in ["one", "two", "three"] {
+        lent.push(asks.call(take(db)).await["ok"].clone());
+    }
+    for idle in &lent[..2] {
+        asks.ret_proc(idle["proc"].as_str().unwrap()).await;
+    }
+    assert!(front.log.with("pool is under stress").is_empty());
+    // For another database there is no process, and one more reaches the limit.
+    let fourth = asks.call(take("four")).await["ok"].clone();
+    assert_eq!(front.log.with("pool is under stress").len(), 1);
+    // The one took the place of an idle process; the other is replaced after it.
+    front
+        .wait_for_pool("py", "both are replaced", |pool| {
+            pool.totals.recycled["stress"] == 2 && pool.free == 1 && pool.stopping == 0
+        })
+        .await;
+    let there = front.pool("py").await.procs;
+    let is_there = |lent: &Value| {
+        let pid = lent["os_pid"].as_u64();
+        there.iter().any(|proc| proc.os_pid.map(u64::from) == pid)
+    };
+    let still: Vec<bool> = lent.iter().chain([&fourth]).map(is_there).collect();
+    assert_eq!(
+        still,
+        [false, false, true, true],
+        "who works keeps its work"
+    );
+    // What took its place was started with stress on.
+    let mut client = front.connect("py.sock").await;
+    assert_eq!(client.ask("[\"args\"]").await, STRESSED);
     front.stop().await;
 }
 

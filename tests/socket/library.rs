@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::served::Service;
+use crate::service::Service;
 use futures_util::future::join_all;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -89,9 +89,9 @@ async fn dropping_the_client_gives_back_what_it_held() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
     client.get_proc("javascript", None).await.unwrap();
-    service.wait_for("held", |pool| pool["used"] == 1);
+    service.wait_for_first_pool("held", |pool| pool["used"] == 1);
     drop(client);
-    service.wait_for("given back", |pool| pool["used"] == 0);
+    service.wait_for_first_pool("given back", |pool| pool["used"] == 0);
 }
 
 #[tokio::test]

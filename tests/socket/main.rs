@@ -1,7 +1,5 @@
 //! The client socket: its calls, and what it makes of clients that misbehave.
 
-#[path = "../served/mod.rs"]
-mod served;
 #[path = "../service/mod.rs"]
 mod service;
 

@@ -17,8 +17,17 @@ impl Handler<GetStatus> for ProcManager {
     fn handle(&mut self, msg: GetStatus, _: &mut Self::Context) -> Self::Result {
         let wanted = |name: &str| msg.pool.as_deref().is_none_or(|pool| pool == name);
         let pools = self.pools.iter().filter(|(_, pool)| wanted(&pool.name));
+        let pools: Vec<_> = pools.map(|(id, _)| self.pool_status(id)).collect();
+        // One that is being removed serves no service any more.
+        let find = |name: &str| {
+            let mut found = pools.iter().filter(|pool| pool.name == name);
+            found.find(|pool| pool.removing.is_none())
+        };
+        let fronts = self.metrics.fronts();
+        let fronts = fronts.iter().filter(|front| wanted(&front.pool()));
         MessageResult(ServiceStatus {
-            pools: pools.map(|(id, _)| self.pool_status(id)).collect(),
+            services: fronts.map(|front| front.status(find)).collect(),
+            pools,
             proc_count: self.core.proc_count(),
             stale_proc_count: self.core.stale_proc_count(),
         })

@@ -20,7 +20,7 @@ use super::socket::Acceptor;
 use crate::actors::client::stream::Stream;
 use crate::actors::clock::Clock;
 use crate::messages::pool_watch::PoolState;
-use crate::metrics::ServiceMetrics;
+use crate::metrics::{Closed, Front, ServiceMetrics};
 use crate::policy::admission::{Door, LimitWarning, Verdict, listening};
 
 /// The entrance of one service. Its drop closes it.
@@ -32,6 +32,8 @@ pub struct Entrance {
     /// Whether processes are started with stress on now.
     stress: Cell<bool>,
     metrics: Arc<ServiceMetrics>,
+    /// Where it is shown whether connections are accepted.
+    front: Arc<Front>,
 }
 
 struct Told {
@@ -54,7 +56,12 @@ pub enum Next {
 impl Entrance {
     /// Makes the entrance of a service, closed. A service for others than this user or machine
     /// `warns` when its limit is reached.
-    pub fn new(metrics: Arc<ServiceMetrics>, warns: bool, log: Logger) -> Rc<Self> {
+    pub fn new(
+        metrics: Arc<ServiceMetrics>,
+        front: Arc<Front>,
+        warns: bool,
+        log: Logger,
+    ) -> Rc<Self> {
         let told = Told {
             door: Door::default(),
             warning: LimitWarning::default(),
@@ -67,6 +74,7 @@ impl Entrance {
             claims: Claims::default(),
             stress: Cell::new(false),
             metrics,
+            front,
         })
     }
 
@@ -93,7 +101,7 @@ impl Entrance {
             tokio::select! {
                 biased;
                 changed = pool.changed() => if changed.is_err() {
-                    self.close();
+                    self.close(Closed::NoPool);
                     return Next::PoolGone;
                 },
                 () = self.claims.fewer() => {}
@@ -111,6 +119,11 @@ impl Entrance {
         // twice for a moment, which only keeps others waiting for as long.
         if let Some(verdict) = told.door.changed(&state.pool) {
             self.count(was_open, told.door.is_open());
+            self.front.set_closed(match verdict {
+                Verdict::AtLimit => Some(Closed::AtLimit),
+                Verdict::Throttled => Some(Closed::Throttled),
+                Verdict::Listen => None,
+            });
             match verdict {
                 Verdict::AtLimit => {
                     self.metrics.limit_reached.one();
@@ -124,7 +137,8 @@ impl Entrance {
     }
 
     /// Lets nobody in until the next look.
-    pub fn close(&self) {
+    pub fn close(&self, why: Closed) {
+        self.front.set_closed(Some(why));
         let door = std::mem::take(&mut self.told.borrow_mut().door);
         self.count(door.is_open(), false);
     }
@@ -140,7 +154,7 @@ impl Entrance {
 
 impl Drop for Entrance {
     fn drop(&mut self) {
-        self.close();
+        self.close(Closed::Stopping);
     }
 }
 

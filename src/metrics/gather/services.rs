@@ -5,9 +5,59 @@ use std::sync::Arc;
 use super::super::service::ServiceMetrics;
 use super::super::snapshot::Kind;
 use super::{List, Own, by_reason, each, sample};
+use crate::query_server::status::{DoorStatus, ServiceStatus};
 
 /// Something of a service.
 type Count = fn(&ServiceMetrics) -> u64;
+
+/// What the pool of a service is like.
+type Now = fn(&DoorStatus) -> Option<f64>;
+
+/// The services that are there, before which pools.
+pub(super) fn services_now(list: &mut List, status: &ServiceStatus) {
+    let gauges: [(&str, &str, &str, &str, Now); 3] = [
+        (
+            "service_limit",
+            "service_limit",
+            "",
+            "The most processes that the pool of a service may have now",
+            |service| service.limit.map(f64::from),
+        ),
+        (
+            "service_throttled",
+            "service_throttled_seconds",
+            "s",
+            "For how long the pool of a service starts no process, because a start failed; 0 otherwise",
+            |service| Some(seconds(service.throttled_ms)),
+        ),
+        (
+            "service_stressed",
+            "service_stressed_seconds",
+            "s",
+            "For how long processes of a service are started with stress on; 0 otherwise",
+            |service| Some(seconds(service.stressed_ms)),
+        ),
+    ];
+    for (stats, prometheus, unit, help, value) in gauges {
+        let own = Own {
+            stats,
+            prometheus,
+            kind: Kind::Gauge,
+            unit,
+            labels: &["service", "pool"],
+            help,
+        };
+        let samples = status
+            .services
+            .iter()
+            .filter_map(|service| Some(sample(&[&service.name, &service.pool], value(service)?)));
+        list.settee(own, samples);
+    }
+}
+
+fn seconds(milliseconds: Option<u64>) -> f64 {
+    milliseconds.unwrap_or(0) as f64 / 1e3
+}
 
 /// The services.
 pub(super) fn services(list: &mut List, services: &[Arc<ServiceMetrics>]) {

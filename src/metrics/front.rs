@@ -1,0 +1,116 @@
+//! What is known of the services that are there: where each listens, before which pool, and why it
+//! does not accept connections while it does not.
+//!
+//! SUMMARY   A service makes its [`Front`] when it starts and keeps it up to date; it is gone with the
+//!           service. [`Front::status`] joins it with what its pool is like.
+//! PROMISES  The one source of what `status`, HTTP, the metrics and tests tell of a service.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::ServiceMetrics;
+use crate::query_server::status::{DoorStatus, PoolStatus};
+
+/// Why a service accepts no connection: they wait in the system's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// There is no pool of the name that it is to lend from.
+    NoPool,
+    /// All processes that there may be are lent.
+    AtLimit,
+    /// None is free, and none is started for a while, because a start failed.
+    Throttled,
+    /// The system refused to accept one, for lack of descriptors or memory.
+    AcceptFailed,
+    /// It is being taken out of operation.
+    Stopping,
+}
+
+impl Closed {
+    /// Returns the word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoPool => "no_pool",
+            Self::AtLimit => "at_limit",
+            Self::Throttled => "throttled",
+            Self::AcceptFailed => "accept_failed",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// What a service is told to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where it listens, with the port that it has got.
+    pub listen: String,
+    /// The pool that it lends from.
+    pub pool: String,
+    /// Whether only this user or machine can reach it.
+    pub local_only: bool,
+}
+
+/// One service that is there.
+#[derive(Debug)]
+pub struct Front {
+    metrics: Arc<ServiceMetrics>,
+    name: String,
+    now: Mutex<(Place, Option<Closed>)>,
+}
+
+impl Front {
+    pub(super) fn new(name: &str, metrics: Arc<ServiceMetrics>, place: Place) -> Self {
+        Self {
+            metrics,
+            name: name.to_owned(),
+            now: Mutex::new((place, Some(Closed::NoPool))),
+        }
+    }
+
+    /// Tells where it is now, and before which pool.
+    pub fn set_place(&self, place: Place) {
+        self.with(|now| now.0 = place);
+    }
+
+    /// Tells whether it accepts connections, and if not, why.
+    pub fn set_closed(&self, closed: Option<Closed>) {
+        self.with(|now| now.1 = closed);
+    }
+
+    /// Returns what is shown of it; `find` finds its pool. What throttles the pool, what puts it under
+    /// stress and what limits it does so to the service.
+    pub fn status<'a>(&self, find: impl FnOnce(&str) -> Option<&'a PoolStatus>) -> DoorStatus {
+        let (place, closed) = self.with(|now| now.clone());
+        let pool = find(&place.pool);
+        let connections = self.metrics.connections();
+        DoorStatus {
+            name: self.name.clone(),
+            listening: closed.is_none(),
+            closed: closed.map(|closed| closed.name().to_owned()),
+            throttled_ms: pool.and_then(|pool| pool.throttled_ms),
+            failure: pool.and_then(|pool| pool.failure.clone()),
+            stressed_ms: pool.and_then(|pool| pool.stressed_ms),
+            limit: pool.map(|pool| pool.hard_limit),
+            connections: connections.connected.get(),
+            accepted: connections.accepted.get(),
+            limit_reached: self.metrics.limit_reached.get(),
+            listen: place.listen,
+            pool: place.pool,
+            local_only: place.local_only,
+        }
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the pool that it lends from.
+    pub fn pool(&self) -> String {
+        self.with(|now| now.0.pool.clone())
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut (Place, Option<Closed>)) -> T) -> T {
+        // Nothing panics while it holds the lock, and what it guards is whole at any time.
+        what(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
