@@ -3,8 +3,8 @@
 //!
 //! SUMMARY   Run with `cargo bench --bench pool_actors`. A word as argument (`cycles`, `named`,
 //!           `waiting`, `idle`) runs that part only, a number that many clients only.
-//! PROMISES  What is compared runs in turn in the same program; each figure is the best of many
-//!           batches, so that other work on the machine touches none of them.
+//! PROMISES  What is compared runs in turn in the same thread; each figure is processor time and the
+//!           best of many batches, so that other work on the machine touches them little.
 //! LIMITS    The floor's messages are empty and its answers are a word, with no row, no token, no
 //!           clock and no metric: what the pool's messages carry is part of what is measured. Both
 //!           answer at once and have mailboxes of the same size. The bytes are the growth of the
@@ -29,7 +29,7 @@ use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
 
 /// How many cycles a batch has in all, shared among its clients.
-const CYCLES: usize = 20_000;
+const CYCLES: usize = 10_000;
 
 /// How many batches of each kind are run.
 const ROUNDS: u32 = 40;
