@@ -28,6 +28,7 @@ pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -
             affinity_wait: query_servers.affinity_wait,
         },
         pools: config.pools_with_services(),
+        fronts: config.terms_of_later_pools(),
         os_process_timeout: config.couchdb.os_process_timeout,
         idle_limit: query_servers.os_process_idle_limit,
         // The process gets TERM after half of it, and KILL at its end.

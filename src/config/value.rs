@@ -103,6 +103,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
             }
             _ => Err(misfit(kind, raw)),
         },
+        Kind::Line => line(kind, raw),
         Kind::Address => address(kind, raw),
         Kind::Password => password(raw),
         Kind::Secret => secret(raw),
@@ -148,7 +149,7 @@ fn service_address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     }
 }
 
-/// Returns both values of a number that may depend on stress, as text.
+/// Returns both values of a number that may depend on stress: as text, where they differ.
 fn stressed(inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     let one = |raw: &Raw| match parse(inner, raw)? {
         ValueKind::U64(number) => Ok(number),
@@ -158,7 +159,10 @@ fn stressed(inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Raw::Text(text) => Stressed::parse(text, |text| one(&Raw::Text(text.to_owned())))?,
         raw => one(raw)?.into(),
     };
-    Ok(ValueKind::String(both.to_string()))
+    Ok(match both.normal == both.stressed {
+        true => ValueKind::U64(both.normal),
+        false => ValueKind::String(both.to_string()),
+    })
 }
 
 /// Returns the text of a value in normal form, for people.
@@ -412,6 +416,20 @@ fn is_connect_to(entry: &str) -> bool {
     domain_is_right && target_is_right && port(from) && port(to)
 }
 
+/// Longest line that is sent as it is written, in bytes.
+const LINE_BYTES_MAX: usize = 1000;
+
+/// A text for a program and not for people: a line feed or another control would make it something
+/// else.
+fn line(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    match raw {
+        Raw::Text(text) if text.len() <= LINE_BYTES_MAX && !text.contains(char::is_control) => {
+            Ok(ValueKind::String(text.trim().to_owned()))
+        }
+        _ => Err(misfit(kind, raw)),
+    }
+}
+
 fn choice(
     kind: Kind,
     words: &[(&'static str, &'static str)],
@@ -515,6 +533,10 @@ fn expectation(kind: Kind) -> String {
             format!("one of {}", own.join(", "))
         }
         Kind::SocketPath => "text: the path of a Unix socket, or \"\" for the usual place".into(),
+        Kind::Line => format!(
+            "one line of text, at most {LINE_BYTES_MAX} bytes without control characters, or \"\" for \
+             none"
+        ),
         Kind::Address => {
             "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\""
                 .to_owned()
