@@ -1,9 +1,8 @@
 //! App: the service as a whole, from its configuration to its end.
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
-//!           PressureGauge,
-//!           ConfigListener, ReplicationScheduler, ReplicatorDocuments, Gate, Listener, HttpServer,
-//!           FrontDoor, in this order; stops them in reverse.
+//!           ConfigListener, PressureGauge, Gate, ReplicationScheduler, ReplicatorDocuments,
+//!           Listener, HttpServer, FrontDoor, in this order; stops them in reverse.
 //! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
@@ -156,24 +155,33 @@ impl App {
         });
         let (log, metrics) = (options.log, options.metrics);
         let replicator_config = http_config(&changes.borrow().replicator);
-        let replicator = ReplicationOptions {
-            http: Http::new(replicator_config, &log)?,
-            identity: ServerIdentity::default(),
-            config: changes.clone(),
-            metrics: metrics.clone(),
-            log: log.clone(),
-        };
+        let replicator_http = Http::new(replicator_config, &log)?;
 
         let (manager, manager_spec) =
             manager_spec(Rc::clone(&active), spawner, metrics.clone(), log.clone());
         let (config_listener, config_spec) =
             config_spec(Rc::clone(&active), manager.clone(), log.clone());
+        let sums = Rc::new(OverflowLog::new(log.clone()));
+        let inside = Rc::new(Inside {
+            manager: manager.clone(),
+            config: config_listener.clone(),
+            sums: Rc::clone(&sums),
+        });
+        let (gate, gate_spec) = gate_spec(inside, log.clone());
+        let gateway = Gateway::new(gate);
+        let replicator = ReplicationOptions {
+            http: replicator_http,
+            identity: ServerIdentity::default(),
+            config: changes.clone(),
+            metrics: metrics.clone(),
+            filters: replication::filters_through(gateway.clone()),
+            log: log.clone(),
+        };
         let Parts {
             scheduler,
             replications,
             specs: [scheduler_spec, documents_spec],
         } = replication::parts(replicator, database);
-        let sums = Rc::new(OverflowLog::new(log.clone()));
         let services = Services::new(
             manager.clone(),
             config_listener.clone(),
@@ -206,18 +214,14 @@ impl App {
             manager_spec,
             config_spec,
             pressure_spec,
+            gate_spec,
             scheduler_spec,
             documents_spec,
+            listener_spec,
         ];
         if let Some(address) = &http {
-            let inside = Rc::new(Inside {
-                manager: manager.clone(),
-                config: config_listener.clone(),
-                sums,
-            });
-            let (gate, gate_spec) = gate_spec(inside, log.clone());
             let shared = Shared::new(
-                Gateway::new(gate),
+                gateway,
                 changes,
                 authority,
                 metrics.clone(),
@@ -230,9 +234,7 @@ impl App {
                 shared: Arc::new(shared),
                 log: log.clone(),
             };
-            children.extend([gate_spec, listener_spec, http_spec(options)]);
-        } else {
-            children.push(listener_spec);
+            children.push(http_spec(options));
         }
         children.push(front_door);
         let supervisor = Supervisor::new(children, INTENSITY, &log);

@@ -15,6 +15,7 @@ use serde_json::json;
 use settee::actors::replication_job::ReplicationJob;
 use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, JobSettings, JobStart};
 use settee::replication::endpoint::{Http, HttpConfig, HttpSettings, Request};
+use settee::replication::filter::FilterPool;
 use settee::replication::id::{Identity, replication_id};
 use settee::replication::spec::{Defaults, Replication, UserCtx};
 use settee::replication::stats::Stats;
@@ -94,6 +95,7 @@ async fn replicate(replication: Replication, documents: usize) {
             health_threshold: Duration::from_secs(120),
             max_document_id_length: None,
             missing_doc_retry: Duration::from_secs(2),
+            filters: FilterPool::none(),
         },
         events: Listener(events).start().recipient(),
         log: Logger::root(Discard, o!()),

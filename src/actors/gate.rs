@@ -4,7 +4,7 @@
 //!           crosses once there and once back, however often the work speaks with the pool.
 //! PROMISES  A caller that is dropped takes its work with it, and what the work held goes back. Work
 //!           that panics costs its caller an error and nobody else anything.
-//! CALLED    By HTTP, whose threads are its own.
+//! CALLED    By HTTP and by filters of replications, whose threads are their own.
 //! LIMITS    At most [`WORK_MAX`] pieces at a time; who comes then is refused, not kept waiting.
 
 use std::future::Future;

@@ -1,29 +1,35 @@
 //! JobSupervisor: starts the runs of jobs, watches over them, and ends them.
 //!
 //! SUMMARY   A run is a child that is never started again by itself: whether a job that crashed is
-//!           tried again, and when, is the scheduler's to say.
+//!           tried again, and when, is the scheduler's to say. A run whose replication has an earlier
+//!           run that is still there, of whatever scheduler, waits for the end of that ([`LiveRuns`]).
 //! PROMISES  One [`ChildEnded`] for each run that was to be started, whatever becomes of it: its start
 //!           fails or panics, it ends, panics, or does not end in its time. All children end with the
-//!           scheduler.
+//!           scheduler, or with this. Of a replication there is never more than one run.
 //! CALLED    By the ReplicationScheduler, on whose arbiter it runs.
 //! SOURCE    couch_replicator_scheduler_sup 004: simple_one_for_one, temporary, shutdown 5000. Its
 //!           restart intensity is about children that are restarted, of which there are none.
-//! LIMITS    A child that does not even end when it is killed is left behind, and counts as ended.
+//! LIMITS    A child that does not even end when it is killed is left behind, and counts as ended: its
+//!           slot is free, its replication is not.
+
+mod live;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
-use slog::{Logger, error, o, warn};
+use slog::{Logger, error, info, o, warn};
 
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
 use crate::messages::job_supervisor::{
-    ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild,
+    ChildEnded, JobOrder, RunningJob, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_job::StopJob;
 use crate::policy::schedule::Run;
 use crate::replication::crash::Crash;
+use crate::replication::id::ReplicationId;
+pub use live::LiveRuns;
 
 /// How long a child that was killed may take to be gone.
 const KILLED_MAX: Duration = Duration::from_secs(1);
@@ -50,21 +56,39 @@ where
     RunningJob { pulse, stop, kill }
 }
 
-/// A run.
+/// A run. What is left of it ends with the supervisor.
 struct Child {
+    id: ReplicationId,
     job: RunningJob,
     monitor: MonitorRef,
     /// When it is killed, or given up, once it was told to end.
     timer: Option<SpawnHandle>,
 }
 
+impl Drop for Child {
+    fn drop(&mut self) {
+        // One that has ended is not harmed.
+        (self.job.kill)();
+    }
+}
+
+/// A run that is to be started when an earlier one is gone.
+struct Waiting {
+    order: JobOrder,
+    earlier: Pulse,
+    monitor: MonitorRef,
+}
+
 /// Watches over runs.
 pub struct JobSupervisor {
     jobs: Box<dyn StartJobs>,
+    /// The runs that there are, also those of supervisors before this one.
+    live: LiveRuns,
     /// The scheduler's life: children end with it.
     scheduler: Pulse,
     reports: Recipient<ChildEnded>,
     children: FxHashMap<Run, Child>,
+    waiting: FxHashMap<Run, Waiting>,
     by_monitor: FxHashMap<MonitorRef, Run>,
     /// The monitor on the scheduler.
     parent: Option<MonitorRef>,
@@ -77,15 +101,18 @@ impl JobSupervisor {
     /// Makes a supervisor that starts children with `jobs` and reports to a scheduler.
     pub fn new(
         jobs: Box<dyn StartJobs>,
+        live: LiveRuns,
         scheduler: Pulse,
         reports: Recipient<ChildEnded>,
         log: &Logger,
     ) -> Self {
         Self {
             jobs,
+            live,
             scheduler,
             reports,
             children: FxHashMap::default(),
+            waiting: FxHashMap::default(),
             by_monitor: FxHashMap::default(),
             parent: None,
             orphaned: false,
@@ -104,7 +131,58 @@ impl JobSupervisor {
         self.reports.do_send(ChildEnded { run, reason });
     }
 
+    /// Starts a run, now or when the earlier one of its replication is gone.
+    fn start(&mut self, order: JobOrder, ctx: &mut Context<Self>) {
+        let run = order.run;
+        if let Some(earlier) = self.live.owner(&order.id) {
+            info!(self.log, "replication waits until its earlier run is gone";
+                  "replication" => order.id.to_string(), "run" => run.0);
+            let monitor = earlier.monitor(ctx.address().recipient());
+            self.by_monitor.insert(monitor, run);
+            let waiting = Waiting {
+                order,
+                earlier,
+                monitor,
+            };
+            self.waiting.insert(run, waiting);
+            return;
+        }
+        let id = order.id.clone();
+        let jobs = &mut self.jobs;
+        // A mistake in starting one job is that job's end and nobody else's.
+        let started = catch_unwind(AssertUnwindSafe(|| jobs.start(order)));
+        let job = match started {
+            Ok(Ok(job)) => job,
+            Ok(Err(crash)) => return self.report(run, Err(crash)),
+            Err(_) => {
+                let crash = Crash::JobDied("its start panicked".to_owned());
+                return self.report(run, Err(crash));
+            }
+        };
+        self.live.take(id.clone(), job.pulse.clone());
+        let monitor = job.pulse.monitor(ctx.address().recipient());
+        self.by_monitor.insert(monitor, run);
+        let child = Child {
+            id,
+            job,
+            monitor,
+            timer: None,
+        };
+        self.children.insert(run, child);
+    }
+
+    /// Gives up a run that waits.
+    fn forget_waiting(&mut self, run: Run) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&run)?;
+        self.by_monitor.remove(&waiting.monitor);
+        waiting.earlier.demonitor(waiting.monitor);
+        Some(waiting)
+    }
+
     fn terminate(&mut self, run: Run, within: Duration, ctx: &mut Context<Self>) {
+        if self.forget_waiting(run).is_some() {
+            return self.report(run, Ok(ExitReason::Shutdown));
+        }
         let Some(child) = self.children.get_mut(&run) else {
             return;
         };
@@ -145,13 +223,17 @@ impl JobSupervisor {
         if let Some(timer) = child.timer {
             ctx.cancel_future(timer);
         }
+        if !child.job.pulse.is_alive() {
+            self.live.free(&child.id, &child.job.pulse);
+        }
         self.report(run, Ok(reason));
         self.finish_if_orphaned(ctx);
     }
 
     fn orphan(&mut self, ctx: &mut Context<Self>) {
         self.orphaned = true;
-        let runs: Vec<_> = self.children.keys().copied().collect();
+        let runs = self.children.keys().chain(self.waiting.keys());
+        let runs: Vec<_> = runs.copied().collect();
         for run in runs {
             self.terminate(run, ORPHANED_MAX, ctx);
         }
@@ -179,29 +261,11 @@ impl Handler<StartChild> for JobSupervisor {
 
     fn handle(&mut self, msg: StartChild, ctx: &mut Self::Context) {
         let StartChild(order) = msg;
-        let run = order.run;
-        let jobs = &mut self.jobs;
-        // A mistake in starting one job is that job's end and nobody else's.
-        let started = catch_unwind(AssertUnwindSafe(|| jobs.start(order)));
-        let job = match started {
-            Ok(Ok(job)) => job,
-            Ok(Err(crash)) => return self.report(run, Err(crash)),
-            Err(_) => {
-                let crash = Crash::JobDied("its start panicked".to_owned());
-                return self.report(run, Err(crash));
-            }
-        };
-        let monitor = job.pulse.monitor(ctx.address().recipient());
-        self.by_monitor.insert(monitor, run);
-        let timer = None;
-        self.children.insert(
-            run,
-            Child {
-                job,
-                monitor,
-                timer,
-            },
-        );
+        // Nobody is left for whom it would run.
+        match self.orphaned {
+            true => self.report(order.run, Ok(ExitReason::Shutdown)),
+            false => self.start(order, ctx),
+        }
     }
 }
 
@@ -218,9 +282,14 @@ impl Handler<Down> for JobSupervisor {
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
         if self.parent == Some(msg.monitor) {
-            self.orphan(ctx);
-        } else if let Some(run) = self.by_monitor.get(&msg.monitor) {
-            self.forget(*run, msg.reason, ctx);
+            return self.orphan(ctx);
+        }
+        let Some(run) = self.by_monitor.get(&msg.monitor).copied() else {
+            return;
+        };
+        match self.forget_waiting(run) {
+            Some(waiting) => self.start(waiting.order, ctx),
+            None => self.forget(run, msg.reason, ctx),
         }
     }
 }

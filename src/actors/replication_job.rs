@@ -230,6 +230,7 @@ impl Handler<AllDone> for ReplicationJob {
         };
         running.parts.stop();
         running.then = Then::Finish;
+        self.reports.complete();
         self.checkpoint(ctx);
     }
 }

@@ -23,8 +23,8 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
 
 use crate::actors::deferred::Replier;
-use crate::actors::job_supervisor::JobSupervisor;
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
+use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, Pulse};
 use crate::actors::wall_clock::WallClock;
 use crate::messages::job_supervisor::{
     ChildEnded, JobOrder, StartChild, StartJobs, TerminateChild,
@@ -54,6 +54,8 @@ pub struct SchedulerOptions {
     pub settings: Settings,
     /// How jobs are started.
     pub jobs: Box<dyn StartJobs>,
+    /// The runs that there are. Schedulers that follow one another have the same.
+    pub live: LiveRuns,
     /// Where it counts.
     pub metrics: Arc<ReplicationMetrics>,
     /// The log.
@@ -88,6 +90,8 @@ pub struct ReplicationScheduler {
     /// Given to the supervisor when that is started.
     jobs: Option<Box<dyn StartJobs>>,
     supervisor: Option<Addr<JobSupervisor>>,
+    supervisors_life: Option<MonitorRef>,
+    live: LiveRuns,
     events: Option<Recipient<JobEvent>>,
     clock: WallClock,
     metrics: Arc<ReplicationMetrics>,
@@ -119,6 +123,8 @@ impl ReplicationScheduler {
             subscribers: Vec::new(),
             jobs: Some(options.jobs),
             supervisor: None,
+            supervisors_life: None,
+            live: options.live,
             events: None,
             clock: WallClock::new(),
             metrics: options.metrics,
@@ -307,7 +313,7 @@ impl ReplicationScheduler {
                 self.note_progress(msg.run, &row.id, progress.clone());
                 Ending::Completed(Arc::new(Completed { result, progress }))
             }
-            (Some(JobEnd::Stopped), _) => Ending::Stopped,
+            (Some(JobEnd::Stopped), _) | (None, Ok(ExitReason::Shutdown)) => Ending::Stopped,
             (Some(JobEnd::Crashed(crash)), _) | (None, Err(crash)) => Ending::Crashed(crash),
             (None, Ok(reason)) => Ending::Crashed(Crash::JobDied(reason.to_string())),
         };
@@ -387,10 +393,12 @@ impl Actor for ReplicationScheduler {
         self.events = Some(ctx.address().recipient());
         let reports = ctx.address().recipient();
         let pulse = self.lifeline.pulse();
-        self.supervisor = self
-            .jobs
-            .take()
-            .map(|jobs| JobSupervisor::new(jobs, pulse, reports, &self.log).start());
+        self.supervisor = self.jobs.take().map(|jobs| {
+            let supervisor = JobSupervisor::new(jobs, self.live.clone(), pulse, reports, &self.log);
+            let watcher = ctx.address().recipient();
+            self.supervisors_life = Some(supervisor.pulse().monitor(watcher));
+            supervisor.start()
+        });
         self.last_cycle = Instant::now();
         self.watch_cycle(ctx);
         info!(self.log, "replication scheduler started";

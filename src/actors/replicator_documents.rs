@@ -124,6 +124,9 @@ impl ReplicatorDocuments {
         let events = ctx.address().recipient();
         // Ignores the mailbox's bound: it is one message.
         self.options.scheduler.address().do_send(Subscribe(events));
+        let counters = self.options.http.counters();
+        counters.db_scans.one();
+        counters.docs_dbs_found.one();
         let following = follow(Rc::clone(&self.options), ctx.address(), self.log.clone());
         let following = ctx.spawn(wrap_future(following));
         if let Some(before) = self.following.replace(following) {
@@ -288,6 +291,11 @@ impl ReplicatorDocuments {
         if !outcome.is_written(update_docs) {
             return;
         }
+        let is_completed = match &outcome {
+            Outcome::Completed { .. } => Some(true),
+            Outcome::Failed { .. } => Some(false),
+            _ => None,
+        };
         let writing = write(
             Rc::clone(&self.options),
             doc,
@@ -295,10 +303,17 @@ impl ReplicatorDocuments {
             outcome,
             update_docs,
         );
-        let log = self.log.clone();
+        let (log, options) = (self.log.clone(), Rc::clone(&self.options));
         ctx.spawn(wrap_future(async move {
             if let Err(error) = writing.await {
                 error!(log, "the outcome of a replication cannot be written"; "error" => %error);
+                return;
+            }
+            let counters = options.http.counters();
+            match is_completed {
+                Some(true) => counters.docs_completed.one(),
+                Some(false) => counters.docs_failed.one(),
+                None => {}
             }
         }));
     }
@@ -540,6 +555,7 @@ impl Handler<Updated> for ReplicatorDocuments {
     fn handle(&mut self, Updated(documents): Updated, ctx: &mut Self::Context) -> Self::Result {
         let mut pending = Vec::new();
         for document in documents {
+            self.options.http.counters().docs_db_changes.one();
             if let Some(wish) = self.wish(&document, ctx) {
                 let doc = document.id;
                 pending.extend(self.take(Event::Changed { doc, wish }, ctx));

@@ -19,6 +19,8 @@ use slog::{Logger, error};
 use tokio::sync::watch;
 
 use super::named_spec;
+use crate::actors::gate::Gateway;
+use crate::actors::job_supervisor::LiveRuns;
 use crate::actors::lifeline::Lifeline;
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
@@ -32,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use crate::replication::crash::Crash;
 use crate::replication::endpoint::Http;
+use crate::replication::filter::FilterPool;
 use crate::replication::id::Identity;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, Replications, http_config};
@@ -47,6 +50,8 @@ pub struct ReplicationOptions {
     pub config: watch::Receiver<Arc<Config>>,
     /// Where it counts.
     pub metrics: Metrics,
+    /// Who runs filters that sources do not run.
+    pub filters: FilterPool,
     /// The log.
     pub log: Logger,
 }
@@ -113,19 +118,21 @@ fn documents_spec(
 }
 
 /// Starts the scheduler, and describes how its successors are started: they know of no job, so that
-/// the doc processor begins anew.
+/// the doc processor begins anew; runs of the scheduler before keep those of the same replications waiting
+/// until they are gone.
 fn scheduler_spec(
     options: ReplicationOptions,
     arbiter: Rc<OwnArbiter>,
     told: Told,
 ) -> (Named<ReplicationScheduler>, ChildSpec) {
+    let live = LiveRuns::default();
     let make = move || {
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
-        let options = options.clone();
+        let (options, live) = (options.clone(), live.clone());
         let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
-            ReplicationScheduler::with_lifeline(scheduler_options(options), lifeline)
+            ReplicationScheduler::with_lifeline(scheduler_options(options, live), lifeline)
         });
         if let Some(documents) = &*told.borrow() {
             // Ignores the mailbox's bound: it must not be lost.
@@ -137,7 +144,7 @@ fn scheduler_spec(
     named_spec("replication_scheduler", make)
 }
 
-fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
+fn scheduler_options(options: ReplicationOptions, live: LiveRuns) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
     let metrics = options.metrics.replication();
     metrics.watch(&options.http);
@@ -146,6 +153,7 @@ fn scheduler_options(options: ReplicationOptions) -> SchedulerOptions {
         metrics,
         log: options.log.clone(),
         jobs: Box::new(Jobs(options)),
+        live,
     }
 }
 
@@ -182,7 +190,8 @@ impl StartJobs for Jobs {
             return Err(Crash::JobDied(why.to_owned()));
         };
         let config = options.config.borrow().replicator.clone();
-        let mut settings = job_settings(&config, options.http.clone(), identity);
+        let filters = options.filters.clone();
+        let mut settings = job_settings(&config, options.http.clone(), identity, filters);
         // Somebody waits for a call of `_replicate`, and thousands of them do not begin at once.
         if order.replication.is_transient() {
             settings.startup_jitter = Duration::ZERO;
@@ -215,8 +224,27 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
     }
 }
 
+/// Returns the way from replications to the service's pool, over its gate.
+pub(super) fn filters_through(gateway: Gateway) -> FilterPool {
+    FilterPool::new(move |call| {
+        let gateway = gateway.clone();
+        Box::pin(async move {
+            let asking = gateway.run(move |inside| async move {
+                let passed = call.perform(&inside.query_servers()).await;
+                passed.map_err(|error| error.to_string())
+            });
+            asking.await.unwrap_or_else(|error| Err(error.to_string()))
+        })
+    })
+}
+
 /// Returns what jobs work by.
-pub fn job_settings(config: &Replicator, http: Http, identity: Identity) -> JobSettings {
+pub fn job_settings(
+    config: &Replicator,
+    http: Http,
+    identity: Identity,
+    filters: FilterPool,
+) -> JobSettings {
     JobSettings {
         http,
         identity,
@@ -224,6 +252,7 @@ pub fn job_settings(config: &Replicator, http: Http, identity: Identity) -> JobS
         health_threshold: config.health_threshold,
         max_document_id_length: config.max_document_id_length,
         missing_doc_retry: config.missing_doc_retry,
+        filters,
     }
 }
 

@@ -7,7 +7,7 @@
 //!           a slow reader slows the mapping down and costs no memory. Nothing is left running.
 
 mod logs;
-mod pool;
+pub(super) mod pool;
 mod printer;
 mod progress;
 mod select;

@@ -1,7 +1,8 @@
 //! `settee replicate`: one replication in the foreground.
 //!
 //! SUMMARY   Makes a replication of the command line, runs its job in an actix system of its own,
-//!           shows how far it is, and sums up what was read, written and refused.
+//!           shows how far it is, and sums up what was read, written and refused. A filter that the
+//!           source does not run is run by a pool of the command's own.
 //! PROMISES  It goes on where an earlier run of the same replication ended. A first interrupt stops
 //!           it with a checkpoint, a second one at once.
 //! SOURCE    The options are those of a document in CouchDB's `_replicator`.
@@ -20,16 +21,20 @@ use slog::{Drain, Level, LevelFilter, Logger, o};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::actors::caller::Caller;
+use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
+use crate::actors::supervisor::Named;
 use crate::app::replication::job_settings;
 use crate::config::Config;
 use crate::logging::Logging;
 use crate::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
 };
+use crate::query_server::client::QueryServers;
 use crate::replication::crash::Crash;
 use crate::replication::endpoint::{Http, HttpSettings};
-use crate::replication::filter::fetch_code;
+use crate::replication::filter::{FilterAt, FilterPool, fetch_code};
 use crate::replication::id::replication_id;
 use crate::replication::open::OpenError;
 use crate::replication::spec::{Replication, UserCtx};
@@ -38,6 +43,7 @@ use crate::replicator;
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
+use super::map::pool::Pool;
 use super::output;
 use options::Options;
 use progress::Progress;
@@ -54,7 +60,7 @@ the URL. A run leaves checkpoints in both databases and the next one goes on fro
 Exit codes:
   0   everything is replicated, but for what the target refused; or stopped by a signal
   64  the command line is wrong
-  65  a database is not there, or an answer is none
+  65  a database is not there, or an answer is none; or the filter failed here
   74  a file cannot be written
   75  a failure worth another try later; what is done is not done again
   77  a database does not let this user in
@@ -62,7 +68,8 @@ Exit codes:
 
 Example:
   settee replicate http://localhost:5984/orders http://ann:secret@backup:5984/orders --create-target
-  settee replicate http://a:5984/db http://b:5984/db --continuous --selector '{\"type\": \"order\"}'")]
+  settee replicate http://a:5984/db http://b:5984/db --continuous --selector '{\"type\": \"order\"}'
+  settee replicate http://a:5984/db http://b:5984/db --filter app/mine --filter-at settee")]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,
@@ -124,9 +131,26 @@ impl Handler<JobEvent> for Listener {
 }
 
 impl Run {
-    async fn run(mut self) -> Result<(), CliError> {
+    async fn run(self) -> Result<(), CliError> {
+        let pool = match self.replication.options.filter_at {
+            FilterAt::Source => None,
+            FilterAt::Settee => Some(Pool::start(&self.config, &self.log)?),
+        };
+        let filters = match &pool {
+            Some(pool) => filters_of(pool.manager()),
+            None => FilterPool::none(),
+        };
+        let done = self.replicate(filters).await;
+        if let Some(pool) = pool {
+            pool.stop().await;
+        }
+        done
+    }
+
+    async fn replicate(mut self, filters: FilterPool) -> Result<(), CliError> {
         let (events, mut told) = mpsc::unbounded_channel();
-        let job = self.start(Listener(events).start().recipient()).await?;
+        let events = Listener(events).start().recipient();
+        let job = self.start(events, filters).await?;
         let stopper = actix_rt::spawn(stop_on_signals(job));
         let mut progress = Progress::start();
         let mut last = None;
@@ -159,7 +183,11 @@ impl Run {
         }
     }
 
-    async fn start(&self, events: Recipient<JobEvent>) -> Result<Addr<ReplicationJob>, CliError> {
+    async fn start(
+        &self,
+        events: Recipient<JobEvent>,
+        filters: FilterPool,
+    ) -> Result<Addr<ReplicationJob>, CliError> {
         let replicator = &self.config.replicator;
         let config_error =
             |what: String| CliError::new(Exit::Config, what, "correct it in [replicator]");
@@ -177,7 +205,7 @@ impl Run {
             settings: JobSettings {
                 // There is nobody else to give way to.
                 startup_jitter: Duration::ZERO,
-                ..job_settings(replicator, http, identity)
+                ..job_settings(replicator, http, identity, filters)
             },
             events,
             log: self.log.new(o!("replication" => id_text)),
@@ -199,6 +227,17 @@ impl Run {
         let code = fetch_code(&source, &options.filter).await;
         code.map_err(|error| again(error.to_string()))
     }
+}
+
+/// Has filters run by the processes of a manager on this thread.
+fn filters_of(manager: Named<ProcManager>) -> FilterPool {
+    FilterPool::new(move |call| {
+        let servers = QueryServers::new(Caller::new(manager.clone()));
+        Box::pin(async move {
+            let passed = call.perform(&servers).await;
+            passed.map_err(|error| error.to_string())
+        })
+    })
 }
 
 /// The first interrupt stops with a checkpoint, the second ends the program as it would without us.
@@ -265,6 +304,10 @@ fn explain(crash: &Crash) -> CliError {
         Crash::Open(OpenError::NotFound(_)) => (
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
+        ),
+        Crash::FilterFailed(_) => (
+            Exit::Data,
+            "correct the filter at the source, or what it needs in [query_servers]; then run this again: it goes on from its checkpoint",
         ),
         Crash::DocWriteFailed { .. } => (
             Exit::Data,

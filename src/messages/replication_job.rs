@@ -15,6 +15,7 @@ use slog::Logger;
 
 use crate::replication::crash::Crash;
 use crate::replication::endpoint::Http;
+use crate::replication::filter::FilterPool;
 use crate::replication::id::{Identity, ReplicationId};
 use crate::replication::refused::RefusedDoc;
 use crate::replication::seq::Seq;
@@ -55,6 +56,8 @@ pub struct JobSettings {
     pub max_document_id_length: Option<u64>,
     /// How long to wait for a revision that the source told of and does not deliver.
     pub missing_doc_retry: Duration,
+    /// Who runs filters that the source does not run.
+    pub filters: FilterPool,
 }
 
 /// What a job tells.

@@ -54,11 +54,21 @@ pub struct Counters {
     pub worker_deaths: Count,
     /// Workers that were started.
     pub workers_started: Count,
+    /// Times that the replicator database was read from its beginning.
+    pub db_scans: Count,
+    /// Replicator databases that were found by that.
+    pub docs_dbs_found: Count,
+    /// Updates of documents that were looked at.
+    pub docs_db_changes: Count,
+    /// Documents that were marked as failed.
+    pub docs_failed: Count,
+    /// Documents that were marked as completed.
+    pub docs_completed: Count,
 }
 
 impl Counters {
     /// Returns all of them: CouchDB's name below `couch_replicator`, what it means, and the number.
-    pub fn all(&self) -> [(&'static str, &'static str, u64); 14] {
+    pub fn all(&self) -> [(&'static str, &'static str, u64); 19] {
         [
             (
                 "requests",
@@ -129,6 +139,31 @@ impl Counters {
                 "workers_started",
                 "Workers of replications that were started",
                 &self.workers_started,
+            ),
+            (
+                "db_scans",
+                "Times that the replicator database was read from its beginning",
+                &self.db_scans,
+            ),
+            (
+                "docs.dbs_found",
+                "Replicator databases that were found at a start",
+                &self.docs_dbs_found,
+            ),
+            (
+                "docs.db_changes",
+                "Updates of replicator documents that were looked at",
+                &self.docs_db_changes,
+            ),
+            (
+                "docs.failed_state_updates",
+                "Replicator documents that were marked as failed",
+                &self.docs_failed,
+            ),
+            (
+                "docs.completed_state_updates",
+                "Replicator documents that were marked as completed",
+                &self.docs_completed,
             ),
         ]
         .map(|(name, help, count)| (name, help, count.get()))

@@ -29,6 +29,9 @@ pub enum Crash {
     /// The changes feed was refused, or failed too often.
     #[error("changes_req_failed: {0}")]
     ChangesReqFailed(Answered),
+    /// A filter that is run here failed, or cannot be run.
+    #[error("filter_failed: {0}")]
+    FilterFailed(String),
     /// The target did not say what it misses.
     #[error("revs_diff_failed: {0}")]
     RevsDiffFailed(Answered),
@@ -150,6 +153,7 @@ impl Crash {
             Self::ReadCheckpoint(_) => "checkpoint_read_failure",
             Self::Checkpoint(_) => "checkpoint_commit_failure",
             Self::ChangesReqFailed(_) => "changes_req_failed",
+            Self::FilterFailed(_) => "filter_failed",
             Self::RevsDiffFailed(_) => "revs_diff_failed",
             Self::BulkDocsFailed(_) => "bulk_docs_failed",
             Self::DocWriteFailed { .. } => "doc_write_failed",

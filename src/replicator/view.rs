@@ -45,6 +45,9 @@ pub fn job(info: &JobInfo) -> Value {
     if let Some(why) = &info.why_not {
         value["reason"] = why.to_string().into();
     }
+    if !info.refused.is_empty() {
+        value["refused"] = json!(info.refused);
+    }
     if let Some(pause) = &info.paused {
         value["paused"] = json!({"by": &*pause.by, "since": pause.since.to_string()});
     }
@@ -178,6 +181,9 @@ fn scheduled(document: &Document, info: &JobInfo) -> (String, Value) {
     });
     if let Some(why) = &info.why_not {
         value["reason"] = why.to_string().into();
+    }
+    if !info.refused.is_empty() {
+        value["refused"] = json!(info.refused);
     }
     (state.to_owned(), value)
 }
@@ -317,6 +323,7 @@ mod tests {
             },
             progress: Some(progress()),
             progress_at: Some(at(1_376_116_651)),
+            refused: Vec::new(),
             history: vec![
                 Entry {
                     at: at(1_491_425_710),

@@ -13,7 +13,7 @@ use crate::couch::Couch;
 use crate::http::Answer;
 
 /// A directory of its own: the command keeps its id there.
-fn folder() -> TempDir {
+pub fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("settee.redb");
     let config = format!("[store]\npath = {:?}\n", store.display().to_string());
@@ -34,7 +34,7 @@ fn command(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Comma
     command
 }
 
-async fn run(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Output {
+pub async fn run(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Output {
     let output = command(folder, source, target, more).output();
     tokio::time::timeout(Duration::from_secs(120), output)
         .await
@@ -42,7 +42,7 @@ async fn run(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Out
         .unwrap()
 }
 
-fn code(output: &Output) -> (Option<i32>, String, String) {
+pub fn code(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),

@@ -11,6 +11,7 @@ use settee::messages::replication_job::{
 };
 use settee::replication::crash::Crash;
 use settee::replication::endpoint::{Http, HttpConfig};
+use settee::replication::filter::FilterPool;
 use settee::replication::id::{Identity, replication_id};
 use settee::replication::refused::RefusedDoc;
 use settee::replication::spec::{Defaults, Replication, UserCtx};
@@ -81,6 +82,7 @@ impl Job {
             health_threshold: Duration::from_secs(120),
             max_document_id_length: body.get("id_max").and_then(Value::as_u64),
             missing_doc_retry: Duration::from_millis(50),
+            filters: FilterPool::none(),
         };
         let base = id.base.clone();
         let start = JobStart {

@@ -13,6 +13,7 @@ mod job;
 mod pouch;
 
 mod faults;
+mod filters;
 mod pouchdb;
 mod protocol;
 mod scheduled;

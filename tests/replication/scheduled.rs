@@ -53,6 +53,7 @@ impl World {
         change(&mut settings);
         let (start, _) = Job::prepare(&json!({"source": "http://h/a/", "target": "http://h/b/"}));
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
+            live: Default::default(),
             settings,
             jobs: Box::new(JobStarter {
                 settings: start.settings,
@@ -213,4 +214,80 @@ async fn a_removed_replication_is_gone_when_that_is_answered() {
     assert_eq!(counts.census.running, 0);
     assert_eq!(world.stop().await, ExitReason::Shutdown);
     assert!(target.trees().is_empty());
+}
+
+#[actix_rt::test]
+async fn what_was_counted_is_kept_without_checkpoints_too() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    for n in 0..10 {
+        source.put(&format!("doc-{n}"), None, json!({ "n": n }));
+    }
+    target.refuse("doc-3");
+    let world = World::start(|_| {});
+    let more = json!({"continuous": true, "use_checkpoints": false});
+    let body = body_with(&source.url(), &target.url(), more);
+    let id = world.add(&body, Some("doc")).await;
+    let stats = || async {
+        let progress = world.job(&id).await.and_then(|job| job.progress);
+        progress.map(|progress| progress.stats).unwrap_or_default()
+    };
+    eventually("all are looked at", || async {
+        stats().await.missing_checked == 10
+    })
+    .await;
+    // It crashes, and begins at the beginning.
+    source.fault(|request| {
+        let fails = request.kind() == "GET _changes";
+        fails.then(|| Answer::error(400, "bad_request", "no"))
+    });
+    eventually("it crashes", || async {
+        let counts = world.scheduler.send(GetCounts).await.unwrap();
+        counts.totals.crashes > 0
+    })
+    .await;
+    source.put("later", None, json!({}));
+    source.heal();
+    eventually("it looked at all of them again", || async {
+        stats().await.missing_checked >= 21
+    })
+    .await;
+    let stats = stats().await;
+    assert_eq!(
+        (stats.docs_written, stats.doc_write_failures),
+        (10, 2),
+        "the counters went on"
+    );
+    assert!(source.locals().is_empty() && target.locals().is_empty());
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn a_job_tells_of_the_latest_documents_that_were_refused() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    for n in 0..30 {
+        let id = format!("doc-{n:02}");
+        source.put(&id, None, json!({ "n": n }));
+        target.refuse(&id);
+    }
+    let world = World::start(|_| {});
+    let more = json!({"continuous": true, "worker_processes": 1});
+    let body = body_with(&source.url(), &target.url(), more);
+    let id = world.add(&body, Some("doc")).await;
+    let job = || async { world.job(&id).await.unwrap() };
+    let failures = |job: &JobInfo| {
+        let progress = job.progress.as_ref();
+        progress.map_or(0, |progress| progress.stats.doc_write_failures)
+    };
+    eventually("all were refused", || async {
+        failures(&job().await) == 30
+    })
+    .await;
+    let refused = job().await.refused;
+    let ids: Vec<&str> = refused.iter().map(|doc| doc.id.as_str()).collect();
+    let expected: Vec<String> = (10..30).map(|n| format!("doc-{n:02}")).collect();
+    assert_eq!(ids, expected);
+    let last = &refused[19];
+    assert_eq!((&*last.error, &*last.reason), ("forbidden", "not this one"));
+    assert!(last.rev.as_ref().is_some_and(|rev| rev.starts_with("1-")));
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
 }

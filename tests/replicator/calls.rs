@@ -181,3 +181,34 @@ fn a_call_whose_job_is_cancelled_is_told() {
     waiting.response().reason(500, "cancelled");
     world.stop();
 }
+
+#[test]
+fn a_filter_that_the_source_has_not_runs_in_the_services_pool() {
+    let world = World::start();
+    let code = "function (doc, req) { return doc.n < Number(req.query.below); }";
+    world
+        .source
+        .put("_design/f", None, json!({"filters": {"small": code}}));
+    world.fill(20);
+    world.source.fault(|request| {
+        let filtered = request.param("filter").is_some();
+        filtered.then(|| Answer::error(403, "forbidden", "no filters here"))
+    });
+    let mut body = world.body();
+    body["filter"] = "f/small".into();
+    body["query_params"] = json!({"below": 5});
+    let refused = post(&world.web, "/_replicate", &body);
+    assert_eq!(refused.status, 500, "{refused:?}");
+    body["filter_at"] = "settee".into();
+    let done = post(&world.web, "/_replicate", &body).ok();
+    assert_eq!(done["history"][0]["docs_written"], 5, "{done}");
+    assert_eq!(world.target.trees().len(), 5);
+    // And for a document, which goes on.
+    body["query_params"] = json!({"below": 7});
+    body["continuous"] = true.into();
+    create(&world.web, "small", &body);
+    wait_until("two more", || world.target.trees().len() == 7);
+    world.source.put("late", None, json!({"n": 6}));
+    wait_until("the late one", || world.target.trees().len() == 8);
+    world.stop();
+}

@@ -26,6 +26,7 @@ fn a_one_shot_replication_completes_and_its_document_says_what_was_done() {
         (&stats["docs_read"], &stats["docs_written"]),
         (&json!(30), &json!(30))
     );
+    assert_eq!(stats["changes_pending"], 0, "nothing is left to come");
     for name in [
         "revisions_checked",
         "missing_revisions_found",
@@ -312,5 +313,49 @@ fn settings_change_while_the_service_runs() {
         .get("/_node/_local/_config/replicator.shares")
         .ok();
     assert_eq!(shares, json!({"_replicator": "7"}));
+    world.stop();
+}
+
+#[test]
+fn documents_that_were_refused_and_what_became_of_documents_are_told() {
+    let world = World::start();
+    world.fill(5);
+    world.target.refuse("d00003");
+    create(&world.web, "on", &world.continuous());
+    wait_until("a refused document", || {
+        let jobs = world.jobs();
+        jobs.first().is_some_and(|job| job["refused"].is_array())
+    });
+    let job = &world.jobs()[0];
+    let refused = &job["refused"][0];
+    assert_eq!(
+        (&refused["id"], &refused["error"], &refused["reason"]),
+        (
+            &json!("d00003"),
+            &json!("forbidden"),
+            &json!("not this one")
+        )
+    );
+    assert_eq!(world.doc("on")["refused"], job["refused"]);
+    let mut once = world.body();
+    once["doc_ids"] = json!(["d00001"]);
+    create(&world.web, "once", &once);
+    world.wait_for_state("once", "completed");
+    create(&world.web, "same", &world.continuous());
+    world.wait_for_state("same", "failed");
+    let stats = || world.web.get("/_node/_local/_stats/couch_replicator").ok();
+    let count = |name: &str| stats()["docs"][name]["value"].as_u64();
+    wait_until("the outcomes", || {
+        (
+            count("completed_state_updates"),
+            count("failed_state_updates"),
+        ) == (Some(1), Some(1))
+    });
+    assert_eq!(count("dbs_found"), Some(1));
+    assert_eq!(stats()["db_scans"]["value"], 1);
+    assert!(
+        count("db_changes") >= Some(5),
+        "three documents, two outcomes"
+    );
     world.stop();
 }

@@ -2,6 +2,7 @@
 //!
 //! SOURCE    `couch_replicator_scheduler_job:do_init`, `init_state`.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -9,6 +10,7 @@ use tokio::time::sleep;
 use crate::messages::replication_job::JobStart;
 use crate::replication::crash::Crash;
 use crate::replication::endpoint::HttpSettings;
+use crate::replication::filter::FilterHere;
 use crate::replication::log::{self, HistoryEntry, LogIds, Side};
 use crate::replication::open::open_endpoint;
 use crate::replication::seq::Seq;
@@ -25,12 +27,14 @@ pub(super) struct Opened {
     pub(super) history: Vec<HistoryEntry>,
     /// What they counted.
     pub(super) stats: Stats,
+    /// The filter, if the source does not run it.
+    pub(super) filter: Option<Rc<FilterHere>>,
 }
 
 /// Opens both databases and reads what earlier runs left.
 ///
 /// # Errors
-/// A database cannot be opened, or does not show its checkpoints.
+/// A database cannot be opened, or does not show its checkpoints; the filter cannot be run here.
 pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     sleep(jitter(start.settings.startup_jitter)).await;
     let (replication, settings) = (&start.replication, &start.settings);
@@ -50,7 +54,10 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
         .create_target
         .then_some(&options.create_target_params);
     let target_info = open_endpoint(&target, create).await?;
-    let mut ids = LogIds::new(&start.id.base, replication, &settings.identity, &source);
+    let identity = &settings.identity;
+    let filter = FilterHere::open(replication, &start.id, identity, &source, &settings.filters);
+    let filter = filter.await?.map(Rc::new);
+    let mut ids = LogIds::new(&start.id.base, replication, identity, &source);
     let source_log = log::find(&source, &mut ids, options.use_checkpoints).await?;
     let target_log = log::find(&target, &mut ids, options.use_checkpoints).await?;
     drop(ids);
@@ -74,6 +81,7 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
         start_seq,
         history: ancestor.history,
         stats: start.earlier.max(&recorded.unwrap_or_default()),
+        filter,
     })
 }
 

@@ -112,6 +112,7 @@ impl Parts {
             reads: options.http_connections as usize,
             retries: options.retries_per_request,
             use_bulk_get: options.use_bulk_get,
+            filter: opened.filter.clone(),
             missing_doc_retry: start.settings.missing_doc_retry,
             tally: Rc::clone(tally),
             refused: reports.refused(),

@@ -31,6 +31,8 @@ pub(super) struct Reports {
     /// A report is due when the period is over.
     is_due: bool,
     pending: Option<u64>,
+    /// Everything that was to come is done: nobody has to be asked any more.
+    is_complete: bool,
     pending_asked: Option<Instant>,
     pending_is_due: bool,
 }
@@ -78,6 +80,7 @@ impl Reports {
             last: None,
             is_due: false,
             pending: None,
+            is_complete: false,
             pending_asked: None,
             pending_is_due: false,
         }
@@ -87,6 +90,12 @@ impl Reports {
     pub(super) fn refused(&self) -> Refused {
         let line = Rc::clone(&self.line);
         Refused::to(move |doc| line.tell(JobNews::Refused(doc)))
+    }
+
+    /// Nothing is left to come.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+        self.pending = Some(0);
     }
 
     pub(super) fn tell(&self, news: JobNews) {
@@ -148,7 +157,7 @@ impl ReplicationJob {
 
     /// Asks the source how much is still to come, no more often than a connection may be silent.
     fn ask_pending(&mut self, ctx: &mut Context<Self>) {
-        if self.reports.pending_is_due {
+        if self.reports.pending_is_due || self.reports.is_complete {
             return;
         }
         let period = self.start.replication.options.connection_timeout;
@@ -170,6 +179,9 @@ impl ReplicationJob {
         let since = running.checkpoints.progress.through().1.clone();
         let asking = async move { changes_pending(&source, &since).await };
         let told = |pending, job: &mut Self, ctx: &mut Context<Self>| {
+            if job.reports.is_complete {
+                return;
+            }
             let changed = job.reports.pending != pending;
             job.reports.pending = pending;
             if changed && !job.reports.is_due {

@@ -1,5 +1,6 @@
 //! What the scheduler answers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use actix::prelude::*;
@@ -8,13 +9,14 @@ use slog::{info, warn};
 use super::ReplicationScheduler;
 use super::registry::Entry as Registered;
 use crate::actors::deferred::{Deferred, deferred};
+use crate::actors::lifeline::{Down, ExitReason};
 use crate::actors::supervisor::Stop;
 use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, Added, Configure, Counts, FindJobs, GetCounts, GetJob, GetJobs,
-    GetJobsById, Happening, JobInfo, JobList, Outcome, PauseJob, RemoveAllJobs, RemoveJob,
-    Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
+    GetJobsById, Happening, JobChoice, JobInfo, JobList, Outcome, PauseJob, RemoveAllJobs,
+    RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
 };
 use crate::policy::schedule::{Event, JobId, NewJob, Run, WallTime};
 use crate::replication::id::ReplicationId;
@@ -63,6 +65,7 @@ impl ReplicationScheduler {
             replication: msg.replication,
             progress: None,
             progress_at: None,
+            refused: VecDeque::new(),
             waiters: msg.waiter.into_iter().collect(),
         };
         let replaced = self.registry.insert(id, entry);
@@ -101,6 +104,7 @@ impl ReplicationScheduler {
             summary: job.summary,
             progress: entry.progress.clone(),
             progress_at: entry.progress_at,
+            refused: entry.refused.iter().cloned().collect(),
             history: job.history.iter().cloned().collect(),
             last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
             priority: job.level,
@@ -228,15 +232,30 @@ impl Handler<GetJobs> for ReplicationScheduler {
             let ids = ids.skip(msg.skip).take(msg.limit);
             ids.filter_map(|id| self.info(id)).collect()
         };
-        MessageResult(if msg.running_only {
-            let running = self.running();
-            let total = running.len();
-            let jobs = some(&mut running.into_iter());
-            JobList { total, jobs }
-        } else {
-            let total = self.registry.len();
-            let jobs = some(&mut self.registry.iter().map(|(id, _)| id));
-            JobList { total, jobs }
+        let mut all = self.registry.iter().map(|(id, _)| id);
+        MessageResult(match msg.of {
+            JobChoice::All => JobList {
+                total: self.registry.len(),
+                jobs: some(&mut all),
+            },
+            JobChoice::Running => {
+                let running = self.running();
+                JobList {
+                    total: running.len(),
+                    jobs: some(&mut running.into_iter()),
+                }
+            }
+            JobChoice::In(states) => {
+                let is_in = |id: &&JobId| {
+                    let summary = self.core.summary(id);
+                    summary.is_some_and(|summary| states.contains(&summary.state))
+                };
+                let chosen: Vec<&JobId> = all.filter(is_in).collect();
+                JobList {
+                    total: chosen.len(),
+                    jobs: some(&mut chosen.into_iter()),
+                }
+            }
         })
     }
 }
@@ -295,7 +314,11 @@ impl Handler<JobEvent> for ReplicationScheduler {
             JobNews::Progress(progress) => self.note_progress(run, &id, progress),
             JobNews::Refused(doc) => {
                 warn!(self.log, "document was not replicated"; "replication" => &*id,
-                      "document" => doc.id, "error" => doc.error, "reason" => doc.reason);
+                      "document" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
+                let is_its_own = self.core.job(&id).is_some_and(|job| job.owns(run));
+                if let Some(entry) = self.registry.get_mut(&id).filter(|_| is_its_own) {
+                    entry.refuse(doc);
+                }
             }
             JobNews::Ended(end) => {
                 row.end.get_or_insert(end);
@@ -309,6 +332,19 @@ impl Handler<ChildEnded> for ReplicationScheduler {
 
     fn handle(&mut self, msg: ChildEnded, ctx: &mut Self::Context) {
         self.run_ended(msg, ctx);
+    }
+}
+
+/// The JobSupervisor failed, and its children with it: both are started again together.
+impl Handler<Down> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        if self.supervisors_life == Some(msg.monitor) {
+            let why = format!("its job supervisor ended: {}", msg.reason);
+            self.lifeline.ending(ExitReason::Failed(why));
+            ctx.terminate();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the scheduler's actor keeps of jobs; the core keeps the rest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -9,7 +9,14 @@ use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::Outcome;
 use crate::policy::schedule::{JobId, WallTime};
 use crate::replication::id::ReplicationId;
+use crate::replication::refused::RefusedDoc;
 use crate::replication::spec::Replication;
+
+/// The most documents that are remembered of those that were not replicated.
+pub(super) const REFUSED_MAX: usize = 20;
+
+/// The most bytes of the reason of each.
+const REASON_MAX: usize = 512;
 
 /// A job.
 #[derive(Debug)]
@@ -20,11 +27,29 @@ pub(super) struct Entry {
     pub(super) progress: Option<Arc<JobProgress>>,
     /// When that was.
     pub(super) progress_at: Option<WallTime>,
+    /// Documents that were not replicated, the latest last; at most [`REFUSED_MAX`].
+    pub(super) refused: VecDeque<RefusedDoc>,
     /// Who waits for its end.
     pub(super) waiters: Vec<oneshot::Sender<Outcome>>,
 }
 
 impl Entry {
+    /// Remembers a document that was not replicated, and forgets the earliest one if there are too many. The
+    /// same revision is remembered once: a run after this one meets it again.
+    pub(super) fn refuse(&mut self, mut doc: RefusedDoc) {
+        let end = doc.reason.floor_char_boundary(REASON_MAX);
+        if end < doc.reason.len() {
+            doc.reason.truncate(end);
+            doc.reason.push_str("..");
+        }
+        self.refused
+            .retain(|known| (&known.id, &known.rev) != (&doc.id, &doc.rev));
+        if self.refused.len() == REFUSED_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back(doc);
+    }
+
     /// Tells everybody who waits.
     pub(super) fn resolve(&mut self, outcome: &Outcome) {
         for waiter in self.waiters.drain(..) {
@@ -93,4 +118,39 @@ impl Registry {
 fn place(id: &JobId, entry: &Entry) -> Option<(String, String, JobId)> {
     let doc = entry.replication.doc.as_ref()?;
     Some((doc.database.clone(), doc.id.clone(), id.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::replication::spec::UserCtx;
+
+    #[test]
+    fn the_latest_refused_documents_are_remembered_each_once_and_not_at_any_length() {
+        let body = json!({"source": "http://h/a", "target": "http://h/b"});
+        let replication = Replication::parse(&body, &Default::default(), UserCtx::default(), None);
+        let mut entry = Entry {
+            id: "abc".parse().unwrap(),
+            replication: Arc::new(replication.unwrap()),
+            progress: None,
+            progress_at: None,
+            refused: VecDeque::new(),
+            waiters: Vec::new(),
+        };
+        let doc = |n: usize, reason: &str| RefusedDoc {
+            id: n.to_string(),
+            rev: Some("1-x".into()),
+            error: "forbidden".into(),
+            reason: reason.into(),
+        };
+        (0..REFUSED_MAX + 5).for_each(|n| entry.refuse(doc(n, "no")));
+        entry.refuse(doc(7, &"\u{e9}".repeat(REASON_MAX)));
+        assert_eq!(entry.refused.len(), REFUSED_MAX);
+        let ids: Vec<&str> = entry.refused.iter().map(|doc| &*doc.id).collect();
+        assert_eq!((ids[0], ids[1], ids[19]), ("5", "6", "7"));
+        let reason = &entry.refused[19].reason;
+        assert!(reason.len() <= REASON_MAX + 2 && reason.ends_with("\u{e9}.."));
+    }
 }

@@ -27,14 +27,14 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A pool that runs.
-pub(super) struct Pool {
+pub(in crate::cli) struct Pool {
     manager: Addr<ProcManager>,
     pulse: Pulse,
 }
 
 impl Pool {
     /// Starts a manager on this thread's actor system. Processes are started when they are needed.
-    pub(super) fn start(config: &Config, log: &Logger) -> Result<Self, CliError> {
+    pub(in crate::cli) fn start(config: &Config, log: &Logger) -> Result<Self, CliError> {
         let program = std::env::current_exe().map_err(|error| {
             let message = format!("cannot find this program's own file: {error}");
             CliError::new(
@@ -56,16 +56,18 @@ impl Pool {
         })
     }
 
+    /// Returns who lends the processes.
+    pub(in crate::cli) fn manager(&self) -> Named<ProcManager> {
+        Named::new(self.manager.clone())
+    }
+
     /// Returns a client of the pool.
     pub(super) fn processes(&self) -> Processes {
-        Processes::Pool(
-            Rc::new(Caller::new(Named::new(self.manager.clone()))),
-            TakeFrom::Own,
-        )
+        Processes::Pool(Rc::new(Caller::new(self.manager())), TakeFrom::Own)
     }
 
     /// Ends all processes and waits until they are gone.
-    pub(super) async fn stop(self) {
+    pub(in crate::cli) async fn stop(self) {
         // The answer would only say that the order has arrived.
         let _ = self.manager.send(Stop { now: true }).await;
         let gone = async {

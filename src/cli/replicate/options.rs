@@ -37,6 +37,10 @@ pub(super) struct Options {
     /// Replicate what matches this selector, a JSON object.
     #[arg(long, value_name = "JSON")]
     selector: Option<String>,
+    /// Who runs the filter or the selector: the source, or, where that cannot or is slow, settee:
+    /// then all changes are read, and processes of this command's own are asked.
+    #[arg(long, value_name = "source|settee", value_parser = ["source", "settee"])]
+    filter_at: Option<String>,
     /// Begin behind this sequence where there is no checkpoint.
     #[arg(long, value_name = "SEQ")]
     since_seq: Option<String>,
@@ -117,6 +121,7 @@ impl Options {
         set("filter", text(&self.filter));
         set("query_params", self.query_params()?);
         set("selector", json("selector", self.selector.as_deref())?);
+        set("filter_at", text(&self.filter_at));
         // A number is one, everything else is text.
         let seq = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
         set("since_seq", self.since_seq.as_ref().map(seq));
@@ -236,6 +241,8 @@ mod tests {
             "k=v",
             "--query-params",
             "n=[1]",
+            "--filter-at",
+            "settee",
             "--since-seq",
             "5-abc",
             "--winning-revs-only",
@@ -253,6 +260,7 @@ mod tests {
             Ok(json!({
             "source": {"url": "http://a/x", "headers": {"X-A": "b: c"}}, "target": {"url": "http://b/y"},
             "continuous": true, "create_target": true, "filter": "d/f", "query_params": {"k": "v", "n": [1]},
+            "filter_at": "settee",
             "since_seq": "5-abc", "winning_revs_only": true, "use_checkpoints": false, "use_bulk_get": false,
             "source_proxy": "http://p:8080", "worker_processes": 2}))
         );

@@ -3,7 +3,7 @@
 //! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each from a sequence on.
 //! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out.
 //! DIFFERS   Where a source does not take POST (405), the feed is read unfiltered and documents are
-//!           chosen here, as there.
+//!           chosen here, as there. A filter that Settee runs is none of the feed's.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use reqwest::header::ACCEPT_ENCODING;
 use serde_json::{Map, Value, json};
 
 use crate::replication::endpoint::{HeaderValue, Request};
-use crate::replication::filter::Filter;
+use crate::replication::filter::{Filter, FilterAt, param_text};
 use crate::replication::seq::Seq;
 use crate::replication::spec::Options;
 
@@ -35,6 +35,7 @@ pub struct FeedQuery {
 impl FeedQuery {
     /// Takes what the options say.
     pub fn new(options: &Options) -> Self {
+        let filters_here = options.filter_at == FilterAt::Settee;
         Self {
             continuous: options.continuous,
             style: match options.winning_revs_only {
@@ -42,8 +43,12 @@ impl FeedQuery {
                 false => "all_docs",
             },
             timeout: TIMEOUT_MIN.max(options.connection_timeout / 3),
-            filter: options.filter.clone(),
-            filters_here: false,
+            filter: match &options.filter {
+                Filter::DocIds(ids) => Filter::DocIds(ids.clone()),
+                _ if filters_here => Filter::All,
+                filter => filter.clone(),
+            },
+            filters_here,
         }
     }
 
@@ -126,9 +131,9 @@ fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&
         if RESERVED.contains(&name.as_str()) {
             continue;
         }
-        let text = match value {
-            Value::String(text) if !json_keys.contains(&name.as_str()) => text.clone(),
-            value => value.to_string(),
+        let text = match json_keys.contains(&name.as_str()) {
+            true => value.to_string(),
+            false => param_text(value),
         };
         // Only values are encoded when a request is sent.
         request = request.query(crate::replication::endpoint::encode(name), text);

@@ -17,7 +17,7 @@ use serde_json::json;
 
 pub(super) use self::selector::normal_form;
 use self::term::List;
-use super::filter::Filter;
+use super::filter::{Filter, FilterAt};
 use super::spec::{EndpointSpec, Options, Replication};
 
 /// The version of ids that checkpoints are written under.
@@ -144,6 +144,11 @@ fn push_options(list: &mut List, options: &Options, filter_code: Option<&str>) {
     }
     if let Some(seq) = &options.since_seq {
         list.push(|to| term::json(seq.as_json(), to));
+    }
+    // Another engine may take other documents. Ids are ids everywhere.
+    let runs_here = options.filter_at == FilterAt::Settee;
+    if runs_here && !matches!(options.filter, Filter::DocIds(_)) {
+        list.push(|to| term::binary("filter_at_settee", to));
     }
 }
 
@@ -333,6 +338,22 @@ mod tests {
             ),
         ] {
             assert_eq!(base(body.clone(), code), id, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_filter_that_runs_elsewhere_makes_another_replication() {
+        for (body, code, differs) in [
+            (json!({"selector": {"a": 1}}), None, true),
+            (json!({"filter": "d/f"}), Some("f"), true),
+            (json!({"filter": "_design"}), None, true),
+            (json!({"doc_ids": ["a"]}), None, false),
+            (json!({}), None, false),
+        ] {
+            let mut here = body.clone();
+            here["filter_at"] = json!("settee");
+            let is_another = base(here, code) != base(body.clone(), code);
+            assert_eq!(is_another, differs, "{body}");
         }
     }
 

@@ -5,7 +5,8 @@
 //! PROMISES  Parsing asks nobody: no network, no clock beside the start time. Credentials are in
 //!           [`BasicAuth`] and header values only, and no `Debug` or `Display` here shows them.
 //! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and texts are CouchDB's.
-//! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused.
+//! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused. `filter_at`
+//!           is an option of our own.
 
 mod credentials;
 mod mask;
@@ -23,7 +24,7 @@ pub use self::mask::{mask_url, strip_credentials};
 pub use self::options::Lowered;
 pub use self::parse::CallBody;
 pub use self::proxy::ProxySpec;
-use super::filter::Filter;
+use super::filter::{Filter, FilterAt};
 use super::seq::Seq;
 
 /// One replication: from where, to where, how, and for whom.
@@ -115,6 +116,8 @@ pub struct Options {
     pub winning_revs_only: bool,
     /// Which documents.
     pub filter: Filter,
+    /// Who runs the filter, if there is one.
+    pub filter_at: FilterAt,
     /// Where to begin if there is no checkpoint.
     pub since_seq: Option<Seq>,
     /// Reads and writes checkpoints.

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 use super::{Defaults, Options, SpecError};
-use crate::replication::filter::Filter;
+use crate::replication::filter::{Filter, FilterAt};
 use crate::replication::id::normal_form;
 use crate::replication::seq::Seq;
 
@@ -44,6 +44,8 @@ impl Options {
         let flag = |name, default| boolean(body, name, default);
         let number = |name, default, range| integer(body, name, default, range);
         let time = |name, default: Duration| milliseconds(body, name, default);
+        let filter = filter(body)?;
+        let filter_at = filter_at(body, &filter)?;
         // In the order of CouchDB's options for none in particular: a body with two mistakes hears of one.
         Ok(Self {
             continuous: flag("continuous", false)?,
@@ -51,7 +53,8 @@ impl Options {
             create_target_params: object(body, "create_target_params", "a JSON object")?
                 .unwrap_or_default(),
             winning_revs_only: flag("winning_revs_only", false)?,
-            filter: filter(body)?,
+            filter,
+            filter_at,
             since_seq: body
                 .get("since_seq")
                 .filter(|seq| !seq.is_null())
@@ -186,6 +189,28 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
             let text = "`doc_ids`,`filter`,`selector` are mutually exclusive";
             Err(SpecError::bad(text))
         }
+    }
+}
+
+/// Reads who runs the filter. Without a filter there is nothing to run.
+fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
+    let at = match body.get("filter_at") {
+        None | Some(Value::Null) => FilterAt::default(),
+        Some(value) => [FilterAt::Source, FilterAt::Settee]
+            .into_iter()
+            .find(|at| value == at.name())
+            .ok_or_else(|| SpecError::bad("parameter `filter_at` must be `source` or `settee`"))?,
+    };
+    match (at, filter) {
+        (FilterAt::Settee, Filter::BuiltIn { name, .. })
+            if !matches!(name.as_str(), "_view" | "_design") =>
+        {
+            Err(SpecError::bad(format!(
+                "the filter `{name}` is the source's own: `filter_at` must be `source`"
+            )))
+        }
+        (_, Filter::All) => Ok(FilterAt::default()),
+        _ => Ok(at),
     }
 }
 

@@ -240,7 +240,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::replication::filter::Filter;
+    use crate::replication::filter::{Filter, FilterAt};
     use crate::replication::seq::Seq;
 
     fn parse(extra: Value) -> Result<Replication, SpecError> {
@@ -447,6 +447,43 @@ mod tests {
         assert_eq!(query_params.keys().collect::<Vec<_>>(), ["z", "a"]);
         let body = json!({"filter": "_view", "query_params": {"view": "d/v"}});
         assert!(matches!(filter(body), Filter::BuiltIn { name, .. } if name == "_view"));
+    }
+
+    #[test]
+    fn who_runs_a_filter_is_said_beside_it() {
+        let at = |body: Value| parse(body).map(|replication| replication.options.filter_at);
+        let (source, settee) = (Ok(FilterAt::Source), Ok(FilterAt::Settee));
+        let view =
+            json!({"filter": "_view", "query_params": {"view": "d/v"}, "filter_at": "settee"});
+        for (body, expected) in [
+            (json!({"filter": "d/f"}), source.clone()),
+            (json!({"filter": "d/f", "filter_at": null}), source.clone()),
+            (
+                json!({"filter": "d/f", "filter_at": "settee"}),
+                settee.clone(),
+            ),
+            (
+                json!({"selector": {}, "filter_at": "settee"}),
+                settee.clone(),
+            ),
+            (
+                json!({"filter": "_design", "filter_at": "settee"}),
+                settee.clone(),
+            ),
+            (view, settee),
+            (json!({"filter_at": "settee"}), source.clone()),
+            (json!({"filter": "_other", "filter_at": "source"}), source),
+        ] {
+            assert_eq!(at(body.clone()), expected, "{body}");
+        }
+        let text = "parameter `filter_at` must be `source` or `settee`";
+        for wrong in [json!("target"), json!(true), json!("")] {
+            assert_eq!(refused(json!({"filter": "d/f", "filter_at": wrong})), text);
+        }
+        assert_eq!(
+            refused(json!({"filter": "_other", "filter_at": "settee"})),
+            "the filter `_other` is the source's own: `filter_at` must be `source`"
+        );
     }
 
     #[test]

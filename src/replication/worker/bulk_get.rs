@@ -1,7 +1,7 @@
 //! Reads many documents with one request.
 //!
 //! SUMMARY   What comes back whole and without attachments is put in the batch; everything else is
-//!           returned, to be read by itself.
+//!           returned, to be read by itself. What does not pass the filter is neither.
 //! PROMISES  No answer, however wrong, loses a revision: what can not be matched with what was
 //!           asked is read by itself.
 //! SOURCE    `couch_replicator_worker`: `_bulk_get`, and when it is left out.
@@ -125,9 +125,26 @@ impl Worker {
             info!(self.log, "the answer to _bulk_get is not understood");
             return Ok(());
         };
-        for (index, document) in usable(asked, &answer) {
-            if !std::mem::replace(&mut had[index], true) {
-                self.tally.count(|stats| stats.docs_read += 1);
+        // For the filter, attachments matter not.
+        let is_enough = match self.filter {
+            Some(_) => whole,
+            None => plain,
+        };
+        let documents = usable(asked, &answer, is_enough);
+        let with_ids: Vec<(&str, &RawValue)> = documents
+            .iter()
+            .map(|(index, document)| (asked[*index].id, *document))
+            .collect();
+        let passing = self.passing(&with_ids).await?;
+        for ((index, document), passes) in documents.into_iter().zip(passing) {
+            if had[index] {
+                continue;
+            }
+            if !passes {
+                had[index] = true;
+            } else if plain(document).is_some() {
+                had[index] = true;
+                self.count_read();
                 self.add(batch, document.get()).await?;
             }
         }
@@ -174,7 +191,11 @@ fn question(asked: &[Asked<'_>]) -> Vec<u8> {
 }
 
 /// Finds the documents that can be used, each with the place of what it answers.
-fn usable<'a>(asked: &[Asked<'_>], answer: &Answer<'a>) -> Vec<(usize, &'a RawValue)> {
+fn usable<'a>(
+    asked: &[Asked<'_>],
+    answer: &Answer<'a>,
+    is_enough: fn(&RawValue) -> Option<Look<'_>>,
+) -> Vec<(usize, &'a RawValue)> {
     let results = &answer.results;
     let is_this =
         |result: &Found<'_>, asked: &Asked<'_>| result.id == asked.id && result.docs.len() == 1;
@@ -189,7 +210,7 @@ fn usable<'a>(asked: &[Asked<'_>], answer: &Answer<'a>) -> Vec<(usize, &'a RawVa
         return documents
             .filter_map(|(index, (result, asked))| {
                 let document = result.docs[0].ok?;
-                let look = plain(document)?;
+                let look = is_enough(document)?;
                 (look.id == asked.id).then_some((index, document))
             })
             .collect();
@@ -203,7 +224,7 @@ fn usable<'a>(asked: &[Asked<'_>], answer: &Answer<'a>) -> Vec<(usize, &'a RawVa
     documents
         .filter_map(|entry| {
             let document = entry.ok?;
-            let look = plain(document)?;
+            let look = is_enough(document)?;
             let place = places.get(&(&*look.id, look.rev()))?;
             Some((*place, document))
         })
@@ -212,7 +233,12 @@ fn usable<'a>(asked: &[Asked<'_>], answer: &Answer<'a>) -> Vec<(usize, &'a RawVa
 
 /// Looks at a document that has no attachments.
 fn plain(document: &RawValue) -> Option<Look<'_>> {
-    Look::at(document.get().as_bytes()).filter(|look| !look.has_attachments())
+    whole(document).filter(|look| !look.has_attachments())
+}
+
+/// Looks at a document, whose attachments may be elsewhere.
+fn whole(document: &RawValue) -> Option<Look<'_>> {
+    Look::at(document.get().as_bytes())
 }
 
 /// What was wanted without what was had, which is sorted.
@@ -256,7 +282,7 @@ mod tests {
             .collect();
         let text = format!(r#"{{"results":[{}]}}"#, results.join(","));
         let answer: Answer<'_> = serde_json::from_str(&text).unwrap();
-        usable(asked, &answer)
+        usable(asked, &answer, plain)
             .into_iter()
             .map(|(index, _)| index)
             .collect()

@@ -52,7 +52,9 @@ impl Worker {
         };
         self.tally.count(|stats| {
             stats.missing_checked += count as u64;
-            stats.missing_found += revisions(&wanted) as u64;
+            if self.filter.is_none() {
+                stats.missing_found += revisions(&wanted) as u64;
+            }
         });
         Ok(wanted)
     }

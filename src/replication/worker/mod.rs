@@ -3,7 +3,7 @@
 //! SUMMARY   [`Worker::process`] asks the target what it misses ([`missing`]), reads it from the
 //!           source - many at a time ([`bulk_get`]), the rest one by one ([`single`]) - and writes
 //!           it: many at a time ([`bulk_docs`]), design documents and what has attachments one by
-//!           one ([`put`]).
+//!           one ([`put`]). A filter that the source does not run is asked in between.
 //! PROMISES  When it returns well, everything of the batch is at the target or was refused by it
 //!           and told. In memory are at most one answer to `_bulk_get`, one batch to be written,
 //!           and the pieces at hand of `http_connections` single documents; attachments never are.
@@ -24,12 +24,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::value::RawValue;
 use slog::Logger;
 
 use super::average::FailureAverage;
 use super::changes::feed::Row;
 use super::crash::Crash;
 use super::endpoint::Endpoint;
+use super::filter::FilterHere;
 use super::refused::Refused;
 use super::tally::Tally;
 use bulk_docs::WriteBatch;
@@ -48,6 +50,8 @@ pub struct Worker {
     pub retries: u32,
     /// Whether `_bulk_get` is used.
     pub use_bulk_get: bool,
+    /// Which documents pass, if the source does not see to it.
+    pub filter: Option<Rc<FilterHere>>,
     /// How long to wait for a revision that the source told of and does not deliver.
     pub missing_doc_retry: Duration,
     /// Where is counted.
@@ -93,6 +97,22 @@ impl Worker {
         let left = self.read_bulk(plain, &mut batch).await?;
         self.read_single(left, &mut batch).await?;
         self.flush(&mut batch).await
+    }
+
+    /// Returns which of these documents, each with its id, are to be replicated.
+    async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
+        match &self.filter {
+            Some(filter) => filter.passing(docs).await,
+            None => Ok(vec![true; docs.len()]),
+        }
+    }
+
+    /// Counts a revision that was read and passed. Only then it is known that it was really missing.
+    fn count_read(&self) {
+        self.tally.count(|stats| {
+            stats.docs_read += 1;
+            stats.missing_found += u64::from(self.filter.is_some());
+        });
     }
 
     /// Reads documents one by one, some at a time. What is not written on the way is put in the

@@ -331,7 +331,7 @@ impl Single<'_> {
         if following.is_empty() {
             return self.document(text).await;
         }
-        if self.begins(&look) {
+        if self.begins(&look, text).await? {
             let worker = self.worker;
             let parts = Parts(parts, &following);
             worker.put_with(text, &look, &following, parts).await?;
@@ -366,7 +366,7 @@ impl Single<'_> {
         if following.is_empty() {
             return self.document(text).await;
         }
-        if self.begins(&look) {
+        if self.begins(&look, text).await? {
             let nonsense = || Failed::Retry("attachments that are none".to_owned());
             let text = document::with_following(text, &look).ok_or_else(nonsense)?;
             let worker = self.worker;
@@ -385,7 +385,7 @@ impl Single<'_> {
     /// A document that comes alone.
     async fn document(&mut self, text: &str) -> Result<(), Failed> {
         let look = self.look(text)?;
-        if !self.begins(&look) {
+        if !self.begins(&look, text).await? {
             return Ok(());
         }
         if look.has_attachments() || self.id.starts_with("_design/") {
@@ -403,13 +403,24 @@ impl Single<'_> {
         look.ok_or_else(|| Failed::Retry(format!("not the document asked for: {}", beginning())))
     }
 
-    /// Counts a document, unless it was had before.
-    fn begins(&self, look: &Look<'_>) -> bool {
-        let is_new = !self.had.iter().any(|rev| rev == look.rev());
-        if is_new {
-            self.worker.tally.count(|stats| stats.docs_read += 1);
+    /// Counts a document and returns `true`, unless it was had before, or does not pass the filter.
+    async fn begins(&mut self, look: &Look<'_>, text: &str) -> Result<bool, Failed> {
+        if self.had.iter().any(|rev| rev == look.rev()) {
+            return Ok(false);
         }
-        is_new
+        if self.worker.filter.is_some() && !self.passes(text).await? {
+            self.had.push(look.rev().to_owned());
+            return Ok(false);
+        }
+        self.worker.count_read();
+        Ok(true)
+    }
+
+    async fn passes(&self, text: &str) -> Result<bool, Failed> {
+        let wrong = |error: serde_json::Error| Failed::Retry(error.to_string());
+        let document: &RawValue = serde_json::from_str(text).map_err(wrong)?;
+        let passing = self.worker.passing(&[(&self.id, document)]).await;
+        Ok(passing.map_err(Failed::Crash)?.contains(&true))
     }
 
     fn too_large(&self) {

@@ -1,42 +1,12 @@
-//! Which documents a replication takes: the filter of a parsed replication.
+//! The code of a filter function: read from its design document at the source.
 //!
-//! SUMMARY   [`Filter`] is what the options say; [`fetch_code`] reads the code of a filter function, which is
-//!           part of a replication's id.
-//!
-//! SOURCE    couch_replicator_filters.
+//! SOURCE    couch_replicator_filters: fetch/3.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::endpoint::{Endpoint, ErrorBody, Request, StatusCode, encode_doc_id};
-use super::open::db_info;
-
-/// Which documents a replication takes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Filter {
-    /// All.
-    #[default]
-    All,
-    /// Those with these ids: decoded, sorted, each once.
-    DocIds(Vec<String>),
-    /// Those that match this selector.
-    Selector(Map<String, Value>),
-    /// `_view`, or another filter built into the source: its name starts with `_`.
-    BuiltIn {
-        /// The name, with the underscore.
-        name: String,
-        /// Parameters, in the order in which they were given.
-        query_params: Map<String, Value>,
-    },
-    /// The function of a design document of the source.
-    Function {
-        /// The design document, without `_design/`.
-        ddoc: String,
-        /// The filter's name in it.
-        name: String,
-        /// Parameters, in the order in which they were given.
-        query_params: Map<String, Value>,
-    },
-}
+use super::Filter;
+use crate::replication::endpoint::{Endpoint, ErrorBody, Request, StatusCode, encode_doc_id};
+use crate::replication::open::db_info;
 
 /// The code of a filter function, read from the source when it is needed, and once.
 #[derive(Debug)]
@@ -89,6 +59,16 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
     db_info(source)
         .await
         .map_err(|error| FilterError(format!("Could not open source database `{url}`: {error}")))?;
+    let text = fetch_ddoc(source, ddoc).await?;
+    code_of(&text, ddoc, name, source).map(Some)
+}
+
+/// Reads a design document of the source, as text that is JSON. `ddoc` is without `_design/`.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, FilterError> {
+    let url = source.url();
     let path = encode_doc_id(&format!("_design/{ddoc}"));
     let reply = source.request(Request::get(path)).await;
     let not_opened = |problem: String| {
@@ -102,14 +82,29 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
         let status = reply.status.as_u16();
         return Err(not_opened(format!("{error}: {reason} (status {status})")));
     }
-    let body: Value = reply
+    let text: Box<serde_json::value::RawValue> = reply
         .json()
         .map_err(|error| not_opened(error.to_string()))?;
+    Ok(text.get().to_owned())
+}
+
+/// Returns the code of a filter function of a design document, as ids have it.
+///
+/// # Errors
+/// There is no such function.
+pub(super) fn code_of(
+    text: &str,
+    ddoc: &str,
+    name: &str,
+    source: &Endpoint,
+) -> Result<String, FilterError> {
+    let body: Value = serde_json::from_str(text).unwrap_or_default();
     match body["filters"][name].as_str() {
-        Some(code) => Ok(Some(trimmed(code))),
+        Some(code) => Ok(trimmed(code)),
         None => Err(FilterError(format!(
-            "Couldn't parse filter code from document {ddoc} on `{url}`: \
-             there is no function `{name}` among its filters"
+            "Couldn't parse filter code from document {ddoc} on `{}`: \
+             there is no function `{name}` among its filters",
+            source.url()
         ))),
     }
 }
@@ -133,8 +128,8 @@ fn trimmed(code: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{Answer, Server, replication};
     use super::*;
+    use crate::replication::testing::{Answer, Server, replication};
 
     async fn fetched(answers: [(u16, &'static str); 2]) -> Result<Option<String>, FilterError> {
         let server = Server::start(move |request| {

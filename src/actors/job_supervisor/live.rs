@@ -1,0 +1,74 @@
+//! Which replications have a run that is still there, whoever started it.
+//!
+//! SUMMARY   A run takes its replication's id in [`LiveRuns`] and has it until nothing is left of it. Who
+//!           wants to start another one waits for that, by a monitor.
+//! PROMISES  It outlives schedulers and their supervisors: a run of a scheduler that failed, or one that
+//!           was killed and is not gone, keeps its successor waiting, and nobody else.
+//! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global`, for as long as
+//!           it lives.
+//! DIFFERS   There, who finds the name taken fails with `already_started`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use crate::actors::lifeline::Pulse;
+use crate::replication::id::ReplicationId;
+
+/// See the module's documentation. A clone is the same register.
+#[derive(Clone, Default)]
+pub struct LiveRuns(Arc<Mutex<FxHashMap<ReplicationId, Pulse>>>);
+
+impl LiveRuns {
+    /// Returns the run that has an id, if there still is one.
+    pub fn owner(&self, id: &ReplicationId) -> Option<Pulse> {
+        let owner = self.lock().get(id).cloned();
+        owner.filter(Pulse::is_alive)
+    }
+
+    /// Gives an id to a run.
+    pub(super) fn take(&self, id: ReplicationId, run: Pulse) {
+        self.lock().insert(id, run);
+    }
+
+    /// Takes an id back from a run that is gone, unless another one has it.
+    pub(super) fn free(&self, id: &ReplicationId, run: &Pulse) {
+        let mut owners = self.lock();
+        if owners
+            .get(id)
+            .is_some_and(|owner| owner.party() == run.party())
+        {
+            owners.remove(id);
+        }
+    }
+
+    /// The lock is held for a few instructions, in which nothing can fail.
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<ReplicationId, Pulse>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::lifeline::Lifeline;
+
+    #[test]
+    fn an_id_is_a_runs_until_nothing_is_left_of_it() {
+        let runs = LiveRuns::default();
+        let id: ReplicationId = "abc".parse().unwrap();
+        assert!(runs.owner(&id).is_none());
+        let (first, second) = (Lifeline::new(), Lifeline::new());
+        let (one, two) = (first.pulse(), second.pulse());
+        runs.take(id.clone(), one.clone());
+        assert!(runs.owner(&id).is_some());
+        drop(first);
+        assert!(
+            runs.owner(&id).is_none(),
+            "it is gone, though nobody said so"
+        );
+        runs.take(id.clone(), two);
+        runs.free(&id, &one);
+        assert!(runs.owner(&id).is_some(), "it is another's now");
+    }
+}

@@ -1,0 +1,159 @@
+//! Runs that are to end: removed, killed, orphaned, with the service.
+
+use super::*;
+
+#[actix_rt::test]
+async fn a_removal_is_answered_when_the_run_is_gone() {
+    let mut world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::After(Duration::from_secs(3)));
+    world.add_and_run("a").await;
+    let before = Instant::now();
+    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert!(before.elapsed() >= Duration::from_secs(3));
+    assert!(!world.ask(RemoveJob { id: id("a") }).await);
+    world.next_event().await;
+    assert!(matches!(
+        world.next_event().await.1,
+        Happening::Ended(Outcome::Removed)
+    ));
+    assert_eq!(world.counts().await.census, Default::default());
+}
+
+/// Returns after how many seconds a job is gone that does not stop.
+async fn seconds_to_end(stopping: Stopping) -> u64 {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(stopping);
+    world.add_and_run("a").await;
+    let before = Instant::now();
+    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    before.elapsed().as_secs()
+}
+
+#[actix_rt::test]
+async fn a_job_that_does_not_stop_is_killed_after_five_seconds() {
+    assert_eq!(seconds_to_end(Stopping::Never).await, 5);
+}
+
+#[actix_rt::test]
+async fn a_job_that_cannot_be_killed_is_left_behind() {
+    assert_eq!(seconds_to_end(Stopping::NotEvenKilled).await, 6);
+}
+
+#[actix_rt::test]
+async fn all_runs_are_told_to_stop_together_when_the_service_ends() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::After(Duration::from_secs(3)));
+    for name in ["a", "b", "c"] {
+        world.add_and_run(name).await;
+    }
+    world.stop_jobs(Stopping::Never);
+    world.add_and_run("d").await;
+    let before = Instant::now();
+    let downs = Probe::start();
+    let _watch = world.pulse.watch(downs.recipient());
+    world.scheduler.do_send(Stop { now: false });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(world.counts().await.census.running, 1);
+    assert!(matches!(
+        world.add("e").await,
+        Err(AddJobError::ShuttingDown)
+    ));
+    let mut downs = downs;
+    assert_eq!(downs.next().await.reason, ExitReason::Shutdown);
+    let took = before.elapsed();
+    assert!(
+        took >= SHUTDOWN_MAX && took < SHUTDOWN_MAX + Duration::from_secs(1),
+        "{took:?}"
+    );
+}
+
+#[actix_rt::test]
+async fn jobs_end_with_a_scheduler_that_ends_without_a_word() {
+    let world = World::start(|_| {}).await;
+    let run = world.add_and_run("a").await;
+    let (jobs, job) = (world.jobs.clone(), run.job.clone());
+    world.scheduler.do_send(Doom);
+    eventually("the job is gone", || async { !job.connected() }).await;
+    assert_eq!(jobs.begun.borrow().len(), 1);
+}
+
+/// Panics.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Doom;
+
+impl Handler<Doom> for ReplicationScheduler {
+    type Result = ();
+
+    fn handle(&mut self, _: Doom, _: &mut Self::Context) {
+        panic!("as it was told");
+    }
+}
+
+#[actix_rt::test]
+async fn a_run_that_is_left_behind_keeps_the_next_one_of_its_replication_waiting() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::NotEvenKilled);
+    let left = world.add_and_run("a").await;
+    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    world.stop_jobs(Stopping::AtOnce);
+    assert_eq!(world.add("a").await, Ok(Added::New));
+    world.add_and_run_others().await;
+    assert!(left.job.connected(), "it is still there");
+    assert_eq!(world.runs_of("a"), 1, "and the only one");
+    left.job.do_send(Do::Vanish);
+    eventually("it has its turn", || async { world.runs_of("a") == 2 }).await;
+    world.history("a", &["started", "added"]).await;
+}
+
+#[actix_rt::test]
+async fn a_scheduler_that_follows_one_that_failed_waits_for_its_runs_to_be_gone() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::After(Duration::from_secs(3)));
+    let before = Instant::now();
+    let old = world.add_and_run("a").await;
+    world.scheduler.do_send(Doom);
+    eventually("its end", || async { !world.pulse.is_alive() }).await;
+    let next = world.successor().await;
+    assert_eq!(next.add("a").await, Ok(Added::New));
+    next.add_and_run_others().await;
+    assert!(old.job.connected() && next.runs_of("a") == 1);
+    eventually("the next run", || async { next.runs_of("a") == 2 }).await;
+    assert!(!old.job.connected(), "the old one is gone before");
+    assert!(before.elapsed() >= Duration::from_secs(3));
+    assert_eq!(next.counts().await.census.running, 2);
+}
+
+#[actix_rt::test]
+async fn a_run_that_waits_for_an_earlier_one_is_stopped_as_any_other() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::NotEvenKilled);
+    let left = world.add_and_run("a").await;
+    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    world.stop_jobs(Stopping::AtOnce);
+    assert_eq!(world.add("a").await, Ok(Added::New));
+    let by = "ann".into();
+    world.ask(PauseJob { id: id("a"), by }).await;
+    world.history("a", &["stopped", "started", "added"]).await;
+    world.ask(ResumeJob { id: id("a") }).await;
+    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    left.job.do_send(Do::Vanish);
+    eventually("its end", || async { !left.job.connected() }).await;
+    assert_eq!(world.runs_of("a"), 1);
+    let before = Instant::now();
+    world.ask(Stop { now: false }).await;
+    eventually("the end", || async { !world.pulse.is_alive() }).await;
+    assert!(before.elapsed() < Duration::from_secs(1));
+}
+
+#[actix_rt::test]
+async fn a_scheduler_ends_with_its_job_supervisor_and_the_runs_with_both() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::Never);
+    let run = world.add_and_run("a").await;
+    world.stop_jobs(Stopping::PanicsItsKiller);
+    world.add_and_run("b").await;
+    world.scheduler.do_send(RemoveJob { id: id("b") });
+    eventually("the scheduler's end", || async { !world.pulse.is_alive() }).await;
+    eventually("the run's end", || async { !run.job.connected() }).await;
+}

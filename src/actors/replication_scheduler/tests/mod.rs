@@ -1,0 +1,346 @@
+//! The scheduler with jobs that do as they are told, in paused time.
+
+mod ends;
+mod orders;
+mod runs;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use actix::dev::ToEnvelope;
+use serde_json::json;
+use slog::{Discard, o};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::actors::job_supervisor;
+use crate::actors::supervisor::Stop;
+use crate::messages::job_supervisor::RunningJob;
+use crate::messages::replication_job::{JobNews, StopJob};
+use crate::messages::replication_scheduler::*;
+use crate::metrics::Metrics;
+use crate::policy::schedule::{JobState, Level};
+use crate::replication::id::ReplicationId;
+use crate::replication::seq::Seq;
+use crate::replication::spec::{DocRef, Replication, UserCtx};
+use crate::replication::stats::Stats;
+use crate::testkit::{Probe, eventually, within};
+
+/// How fake jobs answer the order to stop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stopping {
+    AtOnce,
+    After(Duration),
+    Never,
+    /// Not even when it is killed.
+    NotEvenKilled,
+    /// When it is killed, and not before; the first who tries that panics.
+    PanicsItsKiller,
+}
+
+/// A job that does as it is told.
+struct FakeJob {
+    order: JobOrder,
+    stopping: Stopping,
+    begun: Rc<RefCell<Vec<Begun>>>,
+}
+
+/// What a fake job is told to do.
+#[derive(Message)]
+#[rtype(result = "()")]
+enum Do {
+    News(JobNews),
+    /// Says how it ended, and ends.
+    End(JobEnd),
+    /// Ends without a word.
+    Vanish,
+    Panic,
+}
+
+impl FakeJob {
+    fn tell(&self, news: JobNews) {
+        let (id, run) = (self.order.id.clone(), self.order.run.0);
+        self.order.events.do_send(JobEvent { id, run, news });
+    }
+
+    fn end(&self, end: JobEnd, ctx: &mut Context<Self>) {
+        self.tell(JobNews::Ended(end));
+        ctx.stop();
+    }
+}
+
+impl Actor for FakeJob {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let (order, job) = (self.order.clone(), ctx.address());
+        self.begun.borrow_mut().push(Begun { order, job });
+    }
+}
+
+impl Handler<Do> for FakeJob {
+    type Result = ();
+
+    fn handle(&mut self, msg: Do, ctx: &mut Self::Context) {
+        match msg {
+            Do::News(news) => self.tell(news),
+            Do::End(end) => self.end(end, ctx),
+            Do::Vanish => ctx.stop(),
+            Do::Panic => panic!("as it was told"),
+        }
+    }
+}
+
+impl Handler<StopJob> for FakeJob {
+    type Result = ();
+
+    fn handle(&mut self, _: StopJob, ctx: &mut Self::Context) {
+        match self.stopping {
+            Stopping::AtOnce => self.end(JobEnd::Stopped, ctx),
+            Stopping::After(time) => {
+                ctx.run_later(time, |job, ctx| job.end(JobEnd::Stopped, ctx));
+            }
+            Stopping::Never | Stopping::NotEvenKilled | Stopping::PanicsItsKiller => {}
+        }
+    }
+}
+
+/// A run that was begun.
+#[derive(Clone)]
+struct Begun {
+    order: JobOrder,
+    job: Addr<FakeJob>,
+}
+
+/// What fake jobs do, and those that were started.
+#[derive(Clone)]
+struct Jobs {
+    stopping: Rc<Cell<Stopping>>,
+    start: Rc<Cell<Starting>>,
+    begun: Rc<RefCell<Vec<Begun>>>,
+}
+
+/// What comes of a start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Starting {
+    Succeeds,
+    Fails,
+    Panics,
+}
+
+impl StartJobs for Jobs {
+    fn start(&mut self, order: JobOrder) -> Result<RunningJob, Crash> {
+        match self.start.get() {
+            Starting::Succeeds => {}
+            Starting::Fails => return Err(Crash::JobDied("refused".into())),
+            Starting::Panics => panic!("as it was told"),
+        }
+        let stopping = self.stopping.get();
+        let begun = Rc::clone(&self.begun);
+        let mut running = job_supervisor::run(FakeJob {
+            order,
+            stopping,
+            begun,
+        });
+        match stopping {
+            Stopping::NotEvenKilled => running.kill = Box::new(|| {}),
+            Stopping::PanicsItsKiller => {
+                let (kill, is_tried) = (running.kill, Cell::new(false));
+                running.kill = Box::new(move || {
+                    assert!(is_tried.replace(true), "as it was told");
+                    kill();
+                });
+            }
+            _ => {}
+        }
+        Ok(running)
+    }
+}
+
+/// A scheduler with fake jobs.
+struct World {
+    scheduler: Addr<ReplicationScheduler>,
+    pulse: Pulse,
+    jobs: Jobs,
+    live: LiveRuns,
+    settings: Settings,
+    metrics: Metrics,
+    events: Probe<ReplicationEvent>,
+}
+
+impl World {
+    /// Starts a scheduler in paused time.
+    async fn start(change: impl FnOnce(&mut Settings)) -> Self {
+        tokio::time::pause();
+        let jobs = Jobs {
+            stopping: Rc::new(Cell::new(Stopping::AtOnce)),
+            start: Rc::new(Cell::new(Starting::Succeeds)),
+            begun: Rc::default(),
+        };
+        let mut settings = Settings::default();
+        change(&mut settings);
+        Self::with(jobs, LiveRuns::default(), settings).await
+    }
+
+    /// Starts the scheduler that follows this one.
+    async fn successor(&self) -> Self {
+        Self::with(self.jobs.clone(), self.live.clone(), self.settings.clone()).await
+    }
+
+    async fn with(jobs: Jobs, live: LiveRuns, settings: Settings) -> Self {
+        let metrics = Metrics::new();
+        let scheduler = ReplicationScheduler::new(SchedulerOptions {
+            settings: settings.clone(),
+            jobs: Box::new(jobs.clone()),
+            live: live.clone(),
+            metrics: metrics.replication(),
+            log: Logger::root(Discard, o!()),
+        });
+        let pulse = scheduler.pulse();
+        let scheduler = scheduler.start();
+        let events = Probe::start();
+        let world = Self {
+            scheduler,
+            pulse,
+            jobs,
+            live,
+            settings,
+            metrics,
+            events,
+        };
+        world.ask(Subscribe(world.events.recipient())).await;
+        world
+    }
+
+    async fn ask<M>(&self, message: M) -> M::Result
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        ReplicationScheduler: Handler<M>,
+        Context<ReplicationScheduler>: ToEnvelope<ReplicationScheduler, M>,
+    {
+        let answer = within("an answer", self.scheduler.send(message)).await;
+        answer.expect("the scheduler is there")
+    }
+
+    async fn add(&self, name: &str) -> Result<Added, AddJobError> {
+        self.ask(AddJob::new(permanent(name), id(name))).await
+    }
+
+    /// Adds a job and waits for its run.
+    async fn add_and_run(&self, name: &str) -> Begun {
+        let count = self.jobs.begun.borrow().len();
+        assert_eq!(self.add(name).await, Ok(Added::New));
+        self.begun(count + 1).await
+    }
+
+    /// Adds another job and waits for its run: what was to happen before it has happened.
+    async fn add_and_run_others(&self) {
+        assert_eq!(self.add("other").await, Ok(Added::New));
+        eventually("the other one runs", || async {
+            self.runs_of("other") == 1
+        })
+        .await;
+    }
+
+    /// How many runs of a job were begun.
+    fn runs_of(&self, name: &str) -> usize {
+        let begun = self.jobs.begun.borrow();
+        let of_it = begun.iter().filter(|begun| begun.order.id == id(name));
+        of_it.count()
+    }
+
+    /// Waits until as many runs were begun, and returns the latest.
+    async fn begun(&self, count: usize) -> Begun {
+        let jobs = &self.jobs;
+        eventually("a run is begun", || async {
+            jobs.begun.borrow().len() >= count
+        })
+        .await;
+        let begun = jobs.begun.borrow();
+        assert_eq!(begun.len(), count, "no more than that are begun");
+        begun.last().cloned().expect("there is one")
+    }
+
+    async fn job(&self, name: &str) -> JobInfo {
+        self.ask(GetJob { id: id(name) })
+            .await
+            .expect("it is known")
+    }
+
+    async fn types(&self, name: &str) -> Vec<&'static str> {
+        let history = self.job(name).await.history;
+        history.iter().map(|entry| entry.what.name()).collect()
+    }
+
+    /// Waits until a job has this history.
+    async fn history(&self, name: &str, types: &[&str]) {
+        let what = format!("{name} has the history {types:?}");
+        eventually(&what, || async { self.types(name).await == types }).await;
+    }
+
+    async fn counts(&self) -> Counts {
+        self.ask(GetCounts).await
+    }
+
+    fn stop_jobs(&self, stopping: Stopping) {
+        self.jobs.stopping.set(stopping);
+    }
+
+    /// Returns what subscribers heard of a job next.
+    async fn next_event(&mut self) -> (String, Happening) {
+        let event = self.events.next().await;
+        (event.id.base, event.what)
+    }
+}
+
+fn id(name: &str) -> ReplicationId {
+    let ext = "+continuous".to_owned();
+    ReplicationId {
+        base: name.to_owned(),
+        ext,
+    }
+}
+
+fn replication(name: &str, doc: Option<DocRef>) -> Replication {
+    let body = json!({
+        "source": format!("http://127.0.0.1:5984/{name}"),
+        "target": "http://127.0.0.1:5984/target",
+        "continuous": true,
+        "worker_processes": 20,
+    });
+    Replication::parse(&body, &Default::default(), UserCtx::default(), doc).expect("it is right")
+}
+
+/// A replication of a document that has its name.
+fn permanent(name: &str) -> Replication {
+    let (database, id) = ("_replicator".to_owned(), name.to_owned());
+    replication(name, Some(DocRef { database, id }))
+}
+
+fn progress(docs_written: u64) -> JobProgress {
+    let stats = Stats {
+        docs_written,
+        ..Stats::default()
+    };
+    JobProgress {
+        stats,
+        bytes_written: 0,
+        source_seq: Seq::zero(),
+        through_seq: Seq::zero(),
+        checkpointed_source_seq: Seq::zero(),
+        changes_pending: None,
+    }
+}
+
+fn normal(docs_written: u64) -> JobEnd {
+    let result = serde_json::value::RawValue::from_string("{}".into()).expect("it is JSON");
+    JobEnd::Normal {
+        result,
+        progress: progress(docs_written),
+    }
+}
+
+fn crash() -> JobEnd {
+    JobEnd::Crashed(Crash::WorkerDied("x".into()))
+}

@@ -1,0 +1,118 @@
+//! Slots, cycles, settings, and orders about single jobs.
+
+use super::*;
+
+#[actix_rt::test]
+async fn jobs_that_stop_keep_their_slots_until_they_are_gone() {
+    let world = World::start(|settings| settings.max_jobs = 1).await;
+    world.stop_jobs(Stopping::After(Duration::from_secs(4)));
+    assert_eq!(world.add("a").await, Ok(Added::New));
+    world.ask(Reschedule).await;
+    world.begun(1).await;
+    assert_eq!(world.add("b").await, Ok(Added::New));
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(
+        world.jobs.begun.borrow().len(),
+        1,
+        "a writes its checkpoint"
+    );
+    assert_eq!(
+        world.job("a").await.why_not.map(|why| why.to_string()),
+        Some("stopping".into())
+    );
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(world.begun(2).await.order.id, id("b"));
+    assert_eq!(world.types("a").await, ["stopped", "started", "added"]);
+}
+
+#[actix_rt::test]
+async fn cycles_come_at_their_interval_and_a_changed_one_holds_at_once() {
+    let world = World::start(|settings| {
+        settings.max_jobs = 1;
+        settings.interval = Duration::from_secs(3600);
+    })
+    .await;
+    let begun = || world.jobs.begun.borrow().len();
+    world.add("a").await.expect("it is new");
+    world.add("b").await.expect("it is new");
+    tokio::time::sleep(Duration::from_secs(3590)).await;
+    assert_eq!(begun(), 0);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert_eq!(begun(), 1);
+    let settings = Settings {
+        max_jobs: 1,
+        interval: Duration::from_secs(60),
+        ..Settings::default()
+    };
+    world.ask(Configure(settings)).await;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(begun(), 2, "they change places");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(begun(), 4);
+}
+
+#[actix_rt::test]
+async fn settings_are_obeyed_at_run_time() {
+    let world = World::start(|_| {}).await;
+    for name in ["a", "b", "c"] {
+        world.add_and_run(name).await;
+    }
+    let settings = Settings {
+        max_jobs: 1,
+        max_history: 2,
+        max_churn: 0,
+        ..Settings::default()
+    };
+    world.ask(Configure(settings)).await;
+    world.ask(Reschedule).await;
+    eventually("two are stopped", || async {
+        world.counts().await.census.running == 1
+    })
+    .await;
+    assert_eq!(world.types("a").await, ["stopped", "started"]);
+    assert_eq!(world.types("c").await, ["started", "added"]);
+}
+
+#[actix_rt::test]
+async fn a_job_is_paused_and_resumed_and_begun_anew_and_given_a_priority() {
+    let world = World::start(|_| {}).await;
+    world.add_and_run("a").await;
+    assert!(
+        world
+            .ask(PauseJob {
+                id: id("a"),
+                by: "ann".into()
+            })
+            .await
+    );
+    world.history("a", &["stopped", "started", "added"]).await;
+    let job = world.job("a").await;
+    assert_eq!(job.paused.map(|pause| pause.by), Some("ann".into()));
+    assert!(
+        job.why_not
+            .is_some_and(|why| why.to_string().starts_with("paused by ann since 20"))
+    );
+    assert!(world.ask(ResumeJob { id: id("a") }).await);
+    world.begun(2).await;
+    assert!(world.ask(RestartJob { id: id("a") }).await);
+    world.begun(3).await;
+    assert_eq!(world.types("a").await, ["started", "added"]);
+    assert!(
+        world
+            .ask(SetPriority {
+                id: id("a"),
+                priority: Level(9)
+            })
+            .await
+    );
+    assert_eq!(world.job("a").await.priority, Level(9));
+    assert!(
+        !world
+            .ask(PauseJob {
+                id: id("b"),
+                by: "ann".into()
+            })
+            .await
+    );
+    assert!(!world.ask(RestartJob { id: id("b") }).await);
+}

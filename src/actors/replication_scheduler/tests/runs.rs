@@ -1,0 +1,280 @@
+//! From a job that is added to the end of its runs, and what is told of it.
+
+use super::*;
+
+#[actix_rt::test]
+async fn a_job_is_started_and_tells_how_far_it_is() {
+    let mut world = World::start(|_| {}).await;
+    let run = world.add_and_run("a").await;
+    run.job.do_send(Do::News(JobNews::Started(progress(1))));
+    run.job.do_send(Do::News(JobNews::Progress(progress(7))));
+    assert!(matches!(world.next_event().await.1, Happening::Triggered));
+    assert!(matches!(world.next_event().await.1, Happening::Started));
+    eventually("its progress is known", || async {
+        world
+            .job("a")
+            .await
+            .progress
+            .is_some_and(|last| last.stats.docs_written == 7)
+    })
+    .await;
+    let job = world.job("a").await;
+    assert_eq!(job.summary.state, JobState::Running);
+    assert_eq!((job.run, job.why_not), (Some(1), None));
+    assert_eq!(world.types("a").await, ["started", "added"]);
+}
+
+#[actix_rt::test]
+async fn a_job_that_is_done_is_gone_and_says_what_it_did() {
+    let mut world = World::start(|_| {}).await;
+    let (waiter, outcome) = oneshot::channel();
+    let mut order = AddJob::new(permanent("a"), id("a"));
+    order.waiter = Some(waiter);
+    assert_eq!(world.ask(order).await, Ok(Added::New));
+    world.begun(1).await.job.do_send(Do::End(normal(3)));
+    let Ok(Outcome::Completed(completed)) = within("its end", outcome).await else {
+        panic!("it has done its work");
+    };
+    assert_eq!(completed.progress.stats.docs_written, 3);
+    assert!(matches!(world.next_event().await.1, Happening::Triggered));
+    let ended = world.next_event().await.1;
+    assert!(matches!(ended, Happening::Ended(Outcome::Completed(_))));
+    assert!(world.ask(GetJob { id: id("a") }).await.is_none());
+    assert_eq!(
+        world
+            .ask(FindJobs {
+                database: "_replicator".into(),
+                doc_id: None
+            })
+            .await,
+        []
+    );
+}
+
+#[actix_rt::test]
+async fn a_job_that_crashes_is_tried_again_after_its_backoff() {
+    let mut world = World::start(|_| {}).await;
+    let run = world.add_and_run("a").await;
+    run.job.do_send(Do::News(JobNews::Progress(progress(5))));
+    run.job.do_send(Do::End(crash()));
+    world.next_event().await;
+    let Happening::Crashed { crash, crashes, .. } = world.next_event().await.1 else {
+        panic!("it crashed");
+    };
+    assert_eq!((crash.to_string(), crashes), ("worker_died: x".into(), 1));
+    let job = world.job("a").await;
+    assert_eq!(job.summary.state, JobState::Crashing);
+    let why = job.why_not.map(|why| why.to_string()).unwrap_or_default();
+    assert!(
+        why.starts_with("backing off until 20") && why.ends_with("after 1 crash: worker_died: x")
+    );
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert_eq!(world.jobs.begun.borrow().len(), 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let again = world.begun(2).await;
+    assert_eq!(again.order.earlier.docs_written, 5, "it goes on counting");
+    assert_eq!(
+        world.types("a").await,
+        ["started", "crashed", "started", "added"]
+    );
+}
+
+#[actix_rt::test]
+async fn every_end_of_a_run_is_noticed_once() {
+    let world = World::start(|settings| settings.backoff.base = Duration::from_secs(3600)).await;
+    for (name, end) in [("a", Do::Vanish), ("b", Do::Panic), ("c", Do::End(crash()))] {
+        world.add_and_run(name).await.job.do_send(end);
+        world.history(name, &["crashed", "started", "added"]).await;
+    }
+    world.jobs.start.set(Starting::Fails);
+    assert_eq!(world.add("d").await, Ok(Added::New));
+    world.history("d", &["crashed", "started", "added"]).await;
+    world.jobs.start.set(Starting::Panics);
+    assert_eq!(world.add("e").await, Ok(Added::New));
+    world.history("e", &["crashed", "started", "added"]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let counts = world.counts().await;
+    assert_eq!((counts.totals.starts, counts.totals.crashes), (5, 5));
+    assert_eq!((counts.census.crashed, counts.census.running), (5, 0));
+    let error = |job: JobInfo| job.summary.error.map(|reason| reason.text.to_string());
+    assert_eq!(
+        error(world.job("b").await),
+        Some("job_died: panicked".into())
+    );
+    assert_eq!(
+        error(world.job("d").await),
+        Some("job_died: refused".into())
+    );
+}
+
+#[actix_rt::test]
+async fn a_job_without_a_document_that_crashes_is_gone() {
+    let world = World::start(|_| {}).await;
+    let (waiter, outcome) = oneshot::channel();
+    let mut order = AddJob::new(replication("a", None), id("a"));
+    order.waiter = Some(waiter);
+    assert_eq!(world.ask(order).await, Ok(Added::New));
+    world.begun(1).await.job.do_send(Do::End(crash()));
+    let Ok(Outcome::Crashed(crash)) = within("its end", outcome).await else {
+        panic!("it crashed");
+    };
+    assert_eq!(crash.name(), "worker_died");
+    assert!(world.ask(GetJob { id: id("a") }).await.is_none());
+}
+
+#[actix_rt::test]
+async fn a_job_that_is_added_again_goes_on_undisturbed() {
+    let world = World::start(|_| {}).await;
+    world.add_and_run("a").await;
+    assert_eq!(world.add("a").await, Ok(Added::Unchanged));
+    let mut other = permanent("a");
+    other.options.worker_processes = 1;
+    let (waiter, outcome) = oneshot::channel();
+    let mut order = AddJob::new(permanent("a"), id("a"));
+    order.waiter = Some(waiter);
+    assert_eq!(world.ask(order).await, Ok(Added::Unchanged));
+    // One that asks for something else replaces it, once it is gone.
+    world.stop_jobs(Stopping::After(Duration::from_secs(3)));
+    assert_eq!(
+        world.ask(AddJob::new(other, id("a"))).await,
+        Ok(Added::Replaced)
+    );
+    assert!(matches!(
+        within("its end", outcome).await,
+        Ok(Outcome::Removed)
+    ));
+    assert_eq!(
+        world
+            .begun(2)
+            .await
+            .order
+            .replication
+            .options
+            .worker_processes,
+        1
+    );
+    assert_eq!(world.types("a").await, ["started", "added"]);
+}
+
+#[actix_rt::test]
+async fn the_id_of_another_documents_job_is_taken() {
+    let world = World::start(|_| {}).await;
+    world.add_and_run("a").await;
+    let other = world.ask(AddJob::new(permanent("b"), id("a"))).await;
+    assert_eq!(
+        other.map_err(|error| error.to_string()),
+        Err(
+            "Replication `a+continuous` already started, triggered by document `a` from db \
+             `_replicator`"
+                .into()
+        )
+    );
+    world
+        .ask(AddJob::new(replication("t", None), id("t")))
+        .await
+        .expect("it is new");
+    let other = world.ask(AddJob::new(permanent("t"), id("t"))).await;
+    assert!(matches!(other, Err(AddJobError::Taken { by: None, .. })));
+}
+
+#[actix_rt::test]
+async fn a_rate_limited_job_makes_fewer_requests() {
+    let world = World::start(|_| {}).await;
+    let run = world.add_and_run("a").await;
+    assert_eq!(run.order.replication.options.worker_processes, 20);
+    run.job.do_send(Do::End(JobEnd::Crashed(Crash::MaxBackoff)));
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let again = world.begun(2).await;
+    assert_eq!(again.order.replication.options.worker_processes, 2);
+    assert_eq!(
+        world.job("a").await.replication.options.worker_processes,
+        20,
+        "as it was asked for"
+    );
+}
+
+#[actix_rt::test]
+async fn jobs_are_listed_by_id_and_found_by_document() {
+    let world = World::start(|settings| settings.max_jobs = 3).await;
+    for name in ["c", "a", "b"] {
+        world.add(name).await.expect("it is new");
+    }
+    let list = |skip, limit, of| world.ask(GetJobs { skip, limit, of });
+    let names = |list: JobList| -> (usize, Vec<String>) {
+        (
+            list.total,
+            list.jobs.into_iter().map(|job| job.id.base).collect(),
+        )
+    };
+    assert_eq!(
+        names(list(0, 9, JobChoice::All).await),
+        (3, vec!["a".into(), "b".into(), "c".into()])
+    );
+    assert_eq!(
+        names(list(1, 1, JobChoice::All).await),
+        (3, vec!["b".into()])
+    );
+    let runs = (2, vec!["a".into(), "c".into()]);
+    assert_eq!(names(list(0, 9, JobChoice::Running).await), runs);
+    let choice = |states: &[JobState]| JobChoice::In(states.to_vec());
+    assert_eq!(names(list(0, 9, choice(&[JobState::Running])).await), runs);
+    let waiting = choice(&[JobState::Pending, JobState::Crashing]);
+    assert_eq!(names(list(0, 9, waiting).await), (1, vec!["b".into()]));
+    let second = list(1, 1, choice(&[JobState::Running])).await;
+    assert_eq!(names(second), (2, vec!["c".into()]));
+    let find = |doc_id: Option<&str>| {
+        let doc_id = doc_id.map(str::to_owned);
+        world.ask(FindJobs {
+            database: "_replicator".into(),
+            doc_id,
+        })
+    };
+    assert_eq!(find(Some("b")).await, [id("b")]);
+    assert_eq!(find(None).await, [id("a"), id("b"), id("c")]);
+    assert_eq!(find(Some("")).await, []);
+    let by_id = world
+        .ask(GetJobsById {
+            ids: vec![id("x"), id("c")],
+        })
+        .await;
+    assert!(by_id[0].is_none() && by_id[1].is_some());
+}
+
+#[actix_rt::test]
+async fn what_happens_is_counted() {
+    let world = World::start(|settings| settings.backoff.base = Duration::from_secs(60)).await;
+    world.add_and_run("a").await.job.do_send(Do::End(crash()));
+    world.history("a", &["crashed", "started", "added"]).await;
+    world.add_and_run("b").await;
+    world.add("b").await.expect("it is the same");
+    world
+        .ask(PauseJob {
+            id: id("b"),
+            by: "ann".into(),
+        })
+        .await;
+    world.history("b", &["stopped", "started", "added"]).await;
+    world.add_and_run("c").await;
+    world.ask(RemoveJob { id: id("c") }).await;
+    let snapshot = world.metrics.snapshot(&Default::default());
+    let number =
+        |name: &str| snapshot.number(&format!("couchdb_couch_replicator_jobs_{name}"), &[]);
+    for (name, expected) in [
+        ("adds_total", 3.0),
+        ("duplicate_adds_total", 1.0),
+        ("removes_total", 1.0),
+        ("starts_total", 3.0),
+        ("stops_total", 1.0),
+        ("crashes_total", 1.0),
+        ("total", 2.0),
+        ("running", 0.0),
+        ("pending", 1.0),
+        ("crashed", 1.0),
+    ] {
+        assert_eq!(number(name), Some(expected), "{name}");
+    }
+    assert_eq!(
+        snapshot.number("settee_replication_jobs_paused", &[]),
+        Some(1.0)
+    );
+}

@@ -1,0 +1,268 @@
+//! Filters that Settee runs itself, for sources that do not.
+
+use actix::Actor;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use settee::actors::caller::Caller;
+use settee::actors::replication_job::ReplicationJob;
+use settee::actors::supervisor::Named;
+use settee::query_server::client::QueryServers;
+use settee::replication::filter::FilterPool;
+use settee::testkit::{TestPool, eventually};
+
+use crate::command::{code, folder, run as run_command};
+use crate::couch::{Couch, Stored};
+use crate::http::Answer;
+use crate::job::{Job, Outcome, body_with};
+use crate::pouch::Pouch;
+
+const KIND: &str = "function (doc, req) { return doc.kind === req.query.kind; }";
+const EVEN: &str = "function (doc) { if (doc.n % 2 === 0) emit(doc.n); }";
+
+/// A pool whose processes run the built-in JavaScript, and the way there.
+fn pool() -> (TestPool, FilterPool) {
+    let command = format!("{} couchjs", env!("CARGO_BIN_EXE_settee"));
+    let pool = TestPool::builder().command("javascript", &command).start();
+    let manager = Named::new(pool.manager());
+    let filters = FilterPool::new(move |call| {
+        let servers = QueryServers::new(Caller::new(manager.clone()));
+        Box::pin(async move {
+            let passed = call.perform(&servers).await;
+            passed.map_err(|error| error.to_string())
+        })
+    });
+    (pool, filters)
+}
+
+fn job(body: &Value, filters: FilterPool) -> Job {
+    let (mut start, mut job) = Job::prepare(body);
+    start.settings.filters = filters;
+    job.address = Some(ReplicationJob::new(start).start());
+    job
+}
+
+async fn run(body: &Value) -> Outcome {
+    let (pool, filters) = pool();
+    let outcome = job(body, filters).outcome().await;
+    pool.assert_quiet().await;
+    outcome
+}
+
+/// A source that refuses every filter.
+async fn source() -> Couch {
+    let source = Couch::start().await;
+    source.fault(|request| {
+        let filters = request.param("filter").is_some();
+        (filters || request.call() == "_changes" && request.method == "POST")
+            .then(|| Answer::error(403, "forbidden", "no filters here"))
+    });
+    let ddoc = json!({"filters": {"kind": KIND, "throws": "function () { throw({odd: 'no'}); }"},
+        "views": {"even": {"map": EVEN}}});
+    source.put("_design/f", None, ddoc);
+    for n in 0..30 {
+        let kind = if n < 10 { "x" } else { "y" };
+        source.put(&format!("{n:02}"), None, json!({"kind": kind, "n": n}));
+    }
+    source
+}
+
+fn attached(name: &str) -> Vec<Stored> {
+    vec![Stored {
+        name: name.into(),
+        content_type: "image/png".into(),
+        encoding: None,
+        bytes: Bytes::from(vec![7; 5000]),
+        revpos: 0,
+    }]
+}
+
+fn by_function() -> Value {
+    json!({"filter": "f/kind", "query_params": {"kind": "x"}, "filter_code": KIND, "filter_at": "settee"})
+}
+
+/// The ids of a database.
+fn ids(couch: &Couch) -> Vec<String> {
+    couch.trees().into_keys().collect()
+}
+
+#[actix_rt::test]
+async fn a_function_chooses_here_what_a_source_without_filters_does_not() {
+    for use_bulk_get in [true, false] {
+        let (source, target) = (source().await, Couch::start().await);
+        source.put_with("with", None, json!({"kind": "x"}), attached("one.png"));
+        source.put_with("without", None, json!({"kind": "y"}), attached("two.png"));
+        let first = source.put("both", None, json!({"kind": "y"}));
+        source.put("both", Some(&first), json!({"kind": "y", "n": 1}));
+        let passes = source.put("both", Some(&first), json!({"kind": "x", "n": 2}));
+        let was = source.put("gone", None, json!({"kind": "x"}));
+        source.put("gone", Some(&was), json!({"_deleted": true, "kind": "x"}));
+        let mut more = by_function();
+        more["use_bulk_get"] = json!(use_bulk_get);
+        let outcome = run(&body_with(&source.url(), &target.url(), more)).await;
+        let (_, stats) = outcome.normal();
+        let mut expected: Vec<String> = (0..10).map(|n| format!("{n:02}")).collect();
+        expected.extend(["both", "gone", "with"].map(String::from));
+        assert_eq!(ids(&target), expected);
+        let trees = target.trees();
+        let leaves = |id: &str| trees[id].1.clone();
+        assert_eq!(leaves("both").into_keys().collect::<Vec<_>>(), [passes]);
+        assert_eq!(
+            leaves("with"),
+            source.trees()["with"].1,
+            "its attachment came with it"
+        );
+        let read = 13;
+        assert_eq!(
+            (stats.docs_read, stats.docs_written, stats.missing_found),
+            (read, read, read)
+        );
+        let read_alone = |id: &str| {
+            let mut requests = source.server.received().into_iter();
+            requests.any(|request| request.kind() == "GET doc" && request.call() == id)
+        };
+        assert_eq!(
+            read_alone("without"),
+            !use_bulk_get,
+            "what does not pass is not read twice"
+        );
+    }
+}
+
+#[actix_rt::test]
+async fn views_selectors_and_ids_choose_here_too() {
+    let source = source().await;
+    let even: Vec<String> = (0..30).step_by(2).map(|n| format!("{n:02}")).collect();
+    let view = json!({"filter": "_view", "query_params": {"view": "f/even"}});
+    let selector = json!({"selector": {"kind": "x", "n": {"$lt": 3}}});
+    let some = |ids: &[&str]| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
+    for (mut more, expected) in [
+        (view, even),
+        (selector, some(&["00", "01", "02"])),
+        (json!({"filter": "_design"}), some(&["_design/f"])),
+        (json!({"doc_ids": ["07", "none"]}), some(&["07"])),
+    ] {
+        let target = Couch::start().await;
+        more["filter_at"] = json!("settee");
+        let what = more.to_string();
+        run(&body_with(&source.url(), &target.url(), more))
+            .await
+            .normal();
+        assert_eq!(ids(&target), expected, "{what}");
+    }
+}
+
+#[actix_rt::test]
+async fn what_passes_here_passes_at_the_source() {
+    let pouch = Pouch::start();
+    for database in ["a", "there", "here"] {
+        pouch.create(database).await;
+    }
+    let mut docs: Vec<Value> = (0..300)
+        .map(|n| json!({"_id": format!("{n:03}"), "n": n, "kind": (["x", "y", "z"][n % 3])}))
+        .collect();
+    let filters = json!({"kind": KIND});
+    docs.push(json!({"_id": "_design/f", "filters": filters, "views": {"even": {"map": EVEN}}}));
+    let answers = pouch.write("a", docs).await;
+    let rev = answers[7]["rev"].as_str().unwrap();
+    let bytes = Bytes::from(vec![1; 70_000]);
+    pouch.attach("a", "007", rev, "one.png", bytes).await;
+    let view = json!({"filter": "_view", "query_params": {"view": "f/even"}});
+    let function = json!({"filter": "f/kind", "query_params": {"kind": "y"}, "filter_code": KIND});
+    for more in [view, function] {
+        for (target, at) in [("there", "source"), ("here", "settee")] {
+            let mut more = more.clone();
+            more["filter_at"] = json!(at);
+            let body = body_with(&pouch.url("a"), &pouch.url(target), more);
+            run(&body).await.normal();
+        }
+        pouch.assert_equal("here", "there").await;
+    }
+    assert_eq!(pouch.count("here").await, 200);
+}
+
+#[actix_rt::test]
+async fn a_function_that_fails_fails_the_replication_and_is_named() {
+    let (source, target) = (source().await, Couch::start().await);
+    let throws = json!({"filter": "f/throws", "filter_at": "settee",
+        "filter_code": "function () { throw({odd: 'no'}); }"});
+    let crash = run(&body_with(&source.url(), &target.url(), throws))
+        .await
+        .crash();
+    assert_eq!(crash.name(), "filter_failed");
+    let text = crash.to_string();
+    assert!(text.contains("_design/f: filters/throws: "), "{text}");
+    assert_eq!((ids(&target), target.locals().len()), (vec![], 0));
+}
+
+#[actix_rt::test]
+async fn a_function_is_the_one_of_the_replications_id_or_none() {
+    let (source, target) = (source().await, Couch::start().await);
+    let mut more = by_function();
+    more["filter_code"] = json!("function (doc, req) { return true; }");
+    let crash = run(&body_with(&source.url(), &target.url(), more))
+        .await
+        .crash();
+    let text = crash.to_string();
+    assert!(text.contains("the function f/kind has changed"), "{text}");
+    let (at_source, here) = (
+        json!({"filter_at": "source"}),
+        json!({"filter_at": "settee"}),
+    );
+    let base = |at: &Value| {
+        let mut more = by_function();
+        more["filter_at"] = at["filter_at"].clone();
+        Job::prepare(&body_with(&source.url(), &target.url(), more))
+            .1
+            .base
+    };
+    assert_ne!(base(&at_source), base(&here), "another engine, another id");
+}
+
+#[actix_rt::test]
+async fn a_continuous_replication_leaves_behind_what_does_not_pass() {
+    let (source, target) = (source().await, Couch::start().await);
+    let (pool, filters) = pool();
+    let mut more = by_function();
+    more["continuous"] = json!(true);
+    more["checkpoint_interval"] = json!(50);
+    let job = job(&body_with(&source.url(), &target.url(), more), filters);
+    eventually("the documents that pass", async || ids(&target).len() == 10).await;
+    for n in 100..150 {
+        source.put(&format!("{n}"), None, json!({"kind": "y"}));
+    }
+    source.put("last", None, json!({"kind": "x"}));
+    eventually("the last one", async || ids(&target).len() == 11).await;
+    let log = format!("_local/{}", job.base);
+    let seq = source.seq();
+    let recorded = async || {
+        let log = target.local(&log).unwrap_or_default();
+        log["source_last_seq"]
+            .as_str()
+            .is_some_and(|recorded| recorded.starts_with(&format!("{seq}-")))
+    };
+    eventually("a checkpoint at the end", recorded).await;
+    job.stopped().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn the_command_has_a_pool_of_its_own() {
+    let (folder, source, target) = (folder(), source().await, Couch::start().await);
+    let params = ["--filter", "f/kind", "--query-params", "kind=x"];
+    let here = [&params[..], &["--filter-at", "settee"]].concat();
+    let output = run_command(&folder, &source.url(), &target.url(), &here).await;
+    let (status, out, error) = code(&output);
+    assert_eq!(status, Some(0), "{out}{error}");
+    assert_eq!(ids(&target).len(), 10);
+    let output = run_command(&folder, &source.url(), &target.url(), &params).await;
+    let (status, _, error) = code(&output);
+    assert_eq!(status, Some(77), "the source has no filters: {error}");
+    let throws = ["--filter", "f/throws", "--filter-at", "settee"];
+    let output = run_command(&folder, &source.url(), &target.url(), &throws).await;
+    let (status, _, error) = code(&output);
+    assert_eq!(status, Some(65), "{error}");
+    assert!(
+        error.contains("filters/throws") && error.contains("correct the filter"),
+        "{error}"
+    );
+}
