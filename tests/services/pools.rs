@@ -14,7 +14,10 @@ async fn wait_until_closed(front: &Front, why: Option<&str>) {
     eventually("what the service is", async || {
         let manager = front.app.manager.address();
         let status = manager.send(GetStatus::default()).await.unwrap();
-        status.services[0].closed.as_deref() == why
+        status
+            .services
+            .first()
+            .is_some_and(|door| door.closed.as_deref() == why)
     })
     .await;
 }
@@ -29,8 +32,8 @@ async fn add(client: &mut SocketClient, max: u32) {
 async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     let front = Front::start(CONFIG).await;
     wait_until_closed(&front, Some("no_pool")).await;
-    let warnings = front.log.with("the pool of a service is not there");
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let warnings = || front.log.with("the pool of a service is not there");
+    eventually("the operator is told", async || warnings().len() == 1).await;
     let mut waiting = front.connect("late.sock").await;
     waiting.send("[\"pid\"]").await;
     let mut operator = SocketClient::connect(&front).await;
