@@ -26,7 +26,7 @@ async fn settings_take_their_stressed_value_with_stress_and_the_other_after_it()
         ..PoolConfig::default()
     };
     pool.reconfigure(|settings| {
-        settings.pools.insert("x".into(), section);
+        settings.pools.insert("x".into(), section.into());
     })
     .await;
     let (mut first, mut second) = (pool.client("1"), pool.client("2"));

@@ -8,6 +8,8 @@
 //! SOURCE    Postfix master: stress-adaptive settings, `${stress?{10}:{300}}`; for the limits see
 //!           [`crate::policy::pressure`].
 
+use std::sync::Arc;
+
 use actix::prelude::*;
 use slog::info;
 
@@ -67,7 +69,7 @@ impl ProcManager {
     /// Returns what brings a pool in line that was added while the service runs: with new limits,
     /// and with what services ask of it.
     pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
-        let section = self.pools.at(pool).section.clone();
+        let section = Arc::clone(&self.pools.at(pool).section);
         let settings = self.settings_in_force(pool, &section);
         let changed = self.core.settings(pool) != Some(&settings);
         changed.then(|| Event::Reconfigure {
