@@ -41,12 +41,24 @@ impl ProcManager {
             .filter_map(|name| self.pools.find(name))
             .collect();
         for pool in gone {
-            self.pools.begin_removal(pool);
+            self.let_go(pool);
             let mode = RemoveMode::Graceful;
             events.push(Event::RemovePool { pool, mode });
         }
+        for pool in self.pools.ids() {
+            let name = &*self.pools.at(pool).name;
+            if !settings.pools.contains_key(name) && !is_language(name) {
+                events.extend(self.changes_of(pool));
+            }
+        }
         self.refresh_languages();
         events
+    }
+
+    /// Lets a pool go: its name is free, and services look for another one of that name.
+    pub(super) fn let_go(&mut self, pool: PoolId) {
+        self.pools.begin_removal(pool);
+        self.end_watches(pool);
     }
 
     /// Brings one pool in line with the configuration.
@@ -74,7 +86,7 @@ impl ProcManager {
         {
             // A language has come whose name a pool had: the language's own pool has the name.
             warn!(self.log, "pool makes way for a language"; "pool" => name);
-            self.pools.begin_removal(id);
+            self.let_go(id);
             let (pool, mode) = (id, RemoveMode::Graceful);
             events.push(Event::RemovePool { pool, mode });
             known = None;
@@ -98,9 +110,7 @@ impl ProcManager {
             self.pools.set_section(id, section);
         }
         let section = Arc::clone(&self.pools.at(id).section);
-        let language = self.pools.at(id).language.clone();
-        let limits = self.settings.limits;
-        let settings = self.pools.settings(&section, (kind, &language), limits);
+        let settings = self.settings_in_force(id, &section);
         if self.core.settings(id) != Some(&settings) {
             let settings = Box::new(settings);
             events.push(Event::Reconfigure { pool: id, settings });
@@ -119,7 +129,10 @@ impl ProcManager {
         }
         let section = self.fit_for_group(name, section, &language, None);
         let limits = self.settings.limits;
-        let settings = self.pools.settings(&section, (kind, &language), limits);
+        let settings = self
+            .pools
+            .settings(&section, (kind, &language), limits, false);
+        let settings = self.within_level(settings);
         Some(self.place(name, section, language, settings))
     }
 

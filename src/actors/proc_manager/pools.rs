@@ -48,11 +48,20 @@ impl ProcManager {
             ));
         }
         let limits = self.settings.limits;
-        let settings = self.pools.settings(section, (kind, language), limits);
-        match settings.validate() {
-            Ok(()) => Ok(settings),
-            Err(error) => wrong(format!("the settings do not fit together: {error}")),
+        let around = (kind, language);
+        for stressed in [false, true] {
+            let settings = self.pools.settings(section, around, limits, stressed);
+            if let Err(error) = settings.validate() {
+                return wrong(format!("the settings do not fit together: {error}"));
+            }
         }
+        Ok(match id {
+            Some(id) => self.settings_in_force(id, section),
+            None => {
+                let settings = self.pools.settings(section, around, limits, false);
+                self.within_level(settings)
+            }
+        })
     }
 
     fn add_pool(&mut self, msg: AddPool, ctx: &mut Context<Self>) -> Changed {
@@ -95,6 +104,9 @@ impl ProcManager {
         let pool = self.place(&name, Arc::new(section), language, settings);
         self.refresh_pool(pool);
         self.event(Event::StartPool { pool }, ctx);
+        // Services may have waited for it, and ask something of it.
+        let now = self.clock.now();
+        self.refresh(pool, now, ctx);
         self.start_memory_check(ctx);
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
@@ -181,7 +193,7 @@ impl ProcManager {
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         changes.extend(counts.map(|(_, change)| change));
         info!(self.log, "pool is removed"; "pool" => &name, "changes" => listed(&changes));
-        self.pools.begin_removal(pool);
+        self.let_go(pool);
         self.event(Event::RemovePool { pool, mode }, ctx);
         Ok(changes)
     }
