@@ -33,14 +33,14 @@ use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::Opener;
 use crate::config::password::random;
 use crate::messages::pools::HolderDown;
-use crate::messages::proc_manager::{GetProcError, Lease, ManagerSettings, RetProc};
+use crate::messages::proc_manager::{ManagerSettings, RetProc};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::policy::pool::{Action, ClientId, Event, PoolId, Pools, ProcId, RequestId};
 use crate::policy::time::Timestamp;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
-use requests::{Cause, Request};
+use requests::{Answer, Cause, Request};
 use table::PoolTable;
 use warnings::Repeats;
 use watch::Watched;
@@ -84,7 +84,7 @@ pub struct ProcManager {
     /// The request at hand, before it is known whether it has to wait in the table.
     arriving: Option<(RequestId, Request)>,
     /// Its answer, when it has one at once.
-    immediate: Option<Result<Lease, GetProcError>>,
+    immediate: Option<Answer>,
     /// Where leases go back; one for all of them, because making one costs several allocations.
     returns: Option<Arc<Recipient<RetProc>>>,
     /// The actions of the event at hand; kept for its memory.

@@ -63,7 +63,7 @@ impl ProcManager {
     fn follow(
         &mut self,
         name: &str,
-        asked: Option<&PoolConfig>,
+        asked: Option<&Arc<PoolConfig>>,
         before: Option<&ManagerSettings>,
         events: &mut Vec<Event>,
     ) {
@@ -107,7 +107,7 @@ impl ProcManager {
             let section = self.fit_for_group(name, section, &language, Some(id));
             self.pools.set_section(id, section);
         }
-        let section = self.pools.at(id).section.clone();
+        let section = Arc::clone(&self.pools.at(id).section);
         let language = self.pools.at(id).language.clone();
         let limits = self.settings.limits;
         let settings = self.pools.settings(&section, (kind, &language), limits);
@@ -118,7 +118,7 @@ impl ProcManager {
     }
 
     /// Makes a pool in the tables. `None`: it names a language that is not there.
-    fn install(&mut self, name: &str, kind: PoolKind, section: PoolConfig) -> Option<PoolId> {
+    fn install(&mut self, name: &str, kind: PoolKind, section: Arc<PoolConfig>) -> Option<PoolId> {
         let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
         if self.settings.languages.get(&language).is_none() {
             warn!(self.log, "pool names a language that is not configured";
@@ -138,10 +138,10 @@ impl ProcManager {
     fn fit_for_group(
         &self,
         name: &str,
-        mut section: PoolConfig,
+        mut section: Arc<PoolConfig>,
         language: &LanguageName,
         id: Option<PoolId>,
-    ) -> PoolConfig {
+    ) -> Arc<PoolConfig> {
         if let Some(group) = &section.group
             && let Some(other) = self.pools.language_of_group(group, id)
             && other != language
@@ -150,7 +150,7 @@ impl ProcManager {
                   "pool" => name, "language" => other.as_str(),
                   "effect" => "it belongs to no group",
                   "remedy" => "remove the pools of the group that speak another language, and reload");
-            section.group = None;
+            Arc::make_mut(&mut section).group = None;
         }
         section
     }
@@ -158,7 +158,7 @@ impl ProcManager {
     fn place(
         &mut self,
         name: &str,
-        section: PoolConfig,
+        section: Arc<PoolConfig>,
         language: LanguageName,
         settings: PoolSettings,
     ) -> PoolId {
@@ -167,9 +167,10 @@ impl ProcManager {
             name: Arc::from(name),
             kind: settings.kind,
             section,
-            command: String::new(),
+            command: Arc::default(),
             abilities: Arc::new(Abilities::undeclared()),
             metrics: self.metrics.pool(name),
+            lender: None,
             failure: None,
             is_going: false,
             language,
@@ -190,7 +191,7 @@ impl ProcManager {
         for name in spoken {
             let language = settings.languages.get(&name);
             let command = language.as_ref().map(|language| language.describe());
-            let command = command.unwrap_or_default();
+            let command: Arc<str> = command.unwrap_or_default().into();
             let abilities = language.map(|language| language.abilities());
             let abilities = Arc::new(abilities.unwrap_or_else(Abilities::undeclared));
             for pool in self.pools.iter_mut().filter(|pool| pool.language == name) {
@@ -269,7 +270,7 @@ impl ProcManager {
         let first = settings.init_size.max(settings.min_free);
         let first = first.min(settings.limits.hard_limit);
         changes.extend((first > 0).then_some(PoolChange::Start(first)));
-        let pool = self.place(&name, section, language, settings);
+        let pool = self.place(&name, Arc::new(section), language, settings);
         self.refresh_pool(pool);
         self.event(Event::StartPool { pool }, ctx);
         self.start_memory_check(ctx);
@@ -284,7 +285,7 @@ impl ProcManager {
             return;
         };
         let own = self.pools.at(own);
-        let (command, abilities) = (own.command.clone(), Arc::clone(&own.abilities));
+        let (command, abilities) = (Arc::clone(&own.command), Arc::clone(&own.abilities));
         let pool = self.pools.at_mut(id);
         (pool.command, pool.abilities) = (command, abilities);
     }
@@ -307,7 +308,7 @@ impl ProcManager {
         let work = work.map_err(|error| PoolError::BadSettings(error.to_string()))?;
         let mut changes = differences(&before, &section);
         changes.extend(work.iter().filter_map(work_of));
-        self.pools.set_section(id, section);
+        self.pools.set_section(id, Arc::new(section));
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
         self.start_memory_check(ctx);
