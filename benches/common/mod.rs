@@ -64,6 +64,7 @@ pub fn settings(
             affinity_wait: Duration::from_millis(20),
         },
         pools: Default::default(),
+        fronts: Default::default(),
         os_process_timeout: Duration::from_secs(60),
         idle_limit: Duration::from_secs(300),
         stop_grace: Duration::from_secs(2),

@@ -11,6 +11,7 @@
 mod abilities;
 mod handlers;
 mod holders;
+mod in_force;
 mod memory;
 mod pool_settings;
 mod pools;
@@ -37,6 +38,7 @@ use crate::messages::proc_manager::{ManagerSettings, RetProc};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::policy::pool::{Action, ClientId, Event, PoolId, Pools, ProcId, RequestId};
+use crate::policy::pressure::Level;
 use crate::policy::time::Timestamp;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
@@ -68,6 +70,10 @@ pub struct ProcManager {
     pools: PoolTable,
     /// What the core is to be told as soon as there is somebody who can carry it out.
     first_events: Vec<Event>,
+    /// How much of what lies between soft and hard limits may be used.
+    level: Level,
+    /// The pools that came under stress in the event at hand, or out of it.
+    turned: Vec<PoolId>,
     /// Whether the event at hand is one of several that belong together.
     settling: bool,
     /// Process -> how to reach it; those that are told to stop stay until they are gone.
@@ -126,6 +132,8 @@ impl ProcManager {
             core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
             first_events: Vec::new(),
+            level: Level::FULL,
+            turned: Vec::new(),
             settling: false,
             procs: FxHashMap::default(),
             openers: FxHashMap::default(),
@@ -188,6 +196,7 @@ impl ProcManager {
         if !self.settling {
             self.assert_invariants();
         }
+        self.follow_stress(now, ctx);
     }
 
     /// Tells the core several things that belong together: only after the last one everything is as

@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::Message;
 
 use crate::actors::lifeline::Pulse;
-use crate::config::PoolConfig;
+use crate::config::{FrontTerms, PoolConfig};
 use crate::messages::process::PromptError;
 use crate::policy::pool::{Limits, ProcId};
 use crate::query_server::abilities::Ability;
@@ -155,6 +155,8 @@ pub struct ManagerSettings {
     /// Name -> the section of a pool, in lower case: a language's own, or a named one.
     /// Shared with the pool while that follows it.
     pub pools: BTreeMap<String, Arc<PoolConfig>>,
+    /// Name -> what services ask of a pool that is in no section, in lower case.
+    pub fronts: BTreeMap<String, FrontTerms>,
     /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
     pub os_process_timeout: Duration,
     /// `os_process_idle_limit`.

@@ -2,6 +2,8 @@
 //!
 //! PROMISES  [`Browser::close`] ends it and asserts that nothing of it is left.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};

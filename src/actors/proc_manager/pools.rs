@@ -51,12 +51,24 @@ impl ProcManager {
             .filter_map(|name| self.pools.find(name))
             .collect();
         for pool in gone {
-            self.pools.begin_removal(pool);
+            self.let_go(pool);
             let mode = RemoveMode::Graceful;
             events.push(Event::RemovePool { pool, mode });
         }
+        for pool in self.pools.ids() {
+            let name = &*self.pools.at(pool).name;
+            if !settings.pools.contains_key(name) && !is_language(name) {
+                events.extend(self.changes_of(pool));
+            }
+        }
         self.refresh_languages();
         events
+    }
+
+    /// Lets a pool go: its name is free, and services look for another one of that name.
+    fn let_go(&mut self, pool: PoolId) {
+        self.pools.begin_removal(pool);
+        self.end_watches(pool);
     }
 
     /// Brings one pool in line with the configuration.
@@ -84,7 +96,7 @@ impl ProcManager {
         {
             // A language has come whose name a pool had: the language's own pool has the name.
             warn!(self.log, "pool makes way for a language"; "pool" => name);
-            self.pools.begin_removal(id);
+            self.let_go(id);
             let (pool, mode) = (id, RemoveMode::Graceful);
             events.push(Event::RemovePool { pool, mode });
             known = None;
@@ -108,9 +120,7 @@ impl ProcManager {
             self.pools.set_section(id, section);
         }
         let section = Arc::clone(&self.pools.at(id).section);
-        let language = self.pools.at(id).language.clone();
-        let limits = self.settings.limits;
-        let settings = self.pools.settings(&section, (kind, &language), limits);
+        let settings = self.settings_in_force(id, &section);
         if self.core.settings(id) != Some(&settings) {
             let settings = Box::new(settings);
             events.push(Event::Reconfigure { pool: id, settings });
@@ -129,7 +139,10 @@ impl ProcManager {
         }
         let section = self.fit_for_group(name, section, &language, None);
         let limits = self.settings.limits;
-        let settings = self.pools.settings(&section, (kind, &language), limits);
+        let settings = self
+            .pools
+            .settings(&section, (kind, &language), limits, false);
+        let settings = self.within_level(settings);
         Some(self.place(name, section, language, settings))
     }
 
@@ -226,11 +239,20 @@ impl ProcManager {
             ));
         }
         let limits = self.settings.limits;
-        let settings = self.pools.settings(section, (kind, language), limits);
-        match settings.validate() {
-            Ok(()) => Ok(settings),
-            Err(error) => wrong(format!("the settings do not fit together: {error}")),
+        let around = (kind, language);
+        for stressed in [false, true] {
+            let settings = self.pools.settings(section, around, limits, stressed);
+            if let Err(error) = settings.validate() {
+                return wrong(format!("the settings do not fit together: {error}"));
+            }
         }
+        Ok(match id {
+            Some(id) => self.settings_in_force(id, section),
+            None => {
+                let settings = self.pools.settings(section, around, limits, false);
+                self.within_level(settings)
+            }
+        })
     }
 
     fn add_pool(&mut self, msg: AddPool, ctx: &mut Context<Self>) -> Changed {
@@ -273,6 +295,9 @@ impl ProcManager {
         let pool = self.place(&name, Arc::new(section), language, settings);
         self.refresh_pool(pool);
         self.event(Event::StartPool { pool }, ctx);
+        // Services may have waited for it, and ask something of it.
+        let now = self.clock.now();
+        self.refresh(pool, now, ctx);
         self.start_memory_check(ctx);
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
@@ -359,7 +384,7 @@ impl ProcManager {
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         changes.extend(counts.map(|(_, change)| change));
         info!(self.log, "pool is removed"; "pool" => &name, "changes" => listed(&changes));
-        self.pools.begin_removal(pool);
+        self.let_go(pool);
         self.event(Event::RemovePool { pool, mode }, ctx);
         Ok(changes)
     }

@@ -208,6 +208,7 @@ impl PoolTable {
         section: &PoolConfig,
         (kind, language): (PoolKind, &LanguageName),
         limits: Limits,
+        stressed: bool,
     ) -> PoolSettings {
         let group = section.group.as_deref().map(|name| self.group(name));
         let language = self.language(language);
@@ -215,6 +216,7 @@ impl PoolTable {
             kind,
             language,
             group,
+            stressed,
             limits,
         };
         core_settings(section, around)
