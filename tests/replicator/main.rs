@@ -4,7 +4,7 @@
 
 #[path = "../browser/mod.rs"]
 mod browser;
-#[path = "../replication/couch.rs"]
+#[path = "../replication/couch/mod.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod couch;
 #[path = "../replication/http.rs"]
