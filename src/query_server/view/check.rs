@@ -121,7 +121,7 @@ struct Object<'a, 'k> {
 
 impl Object<'_, '_> {
     /// Keeps a member that is sent, from the quotation mark of its name to the end of its value.
-    fn keep(&mut self, name: &Cow<'_, str>, value: &str) {
+    fn keep(&mut self, name: Cow<'_, str>, value: &str) {
         let Cow::Borrowed(name) = name else {
             // Where a name with escapes begins is not known.
             self.is_whole = true;
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for &mut Object<'de, '_> {
             }
             let value = members.next_value::<&RawValue>()?.get();
             if is_kept {
-                self.keep(&name, value);
+                self.keep(name, value);
             }
             if is_id {
                 self.id = Some(value);
