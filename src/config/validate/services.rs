@@ -68,7 +68,7 @@ impl Check<'_> {
                     let what = format!(" = {pool:?}: no such pool is configured");
                     let advice = advice(pool, &known);
                     let remedy = format!(
-                        "{advice}; or set wait_for_pool = true, if it is added while the service runs"
+                        "{advice} (wait_for_pool = true if it is added while the service runs)"
                     );
                     self.note("pool", &what, remedy);
                 }
