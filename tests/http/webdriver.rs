@@ -135,8 +135,12 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Only when a test failed: the driver ends its browser when it is told to end.
+        // Only when a test failed: the end of the session is the end of the browser; the end of the
+        // driver is not.
         if self.driver.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if !self.session.is_empty() {
+                Connection::open(self.address).request("DELETE", &self.session, &[], "");
+            }
             signal(self.driver.id(), "TERM");
             wait_for_exit(&mut self.driver);
         }
