@@ -24,6 +24,10 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const MAP: &str =
     "function(doc) { if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
 
+/// The same of which it cannot be told what it reads: its documents are sent whole, as the raw
+/// child's always are.
+const MAP_WHOLE: &str = "function(d) { var doc = d; if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
@@ -89,6 +93,9 @@ fn report() {
     let folder = tempfile::tempdir().unwrap();
     let function = folder.path().join("map.js");
     fs::write(&function, MAP).unwrap();
+    let whole = folder.path().join("whole.js");
+    fs::write(&whole, MAP_WHOLE).unwrap();
+    let whole = whole.to_str().unwrap();
     let one = folder.path().join("one.toml");
     fs::write(&one, "[query_server_config]\nos_process_limit = 1\n").unwrap();
     let (function, one) = (function.to_str().unwrap(), one.to_str().unwrap());
@@ -98,8 +105,9 @@ fn report() {
         input.len() / DOCUMENTS
     );
     let plain = ["map", "--map", function];
-    let kinds: [(&str, Vec<&str>); 5] = [
+    let kinds: [(&str, Vec<&str>); 6] = [
         ("map, as many processes as cores", plain.to_vec()),
+        ("map, whole documents", vec!["map", "--map", whole]),
         ("map, 1 process", [&plain[..], &["-c", one]].concat()),
         ("map --unsorted", [&plain[..], &["--unsorted"]].concat()),
         (

@@ -1,18 +1,25 @@
-//! get + return through the actors, beside the bare cycle of an actor that answers later; through a
-//! named pool and a group, beside the language's own pool; and what a waiting client and an idle pool
-//! cost in memory. A number as argument measures that many clients only.
+//! get + return through the actors, beside two calls of an actor that does nothing; through a named
+//! pool and a group, beside the language's own pool; and what a waiting client and an idle pool cost.
+//!
+//! SUMMARY   Run with `cargo bench --bench pool_actors`. A word as argument (`cycles`, `named`,
+//!           `waiting`, `idle`) runs that part only, a number that many clients only.
+//! PROMISES  What is compared runs in turn in the same thread; each figure is processor time and the
+//!           best of many batches, so that other work on the machine touches them little.
+//! LIMITS    The floor's messages are empty and its answers are a word, with no row, no token, no
+//!           clock and no metric: what the pool's messages carry is part of what is measured. Both
+//!           answer at once and have mailboxes of the same size. The bytes are the growth of the
+//!           resident memory, which Linux alone tells.
 
 mod common;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::prelude::*;
-use common::{Nothing, nanoseconds_each, no_log, report, settings};
-use futures_util::future::join_all;
+use actix_rt::task::JoinHandle;
+use common::{Batch, Nothing, best_batches, no_log, report, settings};
+use futures_util::future::{LocalBoxFuture, join_all};
 use settee::actors::caller::Caller;
-use settee::actors::deferred::{Deferred, deferred};
 use settee::actors::proc_manager::ProcManager;
 use settee::actors::supervisor::Named;
 use settee::config::PoolConfig;
@@ -21,8 +28,11 @@ use settee::policy::pool::ReturnStatus;
 use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
 
-const CYCLES: u64 = 200;
-const TIME: Duration = Duration::from_millis(700);
+/// How many cycles a batch has in all, shared among its clients.
+const CYCLES: usize = 10_000;
+
+/// How many batches of each kind are run.
+const ROUNDS: u32 = 40;
 
 #[derive(Message)]
 #[rtype(result = "u64")]
@@ -32,7 +42,7 @@ struct Get;
 #[rtype(result = "bool")]
 struct Ret;
 
-/// The floor: keeps the reply sender of every call and answers with nothing worth mentioning.
+/// The floor: answers at once with nothing worth mentioning.
 struct Bare;
 
 impl Actor for Bare {
@@ -44,12 +54,10 @@ impl Actor for Bare {
 }
 
 impl Handler<Get> for Bare {
-    type Result = Deferred<u64>;
+    type Result = u64;
 
-    fn handle(&mut self, _: Get, _: &mut Self::Context) -> Self::Result {
-        let (answer, replier) = deferred();
-        let _ = replier.send(1);
-        answer
+    fn handle(&mut self, _: Get, _: &mut Self::Context) -> u64 {
+        1
     }
 }
 
@@ -61,23 +69,60 @@ impl Handler<Ret> for Bare {
     }
 }
 
-async fn bare_cycles(bare: Addr<Bare>) -> u64 {
-    for _ in 0..CYCLES {
+async fn bare_cycles(bare: Addr<Bare>, cycles: usize) {
+    for _ in 0..cycles {
         bare.send(Get).await.expect("it lives");
         bare.send(Ret).await.expect("it lives");
     }
-    CYCLES
 }
 
-async fn pool_cycles(caller: Rc<Caller>, want: Want) -> u64 {
-    for _ in 0..CYCLES {
+async fn pool_cycles(caller: Rc<Caller>, want: Want, cycles: usize) {
+    for _ in 0..cycles {
         let lease = caller
             .get_proc(want.clone(), None)
             .await
             .expect("there is a process");
         lease.ret_proc(ReturnStatus::Ok).await;
     }
-    CYCLES
+}
+
+/// A batch of bare calls by so many clients at a time.
+fn bare_batch<'a>(bare: &'a Addr<Bare>, clients: usize) -> Batch<'a> {
+    let each = CYCLES / clients;
+    Box::new(move || {
+        let task = move |_| actix_rt::spawn(bare_cycles(bare.clone(), each));
+        finish((0..clients).map(task), clients * each)
+    })
+}
+
+/// A batch of takes and returns by these clients at a time.
+fn pool_batch<'a>(callers: &'a [Rc<Caller>], want: Want) -> Batch<'a> {
+    let each = CYCLES / callers.len();
+    Box::new(move || {
+        let task = |caller: &Rc<Caller>| {
+            actix_rt::spawn(pool_cycles(Rc::clone(caller), want.clone(), each))
+        };
+        finish(callers.iter().map(task), callers.len() * each)
+    })
+}
+
+fn finish<'a>(
+    tasks: impl Iterator<Item = JoinHandle<()>>,
+    cycles: usize,
+) -> LocalBoxFuture<'a, u64> {
+    let all = join_all(tasks);
+    Box::pin(async move {
+        all.await
+            .into_iter()
+            .for_each(|task| task.expect("it ends"));
+        cycles as u64
+    })
+}
+
+fn callers(manager: &Named<ProcManager>, clients: usize) -> Vec<Rc<Caller>> {
+    (0..clients)
+        .map(|_| Rc::new(Caller::new(manager.clone())))
+        .collect()
 }
 
 fn manager(hard_limit: u32) -> Named<ProcManager> {
@@ -94,31 +139,15 @@ async fn cycles() {
             continue;
         }
         let bare = Bare.start();
-        let floor = nanoseconds_each(TIME, || {
-            let all = join_all((0..clients).map(|_| actix_rt::spawn(bare_cycles(bare.clone()))));
-            async { all.await.into_iter().map(|r| r.expect("it ends")).sum() }
-        })
-        .await;
         let manager = manager(clients as u32);
-        let callers: Vec<_> = (0..clients)
-            .map(|_| Rc::new(Caller::new(manager.clone())))
-            .collect();
-        let pool = nanoseconds_each(TIME, || {
-            let all = join_all(
-                callers
-                    .iter()
-                    .map(|caller| actix_rt::spawn(pool_cycles(Rc::clone(caller), want.clone()))),
-            );
-            async { all.await.into_iter().map(|r| r.expect("it ends")).sum() }
-        })
-        .await;
-        report(
-            &format!("get + return, {clients} clients"),
-            pool,
-            floor,
-            "ns",
-            2.5,
-        );
+        let callers = callers(&manager, clients);
+        let batches = [
+            bare_batch(&bare, clients),
+            pool_batch(&callers, want.clone()),
+        ];
+        let [floor, pool] = best_batches(ROUNDS, batches).await;
+        let what = format!("get + return, {clients} clients");
+        report(&what, pool, floor, "ns", 2.5);
     }
 }
 
@@ -190,7 +219,7 @@ fn manager_of_pools(pools: usize, hard_limit: u32) -> Named<ProcManager> {
     for number in 0..pools {
         settings
             .pools
-            .insert(format!("pool-{number}"), section.clone());
+            .insert(format!("pool-{number}"), Arc::new(section.clone()));
     }
     Named::new(ProcManager::new(Arc::new(settings), spawner, &no_log()).start())
 }
@@ -199,46 +228,56 @@ fn manager_of_pools(pools: usize, hard_limit: u32) -> Named<ProcManager> {
 async fn named_pools() {
     const CLIENTS: usize = 10;
     let manager = manager_of_pools(GROUP, CLIENTS as u32);
-    let callers: Vec<_> = (0..CLIENTS)
-        .map(|_| Rc::new(Caller::new(manager.clone())))
-        .collect();
-    let measure = async |want: Want| {
-        nanoseconds_each(TIME, || {
-            let cycles = callers
-                .iter()
-                .map(|caller| actix_rt::spawn(pool_cycles(Rc::clone(caller), want.clone())));
-            let all = join_all(cycles);
-            async { all.await.into_iter().map(|r| r.expect("it ends")).sum() }
-        })
-        .await
-    };
-    let own = measure(Want::language(LanguageName::new("nothing"))).await;
-    let pool = Want::any_from(TakeFrom::Pool("pool-0".into()));
-    let pool = measure(pool).await;
+    let callers = callers(&manager, CLIENTS);
+    let wants = [
+        Want::language(LanguageName::new("nothing")),
+        Want::any_from(TakeFrom::Pool("pool-0".into())),
+        Want::any_from(TakeFrom::Group("group".into())),
+    ];
+    let batches = wants.map(|want| pool_batch(&callers, want));
+    let [own, pool, group] = best_batches(ROUNDS, batches).await;
     report("take + return, a named pool", pool, own, "ns", 1.2);
-    let group = Want::any_from(TakeFrom::Group("group".into()));
-    let group = measure(group).await;
     report("take + return, a group of 8", group, own, "ns", 1.2);
 }
 
-/// What a pool costs that nobody uses.
+/// What a pool costs that nobody uses: its share of the growth, beside a manager that has few.
 async fn idle_pools() {
     const POOLS: usize = 1000;
+    // So that what a manager costs once, its thread and its code, is there already.
+    let _few = answering(GROUP).await;
     let before = resident_bytes();
-    let manager = manager_of_pools(POOLS, 1);
-    let status = manager.address().send(GetStatus {
-        pool: Some("pool-0".to_owned()),
-    });
-    assert_eq!(status.await.expect("it lives").pools.len(), 1);
+    let _many = answering(POOLS).await;
     let each = (resident_bytes() - before) / POOLS as f64;
     report("memory of an idle pool", each, 2048.0, "B ", 1.0);
 }
 
+/// A manager of so many pools that has started.
+async fn answering(pools: usize) -> Named<ProcManager> {
+    let manager = manager_of_pools(pools, 1);
+    let status = manager.address().send(GetStatus {
+        pool: Some("pool-0".to_owned()),
+    });
+    assert_eq!(status.await.expect("it lives").pools.len(), 1);
+    manager
+}
+
 #[actix_rt::main]
 async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let names = ["idle", "cycles", "waiting", "named"];
+    let is_name = |word: &String| names.contains(&word.as_str());
+    let runs = |name: &str| !words.iter().any(is_name) || words.iter().any(|word| word == name);
     // First: what is freed later would be used again.
-    idle_pools().await;
-    cycles().await;
-    waiting_clients().await;
-    named_pools().await;
+    if runs("idle") {
+        idle_pools().await;
+    }
+    if runs("cycles") {
+        cycles().await;
+    }
+    if runs("waiting") {
+        waiting_clients().await;
+    }
+    if runs("named") {
+        named_pools().await;
+    }
 }

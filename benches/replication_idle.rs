@@ -94,8 +94,10 @@ impl Service {
         let config = folder.join("settee.toml");
         let text = format!(
             "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\n[log]\nlevel = \"warning\"\n\
-             [store]\npath = \"memory\"\n[replicator]\nmax_jobs = {jobs}\nstartup_jitter = 2000\n",
-            folder.join("s.sock").display()
+             [store]\npath = \"memory\"\n[replicator]\nmax_jobs = {}\nstartup_jitter = 2000\n",
+            folder.join("run").join("s.sock").display(),
+            // The last one of a full table would wait for a cycle.
+            jobs + 1
         );
         fs::write(&config, text).expect("the configuration is written");
         let mut child = Command::new(env!("CARGO_BIN_EXE_settee"))
@@ -121,8 +123,9 @@ impl Service {
     fn call(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
             body.len()
         );
         stream.write_all(request.as_bytes()).expect("it reads");

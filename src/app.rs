@@ -1,8 +1,8 @@
 //! App: the service as a whole, from its configuration to its end.
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
-//!           ConfigListener, Gate, ReplicationScheduler, ReplicatorDocuments, Listener, HttpServer,
-//!           FrontDoor, in this order; stops them in reverse.
+//!           ConfigListener, PressureGauge, Gate, ReplicationScheduler, ReplicatorDocuments,
+//!           Listener, HttpServer, FrontDoor, in this order; stops them in reverse.
 //! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
@@ -33,6 +33,7 @@ use crate::actors::lifeline::{Down, ExitReason, Pulse};
 use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
 use crate::actors::listener::{Listener, ListenerOptions};
+use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
@@ -75,6 +76,8 @@ pub struct AppOptions {
     pub languages: Registry,
     /// Follows a change of `[log] level`.
     pub set_log_level: Option<SetLogLevel>,
+    /// What the pressure on the machine is read with.
+    pub gauges: Gauges,
     /// Where the service counts; it may have counted before.
     pub metrics: Metrics,
     /// The log.
@@ -92,6 +95,7 @@ impl AppOptions {
             sources: None,
             languages: Registry::new(),
             set_log_level: None,
+            gauges: Machine::default().gauges(),
             metrics: Metrics::new(),
             log,
         })
@@ -200,9 +204,16 @@ impl App {
             config: changes.clone(),
             log: log.clone(),
         });
+        let pressure_spec = pressure_spec(PressureOptions {
+            gauges: options.gauges,
+            manager: manager.clone(),
+            config: changes.clone(),
+            log: log.clone(),
+        });
         let mut children = vec![
             manager_spec,
             config_spec,
+            pressure_spec,
             gate_spec,
             scheduler_spec,
             documents_spec,
@@ -415,6 +426,21 @@ fn front_door_spec(options: FrontDoorOptions) -> ChildSpec {
             Running {
                 pulse: door.pulse(),
                 stop: door.start().recipient(),
+            }
+        }),
+    }
+}
+
+fn pressure_spec(options: PressureOptions) -> ChildSpec {
+    ChildSpec {
+        id: "pressure_gauge",
+        restart: Restart::Permanent,
+        shutdown: SHUTDOWN_MAX,
+        start: Box::new(move || {
+            let gauge = PressureGauge::new(options.clone());
+            Running {
+                pulse: gauge.pulse(),
+                stop: gauge.start().recipient(),
             }
         }),
     }

@@ -93,11 +93,14 @@ impl Caller {
             timeout,
         };
         let call = self.address.borrow().send(request);
-        call.await.unwrap_or_else(|_| {
-            // A successor, if there is one, serves the next call.
-            self.address.replace(self.manager.address());
-            Err(GetProcError::ShuttingDown)
-        })
+        match call.await {
+            Ok(answer) => answer.map_err(|error| *error),
+            Err(_) => {
+                // A successor, if there is one, serves the next call.
+                self.address.replace(self.manager.address());
+                Err(GetProcError::ShuttingDown)
+            }
+        }
     }
 
     /// Asks the manager something that it answers at once.
@@ -257,7 +260,9 @@ impl Lease {
     /// # Errors
     /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
     pub async fn reset(&self) -> Result<(), PromptError> {
-        let answer = self.prompt(prompt::reset(&self.config), None).await?;
+        let answer = self
+            .prompt(prompt::reset(&self.lender.config), None)
+            .await?;
         if answer.trim_ascii() == b"true" {
             return Ok(());
         }

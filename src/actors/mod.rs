@@ -16,6 +16,7 @@ pub mod listener;
 pub mod native_process;
 pub mod opener;
 pub mod os_process;
+pub mod pressure_gauge;
 pub mod proc_manager;
 pub mod process_duties;
 pub mod replication_job;

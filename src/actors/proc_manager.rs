@@ -9,8 +9,10 @@
 //! LIMITS    When it ends, its processes end with it, as linked ones do.
 
 mod abilities;
+mod follow;
 mod handlers;
 mod holders;
+mod in_force;
 mod memory;
 mod pool_settings;
 mod pools;
@@ -33,14 +35,15 @@ use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::Opener;
 use crate::config::password::random;
 use crate::messages::pools::HolderDown;
-use crate::messages::proc_manager::{GetProcError, Lease, ManagerSettings, RetProc};
+use crate::messages::proc_manager::{ManagerSettings, RetProc};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::policy::pool::{Action, ClientId, Event, PoolId, Pools, ProcId, RequestId};
+use crate::policy::pressure::Level;
 use crate::policy::time::Timestamp;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
-use requests::{Cause, Request};
+use requests::{Answer, Cause, Request};
 use table::PoolTable;
 use warnings::Repeats;
 use watch::Watched;
@@ -68,6 +71,10 @@ pub struct ProcManager {
     pools: PoolTable,
     /// What the core is to be told as soon as there is somebody who can carry it out.
     first_events: Vec<Event>,
+    /// How much of what lies between soft and hard limits may be used.
+    level: Level,
+    /// The pools that came under stress in the event at hand, or out of it.
+    turned: Vec<PoolId>,
     /// Whether the event at hand is one of several that belong together.
     settling: bool,
     /// Process -> how to reach it; those that are told to stop stay until they are gone.
@@ -84,7 +91,7 @@ pub struct ProcManager {
     /// The request at hand, before it is known whether it has to wait in the table.
     arriving: Option<(RequestId, Request)>,
     /// Its answer, when it has one at once.
-    immediate: Option<Result<Lease, GetProcError>>,
+    immediate: Option<Answer>,
     /// Where leases go back; one for all of them, because making one costs several allocations.
     returns: Option<Arc<Recipient<RetProc>>>,
     /// The actions of the event at hand; kept for its memory.
@@ -126,6 +133,8 @@ impl ProcManager {
             core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
             first_events: Vec::new(),
+            level: Level::FULL,
+            turned: Vec::new(),
             settling: false,
             procs: FxHashMap::default(),
             openers: FxHashMap::default(),
@@ -188,6 +197,7 @@ impl ProcManager {
         if !self.settling {
             self.assert_invariants();
         }
+        self.follow_stress(now, ctx);
     }
 
     /// Tells the core several things that belong together: only after the last one everything is as

@@ -271,7 +271,7 @@ mod tests {
         let http = http_config(config);
         let log = Logger::root(slog::Discard, slog::o!());
         let shared = Http::new(Default::default(), &log).unwrap();
-        let job = job_settings(config, shared, identity());
+        let job = job_settings(config, shared, identity(), FilterPool::none());
         format!(
             "{:?} {:?} {:?} {:?} {:?} {:?} {} {:?}",
             schedule_settings(config),

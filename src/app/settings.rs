@@ -27,7 +27,11 @@ pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -
             soft_limit: query_servers.os_process_soft_limit,
             affinity_wait: query_servers.affinity_wait,
         },
-        pools: config.pools_with_services(),
+        pools: {
+            let pools = config.pools_with_services().into_iter();
+            pools.map(|(name, pool)| (name, Arc::new(pool))).collect()
+        },
+        fronts: config.terms_of_later_pools(),
         os_process_timeout: config.couchdb.os_process_timeout,
         idle_limit: query_servers.os_process_idle_limit,
         // The process gets TERM after half of it, and KILL at its end.

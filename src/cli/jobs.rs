@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, ServiceError};
 use crate::replicator::{JobOrder, STATES};
 
 use super::exit::{CliError, Exit};
 use super::output;
-use super::service_socket::{SocketArgs, block_on, service_error};
+use super::service_socket::{Asking, SocketArgs, block_on, service_error};
 
 /// How long the service may take over an answer; one that stops waits for a checkpoint.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -105,9 +104,9 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
     let socket = SocketArgs {
         socket: args.socket.clone(),
     };
-    let socket = socket.path();
-    let connected = Client::connect(&socket).await;
-    let client = connected.map_err(|error| service_error(&socket, &error))?;
+    let service = Asking::connect(&socket, ANSWER_TIMEOUT).await?;
+    let (client, socket) = (&service.client, service.socket());
+    let told = |said: &ServiceError| no_such_job(socket, said);
     let (list, order) = match &args.action {
         None => (Some(&args.list), None),
         Some(Action::List(list)) => (Some(list), None),
@@ -120,9 +119,14 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         }
     };
     let answer = match (list, order) {
-        (Some(list), _) => within(&socket, client.jobs(0, list.limit, &list.states)).await?,
-        (None, Some((id, Some(order)))) => within(&socket, client.order_job(id, order)).await?,
-        (None, Some((id, None))) => within(&socket, client.job(id)).await?,
+        (Some(list), _) => {
+            let jobs = client.jobs(0, list.limit, &list.states);
+            service.answer(jobs, told).await?
+        }
+        (None, Some((id, Some(order)))) => {
+            service.answer(client.order_job(id, order), told).await?
+        }
+        (None, Some((id, None))) => service.answer(client.job(id), told).await?,
         (None, None) => return Ok(()),
     };
     if args.json {
@@ -130,7 +134,7 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
     }
     let value: Value = serde_json::from_str(answer.get()).map_err(|error| {
         let error = ClientError::Protocol(format!("the answer about jobs: {error}"));
-        service_error(&socket, &error)
+        service_error(socket, &error)
     })?;
     output::print(&if list.is_some() {
         table(&value)
@@ -139,26 +143,15 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
     })
 }
 
-async fn within(
-    socket: &Path,
-    answer: impl Future<Output = Result<Box<RawValue>, ClientError>>,
-) -> Result<Box<RawValue>, CliError> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
-        Ok(Err(ClientError::Service(said))) if said.name == "not_found" => Err(CliError::new(
+/// Says where jobs are to be seen, when there is none of that id.
+fn no_such_job(socket: &Path, said: &ServiceError) -> Option<CliError> {
+    (said.name == "not_found").then(|| {
+        CliError::new(
             Exit::Unavailable,
             format!("{}: {said}", socket.display()),
             "`settee jobs` lists them",
-        )),
-        Ok(answer) => answer.map_err(|error| service_error(socket, &error)),
-        Err(_) => Err(CliError::new(
-            Exit::Unavailable,
-            format!(
-                "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
-                socket.display()
-            ),
-            "look at its log; it may be stopped or overloaded",
-        )),
-    }
+        )
+    })
 }
 
 fn state(text: &str) -> Result<String, String> {

@@ -99,7 +99,7 @@ enum Command {
     /// Between any databases that speak CouchDB's protocol, without a service. Shows how far it is on
     /// standard error when that is a terminal, and ends with a summary. Run again, it goes on where it
     /// ended.
-    Replicate(replicate::Args),
+    Replicate(Box<replicate::Args>),
     /// Test any query server command against the conformance cases.
     ///
     /// Plays what CouchDB would send to the command and compares the answers, in whatever language

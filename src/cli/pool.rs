@@ -6,20 +6,18 @@
 //! LIMITS    What is changed so lives until the service is restarted; what is to stay belongs in
 //!           `[pools.NAME]`.
 
-use std::future::Future;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::client::{Client, ClientError, PoolChange};
+use crate::client::{PoolChange, ServiceError};
 use crate::query_server::status::PoolStatus;
 
 use super::exit::{CliError, Exit};
 use super::output;
-use super::service_socket::{SocketArgs, block_on, service_error};
+use super::service_socket::{Asking, SocketArgs, block_on};
 use super::status_table;
 
 /// How long the service may take over an answer.
@@ -183,9 +181,8 @@ async fn perform(args: &Args) -> Result<String, CliError> {
     let socket = SocketArgs {
         socket: socket.clone(),
     };
-    let socket = socket.path();
-    let client = Client::connect(&socket).await;
-    let client = client.map_err(|error| service_error(&socket, &error))?;
+    let service = Asking::connect(&socket, ANSWER_TIMEOUT).await?;
+    let client = &service.client;
     let changes = |changes: Vec<PoolChange>| match json {
         true => line_of(&changes),
         false if changes.is_empty() => "nothing has changed\n".to_owned(),
@@ -193,7 +190,7 @@ async fn perform(args: &Args) -> Result<String, CliError> {
     };
     match &args.action {
         Action::List => {
-            let status = within(&socket, client.status(None)).await?;
+            let status = service.answer(client.status(None), mistake).await?;
             Ok(match json {
                 true => line_of(&status.pools),
                 false => status_table::pools(&status.pools),
@@ -202,7 +199,7 @@ async fn perform(args: &Args) -> Result<String, CliError> {
         Action::Add(add) => {
             let settings = add.settings();
             let added = client.add_pool(&add.name, &settings);
-            Ok(changes(within(&socket, added).await?))
+            Ok(changes(service.answer(added, mistake).await?))
         }
         Action::Set {
             name,
@@ -210,14 +207,16 @@ async fn perform(args: &Args) -> Result<String, CliError> {
         } => {
             let settings = settings(pairs);
             let changed = client.reconfigure_pool(name, &settings);
-            Ok(changes(within(&socket, changed).await?))
+            Ok(changes(service.answer(changed, mistake).await?))
         }
         Action::Remove { name, immediate } => {
             let removed = client.remove_pool(name, *immediate);
-            Ok(changes(within(&socket, removed).await?))
+            Ok(changes(service.answer(removed, mistake).await?))
         }
         Action::Unthrottle { name } => {
-            let lifted = within(&socket, client.unthrottle_pool(name)).await?;
+            let lifted = service
+                .answer(client.unthrottle_pool(name), mistake)
+                .await?;
             Ok(match (json, lifted) {
                 (true, lifted) => line_of(&lifted),
                 (false, true) => format!("{name} starts processes again\n"),
@@ -225,7 +224,7 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             })
         }
         Action::Procs { name } => {
-            let status = within(&socket, client.status(Some(name))).await?;
+            let status = service.answer(client.status(Some(name)), mistake).await?;
             let pools: Vec<PoolStatus> = status.pools;
             Ok(match json {
                 true => line_of(
@@ -245,28 +244,15 @@ fn line_of(value: &impl Serialize) -> String {
     format!("{text}\n")
 }
 
-/// Waits for an answer.
-async fn within<T>(
-    socket: &Path,
-    answer: impl Future<Output = Result<T, ClientError>>,
-) -> Result<T, CliError> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(ClientError::Service(said))) if said.fault == "client" => Err(CliError::new(
+/// A mistake of the caller's is one in the command line.
+fn mistake(said: &ServiceError) -> Option<CliError> {
+    (said.fault == "client").then(|| {
+        CliError::new(
             Exit::Usage,
             said.reason_text(),
             "`settee pool list` shows the pools, docs/pools.md the settings",
-        )),
-        Ok(Err(error)) => Err(service_error(socket, &error)),
-        Err(_) => Err(CliError::new(
-            Exit::Unavailable,
-            format!(
-                "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
-                socket.display()
-            ),
-            "look at its log; it may be stopped or overloaded",
-        )),
-    }
+        )
+    })
 }
 
 #[cfg(test)]

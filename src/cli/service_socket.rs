@@ -1,9 +1,10 @@
-//! Where the running service is, and how its errors end a subcommand.
+//! Where the running service is, what it is asked, and how its errors end a subcommand.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::client::ClientError;
+use crate::client::{Client, ClientError, ServiceError};
 use crate::config::Surroundings;
 
 use super::exit::{CliError, Exit};
@@ -43,6 +44,66 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T,
         .build();
     let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
     runtime.block_on(work)
+}
+
+/// A connection to the running service that a subcommand asks something over.
+pub struct Asking {
+    /// What is asked.
+    pub client: Client,
+    socket: PathBuf,
+    patience: Duration,
+}
+
+impl Asking {
+    /// Connects; no answer may take longer than `patience`.
+    ///
+    /// # Errors
+    /// No service answers, or not this user.
+    pub async fn connect(socket: &SocketArgs, patience: Duration) -> Result<Self, CliError> {
+        let socket = socket.path();
+        let connected = Client::connect(&socket).await;
+        let client = connected.map_err(|error| service_error(&socket, &error))?;
+        Ok(Self {
+            client,
+            socket,
+            patience,
+        })
+    }
+
+    /// Returns where the service is.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Waits for an answer.
+    ///
+    /// # Errors
+    /// What `told` makes of what the service said, if anything; otherwise see [`service_error`].
+    pub async fn answer<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ClientError>>,
+        told: impl FnOnce(&ServiceError) -> Option<CliError>,
+    ) -> Result<T, CliError> {
+        match tokio::time::timeout(self.patience, answer).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                let known = match &error {
+                    ClientError::Service(said) => told(said),
+                    _ => None,
+                };
+                Err(known.unwrap_or_else(|| service_error(&self.socket, &error)))
+            }
+            Err(_) => Err(CliError::new(
+                Exit::Unavailable,
+                format!(
+                    "the service at {} did not answer within {:?}",
+                    self.socket.display(),
+                    self.patience
+                ),
+                "look at its log; it may be stopped or overloaded",
+            )),
+        }
+    }
 }
 
 /// Returns the error of a call to the service at `socket`.

@@ -5,17 +5,14 @@
 
 use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
-
-use crate::client::{Client, ClientError};
+use crate::client::ClientError;
 use crate::query_server::status::ServiceStatus;
 
-use super::exit::{CliError, Exit};
+use super::exit::CliError;
 use super::output::Output;
-use super::service_socket::{SocketArgs, block_on, service_error};
+use super::service_socket::{Asking, SocketArgs, block_on, service_error};
 use super::status_table::table;
 
 /// How often `--watch` asks.
@@ -59,9 +56,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 async fn show(args: &Args) -> Result<(), CliError> {
-    let socket = args.socket.path();
-    let connected = Client::connect(&socket).await;
-    let client = connected.map_err(|error| service_error(&socket, &error))?;
+    let service = Asking::connect(&args.socket, ANSWER_TIMEOUT).await?;
     let mut output = Output::standard();
     let clear = if args.watch && stdout().is_terminal() {
         CLEAR_SCREEN
@@ -72,13 +67,14 @@ async fn show(args: &Args) -> Result<(), CliError> {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let status = ask(&client, &socket).await?;
+        let asked = service.client.raw_status(None);
+        let status = service.answer(asked, |_| None).await?;
         let text = if args.json {
             format!("{}\n", status.get())
         } else {
             let status: ServiceStatus = serde_json::from_str(status.get()).map_err(|error| {
                 let error = ClientError::Protocol(format!("the value of 'status': {error}"));
-                service_error(&socket, &error)
+                service_error(service.socket(), &error)
             })?;
             table(&status)
         };
@@ -86,19 +82,5 @@ async fn show(args: &Args) -> Result<(), CliError> {
         if !args.watch || shown == ControlFlow::Break(()) {
             return Ok(());
         }
-    }
-}
-
-async fn ask(client: &Client, socket: &Path) -> Result<Box<RawValue>, CliError> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, client.raw_status(None)).await {
-        Ok(answer) => answer.map_err(|error| service_error(socket, &error)),
-        Err(_) => Err(CliError::new(
-            Exit::Unavailable,
-            format!(
-                "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
-                socket.display()
-            ),
-            "look at its log; it may be stopped or overloaded",
-        )),
     }
 }

@@ -99,7 +99,7 @@ pub enum Kind {
     },
     /// Where a service listens: `unix:PATH` or a TCP address with a port.
     ServiceAddress,
-    /// A span of time that may be another one under stress, each as the other kind has it.
+    /// A number or a span of time that may be another one under stress, each as the other kind has it.
     Stressed(&'static Kind),
     /// A number from 0 to 1.
     Coefficient,
@@ -119,6 +119,8 @@ pub enum Kind {
     SocketPath,
     /// A TCP address with a port, or `off`.
     Address,
+    /// One line that is sent to a program as it stands; empty is none.
+    Line,
     /// A password, plain or hashed; never shown.
     Password,
     /// Text that is never shown.
@@ -128,10 +130,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns what a value of this kind, in normal form, is without its `infinity`.
+    /// Returns what a value of this kind, in normal form, is without its `infinity`, or
+    /// without its other value under stress.
     pub(super) fn of_value(self, value: &serde_json::Value) -> Self {
         match self {
-            Self::OrInfinity(inner) if value.is_number() => *inner,
+            Self::OrInfinity(inner) | Self::Stressed(inner) if value.is_number() => *inner,
             Self::OrInfinity(_) => Self::Choice(&[(INFINITY, INFINITY)]),
             kind => kind,
         }
@@ -271,6 +274,16 @@ pub const KEYS: &[Key] = &[
         "affinity_wait",
         duration(Unit::Milliseconds, 0, HOUR),
     ),
+    key(
+        "query_server_config",
+        "limit_follows_pressure",
+        Kind::Boolean,
+    ),
+    key(
+        "query_server_config",
+        "pressure_interval",
+        duration(Unit::Seconds, 100, HOUR),
+    ),
     key("query_server_config", "revs_limit", count(0, 1_000_000)),
     start_key("server", "socket", Kind::SocketPath),
     start_key("server", "tcp", Kind::Address),
@@ -372,11 +385,15 @@ const STRESS: Kind = Kind::Choice(&[
     ("false", "no"),
 ]);
 /// Times of a service.
-const SERVICE_TIME: Kind = Kind::Stressed(&Kind::Duration {
+const STRESSED_TIME: Kind = Kind::Stressed(&Kind::Duration {
     unit: Unit::Seconds,
     min: 0,
     max: YEAR,
 });
+/// How often a process is lent.
+const MAX_USES: Kind = Kind::Stressed(&count(0, 1 << 53));
+/// How long a process may take to end.
+const STOP_GRACE: Kind = Kind::Stressed(&duration(Unit::Milliseconds, 0, HOUR));
 /// In which order waiters are served.
 const FAIRNESS: Kind = Kind::Choice(&[("fifo", "fifo"), ("per_db", "per_db")]);
 
@@ -389,8 +406,8 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(POOLS, "max", count(0, PROCESSES_MAX)),
     key(POOLS, "queue_max", Kind::CountOrOff { max: 1 << 32 }),
     key(POOLS, "on_client_crash", ON_CLIENT_CRASH),
-    key(POOLS, "max_uses", count(0, 1 << 53)),
-    key(POOLS, "max_age", duration(Unit::Seconds, 0, YEAR)),
+    key(POOLS, "max_uses", MAX_USES),
+    key(POOLS, "max_age", STRESSED_TIME),
     key(POOLS, "jitter", count(0, 100)),
     key(
         POOLS,
@@ -408,9 +425,10 @@ pub const FAMILY_KEYS: &[Key] = &[
             max: 1 << 50,
         },
     ),
-    key(POOLS, "cull_after", duration(Unit::Seconds, 0, YEAR)),
+    key(POOLS, "cull_after", STRESSED_TIME),
     key(POOLS, "cull_interval", duration(Unit::Seconds, 1000, DAY)),
-    key(POOLS, "stop_grace", duration(Unit::Milliseconds, 0, HOUR)),
+    key(POOLS, "stop_send", Kind::Line),
+    key(POOLS, "stop_grace", STOP_GRACE),
     key(POOLS, "throttle_delay", duration(Unit::Seconds, 0, DAY)),
     key(POOLS, "throttle_delay_max", duration(Unit::Seconds, 0, DAY)),
     key(POOLS, "stress", Kind::Boolean),
@@ -419,12 +437,13 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(SERVICES, "listen", Kind::ServiceAddress),
     key(SERVICES, "pool", Kind::Name),
     key(SERVICES, "language", Kind::Name),
+    key(SERVICES, "wait_for_pool", Kind::Boolean),
     key(SERVICES, "backlog", count(1, 65_535)),
     key(SERVICES, "local_only", Kind::Boolean),
     key(SERVICES, "throttle_delay", duration(Unit::Seconds, 0, DAY)),
     key(SERVICES, "stress", STRESS),
-    key(SERVICES, "prompt_timeout", SERVICE_TIME),
-    key(SERVICES, "client_timeout", SERVICE_TIME),
+    key(SERVICES, "prompt_timeout", STRESSED_TIME),
+    key(SERVICES, "client_timeout", STRESSED_TIME),
 ];
 
 /// The sections, in the order of `config/default.toml`.

@@ -323,7 +323,7 @@ fn a_pool_has_a_section_of_its_name_in_every_source() {
     let pool = &config.pools["py-1"];
     assert_eq!(pool.language.as_deref(), Some("python"));
     assert_eq!((pool.max, pool.queue_max), (Some(5), None));
-    assert_eq!(pool.max_age, Duration::from_secs(3600));
+    assert_eq!(pool.max_age, Duration::from_secs(3600).into());
     assert_eq!(config.pools["javascript"].min_free, 2);
     assert_eq!(config.pool_max(&config.pools["javascript"]), 100);
     let origin = |section: &str, key: &str| config.origin(section, key).to_string();

@@ -34,8 +34,9 @@ pub use origin::{ConfigError, Notice, Origin, Problem};
 pub use overlay::Overlay;
 pub use pools::{Fairness, OnClientCrash, PatchError, PoolConfig};
 pub use replicator::{Limit, Replicator, Store};
-pub use services::{BACKLOG, CLIENT_TIMEOUT, ServiceAddress, ServiceConfig};
+pub use services::{BACKLOG, CLIENT_TIMEOUT, FrontTerms, ServiceAddress, ServiceConfig};
 pub use settings::Setting;
+pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub use types::{
     ChttpdAuth, Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel,

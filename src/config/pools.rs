@@ -15,6 +15,7 @@ use super::keys;
 use super::nearest::nearest;
 use super::origin::Origin;
 use super::settings::Setting;
+use super::stressed::{self, Stressed};
 use super::types::milliseconds;
 use super::value::{self, Raw};
 
@@ -63,10 +64,11 @@ pub struct PoolConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_client_crash: Option<OnClientCrash>,
     /// How often a process is lent before it is replaced; 0 is without end.
-    pub max_uses: u64,
+    #[serde(with = "stressed::count")]
+    pub max_uses: Stressed<u64>,
     /// How old a process gets before it is replaced; zero is without end.
-    #[serde(with = "milliseconds")]
-    pub max_age: Duration,
+    #[serde(with = "stressed::milliseconds")]
+    pub max_age: Stressed<Duration>,
     /// By how much a life may be shorter than `max_age`, in percent, so that processes that were
     /// born together do not go together.
     pub jitter: u8,
@@ -75,15 +77,20 @@ pub struct PoolConfig {
     /// Memory above which a process is stopped at once, also under a client, in bytes; 0 is none.
     pub max_memory_hard: u64,
     /// How long processes beyond `init_size` may be free; zero leaves it to the soft limit.
-    #[serde(with = "milliseconds")]
-    pub cull_after: Duration,
+    #[serde(with = "stressed::milliseconds")]
+    pub cull_after: Stressed<Duration>,
     /// How often that is looked at.
     #[serde(with = "milliseconds")]
     pub cull_interval: Duration,
+    /// The line that a process is sent before its input is closed; empty is none.
+    pub stop_send: String,
     /// How long a process whose input was closed may take before TERM, and again before KILL;
     /// `None` is `[server] stop_grace`.
-    #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
-    pub stop_grace: Option<Duration>,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "stressed::milliseconds_or_none"
+    )]
+    pub stop_grace: Option<Stressed<Duration>>,
     /// How long no process is started after a start that failed, at first; zero does not throttle.
     /// `None` is zero for a language's own pool, a minute for others.
     #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
@@ -110,13 +117,14 @@ impl Default for PoolConfig {
             max: None,
             queue_max: None,
             on_client_crash: None,
-            max_uses: 0,
-            max_age: Duration::ZERO,
+            max_uses: 0.into(),
+            max_age: Duration::ZERO.into(),
             jitter: 10,
             max_memory: 0,
             max_memory_hard: 0,
-            cull_after: Duration::ZERO,
+            cull_after: Duration::ZERO.into(),
             cull_interval: Duration::from_secs(30),
+            stop_send: String::new(),
             stop_grace: None,
             throttle_delay: None,
             throttle_delay_max: Duration::from_secs(600),
@@ -310,7 +318,7 @@ mod tests {
         let one = patched(typed).unwrap();
         assert_eq!(one.language.as_deref(), Some("python"));
         assert_eq!((one.max, one.queue_max), (Some(3), Some(0)));
-        assert_eq!(one.max_age, Duration::from_secs(60));
+        assert_eq!(one.max_age, Duration::from_secs(60).into());
         assert_eq!(one.on_client_crash, Some(OnClientCrash::Return));
         assert_eq!(patched(texts).unwrap(), one);
     }
@@ -319,10 +327,52 @@ mod tests {
     fn null_and_off_take_a_setting_back() {
         let set = json!({"max": 3, "queue_max": 7, "stop_grace": 10, "max_uses": 5});
         let one = patched(set).unwrap();
-        assert_eq!(one.stop_grace, Some(Duration::from_millis(10)));
+        assert_eq!(one.stop_grace, Some(Duration::from_millis(10).into()));
         let back = json!({"max": null, "queue_max": "off", "stop_grace": null, "max_uses": null});
         let back = one.patched(back.as_object().unwrap()).unwrap();
         assert_eq!(back, PoolConfig::default());
+    }
+
+    #[test]
+    fn a_setting_may_be_another_one_under_stress() {
+        let set = json!({"max_uses": "${stress?{10}:{300}}", "max_age": "${stress?{1min}:{1h}}",
+                         "stop_grace": "${stress?{100}:{2s}}"});
+        let pool = patched(set).unwrap();
+        assert_eq!((pool.max_uses.normal, pool.max_uses.stressed), (300, 10));
+        assert_eq!(pool.max_age.under(true), Duration::from_secs(60));
+        assert_eq!(pool.max_age.under(false), Duration::from_secs(3600));
+        let grace = pool.stop_grace.unwrap();
+        assert_eq!(grace.under(true), Duration::from_millis(100));
+        // It is told as it is written.
+        let settings = pool.settings();
+        let told = settings.iter().find(|setting| setting.key == "max_uses");
+        assert_eq!(told.unwrap().json(), "${stress?{10}:{300}}");
+        for wrong in [
+            json!({"max_uses": "${stress?{x}:{1}}"}),
+            json!({"max": "${stress?{1}:{2}}"}),
+        ] {
+            assert!(patched(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_sent_at_the_end_is_one_line() {
+        let pool = patched(json!({"stop_send": "[\"exit\"]"})).unwrap();
+        assert_eq!(pool.stop_send, "[\"exit\"]");
+        let back = json!({"stop_send": null});
+        assert_eq!(
+            pool.patched(back.as_object().unwrap()),
+            Ok(PoolConfig::default())
+        );
+        for wrong in [
+            json!("a\nb"),
+            json!("a\u{0}"),
+            json!("x".repeat(1001)),
+            json!(7),
+        ] {
+            let error = patched(json!({"stop_send": wrong})).unwrap_err();
+            assert!(error.remedy.contains("one line"), "{error}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::pools::{PoolConfig, milliseconds_or_none};
-use super::stressed::Stressed;
+use super::stressed::{self, Stressed};
 use super::types::Config;
 use crate::policy::admission::{THROTTLE_DELAY, stress_applies};
 
@@ -36,6 +36,9 @@ pub struct ServiceConfig {
     /// The pool that its processes come from ..
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// Whether the pool may be one that is added while the program runs.
+    #[serde(default)]
+    pub wait_for_pool: bool,
     /// .. or the language whose own pool they come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
@@ -58,10 +61,10 @@ pub struct ServiceConfig {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "yes_or_no")]
     pub stress: Option<bool>,
     /// How long a process may work on one line; zero is `os_process_timeout`.
-    #[serde(default, with = "stressed_milliseconds")]
+    #[serde(default, with = "stressed::milliseconds")]
     pub prompt_timeout: Stressed<Duration>,
     /// How long a client may hold a process without asking it anything; zero is for ever.
-    #[serde(default = "client_timeout", with = "stressed_milliseconds")]
+    #[serde(default = "client_timeout", with = "stressed::milliseconds")]
     pub client_timeout: Stressed<Duration>,
 }
 
@@ -91,33 +94,75 @@ impl ServiceConfig {
     }
 }
 
+/// What the services in front of a pool ask of it: it is throttled for as long as they say, and can be
+/// under stress if one of them can. Of several delays the shortest counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrontTerms {
+    /// Whether it can be under stress.
+    pub stress: bool,
+    /// How long no process is started after a start that failed; `None` is what the pool says.
+    pub throttle_delay: Option<Duration>,
+}
+
+impl FrontTerms {
+    /// Adds what one more service asks.
+    fn and(self, service: &ServiceConfig) -> Self {
+        let throttle_delay = match (self.throttle_delay, service.throttle_delay) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            stress: self.stress || service.can_be_stressed(),
+            throttle_delay,
+        }
+    }
+
+    /// Returns the section of a pool as the services make it.
+    #[must_use]
+    pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
+        let delay = self.throttle_delay.or(pool.throttle_delay);
+        let delay = delay.unwrap_or(THROTTLE_DELAY);
+        pool.stress |= self.stress;
+        pool.throttle_delay = Some(delay);
+        pool.throttle_delay_max = pool.throttle_delay_max.max(delay);
+        pool
+    }
+}
+
 impl Config {
-    /// Returns the sections of pools as the services make them: a pool behind a service is throttled,
-    /// for as long as the service says, and can be under stress if a service of its can. Of several
-    /// services the shortest delay counts.
+    /// Returns the sections of pools as the services make them.
     pub fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
         let mut pools = self.pools.clone();
-        let mut told: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
-        for service in self.services.values() {
-            let Some(name) = service.pool_name() else {
-                continue;
-            };
-            let pool = pools.entry(name.to_owned()).or_default();
-            pool.stress |= service.can_be_stressed();
-            let delay = told.entry(name).or_default();
-            *delay = match (*delay, service.throttle_delay) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-        }
-        for (name, delay) in told {
-            if let Some(pool) = pools.get_mut(name) {
-                let delay = delay.or(pool.throttle_delay).unwrap_or(THROTTLE_DELAY);
-                pool.throttle_delay = Some(delay);
-                pool.throttle_delay_max = pool.throttle_delay_max.max(delay);
+        for (name, terms) in self.front_terms() {
+            if !self.is_added_later(&name) {
+                let pool = pools.remove(&name).unwrap_or_default();
+                pools.insert(name, terms.applied_to(pool));
             }
         }
         pools
+    }
+
+    /// Returns what services ask of pools that are added while the program runs.
+    pub fn terms_of_later_pools(&self) -> BTreeMap<String, FrontTerms> {
+        let mut terms = self.front_terms();
+        terms.retain(|name, _| self.is_added_later(name));
+        terms
+    }
+
+    /// Returns whether no section and no language makes a pool of this name.
+    fn is_added_later(&self, name: &str) -> bool {
+        !self.pools.contains_key(name) && !self.language_names().contains(&name)
+    }
+
+    fn front_terms(&self) -> BTreeMap<String, FrontTerms> {
+        let mut all: BTreeMap<String, FrontTerms> = BTreeMap::new();
+        for service in self.services.values() {
+            if let Some(name) = service.pool_name() {
+                let terms = all.entry(name.to_owned()).or_default();
+                *terms = terms.and(service);
+            }
+        }
+        all
     }
 }
 
@@ -197,31 +242,6 @@ impl TryFrom<String> for ServiceAddress {
 impl From<ServiceAddress> for String {
     fn from(address: ServiceAddress) -> Self {
         address.to_string()
-    }
-}
-
-/// Durations that depend on stress travel through the layers as text in milliseconds.
-mod stressed_milliseconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    use crate::config::stressed::Stressed;
-
-    pub(super) fn serialize<S: Serializer>(
-        value: &Stressed<Duration>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let number = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        to.collect_str(&value.map(number))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Stressed<Duration>, D::Error> {
-        let text = String::deserialize(from)?;
-        let number = |text: &str| text.parse().map(Duration::from_millis);
-        Stressed::parse(&text, number).map_err(Error::custom)
     }
 }
 

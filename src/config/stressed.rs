@@ -1,7 +1,8 @@
 //! Values that are other ones under stress: `${stress?{10}:{300}}`.
 //!
 //! SUMMARY   [`expand`] takes the places of a text that depend on stress away; [`Stressed`] is a
-//!           value in both states.
+//!           value in both states, which travels through the layers as a number where the two are
+//!           the same, and as text where they are not.
 //! SOURCE    Postfix's `${name?value}`, `${name:value}` and `${name?{value}:{value}}`, for the one
 //!           name `stress`.
 //! LIMITS    No nesting.
@@ -40,6 +41,87 @@ impl<T> Stressed<T> {
             normal: read(&expand(text, false))?,
             stressed: read(&expand(text, true))?,
         })
+    }
+}
+
+/// Numbers that may depend on stress.
+pub(super) mod count {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::Stressed;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u64),
+        Text(String),
+    }
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Stressed<u64>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value.normal == value.stressed {
+            true => to.serialize_u64(value.normal),
+            false => to.collect_str(value),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Stressed<u64>, D::Error> {
+        match Either::deserialize(from)? {
+            Either::Number(number) => Ok(number.into()),
+            Either::Text(text) => Stressed::parse(&text, str::parse).map_err(Error::custom),
+        }
+    }
+}
+
+/// Durations that may depend on stress, in milliseconds.
+pub(super) mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use super::{Stressed, count};
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Stressed<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let number = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        count::serialize(&value.map(number), to)
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Stressed<Duration>, D::Error> {
+        Ok(count::deserialize(from)?.map(Duration::from_millis))
+    }
+}
+
+/// Such durations that may be missing.
+pub(super) mod milliseconds_or_none {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use super::{Stressed, milliseconds};
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Option<Stressed<Duration>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(duration) => milliseconds::serialize(duration, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Stressed<Duration>>, D::Error> {
+        milliseconds::deserialize(from).map(Some)
     }
 }
 

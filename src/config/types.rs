@@ -90,6 +90,11 @@ pub struct QueryServerConfig {
     /// CouchDB, which never waits.
     #[serde(with = "milliseconds")]
     pub affinity_wait: Duration,
+    /// Whether the limits follow the machine, between the soft one and the hard one. Not in CouchDB.
+    pub limit_follows_pressure: bool,
+    /// How often the machine is looked at for that.
+    #[serde(with = "milliseconds")]
+    pub pressure_interval: Duration,
     /// Most entries in the `_revisions` of a document sent to a query server.
     pub revs_limit: u32,
 }

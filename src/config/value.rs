@@ -6,15 +6,24 @@
 //!           mean the same: `"5000"`, `5000` and `"5s"` are one timeout.
 //! LIMITS    Durations of files are whole milliseconds; fractions are refused, not rounded.
 
-use std::net::SocketAddr;
+mod list;
+mod number;
+mod shown;
+mod text;
 
 use config::ValueKind;
 
 use super::keys::{INFINITY, Kind, Unit};
-use super::password::{HIDDEN, PasswordHash};
-use super::services::ServiceAddress;
 use super::stressed::Stressed;
-use super::types::{LanguageCommand, language_name};
+use super::types::LanguageCommand;
+use list::connect_to;
+use number::{
+    BYTE_UNITS, DURATION_UNITS, coefficient, plain, ratio, text_count, whole, with_unit, within,
+};
+pub(super) use shown::{display, in_unit};
+pub(super) use text::NAME_BYTES_MAX;
+pub use text::is_name;
+use text::{LINE_BYTES_MAX, address, choice, line, name, password, secret, service_address};
 
 /// A value as its source wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +91,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         }),
         Kind::Coefficient => coefficient(kind, raw),
         Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
-        Kind::Words(words) => self::words(kind, words, raw),
+        Kind::Words(words) => list::words(kind, words, raw),
         Kind::ConnectTo => connect_to(kind, raw),
         Kind::Duration { unit, min, max } => {
             let scale = i128::from(unit.milliseconds());
@@ -103,6 +112,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
             }
             _ => Err(misfit(kind, raw)),
         },
+        Kind::Line => line(kind, raw),
         Kind::Address => address(kind, raw),
         Kind::Password => password(raw),
         Kind::Secret => secret(raw),
@@ -112,43 +122,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
 /// The word for a number that is none.
 pub(super) const OFF: &str = "off";
 
-/// Longest name of a pool, a group or a language, in bytes.
-pub(super) const NAME_BYTES_MAX: usize = 100;
-
-/// Returns whether a text can name a pool, a group or a service. What begins with an underscore is
-/// kept for paths of HTTP.
-pub fn is_name(text: &str) -> bool {
-    let unfit = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | '[' | ']');
-    !text.is_empty()
-        && text.len() <= NAME_BYTES_MAX
-        && !text.starts_with('_')
-        && !text.contains(unfit)
-}
-
-fn name(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    match raw {
-        Raw::Text(text) if is_name(&language_name(text.trim())) => {
-            Ok(ValueKind::String(language_name(text.trim())))
-        }
-        _ => Err(misfit(kind, raw)),
-    }
-}
-
-fn service_address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let Raw::Text(text) = raw else {
-        return Err(misfit(kind, raw));
-    };
-    let address: Result<ServiceAddress, _> = text.trim().parse();
-    match address {
-        Ok(address) => Ok(ValueKind::String(address.to_string())),
-        Err(what) => Err(Fault {
-            what: format!("{}: {what}", raw.describe()),
-            remedy: format!("it must be {}", expectation(kind)),
-        }),
-    }
-}
-
-/// Returns both values of a number that may depend on stress, as text.
+/// Returns both values of a number that may depend on stress: as text, where they differ.
 fn stressed(inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     let one = |raw: &Raw| match parse(inner, raw)? {
         ValueKind::U64(number) => Ok(number),
@@ -158,144 +132,9 @@ fn stressed(inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Raw::Text(text) => Stressed::parse(text, |text| one(&Raw::Text(text.to_owned())))?,
         raw => one(raw)?.into(),
     };
-    Ok(ValueKind::String(both.to_string()))
-}
-
-/// Returns the text of a value in normal form, for people.
-pub(super) fn display(kind: Kind, value: &serde_json::Value) -> String {
-    let number = value.as_u64().unwrap_or_default();
-    match kind.of_value(value) {
-        Kind::Password => HIDDEN.to_owned(),
-        Kind::Secret if value.as_str() != Some("") => HIDDEN.to_owned(),
-        Kind::Duration {
-            unit: Unit::Seconds,
-            ..
-        } if number.is_multiple_of(1000) => {
-            format!("{} s", number / 1000)
-        }
-        Kind::Duration { .. } => format!("{number} ms"),
-        Kind::Bytes { .. } if number >= MIB && number.is_multiple_of(MIB) => {
-            format!("{} MiB", number / MIB)
-        }
-        Kind::Bytes { .. } => format!("{number} bytes"),
-        Kind::Stressed(inner) => {
-            let one = |text: &str| {
-                text.parse()
-                    .map(|number: u64| display(*inner, &number.into()))
-            };
-            let both = Stressed::parse(value.as_str().unwrap_or_default(), one);
-            both.map_or_else(|_| value.to_string(), |both| both.to_string())
-        }
-        _ => value
-            .as_str()
-            .map_or_else(|| value.to_string(), hide_credentials),
-    }
-}
-
-/// Returns a duration in normal form as a whole number of `unit`, if it is one.
-pub(super) fn in_unit(value: &serde_json::Value, unit: Unit) -> Option<u64> {
-    let number = value.as_u64()?;
-    number
-        .is_multiple_of(unit.milliseconds())
-        .then(|| number / unit.milliseconds())
-}
-
-/// Returns the text with the password of every `scheme://user:password@host` in it hidden.
-fn hide_credentials(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("://") {
-        let (head, tail) = rest.split_at(start + 3);
-        shown.push_str(head);
-        let end = tail
-            .find(|c: char| c == '/' || c.is_whitespace())
-            .unwrap_or(tail.len());
-        let (authority, after) = tail.split_at(end);
-        match authority.rsplit_once('@') {
-            Some((login, host)) => {
-                let user = login.split(':').next().unwrap_or_default();
-                shown.push_str(&format!("{user}:***@{host}"));
-            }
-            None => shown.push_str(authority),
-        }
-        rest = after;
-    }
-    shown.push_str(rest);
-    shown
-}
-
-const MIB: u64 = 1 << 20;
-
-/// Suffixes of durations, in milliseconds.
-const DURATION_UNITS: &[(&str, i128)] = &[
-    ("ms", 1),
-    ("s", 1000),
-    ("min", 60_000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-];
-
-/// Suffixes of sizes, in bytes.
-const BYTE_UNITS: &[(&str, i128)] = &[
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("kB", 1000),
-    ("KB", 1000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("B", 1),
-];
-
-/// Returns the whole number that `raw` is, or that `of_text` makes of its text.
-fn whole(raw: &Raw, of_text: impl Fn(&str) -> Option<i128>) -> Option<i128> {
-    match raw {
-        Raw::Integer(number) => *number,
-        Raw::Text(text) => of_text(text.trim()),
-        _ => None,
-    }
-}
-
-/// Returns a plain number in milliseconds; text has been scaled by its own unit already.
-fn plain(raw: &Raw, number: i128, scale: i128) -> i128 {
-    if matches!(raw, Raw::Integer(_)) {
-        number.saturating_mul(scale)
-    } else {
-        number
-    }
-}
-
-fn text_count(text: &str) -> Option<i128> {
-    text.parse().ok()
-}
-
-/// Returns what `text` is in the smallest unit; a number without a unit counts `scale` of them.
-fn with_unit(text: &str, scale: i128, units: &[(&str, i128)]) -> Option<i128> {
-    let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '-' && c != '+');
-    let (digits, unit) = text.split_at(digits_end.unwrap_or(text.len()));
-    let number: i128 = digits.parse().ok()?;
-    let factor = match unit.trim_start() {
-        "" => scale,
-        suffix => units.iter().find(|(name, _)| *name == suffix)?.1,
-    };
-    Some(number.saturating_mul(factor))
-}
-
-fn within(kind: Kind, number: i128, (min, max): (u64, u64), raw: &Raw) -> Result<ValueKind, Fault> {
-    let found = raw.describe();
-    let problem = if number < 0 {
-        format!("{found} is negative")
-    } else if number < i128::from(min) {
-        format!("{found} is too small")
-    } else if number > i128::from(max) {
-        format!("{found} is too large")
-    } else {
-        let number = u64::try_from(number).expect("value: it lies between two u64");
-        return Ok(ValueKind::U64(number));
-    };
-    Err(Fault {
-        what: problem,
-        remedy: format!("it must be {}", expectation(kind)),
+    Ok(match both.normal == both.stressed {
+        true => ValueKind::U64(both.normal),
+        false => ValueKind::String(both.to_string()),
     })
 }
 
@@ -315,36 +154,6 @@ fn boolean(raw: &Raw) -> Result<ValueKind, Fault> {
     }
 }
 
-/// A whole number is fine: CouchDB takes `3` for a mistake and falls back to 2.0 without a word.
-fn ratio(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let number = match raw {
-        Raw::Float(number) => Some(*number),
-        Raw::Integer(number) => number.map(|number| number as f64),
-        Raw::Text(text) => text.trim().parse().ok(),
-        _ => None,
-    };
-    match number {
-        Some(number) if number.is_finite() && number >= 0.0 => Ok(ValueKind::Float(number)),
-        Some(number) if number < 0.0 => Err(Fault {
-            what: format!("{} is negative", raw.describe()),
-            remedy: format!("it must be {}", expectation(kind)),
-        }),
-        _ => Err(misfit(kind, raw)),
-    }
-}
-
-/// CouchDB takes what is outside of the range for its end, and what is no float, `1` for example,
-/// for nothing.
-fn coefficient(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    match ratio(kind, raw)? {
-        ValueKind::Float(number) if number > 1.0 => Err(Fault {
-            what: format!("{} is too large", raw.describe()),
-            remedy: format!("it must be {}", expectation(kind)),
-        }),
-        value => Ok(value),
-    }
-}
-
 fn or_infinity(kind: Kind, inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     match raw {
         Raw::Text(text) if text.trim() == INFINITY => Ok(ValueKind::String(INFINITY.to_owned())),
@@ -353,119 +162,6 @@ fn or_infinity(kind: Kind, inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
             ..fault
         }),
     }
-}
-
-/// The words in the order of the table, each once.
-fn words(kind: Kind, words: &[&'static str], raw: &Raw) -> Result<ValueKind, Fault> {
-    let Raw::Text(text) = raw else {
-        return Err(misfit(kind, raw));
-    };
-    let named: Vec<&str> = text.split(',').map(str::trim).collect();
-    if !named.iter().all(|word| words.contains(word)) {
-        return Err(misfit(kind, raw));
-    }
-    let chosen = words.iter().filter(|word| named.contains(*word));
-    let chosen: Vec<&str> = chosen.copied().collect();
-    Ok(ValueKind::String(chosen.join(",")))
-}
-
-/// CouchDB drops an entry that it cannot read with a warning, and connects to where it was not to.
-fn connect_to(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let Raw::Text(text) = raw else {
-        return Err(misfit(kind, raw));
-    };
-    let entries: Vec<&str> = text.split(',').map(str::trim).collect();
-    let wrong = entries
-        .iter()
-        .find(|entry| !entry.is_empty() && !is_connect_to(entry));
-    match wrong {
-        Some(entry) => Err(Fault {
-            what: format!("{entry:?} is no pattern:port:target:port"),
-            remedy: format!("it must be {}", expectation(kind)),
-        }),
-        None => Ok(ValueKind::String(text.trim().to_owned())),
-    }
-}
-
-/// Returns whether this is `pattern:port:target:port`, where the target may be an IPv6 address in
-/// brackets.
-fn is_connect_to(entry: &str) -> bool {
-    let port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
-    let Some((pattern, rest)) = entry.split_once(':') else {
-        return false;
-    };
-    let Some((from, rest)) = rest.split_once(':') else {
-        return false;
-    };
-    let Some((target, to)) = rest.rsplit_once(':') else {
-        return false;
-    };
-    let domain = pattern.strip_prefix("*.").unwrap_or(pattern);
-    let address = target
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    let target_is_right = match address {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !target.is_empty() && !target.contains([':', '[', ']']),
-    };
-    let domain_is_right = !domain.is_empty() && !domain.contains(['*', '[', ']']);
-    domain_is_right && target_is_right && port(from) && port(to)
-}
-
-fn choice(
-    kind: Kind,
-    words: &[(&'static str, &'static str)],
-    raw: &Raw,
-) -> Result<ValueKind, Fault> {
-    let word = match raw {
-        Raw::Text(text) => text.trim(),
-        Raw::Boolean(true) => "true",
-        Raw::Boolean(false) => "false",
-        _ => return Err(misfit(kind, raw)),
-    };
-    words
-        .iter()
-        .find(|(written, _)| *written == word)
-        .map(|(_, meant)| ValueKind::String((*meant).to_owned()))
-        .ok_or_else(|| misfit(kind, raw))
-}
-
-fn address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let Raw::Text(text) = raw else {
-        return Err(misfit(kind, raw));
-    };
-    let text = text.trim();
-    if text == "off" {
-        return Ok(ValueKind::String(text.to_owned()));
-    }
-    let address: SocketAddr = text.parse().map_err(|_| misfit(kind, raw))?;
-    Ok(ValueKind::String(address.to_string()))
-}
-
-/// The value stands in no message.
-fn password(raw: &Raw) -> Result<ValueKind, Fault> {
-    let hash = match raw {
-        Raw::Text(text) => PasswordHash::of_config(text),
-        _ => Err("a password is text"),
-    };
-    hash.map(|hash| ValueKind::String(hash.text()))
-        .map_err(|what| Fault {
-            what: what.to_owned(),
-            remedy: format!("it must be {}", expectation(Kind::Password)),
-        })
-}
-
-/// The value stands in no message.
-fn secret(raw: &Raw) -> Result<ValueKind, Fault> {
-    match raw {
-        Raw::Text(text) if text != HIDDEN => Ok(ValueKind::String(text.clone())),
-        Raw::Text(_) => Err("this is how a secret is shown, not a secret"),
-        _ => Err("a secret is text"),
-    }
-    .map_err(|what: &str| Fault {
-        what: what.to_owned(),
-        remedy: format!("it must be {}", expectation(Kind::Secret)),
-    })
 }
 
 /// Returns what a value of this kind looks like, to follow "it must be".
@@ -516,6 +212,10 @@ fn expectation(kind: Kind) -> String {
             format!("one of {}", own.join(", "))
         }
         Kind::SocketPath => "text: the path of a Unix socket, or \"\" for the usual place".into(),
+        Kind::Line => format!(
+            "one line of text, at most {LINE_BYTES_MAX} bytes without control characters, or \"\" for \
+             none"
+        ),
         Kind::Address => {
             "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\""
                 .to_owned()
@@ -541,6 +241,7 @@ fn expectation(kind: Kind) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use super::shown::hide_credentials;
     use super::*;
     use crate::config::keys::KEYS;
 

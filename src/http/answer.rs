@@ -91,6 +91,14 @@ impl Refusal {
         self
     }
 
+    /// Leaves out the header that makes a browser ask for name and password by itself: where a page
+    /// has a form for them, it would stand in the way.
+    pub(super) fn for_a_form(mut self) -> Self {
+        let asks = |header: &(HeaderName, String)| header.0 == header::WWW_AUTHENTICATE;
+        self.header = self.header.filter(|header| !asks(header));
+        self
+    }
+
     pub(super) fn with_member(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
         self

@@ -13,6 +13,7 @@ mod access;
 mod answer;
 mod body;
 mod config_api;
+mod dashboard;
 mod info;
 mod line_stream;
 mod list_stream;

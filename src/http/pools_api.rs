@@ -181,7 +181,11 @@ async fn one(name: &str, shared: &Shared) -> Result<PoolStatus, Refusal> {
     }
 }
 
-async fn status(pool: Option<String>, shared: &Shared) -> Result<ServiceStatus, Refusal> {
+/// Returns the state of a pool, or of all of them.
+pub(super) async fn status(
+    pool: Option<String>,
+    shared: &Shared,
+) -> Result<ServiceStatus, Refusal> {
     tell(shared, GetStatus { pool }).await
 }
 

@@ -8,8 +8,8 @@ use super::access::{Visitor, admit, session_cookie};
 use super::answer::{Answer, Refusal};
 use super::request::{allow, require_json, segments};
 use super::{
-    Shared, answer, config_api, info, pools_api, query, replicate, replicator, scheduler_api,
-    session_api,
+    Shared, answer, config_api, dashboard, info, pools_api, query, replicate, replicator,
+    scheduler_api, session_api,
 };
 use crate::messages::proc_manager::SetThresholdTs;
 
@@ -95,6 +95,7 @@ async fn answer_to(
             require_json(request)?;
             reload_query_servers(shared).await
         }
+        ["_dashboard", path @ ..] => dashboard::answer(path, request, shared, visitor).await,
         ["_pools", path @ ..] => pools_api::answer(path, request, payload, shared, visitor).await,
         ["_query", name] => {
             allow(request, POST)?;

@@ -78,7 +78,8 @@ async fn log_in(request: &HttpRequest, payload: web::Payload, shared: &Shared) -
     shared
         .authority
         .log_in(&login.name, &login.password, peer(request))
-        .await?;
+        .await
+        .map_err(|error| Refusal::from(error).for_a_form())?;
     let cookie = session_cookie(shared, &login.name).ok_or_else(|| {
         Refusal::new(
             StatusCode::UNAUTHORIZED,

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::actors::lifeline::Pulse;
 use crate::policy::pool::{ProcId, RemoveMode, Token};
+use crate::policy::pressure::Level;
 
 /// Adds a pool.
 #[derive(Clone, Debug)]
@@ -255,6 +256,19 @@ impl PoolError {
             Self::ShuttingDown => "shutting_down",
         }
     }
+}
+
+/// How much of what lies between soft and hard limits may be used from now on.
+#[derive(Clone, Debug)]
+pub struct SetLevel {
+    /// How much.
+    pub level: Level,
+    /// Why, for the log.
+    pub because: String,
+}
+
+impl Message for SetLevel {
+    type Result = ();
 }
 
 #[cfg(test)]

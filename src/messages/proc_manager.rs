@@ -11,14 +11,14 @@ use std::time::Duration;
 use actix::Message;
 
 use crate::actors::lifeline::Pulse;
-use crate::config::PoolConfig;
+use crate::config::{FrontTerms, PoolConfig};
 use crate::messages::process::PromptError;
 use crate::policy::pool::{Limits, ProcId};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 
 pub use error::GetProcError;
-pub use lease::{Lease, RetProc};
+pub use lease::{Lease, Lender, RetProc};
 pub use want::{TakeFrom, Want, What};
 
 /// Asks for a process.
@@ -32,8 +32,9 @@ pub struct GetProc {
     pub timeout: Option<Duration>,
 }
 
+/// The error is boxed: nearly every answer is a lease, and moves as little as that is large.
 impl Message for GetProc {
-    type Result = Result<Lease, GetProcError>;
+    type Result = Result<Lease, Box<GetProcError>>;
 }
 
 /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
@@ -152,7 +153,10 @@ pub struct ManagerSettings {
     /// The limits of every language's pool, where its section says nothing else.
     pub limits: Limits,
     /// Name -> the section of a pool, in lower case: a language's own, or a named one.
-    pub pools: BTreeMap<String, PoolConfig>,
+    /// Shared with the pool while that follows it.
+    pub pools: BTreeMap<String, Arc<PoolConfig>>,
+    /// Name -> what services ask of a pool that is in no section, in lower case.
+    pub fronts: BTreeMap<String, FrontTerms>,
     /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
     pub os_process_timeout: Duration,
     /// `os_process_idle_limit`.

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::messages::replication_job::JobProgress;
 use crate::policy::schedule::{
-    Census, Entry, Level, Pause, Settings, Summary, Totals, WallTime, WhyNot,
+    Census, Entry, JobState, Level, Pause, Settings, Summary, Totals, WallTime, WhyNot,
 };
 use crate::replication::crash::Crash;
 use crate::replication::id::ReplicationId;
@@ -193,14 +193,25 @@ impl Message for GetJob {
 }
 
 /// Asks for jobs (`jobs`), in order of their ids.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct GetJobs {
     /// Passes over as many.
     pub skip: usize,
     /// At most as many.
     pub limit: usize,
-    /// Only those that run.
-    pub running_only: bool,
+    /// Of which.
+    pub of: JobChoice,
+}
+
+/// Which jobs are asked for.
+#[derive(Clone, Debug)]
+pub enum JobChoice {
+    /// All.
+    All,
+    /// Those that have a run.
+    Running,
+    /// Those in one of these states. Every job is looked at.
+    In(Vec<JobState>),
 }
 
 impl Message for GetJobs {

@@ -3,8 +3,8 @@
 //! SUMMARY   [`Metrics`] is one handle for all numbers. A pool's and a language's are found once,
 //!           when the pool is made and when the process starts, and counted directly from then on.
 //!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it.
-//! PROMISES  Counting takes no lock, allocates nothing and looks nothing up. Labels are bounded:
-//!           pools, languages, reasons; never a database or a document.
+//! PROMISES  Counting takes no lock, allocates nothing (but for the first number of a pool) and looks
+//!           nothing up. Labels are bounded: pools, languages, reasons; never a database or a document.
 //! CALLED    By the actors, where something happens; by the HTTP face and the tests, to read.
 //! SOURCE    couch_stats: the metrics under `couchdb.query_server` and their names.
 //! DIFFERS   Histograms count since the start and not over the last ten seconds. The time of a

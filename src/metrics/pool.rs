@@ -1,5 +1,6 @@
 //! What is counted of one pool: lending, waiting, opening, stopping.
 
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use super::cells::{Counter, Histogram, Times};
@@ -135,10 +136,16 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
     (StopReason::Shutdown, "shutdown"),
 ];
 
-/// The numbers of one pool.
+/// The numbers of one pool. One that nobody uses costs its name: its numbers have a place from the
+/// first that is counted.
 #[derive(Debug)]
 pub struct PoolMetrics {
     name: Box<str>,
+    counts: OnceLock<Box<Counts>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
     wait: Histogram,
     open: Histogram,
     open_failures: [Counter; OpenFailure::ALL.len()],
@@ -148,18 +155,25 @@ pub struct PoolMetrics {
     stops: [Counter; STOP_REASONS.len()],
 }
 
+/// What is read of a pool of which nothing was counted.
+static NOTHING: LazyLock<Counts> = LazyLock::new(Counts::default);
+
 impl PoolMetrics {
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
-            wait: Histogram::default(),
-            open: Histogram::default(),
-            open_failures: Default::default(),
-            returns: Default::default(),
-            timeouts: Default::default(),
-            refusals: Default::default(),
-            stops: Default::default(),
+            counts: OnceLock::new(),
         }
+    }
+
+    /// Where to count.
+    fn count(&self) -> &Counts {
+        self.counts.get_or_init(Box::default)
+    }
+
+    /// What was counted.
+    fn counted(&self) -> &Counts {
+        self.counts.get().map_or_else(|| &*NOTHING, Box::as_ref)
     }
 
     /// Returns the pool's name.
@@ -169,22 +183,22 @@ impl PoolMetrics {
 
     /// Counts a process that was lent, after its client had waited for this time in all.
     pub fn acquired(&self, waited: Duration) {
-        self.wait.observe(waited);
+        self.count().wait.observe(waited);
     }
 
     /// Counts a process that came back.
     pub fn returned(&self, kind: ReturnKind) {
-        self.returns[kind as usize].one();
+        self.count().returns[kind as usize].one();
     }
 
     /// Counts a process that was started, which took this time.
     pub fn opened(&self, took: Duration) {
-        self.open.observe(took);
+        self.count().open.observe(took);
     }
 
     /// Counts a process that could not be started.
     pub fn open_failed(&self, why: OpenFailure) {
-        self.open_failures[why as usize].one();
+        self.count().open_failures[why as usize].one();
     }
 
     /// Counts a request that got no process in time.
@@ -194,54 +208,54 @@ impl PoolMetrics {
             Phase::Open => Slow::Open,
             Phase::Teach => Slow::Teach,
         };
-        self.timeouts[slow as usize].one();
+        self.count().timeouts[slow as usize].one();
     }
 
     /// Counts a request that was refused by the pool.
     pub fn refused(&self, why: Refused) {
-        self.refusals[why as usize].one();
+        self.count().refusals[why as usize].one();
     }
 
     /// Counts a prompt that got no answer in time.
     pub fn prompt_timed_out(&self) {
-        self.timeouts[Slow::Prompt as usize].one();
+        self.count().timeouts[Slow::Prompt as usize].one();
     }
 
     /// Counts a process that was told to stop.
     pub fn stopped(&self, why: StopReason) {
-        self.stops[why as usize].one();
+        self.count().stops[why as usize].one();
     }
 
     pub(super) fn wait(&self) -> Times {
-        self.wait.get()
+        self.counted().wait.get()
     }
 
     pub(super) fn open(&self) -> Times {
-        self.open.get()
+        self.counted().open.get()
     }
 
     pub(super) fn open_failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = OpenFailure::ALL.iter().map(|why| why.name());
-        names.zip(self.open_failures.iter().map(Counter::get))
+        names.zip(self.counted().open_failures.iter().map(Counter::get))
     }
 
     pub(super) fn returns(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = ReturnKind::ALL.iter().map(|kind| kind.name());
-        names.zip(self.returns.iter().map(Counter::get))
+        names.zip(self.counted().returns.iter().map(Counter::get))
     }
 
     pub(super) fn timeouts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.timeouts.iter().map(Counter::get);
+        let counts = self.counted().timeouts.iter().map(Counter::get);
         TIMEOUT_PHASES.into_iter().zip(counts)
     }
 
     pub(super) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = Refused::ALL.iter().map(|why| why.name());
-        names.zip(self.refusals.iter().map(Counter::get))
+        names.zip(self.counted().refusals.iter().map(Counter::get))
     }
 
     pub(super) fn stops(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = STOP_REASONS.iter().map(|(_, name)| *name);
-        names.zip(self.stops.iter().map(Counter::get))
+        names.zip(self.counted().stops.iter().map(Counter::get))
     }
 }

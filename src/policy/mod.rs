@@ -6,5 +6,6 @@
 pub mod admission;
 pub mod invariants;
 pub mod pool;
+pub mod pressure;
 pub mod schedule;
 pub mod time;

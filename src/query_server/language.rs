@@ -69,6 +69,8 @@ pub struct StartContext {
     pub prompt_timeout: Duration,
     /// `os_process_idle_limit`.
     pub idle_limit: Duration,
+    /// The line that a process is sent before its input is closed, where it is stopped politely.
+    pub stop_send: Option<Arc<str>>,
     /// How long a polite stop may take.
     pub stop_grace: Duration,
     /// The memory that the process limits itself to, in bytes, as far as its language knows: named

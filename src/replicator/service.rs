@@ -25,10 +25,11 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::Named;
 use crate::messages::replication_scheduler::{
-    GetJob, GetJobs, GetJobsById, JobInfo, PauseJob, RestartJob, ResumeJob, SetPriority,
+    GetCounts, GetJob, GetJobs, GetJobsById, JobChoice, JobInfo, PauseJob, RestartJob, ResumeJob,
+    SetPriority,
 };
 use crate::messages::replicator_documents::GetRows;
-use crate::policy::schedule::{Level, Pause, WallTime};
+use crate::policy::schedule::{Census, JobState, Level, Pause, WallTime};
 use crate::replication::id::ReplicationId;
 use crate::store::{Document, Page};
 
@@ -104,26 +105,21 @@ impl Replications {
         limit: usize,
         states: &[String],
     ) -> Result<(usize, Vec<Value>), ReplicatorError> {
-        let running_only = false;
-        if states.is_empty() {
-            let list = self
-                .scheduler(GetJobs {
-                    skip,
-                    limit,
-                    running_only,
-                })
-                .await?;
-            return Ok((list.total, list.jobs.iter().map(view::job).collect()));
-        }
-        let order = GetJobs {
-            skip: 0,
-            limit: usize::MAX,
-            running_only,
+        let is_asked_for = |state: &JobState| states.iter().any(|name| name == state.name());
+        let of = match states {
+            [] => JobChoice::All,
+            _ => JobChoice::In(JobState::ALL.into_iter().filter(is_asked_for).collect()),
         };
-        let mut jobs = self.scheduler(order).await?.jobs;
-        jobs.retain(|job| states.iter().any(|state| state == job.summary.state.name()));
-        let shown = jobs.iter().skip(skip).take(limit).map(view::job);
-        Ok((jobs.len(), shown.collect()))
+        let list = self.scheduler(GetJobs { skip, limit, of }).await?;
+        Ok((list.total, list.jobs.iter().map(view::job).collect()))
+    }
+
+    /// Returns how many jobs there are in which state; no job is looked at.
+    ///
+    /// # Errors
+    /// The service ends.
+    pub async fn census(&self) -> Result<Census, ReplicatorError> {
+        Ok(self.scheduler(GetCounts).await?.census)
     }
 
     /// Returns a job, as users see it.
@@ -149,7 +145,7 @@ impl Replications {
         let order = GetJobs {
             skip: 0,
             limit: usize::MAX,
-            running_only: true,
+            of: JobChoice::Running,
         };
         let list = self.scheduler(order).await?;
         Ok(list.jobs.iter().filter_map(view::task).collect())

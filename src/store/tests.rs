@@ -352,7 +352,7 @@ async fn a_file_of_the_first_form_is_taken_over() {
     assert_eq!(found.revision.to_string(), format!("2-{:032x}", 0xabc));
     assert_eq!(
         store.changes(0, 9).await.unwrap().documents,
-        [found.clone()]
+        std::slice::from_ref(&found)
     );
     assert_eq!(store.uuid().await.unwrap(), "0123");
     let next = one(&store, edit("a", Some(found.revision), "{}"))

@@ -78,7 +78,10 @@ impl TestClient {
         // which the test lets them ask.
         let answer = self.manager.address().send(request);
         self.asking = Some(actix_rt::spawn(async move {
-            answer.await.unwrap_or(Err(GetProcError::ShuttingDown))
+            let answer = answer
+                .await
+                .unwrap_or(Err(Box::new(GetProcError::ShuttingDown)));
+            answer.map_err(|error| *error)
         }));
         self
     }
@@ -252,7 +255,7 @@ impl TestClient {
             asking.abort();
         }
         if let Some(lease) = &mut self.lease {
-            lease.manager = None;
+            lease.is_out = false;
         }
         self.lifeline.ending(ExitReason::Killed);
     }

@@ -51,6 +51,7 @@ impl TestPoolBuilder {
                     affinity_wait: Duration::ZERO,
                 },
                 pools: BTreeMap::new(),
+                fronts: BTreeMap::new(),
                 os_process_timeout: Duration::from_secs(5),
                 idle_limit: Duration::from_secs(300),
                 stop_grace: Duration::from_millis(400),

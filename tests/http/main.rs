@@ -7,5 +7,7 @@ mod service;
 
 mod admins;
 mod config;
+mod dashboard;
 mod lines;
 mod requests;
+mod webdriver;

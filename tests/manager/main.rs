@@ -5,4 +5,6 @@ mod cases;
 mod clients_lost;
 mod defects;
 mod native_language;
+mod pressure;
 mod prompts_together;
+mod stress;

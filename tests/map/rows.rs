@@ -67,6 +67,42 @@ fn rows_are_in_the_order_of_couchdbs_views() {
 }
 
 #[test]
+fn a_function_that_names_what_it_reads_gets_the_rows_it_would_get_of_whole_documents() {
+    let work = Work::new();
+    let input = [
+        r#"{"_id":"a","v":1,"w":[{"v":2}],"x":"y"}"#,
+        r#" { "x" : {"v":7,"_id":"no"} , "v" : "}\"" , "_id" : "b" } "#,
+        r#"{"v":1,"_id":"no","v":2,"x":0,"_id":"c"}"#,
+        r#"{"_id":"d","\u0076":3,"x":4}"#,
+        r#"{"_id":"e","toString":5,"__proto__":{"v":6}}"#,
+        r#"{"_id":"\u0066","w":null}"#,
+    ]
+    .join("\n");
+    let body = "emit([doc.v, typeof doc.w], doc?.w); if (doc.w) { emit(doc._id, doc.w[0].v) }";
+    let named = format!("function(doc) {{ {body} }}");
+    let whole = format!("function(d) {{ var doc = d; {body} }}");
+    let [named, whole] = [named, whole].map(|map| run(&mut work.map(&map, &[]), input.as_bytes()));
+    assert_eq!(lines(&named), lines(&whole));
+    assert_eq!(lines(&named).len(), 7);
+}
+
+#[test]
+fn what_a_function_does_not_read_is_not_sent_to_its_process() {
+    let work = Work::new();
+    // More levels than the engine can parse.
+    let deep = 300_000;
+    let input = format!(
+        "{{\"_id\":\"a\",\"deep\":{}{},\"v\":1}}\n",
+        "[".repeat(deep),
+        "]".repeat(deep)
+    );
+    let rows = lines(&run(&mut work.map(EMIT, &[]), input.as_bytes()));
+    assert_eq!(rows, [json!({"id": "a", "key": 1, "value": "a"})]);
+    let whole = "function(d) { var doc = d; emit(doc.v, doc._id) }";
+    fails(&mut work.map(whole, &[]), input, 65, &["line 1", "\"a\""]);
+}
+
+#[test]
 fn many_documents_give_the_same_rows_in_the_same_order_whatever_the_processes_do() {
     let work = Work::new();
     let values: Vec<Value> = (0..20_000)

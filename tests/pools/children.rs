@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::{give_back, prints, take, take_request};
+use super::support::{give_back, prints, remove, take, take_request, wait_until_gone};
 use crate::service::{Client, Service, directory, pid_exists, signal, wait_until};
 
 /// Writes a program into the directory of a service.
@@ -128,6 +128,44 @@ fn one_that_is_killed_at_once_throttles_its_pool() {
         0o755,
     );
     assert_throttles(directory, &command, &["killed by SIGKILL"]);
+}
+
+#[test]
+fn a_process_that_is_stopped_in_order_is_sent_a_line_first() {
+    let directory = directory();
+    let trace = directory.path().join("trace");
+    let script = format!(
+        "#!/bin/sh\nwhile read -r line; do\n  case $line in\n  *bye*) echo \"$line\" >>{0}; echo pardon;;\n  \
+         *) echo true;;\n  esac\ndone\necho closed >>{0}\n",
+        trace.display()
+    );
+    let command = program(directory.path(), "polite", script.as_bytes(), 0o755);
+    let service = service_with(directory, &command, "stop_send = '[\"bye\"]'");
+    let mut client = service.connect();
+    // One that is broken is killed without a word.
+    let broken = take(&mut client, "bad-1");
+    assert!(give_back(&mut client, &broken, "fail"));
+    client.wait_for_pool("bad-1", &[("free", 1), ("stopping", 0)]);
+    let said = || fs::read_to_string(&trace).unwrap_or_default();
+    assert!(!said().contains("bye"));
+    let _ = fs::remove_file(&trace);
+    let fine = take(&mut client, "bad-1");
+    assert_ne!(fine.os_pid, broken.os_pid);
+    assert!(give_back(&mut client, &fine, "ok"));
+    client.ok(&remove("bad-1", "graceful"));
+    wait_until_gone(&mut client, "bad-1");
+    assert_eq!(
+        said(),
+        "[\"bye\"]\nclosed\n",
+        "the line, and then the end of its input"
+    );
+    let added = json!({"call": "add_pool", "name": "p", "language": "bad", "stop_send": "a\nb"});
+    let error = client.error(&added);
+    assert!(
+        error["reason"].as_str().unwrap().contains("one line"),
+        "{error}"
+    );
+    service.stop();
 }
 
 #[test]

@@ -236,8 +236,17 @@ async fn what_was_counted_is_kept_without_checkpoints_too() {
     })
     .await;
     // It crashes, and begins at the beginning.
-    source.fails("GET _changes", 4, Answer::error(400, "bad_request", "no"));
+    source.fault(|request| {
+        let fails = request.kind() == "GET _changes";
+        fails.then(|| Answer::error(400, "bad_request", "no"))
+    });
+    eventually("it crashes", || async {
+        let counts = world.scheduler.send(GetCounts).await.unwrap();
+        counts.totals.crashes > 0
+    })
+    .await;
     source.put("later", None, json!({}));
+    source.heal();
     eventually("it looked at all of them again", || async {
         stats().await.missing_checked >= 21
     })
@@ -261,7 +270,9 @@ async fn a_job_tells_of_the_latest_documents_that_were_refused() {
         target.refuse(&id);
     }
     let world = World::start(|_| {});
-    let id = world.add(&continuous(&source, &target), Some("doc")).await;
+    let more = json!({"continuous": true, "worker_processes": 1});
+    let body = body_with(&source.url(), &target.url(), more);
+    let id = world.add(&body, Some("doc")).await;
     let job = || async { world.job(&id).await.unwrap() };
     let failures = |job: &JobInfo| {
         let progress = job.progress.as_ref();

@@ -7,7 +7,7 @@ mod browser;
 #[path = "../replication/client.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod client;
-#[path = "../replication/couch.rs"]
+#[path = "../replication/couch/mod.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod couch;
 #[path = "../replication/http.rs"]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use settee::actors::lifeline::ExitReason;
+use settee::actors::pressure_gauge::Machine;
 use settee::app::{App, AppOptions, RunningApp};
 use settee::config::reload::Change;
 use settee::config::{Sources, load};
@@ -63,6 +64,8 @@ impl Front {
         let mut options = AppOptions::new(Logger::root(log.clone(), slog::o!())).unwrap();
         options.program = env!("CARGO_BIN_EXE_settee").into();
         options.sources = Some(sources);
+        let proc = directory.path().to_owned();
+        options.gauges = Machine { proc }.gauges();
         let app = App::start(config, options).await.unwrap();
         Self {
             app,

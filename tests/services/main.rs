@@ -9,6 +9,8 @@ mod harness;
 mod load;
 mod logbook;
 mod mistakes;
+mod pools;
+mod pressure;
 mod status;
 mod stress;
 mod trouble;

@@ -114,6 +114,35 @@ async fn settings_of_a_service_take_their_stressed_value() {
 }
 
 #[actix_rt::test]
+async fn settings_of_the_pool_take_their_stressed_value() {
+    let text = config("stress = \"yes\"\n");
+    let text = text.replace("max = 2", "max = 2\nmax_uses = \"${stress?{1}:{0}}\"");
+    let front = Front::start(&text).await;
+    let mut first = front.connect("py.sock").await;
+    first.pid().await;
+    drop(first);
+    front
+        .wait_for_pool("py", "it is back", |pool| pool.free == 1)
+        .await;
+    assert_eq!(front.pool("py").await.totals.recycled["uses"], 0);
+    let mut first = front.connect("py.sock").await;
+    first.pid().await;
+    let mut second = front.connect("py.sock").await;
+    second.pid().await;
+    assert_eq!(front.log.with("pool is under stress").len(), 1);
+    drop(second);
+    front
+        .wait_for_pool("py", "it is replaced after one use", |pool| {
+            pool.totals.recycled["uses"] >= 1
+        })
+        .await;
+    // It is shown as it is written.
+    let shown = front.pool("py").await.settings["max_uses"].clone();
+    assert_eq!(shown, "${stress?{1}:{0}}");
+    front.stop().await;
+}
+
+#[actix_rt::test]
 async fn a_local_service_is_exempt_from_stress_and_limit_warnings_unless_told_otherwise() {
     let front = Front::start(&config("")).await;
     let mut first = front.connect("py.sock").await;

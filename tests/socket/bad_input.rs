@@ -333,7 +333,7 @@ silent = "sh -c 'exec sleep 600'"
 deaf = "sh -c 'exec 0<&-; exec sleep 600'"
 not_a_program = "/etc/passwd"
 [couchdb]
-os_process_timeout = 300
+os_process_timeout = 1500
 "#,
     );
     let mut client = service.connect();
@@ -362,8 +362,8 @@ os_process_timeout = 300
         ("missing_in_shell", "os_process_error", "status 127"),
         ("exits", "os_process_error", "cannot start"),
         ("usage", "os_process_error", "usage: server [-h]"),
-        ("silent", "timeout", "did not answer within 300 ms"),
-        ("deaf", "timeout", "did not answer within 300 ms"),
+        ("silent", "timeout", "did not answer within 1500 ms"),
+        ("deaf", "timeout", "did not answer within 1500 ms"),
     ];
     for (lang, name, said) in expected {
         let error = first_use(&mut client, lang);

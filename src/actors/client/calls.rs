@@ -59,8 +59,8 @@ impl Attached {
         Self {
             end,
             proc: name_of(lease).to_string(),
-            pool: lease.pool.to_string(),
-            lang: lease.language.to_string(),
+            pool: lease.lender.pool.to_string(),
+            lang: lease.lender.language.to_string(),
             os_pid: lease.process.shared.os_pid,
         }
     }
@@ -213,10 +213,10 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
             Ok(lease) => {
                 let reply = Got {
                     proc: name_of(&lease).to_string(),
-                    pool: &lease.pool,
-                    lang: lease.language.as_str(),
+                    pool: &lease.lender.pool,
+                    lang: lease.lender.language.as_str(),
                     os_pid: lease.process.shared.os_pid,
-                    config: serde_json::from_str(&lease.config)
+                    config: serde_json::from_str(&lease.lender.config)
                         .expect("config: the arguments of reset are JSON"),
                 };
                 ticket.ok(&reply);

@@ -72,8 +72,15 @@ impl Handler<StopProc> for OsProcess {
     type Result = ();
 
     fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
-        self.stopping = true;
-        self.stdin = None;
+        let again = std::mem::replace(&mut self.stopping, true);
+        // Closed behind the line. What the child says to it is nobody's, and is passed over.
+        if let Some(stdin) = self.stdin.take()
+            && let Some(line) = &self.context.stop_send
+            && msg.polite
+            && !again
+        {
+            stdin.write_line(line.as_bytes());
+        }
         self.shared.set_doom(PromptError::Exited(Obituary {
             exit: Some(TOLD_TO_STOP.into()),
             ..Obituary::default()

@@ -9,8 +9,9 @@ use actix::prelude::*;
 use futures_util::FutureExt;
 
 use super::ProcManager;
+use super::requests::Answer;
 use crate::actors::deferred::{Deferred, deferred};
-use crate::messages::proc_manager::{GetProc, GetProcError, Lease, ProbeDone, Require};
+use crate::messages::proc_manager::{GetProc, GetProcError, ProbeDone, Require};
 use crate::policy::pool::PoolId;
 use crate::query_server::abilities::{Ability, Finding};
 
@@ -51,7 +52,7 @@ impl ProcManager {
         ability: Ability,
         mut request: GetProc,
         ctx: &mut Context<Self>,
-    ) -> Deferred<Result<Lease, GetProcError>> {
+    ) -> Deferred<Answer> {
         let (answer, replier) = deferred();
         let (clock, manager) = (self.clock, ctx.address());
         let asked = clock.now();
@@ -60,7 +61,7 @@ impl ProcManager {
             request.timeout = Some(time.saturating_sub(clock.now().since(asked)));
             let result = manager.send(request).await;
             // A caller that is gone gives the lease back by dropping it.
-            drop(replier.send(result.unwrap_or(Err(GetProcError::ShuttingDown))));
+            drop(replier.send(result.unwrap_or(Err(Box::new(GetProcError::ShuttingDown)))));
         });
         answer
     }

@@ -6,32 +6,32 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::{info, warn};
 
-use super::requests::Request;
+use super::requests::{Answer, Request};
 use super::{Party, ProcManager};
 use crate::actors::deferred::{Deferred, deferred};
 use crate::actors::lifeline::{Down, ExitReason};
 use crate::actors::supervisor::Stop;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, HelperDone, Lease,
-    OsProcIdle, ReloadConfig, RetProc, SetThresholdTs, TerminateStaleProcs, What,
+    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, HelperDone, OsProcIdle, ReloadConfig,
+    RetProc, SetThresholdTs, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
-use crate::policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus, Target};
+use crate::policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
 use crate::query_server::language::LanguageName;
 
 impl Handler<GetProc> for ProcManager {
-    type Result = Deferred<Result<Lease, GetProcError>>;
+    type Result = Deferred<Answer>;
 
     fn handle(&mut self, msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
         let (target, pool) = match self.pools.resolve(&msg.want) {
             Ok(found) => found,
-            Err(error) => return Deferred::now(Err(error)),
+            Err(error) => return Deferred::now(Err(Box::new(error))),
         };
         if let Some(ability) = msg.want.needs() {
             match self.can(pool, ability) {
                 Some(Ok(())) => {}
-                Some(Err(error)) => return Deferred::now(Err(error)),
+                Some(Err(error)) => return Deferred::now(Err(Box::new(error))),
                 None => return self.probe_and_ask_again(pool, ability, msg, ctx),
             }
         }
@@ -54,10 +54,7 @@ impl Handler<GetProc> for ProcManager {
         let waiting = Request {
             replier: None,
             client,
-            label: match target {
-                Target::Pool(pool) => Arc::clone(&self.pools.at(pool).name),
-                target => self.pools.label(target),
-            },
+            label: None,
             want: msg.want,
             target,
             asked,
@@ -77,14 +74,15 @@ impl Handler<GetProc> for ProcManager {
             ctx,
         );
         if let Some(answer) = self.immediate.take() {
+            self.arriving = None;
             return Deferred::now(answer);
         }
         let (answer, replier) = deferred();
-        let waiting = self.arriving.take().map(|(id, mut request)| {
+        if let Some((id, mut request)) = self.arriving.take() {
             request.replier = Some(replier);
-            (id, request)
-        });
-        self.requests.extend(waiting);
+            request.label = Some(self.pools.label(request.target));
+            self.requests.insert(id, request);
+        }
         answer
     }
 }
@@ -271,7 +269,7 @@ impl Handler<ReloadConfig> for ProcManager {
     type Result = ();
 
     fn handle(&mut self, msg: ReloadConfig, ctx: &mut Self::Context) {
-        let commands = |manager: &Self| -> BTreeMap<LanguageName, String> {
+        let commands = |manager: &Self| -> BTreeMap<LanguageName, Arc<str>> {
             let pools = manager.pools.iter();
             pools
                 .map(|(_, pool)| (pool.language.clone(), pool.command.clone()))
@@ -279,13 +277,15 @@ impl Handler<ReloadConfig> for ProcManager {
         };
         let old = commands(self);
         let before = std::mem::replace(&mut self.settings, msg.0);
+        // What was lent so far keeps the arguments of reset that it was lent with.
+        self.pools.iter_mut().for_each(|pool| pool.lender = None);
         let events = self.follow_settings(Some(&before));
         self.events(events, ctx);
         self.unthrottle_all(ctx);
         self.start_memory_check(ctx);
         let now = commands(self);
         let changed =
-            |(name, command): (_, &String)| now.get(name).is_some_and(|now| now != command);
+            |(name, command): (_, &Arc<str>)| now.get(name).is_some_and(|now| now != command);
         if old.iter().any(changed) {
             self.event(Event::SetThresholdTs, ctx);
         }

@@ -1,5 +1,7 @@
 //! From the section of a pool to what the core is told of it.
 
+use std::time::Duration;
+
 use crate::config::{self, PoolConfig};
 use crate::policy::admission::ThrottleSettings;
 use crate::policy::pool::{
@@ -15,6 +17,8 @@ pub(super) struct Around {
     pub(super) language: LanguageId,
     /// Its group.
     pub(super) group: Option<GroupId>,
+    /// Whether it is under stress.
+    pub(super) stressed: bool,
     /// The limits that hold unless the section says otherwise.
     pub(super) limits: Limits,
 }
@@ -32,6 +36,7 @@ pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSetting
         PoolKind::Named => PoolSettings::named(around.language, limits),
     };
     let unless_zero = |number: u64| (number > 0).then_some(number);
+    let unless_none = |time: Duration| (!time.is_zero()).then_some(time);
     PoolSettings {
         group: around.group,
         init_size: section.init_size,
@@ -43,14 +48,14 @@ pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSetting
             Some(config::OnClientCrash::Replace) => OnClientCrash::Replace,
         },
         recycle: Recycle {
-            max_uses: unless_zero(section.max_uses),
-            max_age: (!section.max_age.is_zero()).then_some(section.max_age),
+            max_uses: unless_zero(section.max_uses.under(around.stressed)),
+            max_age: unless_none(section.max_age.under(around.stressed)),
             jitter_percent: section.jitter,
             memory_soft: unless_zero(section.max_memory),
             memory_hard: unless_zero(section.max_memory_hard),
         },
-        cull: (!section.cull_after.is_zero()).then_some(Cull {
-            after: section.cull_after,
+        cull: unless_none(section.cull_after.under(around.stressed)).map(|after| Cull {
+            after,
             interval: section.cull_interval,
         }),
         throttle: throttle(section, defaults.throttle),
@@ -76,15 +81,15 @@ fn throttle(section: &PoolConfig, default: Option<ThrottleSettings>) -> Option<T
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::config::Stressed;
 
     fn around(kind: PoolKind) -> Around {
         Around {
             kind,
             language: LanguageId(0),
             group: None,
+            stressed: false,
             limits: Limits {
                 hard_limit: 100,
                 soft_limit: 50,
@@ -115,7 +120,7 @@ mod tests {
             max: Some(7),
             on_client_crash: Some(config::OnClientCrash::Return),
             throttle_delay: Some(Duration::ZERO),
-            max_uses: 3,
+            max_uses: 3.into(),
             ..PoolConfig::default()
         };
         let settings = core_settings(&section, around);
@@ -124,6 +129,38 @@ mod tests {
         assert_eq!(settings.on_client_crash, OnClientCrash::Return);
         assert_eq!(settings.throttle, None);
         assert_eq!(settings.recycle.max_uses, Some(3));
+    }
+
+    #[test]
+    fn under_stress_settings_take_their_stressed_value() {
+        let section = PoolConfig {
+            max_uses: Stressed {
+                normal: 0,
+                stressed: 3,
+            },
+            max_age: Stressed {
+                normal: Duration::from_secs(60),
+                stressed: Duration::ZERO,
+            },
+            cull_after: Stressed {
+                normal: Duration::ZERO,
+                stressed: Duration::from_secs(1),
+            },
+            ..PoolConfig::default()
+        };
+        let mut around = around(PoolKind::Named);
+        let settings = core_settings(&section, around);
+        assert_eq!(settings.recycle.max_uses, None);
+        assert_eq!(settings.recycle.max_age, Some(Duration::from_secs(60)));
+        assert_eq!(settings.cull, None);
+        around.stressed = true;
+        let settings = core_settings(&section, around);
+        assert_eq!(settings.recycle.max_uses, Some(3));
+        assert_eq!(settings.recycle.max_age, None);
+        assert_eq!(
+            settings.cull.map(|cull| cull.after),
+            Some(Duration::from_secs(1))
+        );
     }
 
     #[test]

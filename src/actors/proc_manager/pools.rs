@@ -1,205 +1,28 @@
-//! Pools that come, change and go while the service runs.
+//! Pools that an operator adds, changes and removes while the service runs.
 //!
-//! SUMMARY   Makes the pools of the configuration, follows its changes, and carries out what an
-//!           operator says of a pool.
 //! PROMISES  A change is checked whole and made whole or not at all; what changed is the answer, and
 //!           logged. What an operator changed stays until the configuration says something else of
 //!           the same pool, or the service is restarted.
 //! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration as a list of changes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use slog::{info, warn};
+use slog::info;
 
 use super::ProcManager;
-use super::table::{POOLS_MAX, Pool};
+use super::table::POOLS_MAX;
 use crate::config::{PoolConfig, is_name, language_name};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottleAll,
     UnthrottlePool,
 };
-use crate::messages::proc_manager::ManagerSettings;
 use crate::policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode};
-use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
 
 type Changed = Result<Vec<PoolChange>, PoolError>;
 
 impl ProcManager {
-    /// Makes the pools that the settings ask for and that are not there, changes those that are,
-    /// and returns what the core is still to be told. `before` is what held until now.
-    pub(super) fn follow_settings(&mut self, before: Option<&ManagerSettings>) -> Vec<Event> {
-        let settings = Arc::clone(&self.settings);
-        let mut events = Vec::new();
-        self.pools.clear_own();
-        let languages: Vec<LanguageName> = settings.languages.names().cloned().collect();
-        for language in &languages {
-            let asked = settings.pools.get(language.as_str());
-            self.follow(language.as_str(), asked, before, &mut events);
-        }
-        let is_language = |name: &str| languages.iter().any(|known| known.as_str() == name);
-        for (name, section) in &settings.pools {
-            if !is_language(name) {
-                self.follow(name, Some(section), before, &mut events);
-            }
-        }
-        let gone = before.iter().flat_map(|before| before.pools.keys());
-        let gone: Vec<_> = gone
-            .filter(|name| !settings.pools.contains_key(*name) && !is_language(name))
-            .filter_map(|name| self.pools.find(name))
-            .collect();
-        for pool in gone {
-            self.pools.begin_removal(pool);
-            let mode = RemoveMode::Graceful;
-            events.push(Event::RemovePool { pool, mode });
-        }
-        self.refresh_languages();
-        events
-    }
-
-    /// Brings one pool in line with the configuration.
-    fn follow(
-        &mut self,
-        name: &str,
-        asked: Option<&PoolConfig>,
-        before: Option<&ManagerSettings>,
-        events: &mut Vec<Event>,
-    ) {
-        let is_language = self
-            .settings
-            .languages
-            .get(&LanguageName::new(name))
-            .is_some();
-        let kind = match is_language {
-            true => PoolKind::Language,
-            false => PoolKind::Named,
-        };
-        let earlier = before.and_then(|before| before.pools.get(name));
-        let is_news = before.is_none() || earlier != asked;
-        let mut known = self.pools.find(name);
-        if let Some(id) = known
-            && self.pools.at(id).kind != kind
-        {
-            // A language has come whose name a pool had: the language's own pool has the name.
-            warn!(self.log, "pool makes way for a language"; "pool" => name);
-            self.pools.begin_removal(id);
-            let (pool, mode) = (id, RemoveMode::Graceful);
-            events.push(Event::RemovePool { pool, mode });
-            known = None;
-        }
-        let Some(id) = known else {
-            if is_language || is_news {
-                let section = asked.cloned().unwrap_or_default();
-                if let Some(id) = self.install(name, kind, section) {
-                    events.push(Event::StartPool { pool: id });
-                }
-            }
-            return;
-        };
-        if kind == PoolKind::Language {
-            self.pools.set_own(&LanguageName::new(name), id);
-        }
-        if is_news {
-            let section = asked.cloned().unwrap_or_default();
-            let language = self.pools.at(id).language.clone();
-            let section = self.fit_for_group(name, section, &language, Some(id));
-            self.pools.set_section(id, section);
-        }
-        let section = self.pools.at(id).section.clone();
-        let language = self.pools.at(id).language.clone();
-        let limits = self.settings.limits;
-        let settings = self.pools.settings(&section, (kind, &language), limits);
-        if self.core.settings(id) != Some(&settings) {
-            let settings = Box::new(settings);
-            events.push(Event::Reconfigure { pool: id, settings });
-        }
-    }
-
-    /// Makes a pool in the tables. `None`: it names a language that is not there.
-    fn install(&mut self, name: &str, kind: PoolKind, section: PoolConfig) -> Option<PoolId> {
-        let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
-        if self.settings.languages.get(&language).is_none() {
-            warn!(self.log, "pool names a language that is not configured";
-                  "pool" => name, "language" => language.as_str(),
-                  "effect" => "there is no such pool",
-                  "remedy" => "name the language's command in [query_servers]");
-            return None;
-        }
-        let section = self.fit_for_group(name, section, &language, None);
-        let limits = self.settings.limits;
-        let settings = self.pools.settings(&section, (kind, &language), limits);
-        Some(self.place(name, section, language, settings))
-    }
-
-    /// Leaves the group out where pools that were added at run time speak another language in it:
-    /// whoever asks a group must get one language.
-    fn fit_for_group(
-        &self,
-        name: &str,
-        mut section: PoolConfig,
-        language: &LanguageName,
-        id: Option<PoolId>,
-    ) -> PoolConfig {
-        if let Some(group) = &section.group
-            && let Some(other) = self.pools.language_of_group(group, id)
-            && other != language
-        {
-            warn!(self.log, "pool cannot join its group";
-                  "pool" => name, "language" => other.as_str(),
-                  "effect" => "it belongs to no group",
-                  "remedy" => "remove the pools of the group that speak another language, and reload");
-            section.group = None;
-        }
-        section
-    }
-
-    fn place(
-        &mut self,
-        name: &str,
-        section: PoolConfig,
-        language: LanguageName,
-        settings: PoolSettings,
-    ) -> PoolId {
-        let id = self.core.add_pool(settings);
-        let pool = Pool {
-            name: Arc::from(name),
-            kind: settings.kind,
-            section,
-            command: String::new(),
-            abilities: Arc::new(Abilities::undeclared()),
-            metrics: self.metrics.pool(name),
-            failure: None,
-            is_going: false,
-            language,
-        };
-        self.pools.put(id, pool);
-        id
-    }
-
-    /// Notes what starts the processes of every language, and what they can do: the pools of one
-    /// language share what a probe finds out.
-    pub(super) fn refresh_languages(&mut self) {
-        let settings = Arc::clone(&self.settings);
-        let spoken: BTreeSet<LanguageName> = self
-            .pools
-            .iter()
-            .map(|(_, pool)| pool.language.clone())
-            .collect();
-        for name in spoken {
-            let language = settings.languages.get(&name);
-            let command = language.as_ref().map(|language| language.describe());
-            let command = command.unwrap_or_default();
-            let abilities = language.map(|language| language.abilities());
-            let abilities = Arc::new(abilities.unwrap_or_else(Abilities::undeclared));
-            for pool in self.pools.iter_mut().filter(|pool| pool.language == name) {
-                pool.command.clone_from(&command);
-                pool.abilities = Arc::clone(&abilities);
-            }
-        }
-    }
-
     /// Returns the pool of a name as an operator writes it.
     pub(super) fn named(&self, name: &str) -> Result<PoolId, PoolError> {
         let name = language_name(name);
@@ -225,11 +48,20 @@ impl ProcManager {
             ));
         }
         let limits = self.settings.limits;
-        let settings = self.pools.settings(section, (kind, language), limits);
-        match settings.validate() {
-            Ok(()) => Ok(settings),
-            Err(error) => wrong(format!("the settings do not fit together: {error}")),
+        let around = (kind, language);
+        for stressed in [false, true] {
+            let settings = self.pools.settings(section, around, limits, stressed);
+            if let Err(error) = settings.validate() {
+                return wrong(format!("the settings do not fit together: {error}"));
+            }
         }
+        Ok(match id {
+            Some(id) => self.settings_in_force(id, section),
+            None => {
+                let settings = self.pools.settings(section, around, limits, false);
+                self.within_level(settings)
+            }
+        })
     }
 
     fn add_pool(&mut self, msg: AddPool, ctx: &mut Context<Self>) -> Changed {
@@ -269,9 +101,12 @@ impl ProcManager {
         let first = settings.init_size.max(settings.min_free);
         let first = first.min(settings.limits.hard_limit);
         changes.extend((first > 0).then_some(PoolChange::Start(first)));
-        let pool = self.place(&name, section, language, settings);
+        let pool = self.place(&name, Arc::new(section), language, settings);
         self.refresh_pool(pool);
         self.event(Event::StartPool { pool }, ctx);
+        // Services may have waited for it, and ask something of it.
+        let now = self.clock.now();
+        self.refresh(pool, now, ctx);
         self.start_memory_check(ctx);
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
@@ -284,7 +119,7 @@ impl ProcManager {
             return;
         };
         let own = self.pools.at(own);
-        let (command, abilities) = (own.command.clone(), Arc::clone(&own.abilities));
+        let (command, abilities) = (Arc::clone(&own.command), Arc::clone(&own.abilities));
         let pool = self.pools.at_mut(id);
         (pool.command, pool.abilities) = (command, abilities);
     }
@@ -307,7 +142,7 @@ impl ProcManager {
         let work = work.map_err(|error| PoolError::BadSettings(error.to_string()))?;
         let mut changes = differences(&before, &section);
         changes.extend(work.iter().filter_map(work_of));
-        self.pools.set_section(id, section);
+        self.pools.set_section(id, Arc::new(section));
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
         self.start_memory_check(ctx);
@@ -358,7 +193,7 @@ impl ProcManager {
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         changes.extend(counts.map(|(_, change)| change));
         info!(self.log, "pool is removed"; "pool" => &name, "changes" => listed(&changes));
-        self.pools.begin_removal(pool);
+        self.let_go(pool);
         self.event(Event::RemovePool { pool, mode }, ctx);
         Ok(changes)
     }

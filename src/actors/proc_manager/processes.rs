@@ -25,7 +25,11 @@ impl ProcManager {
         let pool = self.pools.at(proc.pool);
         let language = pool.language.clone();
         // TERM after half of it, and KILL at its end.
-        let stop_grace = pool.section.stop_grace.map(|grace| grace * 2);
+        let stressed = self.core.is_stressed(proc.pool);
+        let stop_grace = pool.section.stop_grace;
+        let stop_grace = stop_grace.map(|grace| grace.under(stressed) * 2);
+        let stop_send = pool.section.stop_send.as_str();
+        let stop_send = (!stop_send.is_empty()).then(|| Arc::from(stop_send));
         let Some(starter) = self.settings.languages.get(&language) else {
             // The language was taken out of the configuration while the request waited.
             self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
@@ -44,9 +48,10 @@ impl ProcManager {
             prompt_timeout: self.settings.os_process_timeout,
             idle_limit: self.settings.idle_limit,
             stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
+            stop_send,
             memory_max: None,
             line_bytes_max: self.settings.line_bytes_max,
-            stress: self.core.is_stressed(proc.pool),
+            stress: stressed,
             log: self
                 .log
                 .new(o!("generation" => proc.number, "language" => language.to_string())),

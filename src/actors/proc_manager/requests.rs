@@ -9,22 +9,25 @@ use std::sync::Arc;
 use super::ProcManager;
 use crate::actors::deferred::Replier;
 use crate::messages::opener::StartError;
-use crate::messages::proc_manager::{GetProcError, HelpError, Lease, Want};
+use crate::messages::proc_manager::{GetProcError, HelpError, Lease, Lender, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::metrics::Refused;
-use crate::policy::pool::{ClientId, ProcId, Refusal, RequestId, Target, Token};
+use crate::policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
 use crate::policy::time::Timestamp;
+
+/// How a request ends.
+pub(super) type Answer = Result<Lease, Box<GetProcError>>;
 
 /// What the actor keeps of a request that is not answered yet.
 pub(super) struct Request {
     /// None while its call is being handled: then the answer is the handler's result.
-    pub(super) replier: Option<Replier<Result<Lease, GetProcError>>>,
+    pub(super) replier: Option<Replier<Answer>>,
     pub(super) client: ClientId,
     pub(super) want: Want,
     /// The pools that may serve it.
     pub(super) target: Target,
-    /// What they are called: a pool's name, or a group's.
-    pub(super) label: Arc<str>,
+    /// What they are called: a pool's name, or a group's; none while its call is being handled.
+    pub(super) label: Option<Arc<str>>,
     pub(super) asked: Timestamp,
 }
 
@@ -65,18 +68,11 @@ impl ProcManager {
         }
     }
 
-    pub(super) fn take_request(&mut self, id: RequestId) -> Option<Request> {
-        match self.arriving.take_if(|(arriving, _)| *arriving == id) {
-            Some((_, request)) => Some(request),
-            None => self.requests.remove(&id),
-        }
-    }
-
     pub(super) fn assign(&mut self, id: RequestId, proc: ProcId, token: Token, now: Timestamp) {
         let request = self
-            .take_request(id)
+            .request(id)
             .expect("PM-4: an open request has a caller");
-        let waited = now.since(request.asked);
+        let (client, waited) = (request.client, now.since(request.asked));
         self.metrics_of(proc.pool).acquired(waited);
         let process = self
             .procs
@@ -84,40 +80,57 @@ impl ProcManager {
             .expect("PM-2: an assigned process is known")
             .clone();
         process.shared.assign(token);
-        let pool = self.pools.at(proc.pool);
         let lease = Lease {
             proc,
             token,
-            pool: Arc::clone(&pool.name),
-            language: pool.language.clone(),
-            config: Arc::clone(&self.settings.reset_config),
             process,
-            client: request.client,
-            manager: self.returns.clone(),
+            client,
+            lender: self.lender(proc.pool),
+            is_out: true,
         };
         // A caller that is gone gives the lease back by dropping it.
-        self.answer(request.replier, Ok(lease));
+        self.answer(id, Ok(lease));
     }
 
-    pub(super) fn answer(
-        &mut self,
-        replier: Option<Replier<Result<Lease, GetProcError>>>,
-        answer: Result<Lease, GetProcError>,
-    ) {
-        match replier {
-            Some(replier) => drop(replier.send(answer)),
-            None => self.immediate = Some(answer),
+    /// Returns what the processes of a pool have in common, which is kept for the next one.
+    fn lender(&mut self, pool: PoolId) -> Arc<Lender> {
+        let pool = self.pools.at_mut(pool);
+        let lender = pool.lender.get_or_insert_with(|| {
+            let manager = self.returns.as_ref();
+            Arc::new(Lender {
+                pool: Arc::clone(&pool.name),
+                language: pool.language.clone(),
+                config: Arc::clone(&self.settings.reset_config),
+                manager: Arc::clone(manager.expect("PM-2: who lends has been started")),
+            })
+        });
+        Arc::clone(lender)
+    }
+
+    /// Answers a request: through its handler's result while that runs, or else its caller.
+    fn answer(&mut self, id: RequestId, answer: Answer) {
+        if self
+            .arriving
+            .as_ref()
+            .is_some_and(|(arriving, _)| *arriving == id)
+        {
+            self.immediate = Some(answer);
+        } else if let Some(request) = self.requests.remove(&id)
+            && let Some(replier) = request.replier
+        {
+            drop(replier.send(answer));
         }
     }
 
     pub(super) fn refuse(&mut self, id: RequestId, why: Refusal, now: Timestamp) {
         let request = self
-            .take_request(id)
+            .request(id)
             .expect("PM-4: an open request has a caller");
         let pool = self.pools.of_target(request.target);
+        let label = request.label.clone();
+        let label = label.unwrap_or_else(|| self.pools.label(request.target));
         let language = pool.map(|pool| self.pools.at(pool).language.to_string());
-        let language = language.unwrap_or_else(|| request.label.to_string());
-        let label = Arc::clone(&request.label);
+        let language = language.unwrap_or_else(|| label.to_string());
         let cause = self.cause.clone().unwrap_or_else(|| Cause {
             reason: "the query server ended".into(),
             fault: Fault::QueryServer,
@@ -163,6 +176,6 @@ impl ProcManager {
             },
             Refusal::ShuttingDown => GetProcError::ShuttingDown,
         };
-        self.answer(request.replier, Err(error));
+        self.answer(id, Err(Box::new(error)));
     }
 }

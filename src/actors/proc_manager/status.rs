@@ -47,7 +47,7 @@ impl ProcManager {
             name: pool.name.to_string(),
             language: pool.language.to_string(),
             group: pool.section.group.clone(),
-            command: pool.command.clone(),
+            command: pool.command.to_string(),
             hard_limit: status.settings.limits.hard_limit,
             soft_limit: status.settings.limits.soft_limit,
             used: status.used,

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::pool_settings::{Around, core_settings};
 use crate::config::PoolConfig;
-use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
+use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target};
 use crate::query_server::abilities::Abilities;
@@ -25,11 +25,14 @@ pub(super) struct Pool {
     pub(super) language: LanguageName,
     pub(super) kind: PoolKind,
     /// What its section says, or would say.
-    pub(super) section: PoolConfig,
-    pub(super) command: String,
+    pub(super) section: Arc<PoolConfig>,
+    /// What starts its processes, for people.
+    pub(super) command: Arc<str>,
     /// What the language that is configured now can do.
     pub(super) abilities: Arc<Abilities>,
     pub(super) metrics: Arc<PoolMetrics>,
+    /// What whoever is lent a process of it gets with it, from the first one on.
+    pub(super) lender: Option<Arc<Lender>>,
     /// How the last start failed that did: command, end, last words.
     pub(super) failure: Option<Arc<str>>,
     /// Whether it is being removed.
@@ -86,7 +89,7 @@ impl PoolTable {
     }
 
     /// Gives a pool another section, and with it perhaps another group.
-    pub(super) fn set_section(&mut self, id: PoolId, section: PoolConfig) {
+    pub(super) fn set_section(&mut self, id: PoolId, section: Arc<PoolConfig>) {
         let (before, now) = (self.at(id).section.group.clone(), section.group.clone());
         self.leave(id, before.as_deref());
         self.at_mut(id).section = section;
@@ -205,6 +208,7 @@ impl PoolTable {
         section: &PoolConfig,
         (kind, language): (PoolKind, &LanguageName),
         limits: Limits,
+        stressed: bool,
     ) -> PoolSettings {
         let group = section.group.as_deref().map(|name| self.group(name));
         let language = self.language(language);
@@ -212,6 +216,7 @@ impl PoolTable {
             kind,
             language,
             group,
+            stressed,
             limits,
         };
         core_settings(section, around)

@@ -58,7 +58,13 @@ impl ProcManager {
                 let pool = self.pools.at(pool);
                 info!(self.log, "query servers are started again"; "pool" => &*pool.name);
             }
+            Warning::Unstressed { pool } => {
+                self.turned.push(pool);
+                let pool = self.pools.at(pool);
+                info!(self.log, "pool is no more under stress"; "pool" => &*pool.name);
+            }
             Warning::Stressed { pool } => {
+                self.turned.push(pool);
                 let limit = self.core.settings(pool);
                 let limit = limit.map_or(0, |settings| settings.limits.hard_limit);
                 let limiter = self.repeats.stressed.entry(pool).or_default();

@@ -15,8 +15,8 @@ use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, Added, Configure, Counts, FindJobs, GetCounts, GetJob, GetJobs,
-    GetJobsById, Happening, JobInfo, JobList, Outcome, PauseJob, RemoveAllJobs, RemoveJob,
-    Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
+    GetJobsById, Happening, JobChoice, JobInfo, JobList, Outcome, PauseJob, RemoveAllJobs,
+    RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
 };
 use crate::policy::schedule::{Event, JobId, NewJob, Run, WallTime};
 use crate::replication::id::ReplicationId;
@@ -232,15 +232,30 @@ impl Handler<GetJobs> for ReplicationScheduler {
             let ids = ids.skip(msg.skip).take(msg.limit);
             ids.filter_map(|id| self.info(id)).collect()
         };
-        MessageResult(if msg.running_only {
-            let running = self.running();
-            let total = running.len();
-            let jobs = some(&mut running.into_iter());
-            JobList { total, jobs }
-        } else {
-            let total = self.registry.len();
-            let jobs = some(&mut self.registry.iter().map(|(id, _)| id));
-            JobList { total, jobs }
+        let mut all = self.registry.iter().map(|(id, _)| id);
+        MessageResult(match msg.of {
+            JobChoice::All => JobList {
+                total: self.registry.len(),
+                jobs: some(&mut all),
+            },
+            JobChoice::Running => {
+                let running = self.running();
+                JobList {
+                    total: running.len(),
+                    jobs: some(&mut running.into_iter()),
+                }
+            }
+            JobChoice::In(states) => {
+                let is_in = |id: &&JobId| {
+                    let summary = self.core.summary(id);
+                    summary.is_some_and(|summary| states.contains(&summary.state))
+                };
+                let chosen: Vec<&JobId> = all.filter(is_in).collect();
+                JobList {
+                    total: chosen.len(),
+                    jobs: some(&mut chosen.into_iter()),
+                }
+            }
         })
     }
 }

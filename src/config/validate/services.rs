@@ -64,9 +64,13 @@ impl Check<'_> {
             (Some(pool), None) => {
                 let pools = self.config.pools.keys().map(String::as_str);
                 let known: Vec<&str> = pools.chain(languages).collect();
-                if !known.contains(&pool.as_str()) {
+                if !service.wait_for_pool && !known.contains(&pool.as_str()) {
                     let what = format!(" = {pool:?}: no such pool is configured");
-                    self.note("pool", &what, advice(pool, &known));
+                    let advice = advice(pool, &known);
+                    let remedy = format!(
+                        "{advice} (wait_for_pool = true if it is added while the service runs)"
+                    );
+                    self.note("pool", &what, remedy);
                 }
             }
             (None, Some(_)) => {}

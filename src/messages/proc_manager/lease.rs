@@ -8,28 +8,40 @@ use crate::messages::process::ProcessRef;
 use crate::policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
 use crate::query_server::language::LanguageName;
 
+/// What all processes of a pool have in common for those who are lent one.
+#[derive(Debug)]
+pub struct Lender {
+    /// The pool: of a group, the one of several that served.
+    pub pool: Arc<str>,
+    /// The language, in the spelling of the registry.
+    pub language: LanguageName,
+    /// The arguments that the client's first prompt, `reset`, is to carry: a JSON object.
+    pub config: Arc<str>,
+    /// Whom to give processes back to.
+    pub(crate) manager: Arc<Recipient<RetProc>>,
+}
+
 /// A process lent to one client.
 ///
 /// Dropping a lease gives the process back as one whose client died: reset before it is used
 /// again, or stopped when it is in the middle of something. [`Lease::ret_proc`] is the polite way.
+///
+/// It is small, because it is moved several times on its way to the client, and because what
+/// carries it should fit the sizes that an allocator hands out fastest.
 #[derive(Debug)]
 pub struct Lease {
     /// The process.
     pub proc: ProcId,
     /// The assignment.
     pub token: Token,
-    /// The pool that it comes from: of a group, one of several.
-    pub pool: Arc<str>,
-    /// The language, in the spelling of the registry.
-    pub language: LanguageName,
-    /// The arguments that the client's first prompt, `reset`, is to carry: a JSON object.
-    pub config: Arc<str>,
     /// Whom to prompt.
     pub process: Arc<ProcessRef>,
     /// The client it is lent to.
     pub client: ClientId,
-    /// Whom to give it back to; `None` once it is given back.
-    pub(crate) manager: Option<Arc<Recipient<RetProc>>>,
+    /// Where it comes from.
+    pub lender: Arc<Lender>,
+    /// Whether it has not been given back.
+    pub(crate) is_out: bool,
 }
 
 impl Lease {
@@ -38,13 +50,12 @@ impl Lease {
     /// # Errors
     /// None: a manager that is gone took all its processes with it, which is `false`.
     pub async fn ret_proc(mut self, status: ReturnStatus) -> bool {
-        let Some(manager) = self.manager.take() else {
+        if !std::mem::take(&mut self.is_out) {
             return false;
-        };
-        manager
-            .send(self.return_as(status, false))
-            .await
-            .unwrap_or(false)
+        }
+        let ret_proc = self.return_as(status, false);
+        let answer = self.lender.manager.send(ret_proc).await;
+        answer.unwrap_or(false)
     }
 
     fn return_as(&self, status: ReturnStatus, lost: bool) -> RetProc {
@@ -60,10 +71,12 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(manager) = self.manager.take() {
+        if self.is_out {
             // Ignores the mailbox's bound: a return must not be lost, and there are never more of
             // them than processes.
-            manager.do_send(self.return_as(ReturnStatus::Ok, true));
+            self.lender
+                .manager
+                .do_send(self.return_as(ReturnStatus::Ok, true));
         }
     }
 }

@@ -47,6 +47,11 @@ impl Stress {
         self.until
     }
 
+    /// Looks at the clock: returns whether it was on and has ended by now.
+    pub fn expire(&mut self, now: Timestamp) -> bool {
+        self.until.take_if(|until| *until <= now).is_some()
+    }
+
     /// Ends it: the service is exempt from now on.
     pub fn end(&mut self) {
         self.until = None;

@@ -122,6 +122,11 @@ pub enum Warning {
         /// The pool.
         pool: PoolId,
     },
+    /// Nothing has been at the limit for a while: processes are started without stress again.
+    Unstressed {
+        /// The pool.
+        pool: PoolId,
+    },
     /// Our own decision to open a process was against the rules of admission, and was not carried
     /// out: a mistake of ours, to be counted as a violated invariant.
     SpawnRefused {

@@ -22,9 +22,13 @@ pub(super) const BULK: u64 = 1 << 63;
 /// How many databases are remembered before it is looked whether some can be forgotten.
 const DATABASES_KEPT_MIN: usize = 64;
 
-/// The rounds of one pool: one count for each lane, so that neither lane moves the other's.
+/// The rounds of one pool: one count for each lane, so that neither lane moves the other's. Nothing in
+/// a pool that never served its databases in turn.
 #[derive(Debug, Default)]
-pub(in crate::policy) struct Rounds {
+pub(in crate::policy) struct Rounds(Option<Box<Laps>>);
+
+#[derive(Debug, Default)]
+struct Laps {
     interactive: Lap,
     bulk: Lap,
 }
@@ -42,24 +46,33 @@ struct Lap {
 impl Rounds {
     /// Returns the rank of a request that joins the queue now.
     pub(super) fn join(&mut self, settings: &PoolSettings, lane: Lane, db: Option<&DbKey>) -> u64 {
-        let lanes = settings.interactive_reserved > 0;
-        let (lap, bit) = match lane {
-            Lane::Bulk if lanes => (&mut self.bulk, BULK),
-            Lane::Interactive | Lane::Bulk => (&mut self.interactive, 0),
-        };
+        let is_behind = lane == Lane::Bulk && settings.interactive_reserved > 0;
+        let bit = if is_behind { BULK } else { 0 };
         match settings.fairness {
             Fairness::Fifo => bit,
-            Fairness::PerDb => bit | lap.join(db),
+            Fairness::PerDb => {
+                let laps = self.0.get_or_insert_default();
+                bit | laps.of(bit).join(db)
+            }
         }
     }
 
     /// Notes that a request of this rank leaves the queue to be served.
     pub(super) fn served(&mut self, rank: u64) {
-        let lap = match rank & BULK {
+        if let Some(laps) = &mut self.0 {
+            let lap = laps.of(rank);
+            lap.now = lap.now.max(rank & !BULK);
+        }
+    }
+}
+
+impl Laps {
+    /// The lap of a rank's lane.
+    const fn of(&mut self, rank: u64) -> &mut Lap {
+        match rank & BULK {
             0 => &mut self.interactive,
             _ => &mut self.bulk,
-        };
-        lap.now = lap.now.max(rank & !BULK);
+        }
     }
 }
 

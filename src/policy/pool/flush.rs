@@ -33,7 +33,7 @@ impl Turn<'_> {
             return;
         }
         if let Some(why) = self.hopeless(request.affinity.as_ref()) {
-            self.pool.totals.refused += 1;
+            self.pool.tally().refused += 1;
             self.out.push(Action::Refuse { request: id, why });
             return;
         }
@@ -60,7 +60,7 @@ impl Turn<'_> {
 
     /// Refuses a waiter because too many wait.
     pub(super) fn turn_away(&mut self, id: RequestId) {
-        self.pool.totals.busy += 1;
+        self.pool.tally().busy += 1;
         self.refuse(id, Refusal::PoolBusy);
     }
 
@@ -149,7 +149,7 @@ impl Turn<'_> {
         self.pool.rounds.served(rank);
         self.take_idle(number, lane);
         if fit == Fit::TeachAndReplenish && self.pool.may_open(self.ledger.now) {
-            self.pool.totals.replenished += u64::from(self.open(None));
+            self.pool.tally().replenished += u64::from(self.open(None));
         }
         match fit {
             Fit::Ready => self.answer(id, number),
@@ -172,7 +172,7 @@ impl Turn<'_> {
         }
         let served = self.serve_idle(later);
         debug_assert!(served, "PM-11: a matched waiter has an idle process");
-        self.pool.totals.overtook += u64::from(served);
+        self.pool.tally().overtook += u64::from(served);
         served
     }
 

@@ -172,7 +172,7 @@ impl Pools {
             }
             Err(_) => {
                 if let Some(turn) = self.turn(row.pool, out) {
-                    turn.pool.totals.refused += 1;
+                    turn.pool.tally().refused += 1;
                 }
                 let why = Refusal::PoolRemoved;
                 out.push(Action::Refuse { request: id, why });

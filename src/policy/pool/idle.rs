@@ -15,12 +15,9 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::id::{DbKey, DdocKey};
+use super::ranking::{Ranked, Ranking};
 use super::tables::Proc;
 use crate::policy::time::Timestamp;
-
-/// The place of an idle process among its equals: what it is ranked by, and its number. The
-/// largest is lent first.
-type Ranked = (u64, u64);
 
 /// The idle processes of one pool.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,7 +39,7 @@ struct Shelf {
     /// How many belong here: idle ones, lent ones, and openings meant for this tag.
     members: u32,
     /// The idle ones; ordered: the last is lent first.
-    idle: BTreeSet<Ranked>,
+    idle: Ranking,
     /// design document -> who knows it; unordered: always asked for one document.
     by_ddoc: FxHashMap<DdocKey, Knowing>,
 }
@@ -53,7 +50,7 @@ struct Knowing {
     /// How many know it, idle or not; the row goes with the last.
     members: u32,
     /// The idle ones; ordered: the last is lent first.
-    idle: BTreeSet<Ranked>,
+    idle: Ranking,
 }
 
 impl Shelf {
@@ -63,7 +60,7 @@ impl Shelf {
         } else {
             let knowing = Knowing {
                 members: 1,
-                idle: BTreeSet::new(),
+                idle: Ranking::default(),
             };
             self.by_ddoc.insert(ddoc.clone(), knowing);
         }
@@ -128,8 +125,7 @@ impl IdleIndex {
         let shelf = self.shelf_mut(proc.db.as_ref());
         let first = shelf.idle.is_empty();
         let ranked = (proc.rank, number);
-        let fresh = shelf.idle.insert(ranked);
-        debug_assert!(fresh, "PM-2: a process becomes idle once");
+        shelf.idle.insert(ranked);
         for ddoc in &proc.ddocs {
             if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
                 knowing.idle.insert(ranked);

@@ -82,6 +82,7 @@ mod ledger;
 mod life;
 mod pools;
 mod random;
+mod ranking;
 pub mod reconfigure;
 mod remove;
 mod resize;

@@ -195,8 +195,8 @@ impl Pools {
 
     /// Returns what happened in one pool so far; nothing when there is no such pool.
     pub fn totals(&self, pool: PoolId) -> PoolTotals {
-        self.pool(pool)
-            .map_or_else(PoolTotals::default, |pool| pool.totals)
+        let totals = self.pool(pool).and_then(|pool| pool.totals.as_deref());
+        totals.copied().unwrap_or_default()
     }
 
     /// Returns the settings of a pool; `None` when there is no such pool.
@@ -249,7 +249,7 @@ impl Pools {
             }
         };
         if let Some(pool) = addressed {
-            let totals = &mut self.pools[pool.0 as usize].totals;
+            let totals = self.pools[pool.0 as usize].tally();
             match why {
                 Refusal::Timeout { .. } => totals.timed_out += 1,
                 _ => totals.refused += 1,
@@ -294,7 +294,7 @@ impl Pools {
             };
             if let Some(mut turn) = self.turn(pool, out) {
                 turn.withdraw(id);
-                turn.pool.totals.abandoned += 1;
+                turn.pool.tally().abandoned += 1;
                 touched.insert(pool);
             }
         }

@@ -27,12 +27,12 @@ impl Turn<'_> {
         }
         match status {
             ReturnStatus::Ok => {
-                self.pool.totals.returned += 1;
+                self.pool.tally().returned += 1;
                 self.start_succeeded(number);
                 self.take_back(number, holder.0, condition);
             }
             ReturnStatus::Fail => {
-                self.pool.totals.failed += 1;
+                self.pool.tally().failed += 1;
                 match self.pool.settings.kind {
                     PoolKind::Language => self.stop(number, StopReason::Failed),
                     PoolKind::Named => self.replace(number, StopReason::Failed),
@@ -51,10 +51,10 @@ impl Turn<'_> {
     ) {
         let crash = self.pool.settings.on_client_crash;
         if normal {
-            self.pool.totals.returned += 1;
+            self.pool.tally().returned += 1;
             self.take_back(number, client, condition);
         } else {
-            self.pool.totals.taken_back += 1;
+            self.pool.tally().taken_back += 1;
             match crash {
                 OnClientCrash::Return => self.take_back(number, client, condition),
                 OnClientCrash::Replace => self.replace(number, StopReason::ClientCrashed),

@@ -48,8 +48,8 @@ pub(in crate::policy) struct Pool {
     pub(in crate::policy) head_until: Option<Timestamp>,
     /// When a process was last reaped because an affinity wait was over.
     pub(in crate::policy) last_impatience: Timestamp,
-    /// What happened so far.
-    pub(super) totals: PoolTotals,
+    /// What happened so far; none in a pool that nobody has used, which costs less then.
+    pub(super) totals: Option<Box<PoolTotals>>,
 }
 
 /// One process.
@@ -130,8 +130,13 @@ impl Pool {
             life: Life::default(),
             head_until: None,
             last_impatience: Timestamp::ZERO,
-            totals: PoolTotals::default(),
+            totals: None,
         }
+    }
+
+    /// Where what happens is counted.
+    pub(super) fn tally(&mut self) -> &mut PoolTotals {
+        self.totals.get_or_insert_default()
     }
 
     /// Whether the limit was lowered below what there is.
@@ -266,7 +271,7 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
         proc.state = ProcState::Assigned { client, token };
         proc.uses += 1;
-        self.totals.taken += 1;
+        self.tally().taken += 1;
     }
 
     /// Whether this client holds this process by this assignment.

@@ -32,7 +32,7 @@ impl Turn<'_> {
         let Some(opening) = self.pool.finish_opening(number, self.ledger.now) else {
             return;
         };
-        self.pool.totals.started += 1;
+        self.pool.tally().started += 1;
         match opening.request {
             _ if self.ledger.shutting_down => self.stop(number, StopReason::Shutdown),
             _ if self.pool.life.removing.is_some() => self.stop(number, StopReason::Removed),
@@ -46,7 +46,7 @@ impl Turn<'_> {
         let Some(opening) = self.pool.fail_opening(number) else {
             return;
         };
-        self.pool.totals.start_failures += 1;
+        self.pool.tally().start_failures += 1;
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
         }
@@ -61,7 +61,7 @@ impl Turn<'_> {
                 self.pool.take_busy(number);
                 self.start_succeeded(number);
                 self.pool.learn(number, ddoc);
-                self.pool.totals.taught += 1;
+                self.pool.tally().taught += 1;
                 match request {
                     Some(request) => self.answer(request, number),
                     None => self.settle(number),
@@ -95,7 +95,7 @@ impl Turn<'_> {
             return;
         }
         if let Some(proc) = self.remove(number) {
-            self.pool.totals.died += 1;
+            self.pool.tally().died += 1;
             if let ProcState::Teaching { request, .. } = proc.state {
                 self.refuse_if_waiting(request, Refusal::TeachFailed);
             }
@@ -164,7 +164,7 @@ impl Turn<'_> {
             if !proc.served && self.pool.settings.throttle.is_some() && !why.is_polite() {
                 self.pool.life.suspects.insert(number);
             }
-            self.pool.totals.note_stop(why);
+            self.pool.tally().note_stop(why);
             self.out.push(Action::Stop {
                 proc: self.proc_id(number),
                 why,

@@ -37,6 +37,10 @@ impl Turn<'_> {
             self.out
                 .push(Action::Warn(Warning::Unthrottled { pool: self.id }));
         }
+        if self.pool.life.stress.expire(now) {
+            self.out
+                .push(Action::Warn(Warning::Unstressed { pool: self.id }));
+        }
         self.pool.life.pause.take_if(|until| *until <= now);
         self.thin_out();
     }
@@ -139,7 +143,11 @@ impl Turn<'_> {
         let times = [age, cull].into_iter().flatten();
         // What was due already waits for an event: for a process that is stopping.
         let later = times.filter(|at| *at > self.ledger.now);
-        later.chain(life.throttle.until()).chain(life.pause).min()
+        later
+            .chain(life.throttle.until())
+            .chain(life.stress.until())
+            .chain(life.pause)
+            .min()
     }
 
     fn wake_by(&mut self, next: Option<Timestamp>) {

@@ -38,7 +38,7 @@ impl Turn<'_> {
     /// Withdraws a request and answers it with an error.
     pub(super) fn refuse(&mut self, id: RequestId, why: Refusal) {
         if self.withdraw(id).is_some() {
-            self.pool.totals.refused += 1;
+            self.pool.tally().refused += 1;
             self.out.push(Action::Refuse { request: id, why });
         }
     }
@@ -46,7 +46,7 @@ impl Turn<'_> {
     /// Withdraws a request whose deadline passed, and says what it waited for.
     pub(super) fn time_out(&mut self, id: RequestId) {
         if let Some(place) = self.withdraw(id) {
-            self.pool.totals.timed_out += 1;
+            self.pool.tally().timed_out += 1;
             let phase = place.phase();
             let why = Refusal::Timeout { phase };
             self.out.push(Action::Refuse { request: id, why });

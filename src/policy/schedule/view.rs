@@ -26,6 +26,9 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Pending, Self::Crashing];
+
     /// Returns the name on the wire.
     pub const fn name(self) -> &'static str {
         match self {

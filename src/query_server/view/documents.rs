@@ -3,16 +3,14 @@
 //! SUMMARY   [`Document`] is one that was checked; [`documents`] makes them of the members of an
 //!           array, [`super::reader`] of lines.
 //! PROMISES  Each document is checked to be one JSON object with a usable `_id`; nothing of it is
-//!           copied but once, nothing but `_id` is looked at.
+//!           copied but once. What a process cannot need is not sent ([`Members`]).
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde::Deserializer;
-use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+
+use super::check::{Checked, Members, check};
 
 /// What stands before and after a document in its prompt.
 const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
@@ -34,7 +32,8 @@ impl Document {
         std::str::from_utf8(&self.id).expect("VW-8: a document was checked to be UTF-8")
     }
 
-    /// Returns the document as it came, without white space around it.
+    /// Returns the document as it came, without white space around it; of one that was read with
+    /// [`Members::Named`], what is sent.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])
@@ -67,10 +66,13 @@ pub fn documents<'a>(
 ) -> Result<Vec<Document>, InputError> {
     let mut batch = Batch::default();
     for (line, text) in (1..).zip(texts) {
-        let checked = check(text.as_bytes())
-            .and_then(|document| document.ok_or_else(|| "an empty text is no document".to_owned()));
-        let (text, id) = checked.map_err(|problem| InputError::Line { line, problem })?;
-        batch.push(line, text, id);
+        let added = batch.add(line, text.as_bytes(), &Members::All);
+        let problem = match added {
+            Ok(true) => continue,
+            Ok(false) => "an empty text is no document".to_owned(),
+            Err(problem) => problem,
+        };
+        return Err(InputError::Line { line, problem });
     }
     Ok(batch.into_documents())
 }
@@ -81,13 +83,15 @@ pub(super) struct Batch {
     prompts: Vec<u8>,
     /// Line, and where in the piece the id and the prompt are.
     places: Vec<(u64, Range<usize>, Range<usize>)>,
+    /// What is sent of the document that is added, when it is not all.
+    kept: Vec<Range<usize>>,
 }
 
 impl Batch {
     pub(super) fn with_room(bytes: usize) -> Self {
         Self {
             prompts: Vec::with_capacity(bytes),
-            places: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -100,25 +104,56 @@ impl Batch {
         (self.places.len(), self.prompts.len())
     }
 
-    /// Adds a document; `id` is a part of `text`.
-    pub(super) fn push(&mut self, line: u64, text: &str, id: &str) {
+    /// Adds the document of a line, if there is one on it.
+    ///
+    /// # Errors
+    /// What is wrong with the line, and what to do.
+    pub(super) fn add(
+        &mut self,
+        number: u64,
+        line: &[u8],
+        members: &Members,
+    ) -> Result<bool, String> {
+        let Some(checked) = check(line, members, &mut self.kept)? else {
+            return Ok(false);
+        };
         let start = self.prompts.len();
-        let before_id = id.as_ptr() as usize - text.as_ptr() as usize;
         self.prompts.extend_from_slice(PROMPT.0);
-        let id_start = self.prompts.len() + before_id;
-        let text_start = self.prompts.len();
-        self.prompts.extend_from_slice(text.as_bytes());
+        let copied = self.prompts.len();
+        let id_start = if checked.is_whole {
+            self.prompts.extend_from_slice(checked.text.as_bytes());
+            copied + checked.id_start()
+        } else {
+            self.copy_kept(&checked)
+        };
         // In a JSON text it can only be white space; a prompt is one line.
-        if memchr::memchr(b'\n', text.as_bytes()).is_some() {
-            let copied = self.prompts[text_start..].iter_mut();
+        if memchr::memchr(b'\n', &self.prompts[copied..]).is_some() {
+            let copied = self.prompts[copied..].iter_mut();
             copied
                 .filter(|byte| **byte == b'\n')
                 .for_each(|byte| *byte = b' ');
         }
         self.prompts.extend_from_slice(PROMPT.1);
         let prompt = start..self.prompts.len();
-        self.places
-            .push((line, id_start..id_start + id.len(), prompt));
+        let id = id_start..id_start + checked.id.len();
+        self.places.push((number, id, prompt));
+        Ok(true)
+    }
+
+    /// Copies the members that are sent as an object of their own; returns where its id is.
+    fn copy_kept(&mut self, checked: &Checked<'_>) -> usize {
+        let id_before = checked.id_start();
+        let mut id = 0;
+        for (index, part) in self.kept.iter().enumerate() {
+            self.prompts.push(if index == 0 { b'{' } else { b',' });
+            if part.contains(&id_before) {
+                id = self.prompts.len() + id_before - part.start;
+            }
+            let part = &checked.text.as_bytes()[part.clone()];
+            self.prompts.extend_from_slice(part);
+        }
+        self.prompts.push(b'}');
+        id
     }
 
     pub(super) fn into_documents(self) -> Vec<Document> {
@@ -129,92 +164,6 @@ impl Batch {
             prompt: prompts.slice(prompt),
         };
         self.places.into_iter().map(document).collect()
-    }
-}
-
-/// Checks a line; returns the document and its id, both as JSON text. `None` is an empty line.
-pub(super) fn check(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
-    let text = std::str::from_utf8(line).map_err(|error| {
-        format!(
-            "not UTF-8 at byte {}; convert the input",
-            error.valid_up_to() + 1
-        )
-    })?;
-    let text = text.trim_matches([' ', '\t', '\r', '\n']);
-    if text.is_empty() {
-        return Ok(None);
-    }
-    if !text.starts_with('{') {
-        let valid = serde_json::from_str::<IgnoredAny>(text);
-        return Err(valid.map_or_else(
-            |error| not_json(&error),
-            |_| "not a JSON object; a document is one object on one line".to_owned(),
-        ));
-    }
-    let mut json = serde_json::Deserializer::from_str(text);
-    let id = json
-        .deserialize_map(IdOnly)
-        .and_then(|id| json.end().map(|()| id));
-    let id = id.map_err(|error| not_json(&error))?;
-    let id = id
-        .ok_or("the document has no '_id'; every document needs one")?
-        .get();
-    match serde_json::from_str::<&str>(id) {
-        Ok("") => return Err("the document's '_id' is empty".into()),
-        Ok(_) => {}
-        // With escapes, or not a string at all.
-        Err(_) if serde_json::from_str::<String>(id).is_ok() => {}
-        Err(_) => return Err(format!("the document's '_id' is {id}; it must be a string")),
-    }
-    Ok(Some((text, id)))
-}
-
-fn not_json(error: &serde_json::Error) -> String {
-    // The line in the error's own text is always the first.
-    let text = error.to_string();
-    let what = text.split(" at line ").next().unwrap_or_default();
-    format!("not JSON: {what} at column {}", error.column())
-}
-
-/// Finds `_id` in an object and skips the rest; of several the last counts, as in JavaScript.
-struct IdOnly;
-
-impl<'de> Visitor<'de> for IdOnly {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
-        let mut id = None;
-        while let Some(IsId(is_id)) = members.next_key()? {
-            if is_id {
-                id = Some(members.next_value::<&RawValue>()?);
-            } else {
-                members.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(id)
-    }
-}
-
-/// Whether a member's name is `_id`, without a copy of it.
-struct IsId(bool);
-
-impl<'de> serde::Deserialize<'de> for IsId {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl Visitor<'_> for Name {
-            type Value = IsId;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-            fn visit_str<E: Error>(self, name: &str) -> Result<IsId, E> {
-                Ok(IsId(name == "_id"))
-            }
-        }
-        from.deserialize_str(Name)
     }
 }
 

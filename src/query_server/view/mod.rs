@@ -10,6 +10,7 @@
 //! DIFFERS   Documents are pipelined. A document whose process died gets one more try in another.
 
 mod answer;
+mod check;
 mod conversation;
 mod documents;
 mod group;
@@ -26,6 +27,7 @@ mod supply;
 use serde_json::value::RawValue;
 
 pub use answer::Mapped;
+pub use check::Members;
 pub use documents::{Document, InputError, documents};
 pub use group::{Grouping, ReducePlan, Reducer, reduce};
 pub use library::{Library, Module};

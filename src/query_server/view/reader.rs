@@ -11,7 +11,8 @@ use std::ops::Range;
 
 use tokio::sync::mpsc;
 
-use super::documents::{Batch, Document, InputError, check};
+use super::check::Members;
+use super::documents::{Batch, Document, InputError};
 
 /// How many documents are handed over at a time: waking another thread costs as much as a document.
 const BATCH_DOCUMENTS_MAX: usize = 256;
@@ -40,6 +41,7 @@ pub fn batches_of(documents: Vec<Document>) -> Batches {
 /// Cuts text into documents, wherever it comes from.
 pub struct DocumentCutter {
     line_bytes_max: usize,
+    members: Members,
     /// What came and is not yet cut into lines, and room for more.
     buffer: Vec<u8>,
     /// How much of it came.
@@ -61,6 +63,7 @@ impl DocumentCutter {
     pub fn new(line_bytes_max: usize) -> Self {
         Self {
             line_bytes_max,
+            members: Members::All,
             buffer: Vec::new(),
             filled: 0,
             next: 0,
@@ -70,6 +73,13 @@ impl DocumentCutter {
             batch_bytes: 0,
             failed: None,
         }
+    }
+
+    /// Has no more of the documents sent than these members.
+    #[must_use]
+    pub fn keeping(mut self, members: Members) -> Self {
+        self.members = members;
+        self
     }
 
     /// Adds what came. Take all batches before adding more: what is not taken is kept.
@@ -122,11 +132,9 @@ impl DocumentCutter {
             return Ok(false);
         };
         let line = self.line;
-        let document =
-            check(&self.buffer[place]).map_err(|problem| InputError::Line { line, problem })?;
-        if let Some((text, id)) = document {
-            batch.push(line, text, id);
-        }
+        batch
+            .add(line, &self.buffer[place], &self.members)
+            .map_err(|problem| InputError::Line { line, problem })?;
         Ok(true)
     }
 
@@ -212,6 +220,13 @@ impl<R: Read> DocumentReader<R> {
         }
     }
 
+    /// Has no more of the documents sent than these members.
+    #[must_use]
+    pub fn keeping(mut self, members: Members) -> Self {
+        self.cutter = self.cutter.keeping(members);
+        self
+    }
+
     /// Reads some documents; none at the end of the input. What is there already goes out before
     /// anything is waited for.
     ///
@@ -228,19 +243,21 @@ impl<R: Read> DocumentReader<R> {
     }
 }
 
-/// Reads documents in a thread of its own until the end, an error, or nobody wants more.
+/// Reads documents in a thread of its own until the end, an error, or nobody wants more. No more of
+/// them is sent than `members`.
 ///
 /// # Errors
 /// The system has no room for another thread.
 pub fn read_in_thread(
     input: impl Read + Send + 'static,
     line_bytes_max: usize,
+    members: Members,
 ) -> io::Result<Batches> {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
     std::thread::Builder::new()
         .name("documents".into())
         .spawn(move || {
-            let mut reader = DocumentReader::new(input, line_bytes_max);
+            let mut reader = DocumentReader::new(input, line_bytes_max).keeping(members);
             loop {
                 let batch = reader.next_batch();
                 let last = batch.as_ref().map_or(true, Vec::is_empty);
@@ -306,6 +323,65 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    /// What a function gets that reads `a` and `b`.
+    fn kept(line: &str) -> String {
+        let names = ["a", "b"].map(str::to_owned).into();
+        let reader = DocumentReader::new(line.as_bytes(), 1000).keeping(Members::Named(names));
+        let document = { reader }.next_batch().unwrap().remove(0);
+        let text = document.text();
+        let place = document.id.as_ptr() as usize - text.as_ptr() as usize;
+        assert_eq!(
+            text[place..].split_at(document.id.len()).0,
+            document.id_text()
+        );
+        text.to_owned()
+    }
+
+    #[test]
+    fn only_the_members_that_are_wanted_and_the_id_are_sent() {
+        for (line, sent) in [
+            (
+                r#"{"_id":"x","a":1,"b":[{"c":2}],"c":3}"#,
+                r#"{"_id":"x","a":1,"b":[{"c":2}]}"#,
+            ),
+            (
+                r#" { "c" : {"a":1,"_id":7} , "b" : "}" , "_id" : "x" } "#,
+                r#"{"b" : "}","_id" : "x"}"#,
+            ),
+            (r#"{"c":"d","_id":"x"}"#, r#"{"_id":"x"}"#),
+            // The last counts.
+            (
+                r#"{"a":1,"_id":"y","c":0,"a":2,"c":1,"_id":"x"}"#,
+                r#"{"a":1,"_id":"y","a":2,"_id":"x"}"#,
+            ),
+            // A name with escapes may be one of them.
+            (
+                r#"{"_id":"x","\u0061":1,"c":2}"#,
+                r#"{"_id":"x","\u0061":1,"c":2}"#,
+            ),
+            (r#"{"_id":"x","\u0063":1,"c":2}"#, r#"{"_id":"x"}"#),
+        ] {
+            assert_eq!(kept(line), sent);
+        }
+    }
+
+    #[test]
+    fn members_that_are_not_sent_are_checked_like_the_others() {
+        let names = Members::Named(["a".to_owned()].into());
+        for line in [
+            r#"{"_id":"x","c":[1,]}"#,
+            r#"{"_id":"x","c":"\x"}"#,
+            r#"{"_id":"x","c":1"#,
+            r#"{"_id":"x","c":1}}"#,
+            r#"{"_id":"x","c":1},{"_id":"y"}"#,
+            r#"{"c":{"_id":"x"}}"#,
+        ] {
+            let reader = DocumentReader::new(line.as_bytes(), 1000).keeping(names.clone());
+            let error = { reader }.next_batch().unwrap_err().to_string();
+            assert!(error.starts_with("line 1: "), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::replication::spec::Defaults;
+use crate::replication::spec::{Defaults, DocRef};
 use crate::replicator::document::parse;
 
 const NOW: WallTime = WallTime::from_micros(7);

@@ -199,13 +199,7 @@ async fn jobs_are_listed_by_id_and_found_by_document() {
     for name in ["c", "a", "b"] {
         world.add(name).await.expect("it is new");
     }
-    let list = |skip, limit, running_only| {
-        world.ask(GetJobs {
-            skip,
-            limit,
-            running_only,
-        })
-    };
+    let list = |skip, limit, of| world.ask(GetJobs { skip, limit, of });
     let names = |list: JobList| -> (usize, Vec<String>) {
         (
             list.total,
@@ -213,14 +207,21 @@ async fn jobs_are_listed_by_id_and_found_by_document() {
         )
     };
     assert_eq!(
-        names(list(0, 9, false).await),
+        names(list(0, 9, JobChoice::All).await),
         (3, vec!["a".into(), "b".into(), "c".into()])
     );
-    assert_eq!(names(list(1, 1, false).await), (3, vec!["b".into()]));
     assert_eq!(
-        names(list(0, 9, true).await),
-        (2, vec!["a".into(), "c".into()])
+        names(list(1, 1, JobChoice::All).await),
+        (3, vec!["b".into()])
     );
+    let runs = (2, vec!["a".into(), "c".into()]);
+    assert_eq!(names(list(0, 9, JobChoice::Running).await), runs);
+    let choice = |states: &[JobState]| JobChoice::In(states.to_vec());
+    assert_eq!(names(list(0, 9, choice(&[JobState::Running])).await), runs);
+    let waiting = choice(&[JobState::Pending, JobState::Crashing]);
+    assert_eq!(names(list(0, 9, waiting).await), (1, vec!["b".into()]));
+    let second = list(1, 1, choice(&[JobState::Running])).await;
+    assert_eq!(names(second), (2, vec!["c".into()]));
     let find = |doc_id: Option<&str>| {
         let doc_id = doc_id.map(str::to_owned);
         world.ask(FindJobs {

@@ -16,6 +16,7 @@ mod command;
 mod ddocs;
 mod failure;
 mod lines;
+pub mod members;
 mod mime;
 mod reading;
 mod realm;

@@ -1,0 +1,212 @@
+//! PressureGauge: looks at how pressed the machine is, and tells the manager how much its pools may use.
+//!
+//! SUMMARY   At an interval, and only while the configuration asks for it, reads the machine's gauges
+//!           and has [`Governor`] decide; [`SetLevel`] is what the manager is told.
+//! PROMISES  Files are read on a thread for what blocks, one reading at a time. Every look is told to
+//!           the manager, so that one that was started again knows too. Switched off, it sets no timer
+//!           and all limits are the hard ones.
+//! SOURCE    See [`crate::policy::pressure`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::{Logger, o};
+use tokio::sync::watch;
+
+use crate::actors::clock::Clock;
+use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::{Named, Stop};
+use crate::config::Config;
+use crate::logging::RepeatLimiter;
+use crate::messages::pools::SetLevel;
+use crate::policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
+use crate::warn_repeating;
+
+/// Reads the gauges. May block.
+pub type Gauges = Arc<dyn Fn() -> Reading + Send + Sync>;
+
+/// Where the machine's gauges are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The directory of Linux's `/proc`.
+    pub proc: PathBuf,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            proc: PathBuf::from("/proc"),
+        }
+    }
+}
+
+impl Machine {
+    /// Reads its gauges: pressure stall information, or where there is none, the load and the memory
+    /// that is available. Blocks.
+    pub fn read(&self) -> Reading {
+        let read = |name: &str| fs::read_to_string(Path::join(&self.proc, name)).ok();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let load = || overloaded(&read("loadavg")?, processors);
+        let memory = || scarce(&read("meminfo")?);
+        Reading {
+            cpu: read("pressure/cpu")
+                .and_then(|text| stalled(&text))
+                .or_else(load),
+            memory: read("pressure/memory")
+                .and_then(|text| stalled(&text))
+                .or_else(memory),
+        }
+    }
+
+    /// Returns what reads them.
+    pub fn gauges(self) -> Gauges {
+        Arc::new(move || self.read())
+    }
+}
+
+/// What the gauge needs.
+#[derive(Clone)]
+pub struct PressureOptions {
+    /// What is read.
+    pub gauges: Gauges,
+    /// Who is told.
+    pub manager: Named<ProcManager>,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// The log.
+    pub log: Logger,
+}
+
+/// The look at the machine.
+pub struct PressureGauge {
+    options: PressureOptions,
+    /// What decides, while it is switched on.
+    governor: Option<Governor>,
+    /// The next look, or the one that is being taken.
+    looking: Option<SpawnHandle>,
+    /// That the machine says nothing.
+    silent: RepeatLimiter,
+    clock: Clock,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl PressureGauge {
+    /// Makes one.
+    pub fn new(options: PressureOptions) -> Self {
+        Self {
+            log: options.log.new(o!("component" => "pressure_gauge")),
+            options,
+            governor: None,
+            looking: None,
+            silent: RepeatLimiter::default(),
+            clock: Clock::new(),
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    /// Begins to look, goes on, or ends it, as the configuration says now.
+    fn follow(&mut self, ctx: &mut Context<Self>) {
+        let config = Arc::clone(&self.options.config.borrow_and_update());
+        if let Some(looking) = self.looking.take() {
+            ctx.cancel_future(looking);
+        }
+        if config.query_server_config.limit_follows_pressure {
+            self.governor.get_or_insert_default();
+            self.look_later(ctx);
+        } else if self.governor.take().is_some() {
+            self.tell(Level::FULL, "limit_follows_pressure is off");
+        }
+    }
+
+    fn look_later(&mut self, ctx: &mut Context<Self>) {
+        let interval = self
+            .options
+            .config
+            .borrow()
+            .query_server_config
+            .pressure_interval;
+        self.looking = Some(ctx.run_later(interval, Self::look));
+    }
+
+    fn look(&mut self, ctx: &mut Context<Self>) {
+        let gauges = Arc::clone(&self.options.gauges);
+        let reading = actix_rt::task::spawn_blocking(move || gauges()).into_actor(self);
+        let looked = reading.map(|reading, gauge, ctx| {
+            // A reading that failed says nothing.
+            gauge.take(reading.unwrap_or_default());
+            gauge.look_later(ctx);
+        });
+        self.looking = Some(ctx.spawn(looked));
+    }
+
+    fn take(&mut self, reading: Reading) {
+        if reading == Reading::default() {
+            warn_repeating!(self.log, self.silent, self.clock.now(),
+                "the machine does not tell how pressed it is";
+                "effect" => "limits go back to the hard ones",
+                "remedy" => "set limit_follows_pressure = false, or let the service read /proc");
+        }
+        let Some(governor) = &mut self.governor else {
+            return;
+        };
+        let cause = governor.look(reading);
+        let level = governor.level();
+        let because = cause.map(|cause| cause.to_string());
+        self.tell(
+            level,
+            because
+                .as_deref()
+                .unwrap_or("the manager was started again"),
+        );
+    }
+
+    /// Ignores the mailbox's bound: it must not be lost, and comes once in an interval.
+    fn tell(&self, level: Level, because: &str) {
+        let because = because.to_owned();
+        let manager = self.options.manager.address();
+        manager.do_send(SetLevel { level, because });
+    }
+}
+
+/// The configuration changed.
+struct Changed;
+
+impl Actor for PressureGauge {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let changes = self.options.config.clone();
+        ctx.add_stream(futures_util::stream::unfold(
+            changes,
+            async |mut changes| changes.changed().await.ok().map(|()| (Changed, changes)),
+        ));
+        self.follow(ctx);
+    }
+}
+
+impl StreamHandler<Changed> for PressureGauge {
+    fn handle(&mut self, _: Changed, ctx: &mut Self::Context) {
+        self.follow(ctx);
+    }
+
+    /// The configuration does not change any more, which is no reason to end.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl Handler<Stop> for PressureGauge {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        self.lifeline.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+}

@@ -1,0 +1,113 @@
+//! The settings of a pool that are in force: what its section says, with stress or without, and no
+//! higher limit than the machine bears.
+//!
+//! SUMMARY   [`ProcManager::settings_in_force`] says what they are now; what changes them beside an
+//!           operator is noted in the event in which it happens, and followed at its end.
+//! PROMISES  A limit that goes down costs nobody a process that is held: what is too much goes when it
+//!           comes back.
+//! SOURCE    Postfix master: stress-adaptive settings, `${stress?{10}:{300}}`; for the limits see
+//!           [`crate::policy::pressure`].
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::info;
+
+use super::ProcManager;
+use crate::config::PoolConfig;
+use crate::messages::pools::SetLevel;
+use crate::policy::pool::{Event, Limits, PoolId, PoolSettings};
+use crate::policy::time::Timestamp;
+
+impl ProcManager {
+    /// Returns what the core is to be told of a pool with this section as things are now.
+    pub(super) fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
+        let stressed = self.core.is_stressed(pool);
+        let (kind, language) = (
+            self.pools.at(pool).kind,
+            self.pools.at(pool).language.clone(),
+        );
+        let limits = self.settings.limits;
+        let terms = self.settings.fronts.get(&*self.pools.at(pool).name);
+        let told = terms.map(|terms| terms.applied_to(section.clone()));
+        let section = told.as_ref().unwrap_or(section);
+        let settings = self
+            .pools
+            .settings(section, (kind, &language), limits, stressed);
+        self.within_level(settings)
+    }
+
+    /// Returns settings with the limit that is in force: never so low that the others do not fit.
+    pub(super) fn within_level(&self, settings: PoolSettings) -> PoolSettings {
+        let Limits {
+            soft_limit,
+            hard_limit,
+            ..
+        } = settings.limits;
+        let reserved = settings.interactive_reserved;
+        let reserved = reserved + u32::from(reserved > 0);
+        let least = settings.init_size.max(settings.min_free).max(reserved);
+        let limit = self.level.limit(soft_limit, hard_limit);
+        let hard_limit = limit.max(least).min(hard_limit);
+        PoolSettings {
+            limits: Limits {
+                hard_limit,
+                soft_limit: soft_limit.min(hard_limit),
+                ..settings.limits
+            },
+            ..settings
+        }
+    }
+
+    /// Puts in force what pools that came under stress, or out of it, have for that.
+    pub(super) fn follow_stress(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
+        while let Some(pool) = self.turned.pop() {
+            self.refresh(pool, now, ctx);
+        }
+    }
+
+    /// Returns what brings a pool in line that was added while the service runs: with new limits,
+    /// and with what services ask of it.
+    pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
+        let section = Arc::clone(&self.pools.at(pool).section);
+        let settings = self.settings_in_force(pool, &section);
+        let changed = self.core.settings(pool) != Some(&settings);
+        changed.then(|| Event::Reconfigure {
+            pool,
+            settings: Box::new(settings),
+        })
+    }
+
+    /// Tells the core what is in force, if it is not that already.
+    pub(super) fn refresh(&mut self, pool: PoolId, now: Timestamp, ctx: &mut Context<Self>) {
+        if !self.core.is_open(pool) {
+            return;
+        }
+        if let Some(changes) = self.changes_of(pool) {
+            self.event_at(now, changes, ctx);
+        }
+    }
+}
+
+/// The machine bears more, or less. Each limit that moves is told with why it does.
+impl Handler<SetLevel> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, msg: SetLevel, ctx: &mut Self::Context) {
+        if std::mem::replace(&mut self.level, msg.level) == msg.level {
+            return;
+        }
+        let now = self.clock.now();
+        for pool in self.pools.ids() {
+            let limit = |manager: &Self| manager.core.settings(pool).map(|s| s.limits.hard_limit);
+            let from = limit(self);
+            self.refresh(pool, now, ctx);
+            let to = limit(self);
+            if from != to {
+                info!(self.log, "process limit moved";
+                      "pool" => &*self.pools.at(pool).name,
+                      "from" => from, "to" => to, "because" => &msg.because);
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! An ordered set whose largest members come and go all the time.
+//!
+//! SUMMARY   The largest few are in a short list, the others in a tree: whoever is lent is the largest,
+//!           and a pool that is lent from and returned to all day touches the end of the list only.
+//! PROMISES  Every question and change costs a logarithm at most, beside a walk over the short list.
+
+use std::collections::BTreeSet;
+
+/// The place of an idle process among its equals: what it is ranked by, and its number.
+pub(super) type Ranked = (u64, u64);
+
+/// How many are in the short list at most: two cache lines' worth of moves are cheaper than a tree.
+const TOP_MAX: usize = 16;
+
+/// Ranked processes, each once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranking {
+    /// The largest ones in ascending order; all are larger than those in `rest`.
+    top: Vec<Ranked>,
+    /// The others.
+    rest: BTreeSet<Ranked>,
+}
+
+impl Ranking {
+    /// Adds one that is not there.
+    pub(super) fn insert(&mut self, ranked: Ranked) {
+        debug_assert!(self.iter().all(|other| *other != ranked), "PM-2: idle once");
+        if self.rest.last().is_some_and(|last| ranked < *last) {
+            self.rest.insert(ranked);
+            return;
+        }
+        let smaller = self.top.iter().rev().skip_while(|other| **other > ranked);
+        self.top.insert(smaller.count(), ranked);
+        if self.top.len() > TOP_MAX {
+            self.rest.extend(self.top.drain(..TOP_MAX / 2));
+        }
+    }
+
+    /// Takes one out; whether it was there.
+    pub(super) fn remove(&mut self, ranked: &Ranked) -> bool {
+        match self.top.iter().rposition(|other| other == ranked) {
+            Some(at) => {
+                self.top.remove(at);
+                true
+            }
+            None => self.rest.remove(ranked),
+        }
+    }
+
+    /// The smallest.
+    pub(super) fn first(&self) -> Option<&Ranked> {
+        self.rest.first().or_else(|| self.top.first())
+    }
+
+    /// The largest.
+    pub(super) fn last(&self) -> Option<&Ranked> {
+        self.top.last().or_else(|| self.rest.last())
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.top.len() + self.rest.len()
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.top.is_empty() && self.rest.is_empty()
+    }
+
+    /// All of them in ascending order.
+    fn iter(&self) -> impl Iterator<Item = &Ranked> {
+        self.rest.iter().chain(&self.top)
+    }
+}
+
+/// Two are equal that hold the same, wherever they keep it.
+impl PartialEq for Ranking {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Ranking {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A ranking answers as a plain ordered set does, after any changes.
+        #[test]
+        fn a_ranking_is_an_ordered_set(changes in prop::collection::vec((any::<bool>(), 0..60_u64), 0..400)) {
+            let (mut ranking, mut model) = (Ranking::default(), BTreeSet::new());
+            for (adds, number) in changes {
+                let ranked = (number / 7, number);
+                if adds && model.insert(ranked) {
+                    ranking.insert(ranked);
+                } else if !adds {
+                    prop_assert_eq!(ranking.remove(&ranked), model.remove(&ranked));
+                }
+                prop_assert!(ranking.iter().eq(model.iter()));
+                prop_assert_eq!(ranking.first(), model.first());
+                prop_assert_eq!(ranking.last(), model.last());
+                prop_assert_eq!((ranking.len(), ranking.is_empty()), (model.len(), model.is_empty()));
+                prop_assert!(ranking.top.len() <= TOP_MAX);
+            }
+        }
+    }
+}

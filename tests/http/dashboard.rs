@@ -1,0 +1,137 @@
+//! The dashboard, as somebody sees it who looks at it.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::os::unix::net::UnixStream;
+
+use serde_json::json;
+
+use crate::browser::Web;
+use crate::webdriver::Browser;
+
+fn open(web: &Web) -> Browser {
+    Browser::open(&format!("http://{}/_dashboard", web.address))
+}
+
+/// A replication whose source nobody answers for.
+const LOST: &str =
+    r#"{"source":"http://127.0.0.1:1/lost","target":"http://127.0.0.1:1/b","continuous":true}"#;
+
+#[test]
+fn it_shows_pools_waiters_and_jobs_as_they_change() {
+    let web = Web::start("[query_server_config]\nos_process_limit = 1\n");
+    let mut holder = web.service.connect();
+    let proc = holder.get_proc("python");
+    let browser = open(&web);
+    browser.wait_for("live; 0 requests wait for a process");
+    browser.wait_for("assigned");
+    let mut waiter = web.service.connect();
+    waiter.send(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
+    browser.wait_for("live; 1 request waits for a process");
+    browser.wait_for("at its limit");
+    assert!(holder.ret_proc(&proc));
+    assert!(waiter.reply().get("ok").is_some());
+    browser.wait_for("live; 0 requests wait for a process");
+
+    browser.wait_for("No replication is scheduled.");
+    let made = web.send("PUT", "/_replicator/lost", LOST);
+    assert_eq!(made.status, 201, "{made:?}");
+    browser.wait_for("http://127.0.0.1:1/lost/");
+    browser.wait_for("crashing");
+    browser.wait_for("1 job: 0 running");
+
+    // The page is the one that was opened, and all that it loaded came from the service.
+    let loaded = "return performance.getEntriesByType('resource').map((entry) => entry.name)";
+    let loaded = browser.run(loaded);
+    let own = format!("http://{}/_dashboard", web.address);
+    let loaded = loaded.as_array().unwrap();
+    assert!(
+        loaded
+            .iter()
+            .all(|url| url.as_str().unwrap().starts_with(&own))
+    );
+
+    web.service.stop();
+    browser.wait_for("the service does not answer");
+    browser.close();
+}
+
+#[test]
+fn it_shows_where_services_listen_and_why_they_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("door.sock");
+    let web = Web::start(&format!(
+        "[pools.few]\nlanguage = \"python\"\nmax = 1\n\
+         [services.door]\nlisten = \"unix:{}\"\npool = \"few\"\n",
+        socket.display()
+    ));
+    let browser = open(&web);
+    browser.wait_for("door.sock\tfew\t0\t0\t1\taccepts");
+    let held = UnixStream::connect(&socket).unwrap();
+    browser.wait_for("few\t1\t1\t1\tdoes not accept: at its limit");
+    drop(held);
+    browser.wait_for("few\t0\t1\t1\taccepts");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn what_children_say_is_shown_as_text() {
+    let failing = "[query_servers]\n\
+        failing = \"echo '<img src=x onerror=document.title=1>' >&2; exit 1\"\n\
+        [pools.broken]\nlanguage = \"failing\"\ninit_size = 1\n";
+    let web = Web::start(failing);
+    let browser = open(&web);
+    browser.wait_for("starts nothing for");
+    browser.wait_for("<img src=x onerror=document.title=1>");
+    assert_eq!(browser.run("return document.images.length"), 0);
+    assert_eq!(browser.run("return document.title"), "Settee");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn an_admin_logs_in_on_the_page_and_sees_replications() {
+    let web = Web::start("[admins]\nann = \"open sesame\"\n");
+    let browser = open(&web);
+    browser.wait_for("Log in as an admin to see replications.");
+    browser.wait_for("javascript");
+    browser.write("[name=name]", "ann");
+    browser.write("[name=password]", "open barley");
+    browser.click("#login button");
+    browser.wait_for("Name or password is incorrect.");
+    browser.write("[name=password]", "open sesame");
+    browser.click("#login button");
+    browser.wait_for("No replication is scheduled.");
+    browser.click("#logout");
+    browser.wait_for("Log in as an admin to see replications.");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn the_page_may_use_nothing_but_its_own_files() {
+    let web = Web::start("");
+    for (path, content_type) in [
+        ("/_dashboard", "text/html; charset=utf-8"),
+        ("/_dashboard/page.css", "text/css; charset=utf-8"),
+        ("/_dashboard/page.js", "text/javascript; charset=utf-8"),
+    ] {
+        let response = web.get(path);
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("content-type"), Some(content_type));
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+        let policy = response.header("content-security-policy").unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self';"),
+            "{policy}"
+        );
+    }
+    web.get("/_dashboard/other").error(404, "not_found");
+    web.send("POST", "/_dashboard", "")
+        .error(405, "method_not_allowed");
+    let state = web.get("/_dashboard/state").ok();
+    assert_eq!(state["jobs"]["total"], 0);
+    assert!(state["status"]["pools"].is_array());
+    web.service.stop();
+}
