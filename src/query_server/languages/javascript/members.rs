@@ -85,17 +85,19 @@ fn is_one_block(tokens: &[Token<'_>]) -> bool {
     false
 }
 
-/// Where a word stands in a text, be it code or not.
+/// Where a word stands in a text, be it code or not. Beside a character beyond ASCII it may be a part
+/// of a longer one, or that may be white space: it counts as a mention.
 fn mentions<'a>(source: &'a str, word: &'a str) -> impl Iterator<Item = usize> + use<'a> {
+    let of_a_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$');
     let is_whole = move |start: usize| {
         let (before, after) = (&source[..start], &source[start + word.len()..]);
-        !before.ends_with(goes_on) && !after.starts_with(goes_on)
+        !before.ends_with(of_a_word) && !after.starts_with(of_a_word)
     };
     let places = source.match_indices(word).map(|(start, _)| start);
     places.filter(move |start| is_whole(*start))
 }
 
-/// Whether a character makes the word before it a longer one.
+/// Whether a character may make the name before it a longer one.
 fn goes_on(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '\\') || !c.is_ascii()
 }
@@ -152,6 +154,8 @@ mod tests {
             "for (var k in doc) { emit(k) }",
             "emit(doc['a'])",
             "emit(doc\n.a)",
+            "emit(doc\u{a0})",
+            "emit(\u{feff}doc\u{2028})",
             "emit(doc/**/.a)",
             "var d = doc; emit(d.a)",
             "var {a} = doc; emit(a)",
