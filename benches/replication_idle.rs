@@ -222,7 +222,7 @@ async fn serve(mut stream: tokio::net::TcpStream) -> Option<()> {
             stream.write_all(chunked.as_bytes()).await.ok()?;
             let timeout = target.split("timeout=").nth(1)?.split('&').next()?;
             tokio::time::sleep(Duration::from_millis(timeout.parse().ok()?)).await;
-            let last = "{\"last_seq\":\"0-x\",\"pending\":0}\n";
+            let last = "{\"last_seq\":0,\"pending\":0}\n";
             let end = format!("{:x}\r\n{last}\r\n0\r\n\r\n", last.len());
             stream.write_all(end.as_bytes()).await.ok()?;
             continue;
@@ -230,11 +230,11 @@ async fn serve(mut stream: tokio::net::TcpStream) -> Option<()> {
         let (status, body) = match target.contains("_local") || target == "/_session" {
             true => (404, r#"{"error":"not_found","reason":"missing"}"#),
             false if target.contains("_changes") => {
-                (200, r#"{"results":[],"last_seq":"0-x","pending":0}"#)
+                (200, r#"{"results":[],"last_seq":0,"pending":0}"#)
             }
             false => (
                 200,
-                r#"{"db_name":"db","update_seq":"0-x","instance_start_time":"1"}"#,
+                r#"{"db_name":"db","update_seq":0,"instance_start_time":"1"}"#,
             ),
         };
         let answer = format!(
