@@ -139,11 +139,15 @@ fn the_defaults_are_valid_and_every_value_says_so() {
         values.iter().all(|line| line.contains("  # default")),
         "{printed}"
     );
-    let columns: Vec<_> = values.iter().map(|line| line.find("  # ")).collect();
+    let parts = || values.iter().filter_map(|line| line.split_once("  # "));
+    let column = parts().map(|(value, _)| value.len()).min().unwrap();
+    // A value that is very long does not move the others.
     assert!(
-        columns.iter().all(|column| *column == columns[0]),
+        parts().all(|(value, _)| value.len() == column || value.trim_end().len() > column),
         "not aligned:\n{printed}"
     );
+    let aligned = parts().filter(|(value, _)| value.len() == column).count();
+    assert!(aligned + 3 > values.len(), "not aligned:\n{printed}");
 }
 
 #[test]
