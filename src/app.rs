@@ -370,7 +370,7 @@ fn config_spec(
 async fn open_store(config: &Config, log: &Logger) -> Result<Store, StartError> {
     let place = Place::of(config.store.file());
     let is_named = config.origin("store", "path") != Origin::Default;
-    let store = Store::start(place.clone())?;
+    let store = Store::start(place.clone(), log)?;
     if !is_named && !place.exists() {
         return Ok(store);
     }

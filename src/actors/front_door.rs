@@ -18,6 +18,7 @@ use slog::{Logger, error, o, warn};
 use tokio::sync::watch;
 
 use crate::actors::client::Services;
+use crate::actors::config_changes;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
 use crate::actors::service::{Reconfigure, Service, ServiceOptions};
@@ -172,29 +173,13 @@ impl Drop for FrontDoor {
     }
 }
 
-/// The configuration changed.
-struct Changed;
-
 impl Actor for FrontDoor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let changes = self.options.config.clone();
-        ctx.add_stream(futures_util::stream::unfold(
-            changes,
-            async |mut changes| changes.changed().await.ok().map(|()| (Changed, changes)),
-        ));
+        config_changes::follow(self.options.config.clone(), ctx, Self::follow);
         self.follow(ctx);
     }
-}
-
-impl StreamHandler<Changed> for FrontDoor {
-    fn handle(&mut self, _: Changed, ctx: &mut Self::Context) {
-        self.follow(ctx);
-    }
-
-    /// The configuration does not change any more, which is no reason to end.
-    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<Down> for FrontDoor {

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientOptions, Services};
 use crate::actors::clock::Clock;
+use crate::actors::config_changes;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::supervisor::Stop;
 use crate::config::Config;
@@ -208,9 +209,6 @@ impl Drop for Listener {
     }
 }
 
-/// The configuration changed: there may be room for more clients.
-struct Changed;
-
 impl Actor for Listener {
     type Context = Context<Self>;
 
@@ -227,22 +225,9 @@ impl Actor for Listener {
             let address = format!("tcp:{}", address.address());
             info!(self.log, "listening"; "listen" => address);
         }
-        let changes = self.options.config.clone();
-        ctx.add_stream(futures_util::stream::unfold(
-            changes,
-            async |mut changes| changes.changed().await.ok().map(|()| (Changed, changes)),
-        ));
+        config_changes::follow(self.options.config.clone(), ctx, Self::accept);
         self.accept(ctx);
     }
-}
-
-impl StreamHandler<Changed> for Listener {
-    fn handle(&mut self, _: Changed, ctx: &mut Self::Context) {
-        self.accept(ctx);
-    }
-
-    /// The configuration does not change any more, which is no reason to end.
-    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<Down> for Listener {

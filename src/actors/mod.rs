@@ -5,6 +5,7 @@ pub(crate) mod answerer;
 pub mod caller;
 pub mod client;
 pub mod clock;
+mod config_changes;
 pub mod config_listener;
 pub mod deferred;
 pub mod front_door;

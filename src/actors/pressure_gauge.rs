@@ -16,6 +16,7 @@ use slog::{Logger, o};
 use tokio::sync::watch;
 
 use crate::actors::clock::Clock;
+use crate::actors::config_changes;
 use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
@@ -177,29 +178,13 @@ impl PressureGauge {
     }
 }
 
-/// The configuration changed.
-struct Changed;
-
 impl Actor for PressureGauge {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let changes = self.options.config.clone();
-        ctx.add_stream(futures_util::stream::unfold(
-            changes,
-            async |mut changes| changes.changed().await.ok().map(|()| (Changed, changes)),
-        ));
+        config_changes::follow(self.options.config.clone(), ctx, Self::follow);
         self.follow(ctx);
     }
-}
-
-impl StreamHandler<Changed> for PressureGauge {
-    fn handle(&mut self, _: Changed, ctx: &mut Self::Context) {
-        self.follow(ctx);
-    }
-
-    /// The configuration does not change any more, which is no reason to end.
-    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<Stop> for PressureGauge {

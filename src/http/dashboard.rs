@@ -95,6 +95,10 @@ async fn jobs(shared: &Shared) -> Result<Value, Refusal> {
     for state in SHOWN_FIRST {
         let states = [state.name().to_owned()];
         let room = JOBS_MAX - shown.len();
+        if room == 0 {
+            // To look for more would be to look at every job.
+            break;
+        }
         shown.extend(replications.jobs(0, room, &states).await?.1);
     }
     Ok(json!({

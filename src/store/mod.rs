@@ -28,6 +28,7 @@ pub use tree::{Conflict, History, Leaf, Missing, REVISIONS_MAX, Tree};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
+use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::password::random;
@@ -66,13 +67,19 @@ impl Store {
     ///
     /// # Errors
     /// The system has no room for a thread.
-    pub fn start(place: Place) -> std::io::Result<Self> {
+    pub fn start(place: Place, log: &Logger) -> std::io::Result<Self> {
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let (seq, update_seq) = watch::channel(None);
         let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
         let new_uuid = of_file.unwrap_or_else(|| HEXLOWER.encode(&random::<16>()));
         let new_uuid: Arc<str> = new_uuid.into();
-        thread::start(place.clone(), Arc::clone(&new_uuid), waiting, seq)?;
+        thread::start(
+            place.clone(),
+            Arc::clone(&new_uuid),
+            waiting,
+            seq,
+            log.clone(),
+        )?;
         Ok(Self {
             requests,
             update_seq,

@@ -23,8 +23,12 @@ fn deletion(id: &str, expected: Option<Revision>) -> Edit {
     }
 }
 
+fn started(place: Place) -> Store {
+    Store::start(place, &Logger::root(slog::Discard, slog::o!())).unwrap()
+}
+
 fn memory() -> Store {
-    Store::start(Place::Memory).unwrap()
+    started(Place::Memory)
 }
 
 async fn one(store: &Store, wish: Edit) -> Result<Revision, Conflict> {
@@ -181,7 +185,7 @@ async fn what_was_written_is_there_after_the_file_is_opened_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in/there/s.redb");
     let place = Place::of(Some(&path));
-    let open = || Store::start(place.clone()).unwrap();
+    let open = || started(place.clone());
     let store = open();
     let revision = one(&store, edit("a", None, "{}")).await.unwrap();
     store.keep("j", Some("{}".into())).await.unwrap();
@@ -210,7 +214,7 @@ async fn a_file_that_somebody_else_has_is_an_error_and_is_opened_when_it_is_free
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let first = redb::Database::create(&path).unwrap();
-    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let store = started(Place::of(Some(&path)));
     let error = store.open().await.unwrap_err();
     let StoreError::Open(open) = &error else {
         panic!("{error}");
@@ -231,7 +235,7 @@ async fn a_file_that_is_no_store_is_left_as_it_is() {
     let path = directory.path().join("s.redb");
     let text = "this is a letter to my grandmother\n".repeat(1000);
     std::fs::write(&path, &text).unwrap();
-    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let store = started(Place::of(Some(&path)));
     let error = store.open().await.unwrap_err();
     assert!(matches!(&error, StoreError::Open(e) if matches!(e.problem, OpenProblem::Broken(_))));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
@@ -242,7 +246,7 @@ async fn a_directory_that_cannot_be_made_is_an_error_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let store = Store::start(Place::of(Some(&file.join("below/s.redb")))).unwrap();
+    let store = started(Place::of(Some(&file.join("below/s.redb"))));
     let error = store.open().await.unwrap_err().to_string();
     assert!(
         error.contains("cannot be opened") && error.contains("[store] path"),
@@ -347,7 +351,7 @@ async fn a_file_of_the_first_form_is_taken_over() {
         }
         write.commit().unwrap();
     }
-    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let store = started(Place::of(Some(&path)));
     let found = store.document("a").await.unwrap().unwrap();
     assert_eq!(found.revision.to_string(), format!("2-{:032x}", 0xabc));
     assert_eq!(
@@ -376,7 +380,7 @@ async fn a_file_of_a_later_form_is_refused() {
             .unwrap();
         write.commit().unwrap();
     }
-    let store = Store::start(Place::of(Some(&path))).unwrap();
+    let store = started(Place::of(Some(&path)));
     let error = store.open().await.unwrap_err().to_string();
     assert!(error.contains("the form \"99\""), "{error}");
 }

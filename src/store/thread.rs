@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase};
+use slog::{Logger, warn};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::file::Place;
@@ -91,6 +92,7 @@ pub(super) fn start(
     new_uuid: Arc<str>,
     requests: mpsc::Receiver<Request>,
     update_seq: watch::Sender<Option<u64>>,
+    log: Logger,
 ) -> io::Result<()> {
     let keeper = Keeper {
         place,
@@ -98,6 +100,7 @@ pub(super) fn start(
         requests,
         update_seq,
         database: None,
+        log,
     };
     std::thread::Builder::new()
         .name("store".to_owned())
@@ -112,6 +115,7 @@ struct Keeper {
     requests: mpsc::Receiver<Request>,
     update_seq: watch::Sender<Option<u64>>,
     database: Option<Database>,
+    log: Logger,
 }
 
 impl Keeper {
@@ -151,13 +155,15 @@ impl Keeper {
         Ok(self.database.insert(database))
     }
 
-    /// Writes the uuid where `settee replicate` looks for it, unless it is there already. Where that
-    /// fails the command has one of its own, and its replications begin anew.
+    /// Writes the uuid where `settee replicate` looks for it, unless it is there already.
     fn tell(&self, uuid: &str) {
         if let Some(file) = uuid_file::beside(&self.place)
             && uuid_file::read(&file).is_none()
+            && let Err(error) = uuid_file::write(&file, uuid)
         {
-            drop(uuid_file::write(&file, uuid));
+            warn!(self.log, "the id of this service cannot be kept for `settee replicate`";
+                "file" => file.display().to_string(), "error" => %error,
+                "effect" => "the command has an id of its own and does not find the service's checkpoints");
         }
     }
 

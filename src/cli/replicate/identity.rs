@@ -29,7 +29,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     let uuid = match uuid_file::read(&file) {
         Some(uuid) => uuid,
         None => {
-            let uuid = new(place).await;
+            let uuid = new(place, log).await;
             if let Err(error) = uuid_file::write(&file, &uuid) {
                 warn!(log, "the id of this user cannot be kept";
                     "file" => file.display().to_string(), "error" => %error,
@@ -56,9 +56,9 @@ fn place(config: &Config) -> Place {
 }
 
 /// The store's, or one of its own when there is no store, or a service has it.
-async fn new(place: Place) -> String {
+async fn new(place: Place, log: &Logger) -> String {
     if place.exists()
-        && let Ok(store) = Store::start(place)
+        && let Ok(store) = Store::start(place, log)
         && let Ok(Ok(uuid)) = tokio::time::timeout(STORE_MAX, store.uuid()).await
     {
         return uuid;

@@ -1,0 +1,322 @@
+//! What `settee check-config` refuses: every mistake with its place, and what to do.
+
+use super::*;
+
+#[test]
+fn an_unknown_section_names_the_nearest_known_one() {
+    let fixture = Fixture::toml("\n[query_server_confg]\nx = 1\n");
+    refuses(
+        &fixture,
+        "c.toml:2",
+        &[
+            "[query_server_confg]",
+            "did you mean \"query_server_config\"?",
+        ],
+    );
+    refuses(
+        &Fixture::toml("[wholly_unknown]\n"),
+        "c.toml:1",
+        &["[wholly_unknown]", "the nearest known one"],
+    );
+    let in_ini = Fixture::ini("[query_server_confg]\nx = 1\n");
+    refuses(
+        &in_ini,
+        "c.ini:1",
+        &["did you mean \"query_server_config\"?"],
+    );
+    let variable = Fixture::new().variable("SETTEE__SERVR__SOCKET", "/x");
+    refuses(
+        &variable,
+        "environment variable SETTEE__SERVR__SOCKET",
+        &["\"server\""],
+    );
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest_known_one() {
+    let fixture = Fixture::toml("[query_server_config]\nos_proces_limit = 3\n");
+    refuses(
+        &fixture,
+        "c.toml:2",
+        &["\"os_proces_limit\"", "did you mean \"os_process_limit\"?"],
+    );
+    let case = Fixture::toml("[log]\nLevel = 'info'\n");
+    refuses(&case, "c.toml:2", &["did you mean \"level\"?"]);
+    let elsewhere = Fixture::toml("[query_server_config]\nos_process_timeout = 3\n");
+    refuses(&elsewhere, "c.toml:2", &["it belongs in section [couchdb]"]);
+    let ini = Fixture::ini("[couchdb]\nos_process_timout = 3\n");
+    refuses(&ini, "c.ini:2", &["did you mean \"os_process_timeout\"?"]);
+    let ini = Fixture::ini("[query_server_config]\nfrobnicate = 3\n");
+    refuses(&ini, "c.ini:2", &["\"frobnicate\""]);
+    let dotted = Fixture::toml("log.levle = 'info'\n");
+    refuses(&dotted, "c.toml:1", &["did you mean \"level\"?"]);
+    let nested = Fixture::toml("[log.file]\nname = 'x'\n");
+    refuses(&nested, "c.toml:1", &["\"file\"", "[log]"]);
+    let variable = Fixture::new().variable("SETTEE__LOG__LEVLE", "info");
+    refuses(
+        &variable,
+        "environment variable SETTEE__LOG__LEVLE",
+        &["\"level\""],
+    );
+}
+
+#[test]
+fn a_key_outside_of_any_section_is_told_where_it_belongs() {
+    let home = "put os_process_limit under [query_server_config]";
+    refuses(
+        &Fixture::toml("os_process_limit = 3\n"),
+        "c.toml:1",
+        &[home],
+    );
+    refuses(&Fixture::ini("os_process_limit = 3\n"), "c.ini:1", &[home]);
+    refuses(
+        &Fixture::toml("[[log]]\nlevel='info'\n"),
+        "c.toml:1",
+        &["write it once, as [log]"],
+    );
+    let variable = Fixture::new().variable("SETTEE__SOCKET", "/x");
+    refuses(
+        &variable,
+        "environment variable SETTEE__SOCKET",
+        &["SETTEE__SECTION__KEY"],
+    );
+}
+
+/// `section.key = value => part of the message`.
+const WRONG_VALUES: &str = r#"
+query_server_config.os_process_limit = -1 => is negative
+query_server_config.os_process_limit = 1_000_001 => a whole number from 0 to 1000000
+query_server_config.os_process_limit = 99999999999999999999999 => it must be
+query_server_config.os_process_limit = 9999999999999999999999999999999999999999999 => it must be
+query_server_config.os_process_limit = 2.5 => a whole number from 0 to 1000000
+query_server_config.os_process_limit = true => a whole number from 0 to 1000000
+query_server_config.os_process_limit = [1] => a list is not what this key takes
+query_server_config.os_process_limit = { a = 1 } => a table
+query_server_config.os_process_limit = 2026-01-01 => a date
+query_server_config.os_process_limit = '' => the text ""
+query_server_config.os_process_limit = 'many' => the text "many"
+query_server_config.os_process_idle_limit = 0 => is too small
+query_server_config.os_process_idle_limit = '5 weeks' => "5s"
+query_server_config.os_process_idle_limit = 's' => "5s"
+query_server_config.reduce_limit = 'maybe' => one of true, false, log
+query_server_config.reduce_limit = 1 => one of true, false, log
+query_server_config.reduce_limit_threshold = -5 => is negative
+query_server_config.reduce_limit_ratio = nan => a number that is not negative
+query_server_config.reduce_limit_ratio = inf => a number that is not negative
+query_server_config.reduce_limit_ratio = -0.5 => is negative
+query_server_config.reduce_limit_ratio = 'NaN' => a number that is not negative
+query_server_config.db_tag = 'database' => one of name, prefix, none
+query_server_config.db_tag = true => one of name, prefix, none
+couchdb.os_process_timeout = 0 => is too small
+couchdb.os_process_timeout = 'infinity' => milliseconds
+couchdb.os_process_timeout = '-5s' => is negative
+couchdb.os_process_timeout = '99999999999999999h' => is too large
+query_servers.python = 5 => the command that starts the query server
+query_servers.python = '' => the command is empty
+query_servers.python = 'builtin' => only javascript is built in
+query_servers.python = "a\u0000b" => is not what this key takes
+query_servers.query = 'mango' => "query", Mango, is inside this program and takes no command
+query_servers.Query = 'builtin' => takes no command
+native_query_servers.query = false => query, Mango, is always on
+query_servers.'' = 'x' => cannot be the name of a language
+query_servers.'a b' = 'x' => cannot be the name of a language
+native_query_servers.echo = 'yes' => true or false
+native_query_servers.ecko = true => did you mean "echo"?
+server.socket = 5 => the path of a Unix socket
+server.tcp = 'localhost' => an IP address with a port
+server.tcp = '127.0.0.1' => an IP address with a port
+server.tcp = '127.0.0.1:70000' => an IP address with a port
+server.tcp = '127.0.0.1:5994' => name one in [admins]
+server.http = '0.0.0.0:5995' => can be reached from other machines
+server.http = 'localhost' => an IP address with a port
+server.body_max = 10 => is too small
+chttpd_auth.timeout = 0 => is too small
+chttpd_auth.secret = 5 => a secret is text
+admins.ann = 5 => a password is text
+admins.ann = '' => the password is empty
+admins.ann = '***' => this is how a password is shown
+admins.ann = '-pbkdf2-zz,salt,10' => it is no hash as CouchDB writes them
+admins.'a:b' = 'secret' => without colons
+server.tcp = false => "off"
+server.line_max = 10 => is too small
+server.line_max = '64 mebibytes' => "64MiB"
+server.line_max = '9999999999999999999999999999999999999999GiB' => it must be
+server.max_connections = 0 => is too small
+server.shutdown_grace = '2h' => is too large
+server.stop_grace = -1 => is negative
+log.level = 'loud' => one of trace, debug, info, warning, error, critical, off
+log.format = 'xml' => one of auto, terminal, json
+sandbox.javascript_memory_max = 1 => is too small
+"#;
+
+/// Splits cases into section, setting and part of the message.
+fn cases(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    text.trim().lines().map(|case| {
+        let (setting, part) = case.split_once(" => ").expect("a case has an arrow");
+        let (section, setting) = setting.split_once('.').expect("a case has a section");
+        (section, setting, part)
+    })
+}
+
+#[test]
+fn a_value_of_the_wrong_type_or_range_says_what_would_be_right() {
+    for (section, setting, part) in cases(WRONG_VALUES) {
+        let fixture = Fixture::toml(&format!("[{section}]\n{setting}\n"));
+        refuses(&fixture, "c.toml:2", &[part]);
+    }
+}
+
+/// The same for an `.ini`.
+const WRONG_INI_VALUES: &str = r#"
+query_server_config.os_process_limit = -1 => is negative
+query_server_config.os_process_limit = 1e3 => a whole number
+query_server_config.os_process_limit = "5" => a whole number
+query_server_config.reduce_limit_ratio = two => a number
+query_server_config.reduce_limit = yes => one of true, false, log
+couchdb.os_process_timeout = 5 seconds => milliseconds
+native_query_servers.enable_erlang_query_server = true => no in-process language
+"#;
+
+#[test]
+fn an_ini_is_held_to_the_same_rules() {
+    for (section, setting, part) in cases(WRONG_INI_VALUES) {
+        let fixture = Fixture::ini(&format!("; ours\n[{section}]\n{setting} ; why\n"));
+        refuses(&fixture, "c.ini:3", &[part]);
+    }
+}
+
+#[test]
+fn text_that_is_not_the_format_is_refused_with_its_line() {
+    refuses(
+        &Fixture::toml("[log]\nlevel = info\n"),
+        "c.toml:2",
+        &["this is not TOML"],
+    );
+    refuses(
+        &Fixture::toml("[log]\nlevel = \"info\n"),
+        "c.toml:2",
+        &["this is not TOML"],
+    );
+    refuses(
+        &Fixture::toml("[log]\nlevel='info'\nlevel='off'\n"),
+        "c.toml:3",
+        &["not TOML"],
+    );
+    refuses(
+        &Fixture::toml("[log]\n[server]\n[log]\n"),
+        "c.toml:3",
+        &["this is not TOML"],
+    );
+    refuses(
+        &Fixture::ini("[log\nlevel = info\n"),
+        "c.ini:1",
+        &["closing bracket", "[log]"],
+    );
+    refuses(
+        &Fixture::ini("[log]\nlevel info\n"),
+        "c.ini:2",
+        &["\"level info\""],
+    );
+    let bytes = Fixture::new().file("c.toml", b"[log]\n# caf\xe9\n");
+    refuses(&bytes, "c.toml:2", &["not UTF-8"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused_by_name() {
+    let mut missing = Fixture::new();
+    missing.files.push(PathBuf::from("missing.toml"));
+    refuses(
+        &missing,
+        "missing.toml",
+        &["No such file", "name a file that exists"],
+    );
+    refuses(
+        &Fixture::new().file("c.yaml", b""),
+        "c.yaml",
+        &[".toml or .ini"],
+    );
+    refuses(&Fixture::new().file("ini", b""), "ini", &[".toml or .ini"]);
+    let mut directory = Fixture::new();
+    std::fs::create_dir(directory.directory.path().join("d.toml")).expect("a directory");
+    directory.files.push(PathBuf::from("d.toml"));
+    refuses(&directory, "d.toml", &["directory"]);
+    if Path::new("/dev/zero").exists() {
+        let endless = Fixture::new();
+        let link = endless.directory.path().join("z.ini");
+        std::os::unix::fs::symlink("/dev/zero", link).expect("a link");
+        let endless = Fixture {
+            files: vec!["z.ini".into()],
+            ..endless
+        };
+        refuses(&endless, "z.ini", &["larger than 16 MiB"]);
+    }
+}
+
+#[test]
+fn two_spellings_of_a_language_in_one_layer_are_refused() {
+    let fixture = Fixture::toml("[query_servers]\nPython = 'a'\npython = 'b'\n");
+    refuses(
+        &fixture,
+        "c.toml:3",
+        &["\"Python\" at c.toml:2", "keep one of the two"],
+    );
+    let fixture = Fixture::ini("[query_servers]\nPython = a\npython = b\n");
+    refuses(&fixture, "c.ini:3", &["\"Python\" at c.ini:2"]);
+    let twice = Fixture::new()
+        .variable("COUCHDB_QUERY_SERVER_Python", "a")
+        .variable("COUCHDB_QUERY_SERVER_PYTHON", "b");
+    assert_eq!(twice.refused().len(), 1);
+    let layers = Fixture::toml("[query_servers]\nPython = 'a'\n")
+        .file("d.ini", b"[query_servers]\nPYTHON = b\n");
+    assert!(layers.line("python").starts_with("python = \"b\""));
+}
+
+#[test]
+fn values_that_do_not_fit_together_are_refused() {
+    let soft = "[query_server_config]\nos_process_limit = 5\nos_process_soft_limit = 6\n";
+    refuses(
+        &Fixture::toml(soft),
+        "c.toml:3",
+        &["(6) is above os_process_limit (5, c.toml:2)"],
+    );
+    let only_soft = Fixture::toml("[query_server_config]\nos_process_soft_limit = 101\n");
+    refuses(&only_soft, "c.toml:2", &["os_process_limit (100, default)"]);
+    let both = "[query_servers]\necho = 'cat'\n[native_query_servers]\necho = true\n";
+    refuses(&Fixture::toml(both), "c.toml:2", &["\"echo\"", "c.toml:4"]);
+    let long = format!("[server]\nsocket = '/{}'\n", "x".repeat(120));
+    refuses(
+        &Fixture::toml(&long),
+        "c.toml:2",
+        &["121 bytes", "use a shorter path"],
+    );
+}
+
+#[test]
+fn every_problem_is_reported_and_counted() {
+    let fixture = Fixture::toml("[lgo]\n[log]\nlevle = 1\nformat = 2\n")
+        .file("d.ini", b"what\n[couchdb]\nos_process_timeout = never\n")
+        .variable("SETTEE__SERVER__TCP", "on");
+    let lines = fixture.refused();
+    let places = [
+        "c.toml:1: ",
+        "c.toml:3: ",
+        "c.toml:4: ",
+        "d.ini:1: ",
+        "d.ini:3: ",
+        "environ",
+    ];
+    assert_eq!(lines.len(), places.len() + 1, "{lines:#?}");
+    for (line, place) in lines.iter().zip(places) {
+        assert!(
+            line.starts_with(place),
+            "{line:?} does not start with {place:?}"
+        );
+    }
+    assert_eq!(lines[places.len()], "6 problems in the configuration");
+}
+
+#[test]
+fn a_mistake_counts_even_where_a_later_layer_overrides_it() {
+    let fixture = Fixture::toml("[log]\nlevel = 'loud'\n").file("d.toml", b"[log]\nlevel='info'\n");
+    refuses(&fixture, "c.toml:2", &["\"loud\""]);
+}
