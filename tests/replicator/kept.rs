@@ -73,6 +73,21 @@ fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
     web.service.stop();
 }
 
+#[test]
+fn a_uuid_that_cannot_be_kept_for_the_command_is_told_and_costs_nothing() {
+    let directory = directory();
+    let uuid_file = file(directory.path()).with_file_name("replicate.uuid");
+    fs::create_dir_all(uuid_file.join("in the way")).unwrap();
+    let web = start_in(directory, IDLE);
+    create(&web, "a", &body("a"));
+    web.service.wait_for_log("cannot be kept");
+    assert!(web.service.log().contains("replicate.uuid"));
+    let uuid = web.get("/").ok()["uuid"].clone();
+    let web = restart(web);
+    assert_eq!(web.get("/").ok()["uuid"], uuid);
+    web.service.stop();
+}
+
 /// Stops a service, and starts one in the same directory.
 fn restart(web: Web) -> Web {
     let directory = web.service.stop_and_keep();
