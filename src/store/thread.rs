@@ -161,7 +161,7 @@ impl Keeper {
             && uuid_file::read(&file).is_none()
             && let Err(error) = uuid_file::write(&file, uuid)
         {
-            warn!(self.log, "the id of this service cannot be kept for `settee replicate`";
+            warn!(self.log, "the id of this service cannot be kept";
                 "file" => file.display().to_string(), "error" => %error,
                 "effect" => "the command has an id of its own and does not find the service's checkpoints");
         }
