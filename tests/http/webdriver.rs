@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -29,28 +30,11 @@ pub struct Browser {
 
 impl Browser {
     pub fn open(url: &str) -> Self {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| {
-                panic!(
-                    "chromedriver: {error}; install it (Debian: apt-get install chromium \
-                     chromium-driver)"
-                )
-            });
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.unwrap();
-            let (_, port) = line.split_once("successfully on port ")?;
-            port.trim_end_matches('.').parse().ok()
-        });
         let profile = tempfile::tempdir().unwrap();
+        let (driver, port) = start_driver(profile.path());
         let mut browser = Self {
             driver,
-            address: SocketAddr::from(([127, 0, 0, 1], port.unwrap())),
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
             session: String::new(),
             profile,
         };
@@ -131,6 +115,45 @@ impl Browser {
         wait_for_exit(&mut self.driver);
         assert_nothing_runs_for(self.profile.path());
     }
+}
+
+/// How often a driver is started that finds its port taken.
+const STARTS_MAX: usize = 20;
+
+/// Starts a driver that keeps its files in a folder, and returns the port that it listens on.
+///
+/// A driver chooses a port that is free for one family of addresses and ends when the other one has
+/// it taken, which drivers and services that start side by side do to each other.
+fn start_driver(folder: &Path) -> (Child, u16) {
+    let mut said = String::new();
+    for _ in 0..STARTS_MAX {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .env("TMPDIR", folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!(
+                    "chromedriver: {error}; install it (Debian: apt-get install chromium \
+                     chromium-driver)"
+                )
+            });
+        said.clear();
+        for line in BufReader::new(driver.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if let Some((_, port)) = line.split_once("successfully on port ") {
+                return (driver, port.trim_end_matches('.').parse().unwrap());
+            }
+            said = said + &line + "\n";
+        }
+        driver.wait().unwrap();
+        if !said.contains("port not available") {
+            break;
+        }
+    }
+    panic!("chromedriver did not start: {said}");
 }
 
 impl Drop for Browser {

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::client;
 
@@ -30,14 +31,18 @@ const SERVER: &str = concat!(
 pub struct Pouch {
     child: Child,
     address: String,
+    /// Where it writes its log, which nobody reads.
+    _folder: TempDir,
 }
 
 impl Pouch {
     /// Starts one, without any database.
     pub fn start() -> Self {
         let modules = modules();
+        let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new("node")
             .arg(SERVER)
+            .arg(folder.path())
             .env("NODE_PATH", modules)
             .env("NODE_NO_WARNINGS", "1")
             .stdin(Stdio::piped())
@@ -51,7 +56,11 @@ impl Pouch {
             .unwrap();
         assert!(!port.is_empty(), "express-pouchdb did not start");
         let address = format!("127.0.0.1:{}", port.trim());
-        Self { child, address }
+        Self {
+            child,
+            address,
+            _folder: folder,
+        }
     }
 
     pub fn url(&self, database: &str) -> String {

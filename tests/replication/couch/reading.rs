@@ -17,7 +17,10 @@ impl Data {
     ) -> (Value, Vec<Stored>) {
         let revs = &self.docs[id];
         let node = &revs[rev];
-        let known = since.iter().map(|rev| generation(rev)).max().unwrap_or(0);
+        let history = path(revs, rev);
+        // A revision of another branch says nothing about what this one took from its parents.
+        let known = history.iter().find(|rev| since.contains(rev));
+        let known = known.map_or(0, |rev| generation(rev));
         let mut document = Map::new();
         document.insert("_id".into(), json!(id));
         document.insert("_rev".into(), json!(rev));
@@ -25,7 +28,7 @@ impl Data {
         if node.deleted {
             document.insert("_deleted".into(), json!(true));
         }
-        let ids: Vec<String> = path(revs, rev)
+        let ids: Vec<String> = history
             .iter()
             .map(|rev| rev.split_once('-').unwrap().1.to_owned())
             .collect();

@@ -132,6 +132,32 @@ async fn an_attachment_that_the_target_lost_is_sent_after_all() {
 }
 
 #[actix_rt::test]
+async fn an_attachment_new_in_one_branch_is_sent_though_the_target_knows_a_longer_one() {
+    let (source, target) = two().await;
+    let old = attachment("x", b"old".to_vec());
+    let first = source.put_with("a", None, json!({}), vec![old.clone()]);
+    replicate(&source.url(), &target.url()).await;
+    let second = source.put_with("a", Some(&first), json!({"long": 2}), vec![old.clone()]);
+    let third = source.put_with("a", Some(&second), json!({"long": 3}), vec![old.clone()]);
+    replicate(&source.url(), &target.url()).await;
+    let new = attachment("x", b"new".to_vec());
+    source.put_with("a", Some(&first), json!({"short": 2}), vec![new]);
+    source.put_with("a", Some(&third), json!({"long": 4}), vec![old]);
+    replicate(&source.url(), &target.url()).await;
+    assert_eq!(target.trees(), source.trees());
+    let mut requests = source.server.received().into_iter();
+    let last = requests
+        .rfind(|request| request.kind() == "GET doc")
+        .unwrap();
+    let known = json!([third]).to_string();
+    assert_eq!(
+        last.param("atts_since"),
+        Some(&*known),
+        "of the longer branch alone"
+    );
+}
+
+#[actix_rt::test]
 async fn batches_that_are_too_large_are_halved() {
     let (source, target) = two().await;
     target.fault(|request| {

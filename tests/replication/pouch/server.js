@@ -1,14 +1,9 @@
-// An express-pouchdb server in memory on a port of its own, which it prints.
+// An express-pouchdb server in memory on a port of its own, which it prints. Its argument is a folder
+// for its log.
 'use strict';
 
-const fs = require('fs');
-const os = require('os');
 const path = require('path');
 const express = require('express');
-
-// What the server logs is of no interest, and must not lie about.
-const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'settee-pouch-'));
-process.on('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
 
 const PouchDB = require('pouchdb-core')
   .plugin(require('pouchdb-adapter-memory'))
@@ -20,7 +15,7 @@ const app = express();
 app.use('/', require('express-pouchdb')(PouchDB, {
   mode: 'minimumForPouchDB',
   inMemoryConfig: true,
-  logPath: path.join(folder, 'log.txt'),
+  logPath: path.join(process.argv[2], 'log.txt'),
 }));
 const server = app.listen(0, '127.0.0.1', () => console.log(server.address().port));
 
