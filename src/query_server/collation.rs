@@ -62,14 +62,14 @@ impl Collation {
 
     /// Appends the sort key of a value to `key`.
     pub fn write_key(&self, value: &RawValue, key: &mut Vec<u8>) {
-        write(value.get(), key, &mut |text, key| {
+        write(value.get().as_bytes(), key, &mut |text, key| {
             self.write_text(text, key)
         });
     }
 
     /// As [`Self::write_key`], for the text of one JSON value, with the strings that are remembered
     /// in `cache`. A cache belongs to one collation.
-    pub fn write_key_cached(&self, json: &str, cache: &mut KeyCache, key: &mut Vec<u8>) {
+    pub fn write_key_cached(&self, json: &[u8], cache: &mut KeyCache, key: &mut Vec<u8>) {
         write(json, key, &mut |text, key| {
             cache.append(text, key, |text, key| self.write_text(text, key));
         });
@@ -92,7 +92,7 @@ impl Collation {
 /// # Source
 /// Erlang's `==`, by which CouchDB puts rows into groups.
 pub fn write_identity(value: &RawValue, identity: &mut Vec<u8>) {
-    write(value.get(), identity, &mut |text, identity| {
+    write(value.get().as_bytes(), identity, &mut |text, identity| {
         identity.extend_from_slice(&text.len().to_le_bytes());
         identity.extend_from_slice(text);
     });
@@ -100,8 +100,8 @@ pub fn write_identity(value: &RawValue, identity: &mut Vec<u8>) {
 
 /// Walks through a valid JSON text from left to right, without recursion: a text may be nested as
 /// deeply as it likes.
-fn write(json: &str, key: &mut Vec<u8>, write_text: &mut impl FnMut(&[u8], &mut Vec<u8>)) {
-    let mut rest = json.as_bytes();
+fn write(json: &[u8], key: &mut Vec<u8>, write_text: &mut impl FnMut(&[u8], &mut Vec<u8>)) {
+    let mut rest = json;
     // Whether the text that comes next is a member's name, for each value that is open.
     let mut open: Vec<bool> = Vec::new();
     let mut at_name = false;

@@ -9,8 +9,9 @@
 //!           recursion, because it is embedded in replies to others.
 
 use bytes::{Bytes, BytesMut};
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+
+use super::json_scan::JsonScan;
 
 /// What one line of a child's output is.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub fn classify(line: Bytes) -> Line {
         Some("log") => log_line(text),
         Some("error") => error_line(text).map_or_else(Line::Malformed, Line::Error),
         Some("fatal") => error_line(text).map_or_else(Line::Malformed, Line::Fatal),
-        _ if serde_json::from_str::<IgnoredAny>(text).is_ok() => Line::Answer(line),
+        _ if JsonScan::is_value(text) => Line::Answer(line),
         _ => Line::Malformed("a line that is not JSON"),
     }
 }

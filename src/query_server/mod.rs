@@ -6,6 +6,7 @@ pub mod client;
 pub mod collation;
 pub mod ddoc;
 pub mod dialogue;
+pub mod json_scan;
 pub mod language;
 pub mod languages;
 pub mod line;

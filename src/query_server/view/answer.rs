@@ -3,8 +3,6 @@
 //! SUMMARY   [`MapAnswer`] takes an answer apart in one pass; [`Mapped`] is what a sink gets of it.
 //! PROMISES  An answer of another shape, or for another number of functions, is refused in words.
 //!           Keys and values stay the text they came as.
-//! LIMITS    Expects one valid JSON text, which answers of processes are (PM-10). Of another text
-//!           it may take wrong parts, but only parts of it.
 
 use std::ops::Range;
 
@@ -12,6 +10,7 @@ use bytes::Bytes;
 
 use super::documents::Document;
 use super::rows::Row;
+use crate::query_server::json_scan::JsonScan;
 
 /// An answer and where its rows are.
 #[derive(Clone, Debug, Default)]
@@ -72,11 +71,7 @@ impl MapAnswer {
     pub(super) fn read(&mut self, text: Bytes, functions: usize) -> Result<(), String> {
         self.rows.clear();
         self.text = text;
-        let mut scan = Scan {
-            text: &self.text,
-            at: 0,
-        };
-        match scan.columns(&mut self.rows) {
+        match find_rows(&self.text, &mut self.rows) {
             Some(count) if count == functions => Ok(()),
             Some(count) => Err(format!(
                 "the query server answered for {count} functions, not for {functions}"
@@ -107,126 +102,30 @@ fn excerpt(answer: &[u8]) -> String {
         .collect()
 }
 
-/// Goes over a JSON text from left to right, without recursion. `None` is another shape.
-struct Scan<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl Scan<'_> {
-    /// Finds the rows of all functions; returns how many functions there are.
-    fn columns(&mut self, rows: &mut Vec<Place>) -> Option<usize> {
-        let mut functions = 0;
-        let mut column = self.open(b'[')?;
-        while column {
-            let mut row = self.open(b'[')?;
-            while row {
-                self.open(b'[')?;
-                let key = self.value()?;
-                self.expect(b',')?;
-                let value = self.value()?;
-                self.expect(b']')?;
-                rows.push(Place {
-                    function: functions,
-                    key,
-                    value,
-                });
-                row = self.goes_on()?;
-            }
-            functions += 1;
-            column = self.goes_on()?;
+/// Finds the rows of all functions; returns how many functions there are. None is another shape.
+fn find_rows(text: &[u8], rows: &mut Vec<Place>) -> Option<usize> {
+    let mut scan = JsonScan::of(text);
+    let mut functions = 0;
+    let mut has_column = scan.open(b'[')?;
+    while has_column {
+        let mut has_row = scan.open(b'[')?;
+        while has_row {
+            scan.take(b'[')?;
+            let key = scan.value()?;
+            scan.take(b',')?;
+            let value = scan.value()?;
+            scan.take(b']')?;
+            rows.push(Place {
+                function: functions,
+                key,
+                value,
+            });
+            has_row = scan.goes_on(b'[')?;
         }
-        self.skip_space();
-        (self.at == self.text.len()).then_some(functions)
+        functions += 1;
+        has_column = scan.goes_on(b'[')?;
     }
-
-    /// Enters an array. `false`: it is empty, and left again.
-    fn open(&mut self, bracket: u8) -> Option<bool> {
-        self.expect(bracket)?;
-        self.skip_space();
-        if *self.text.get(self.at)? == b']' {
-            self.at += 1;
-            return Some(false);
-        }
-        Some(true)
-    }
-
-    /// Goes on to the next element. `false`: there is none, the array is left.
-    fn goes_on(&mut self) -> Option<bool> {
-        self.skip_space();
-        let byte = *self.text.get(self.at)?;
-        self.at += 1;
-        match byte {
-            b',' => Some(true),
-            b']' => Some(false),
-            _ => None,
-        }
-    }
-
-    fn expect(&mut self, wanted: u8) -> Option<()> {
-        self.skip_space();
-        let found = *self.text.get(self.at)? == wanted;
-        self.at += 1;
-        found.then_some(())
-    }
-
-    fn skip_space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.text.get(self.at) {
-            self.at += 1;
-        }
-    }
-
-    /// Passes over one value of any kind.
-    fn value(&mut self) -> Option<Range<usize>> {
-        self.skip_space();
-        let start = self.at;
-        let mut depth = 0_usize;
-        loop {
-            match *self.text.get(self.at)? {
-                b'"' => self.pass_string()?,
-                b'[' | b'{' => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                b']' | b'}' if depth > 0 => {
-                    depth -= 1;
-                    self.at += 1;
-                }
-                b',' | b':' if depth > 0 => self.at += 1,
-                b' ' | b'\t' | b'\r' | b'\n' if depth > 0 => self.at += 1,
-                b']' | b'}' | b',' | b':' => return None,
-                // A number or a word.
-                _ => self.pass_word(),
-            }
-            if depth == 0 {
-                return Some(start..self.at);
-            }
-        }
-    }
-
-    fn pass_string(&mut self) -> Option<()> {
-        self.at += 1;
-        loop {
-            let rest = self.text.get(self.at..)?;
-            self.at += memchr::memchr2(b'"', b'\\', rest)?;
-            if self.text[self.at] == b'"' {
-                self.at += 1;
-                return Some(());
-            }
-            self.at += 2;
-        }
-    }
-
-    fn pass_word(&mut self) {
-        let rest = &self.text[self.at..];
-        let is_end = |byte: &u8| {
-            matches!(
-                byte,
-                b',' | b']' | b'}' | b':' | b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'[' | b'{'
-            )
-        };
-        self.at += rest.iter().position(is_end).unwrap_or(rest.len());
-    }
+    scan.is_at_end().then_some(functions)
 }
 
 #[cfg(test)]

@@ -356,12 +356,12 @@ mod tests {
                 r#"{"a":1,"_id":"y","c":0,"a":2,"c":1,"_id":"x"}"#,
                 r#"{"a":1,"_id":"y","a":2,"_id":"x"}"#,
             ),
-            // A name with escapes may be one of them.
+            // Names with escapes are names as well.
             (
-                r#"{"_id":"x","\u0061":1,"c":2}"#,
-                r#"{"_id":"x","\u0061":1,"c":2}"#,
+                r#"{"_i\u0064":"x","\u0061":1,"c":2}"#,
+                r#"{"_i\u0064":"x","\u0061":1}"#,
             ),
-            (r#"{"_id":"x","\u0063":1,"c":2}"#, r#"{"_id":"x"}"#),
+            (r#"{"_id":"x","\u0063":1,"\ud800":2}"#, r#"{"_id":"x"}"#),
         ] {
             assert_eq!(kept(line), sent);
         }

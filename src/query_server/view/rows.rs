@@ -70,9 +70,6 @@ pub struct Rows {
     places: Vec<Place>,
 }
 
-/// Rows are written from texts.
-const PART_IS_TEXT: &str = "VW-9: a row is UTF-8";
-
 /// A row's parts could not be counted in 32 bits.
 const PART_FITS: &str = "VW-2: an answer is shorter than 4 GiB";
 
@@ -162,8 +159,7 @@ impl Rows {
             move |row: usize, key: &mut Vec<u8>| {
                 let place = &rows.places[row];
                 let [id, json, _] = rows.ranges(place);
-                let json = str::from_utf8(rows.at(place, json)).expect(PART_IS_TEXT);
-                collation.write_key_cached(json, &mut cache, key);
+                collation.write_key_cached(rows.at(place, json), &mut cache, key);
                 key.extend_from_slice(&string_bytes(rows.at(place, id)));
             }
         };
@@ -172,8 +168,8 @@ impl Rows {
             (place.line, place.piece, place.start)
         };
         let tie = |one: usize, two: usize| emission(one).cmp(&emission(two));
-        let order = sort::sorted(self.places.len(), threads, writer, tie);
-        self.places = order.into_iter().map(|row| self.places[row]).collect();
+        let take = |row: usize| self.places[row];
+        self.places = sort::sorted(self.places.len(), threads, writer, tie, take);
     }
 }
 

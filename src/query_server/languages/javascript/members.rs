@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 use super::reading::only_reads;
 use super::scanner::{Scan, Token};
 
+/// How many members may be named: of a function that reads more, little would be saved.
+const MEMBERS_MAX: usize = 32;
+
 /// What every object has: when it is called as a member of the document, it gets all of it.
 const INHERITED: [&str; 6] = [
     "hasOwnProperty",
@@ -39,7 +42,7 @@ pub fn members_read(source: &str) -> Option<BTreeSet<&str>> {
             members.insert(member(&source[start + parameter.text.len()..])?);
         }
     }
-    Some(members)
+    (members.len() <= MEMBERS_MAX).then_some(members)
 }
 
 /// The one parameter of a source that is one function and nothing else.
@@ -181,6 +184,19 @@ mod tests {
         ] {
             assert_eq!(of(&format!("function(doc) {{ {body} }}")), None, "{body}");
         }
+    }
+
+    #[test]
+    fn a_function_that_reads_very_many_members_reads_any() {
+        let reads = |count: usize| {
+            (0..count)
+                .map(|n| format!("emit(doc.m{n});"))
+                .collect::<String>()
+        };
+        let most = format!("function(doc) {{ {} }}", reads(MEMBERS_MAX));
+        assert_eq!(of(&most).map(|members| members.len()), Some(MEMBERS_MAX));
+        let more = format!("function(doc) {{ {} }}", reads(MEMBERS_MAX + 1));
+        assert_eq!(of(&more), None);
     }
 
     #[test]
