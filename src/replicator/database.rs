@@ -104,7 +104,7 @@ impl Database {
         documents: Vec<Incoming>,
     ) -> Result<Vec<Result<Written, Refused>>, StoreError> {
         let mut results = Vec::with_capacity(documents.len());
-        let mut merges = Vec::new();
+        let (mut merges, mut places) = (Vec::new(), Vec::new());
         for mut incoming in documents {
             let id = incoming.id.take().unwrap_or_default();
             let result = match sort_of(&id) {
@@ -119,6 +119,7 @@ impl Database {
                         body: text(incoming.members),
                     };
                     let id = id.clone();
+                    places.push(results.len());
                     merges.push(Merge {
                         id: id.clone(),
                         leaf,
@@ -129,7 +130,13 @@ impl Database {
             results.push(result.map_err(|error| (id, error)));
         }
         if !merges.is_empty() {
-            self.store.merge(merges).await?;
+            let merged = self.store.merge(merges).await?;
+            for (place, merged) in places.into_iter().zip(merged) {
+                if let (Err(error), Ok(written)) = (merged, &results[place]) {
+                    let refused = DocumentError::Forbidden(error.to_string());
+                    results[place] = Err((written.id.clone(), refused));
+                }
+            }
         }
         Ok(results)
     }

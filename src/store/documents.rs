@@ -10,7 +10,7 @@ use redb::ReadableTable;
 
 use super::records::{Records, Snapshot};
 use super::revision::{RevHash, Revision};
-use super::tree::{self, Conflict, History, Leaf, Tree};
+use super::tree::{self, Conflict, History, Leaf, TooManyBranches, Tree};
 
 /// Revision number, its hash, whether deleted, sequence number, body.
 pub(super) type Row = (u64, &'static str, bool, u64, &'static str);
@@ -219,10 +219,13 @@ impl Records<'_> {
     }
 
     /// Takes in a revision that was written elsewhere. Returns whether it was news.
-    pub(super) fn merge(&mut self, Merge { id, leaf }: Merge) -> Result<bool, redb::Error> {
+    pub(super) fn merge(
+        &mut self,
+        Merge { id, leaf }: Merge,
+    ) -> Result<Result<bool, TooManyBranches>, redb::Error> {
         let mut tree = self.tree(&id)?;
         let is_news = tree.merge(leaf);
-        if is_news {
+        if is_news == Ok(true) {
             self.save(&id, &tree)?;
         }
         Ok(is_news)

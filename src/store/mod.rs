@@ -23,7 +23,9 @@ pub use file::{OpenError, OpenProblem, Place};
 pub use listing::{Listing, Page};
 pub use records::LocalDocument;
 pub use revision::{InvalidRevision, RevHash, Revision};
-pub use tree::{Conflict, History, Leaf, Missing, REVISIONS_MAX, Tree};
+pub use tree::{
+    Conflict, History, LEAVES_MAX, Leaf, Missing, REVISIONS_MAX, TooManyBranches, Tree,
+};
 
 use std::sync::Arc;
 
@@ -215,11 +217,14 @@ impl Store {
     }
 
     /// Takes in revisions that were written elsewhere: nothing conflicts, what is known already stays
-    /// as it is. Returns which were news.
+    /// as it is. Returns of each whether it was news, or that it is a branch too many.
     ///
     /// # Errors
     /// See [`StoreError`]; then none is written.
-    pub async fn merge(&self, merges: Vec<Merge>) -> Result<Vec<bool>, StoreError> {
+    pub async fn merge(
+        &self,
+        merges: Vec<Merge>,
+    ) -> Result<Vec<Result<bool, TooManyBranches>>, StoreError> {
         self.write(move |tables| merges.into_iter().map(|one| tables.merge(one)).collect())
             .await
     }

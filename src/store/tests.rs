@@ -299,7 +299,7 @@ async fn revisions_from_elsewhere_make_branches_of_which_one_is_shown() {
         ])
         .await
         .unwrap();
-    assert_eq!(news, [true, true, false]);
+    assert_eq!(news, [Ok(true), Ok(true), Ok(false)]);
     let shown = store.document("a").await.unwrap().unwrap();
     assert_eq!(shown.revision.to_string(), "2-c");
     let winner = Some(shown.revision);

@@ -6,7 +6,7 @@
 //!           show the same one. What is merged twice, or in another order, makes the same leaves.
 //! SOURCE    couch_key_tree: merge/2, stem/2; couch_doc: to_doc_info/1 for the winner; couch_db:
 //!           update_docs/4 for who may write.
-//! LIMITS    [`REVISIONS_MAX`] revisions of a branch are remembered.
+//! LIMITS    [`REVISIONS_MAX`] revisions of a branch are remembered, and [`LEAVES_MAX`] branches.
 
 use std::cmp::Reverse;
 
@@ -16,6 +16,9 @@ use super::revision::{InvalidRevision, RevHash, Revision};
 
 /// Revisions of a branch that are remembered: CouchDB's `_revs_limit`.
 pub const REVISIONS_MAX: usize = 1000;
+
+/// How many branches a document may have, deleted ones too: each write of it reads and writes all.
+pub const LEAVES_MAX: usize = 1000;
 
 /// A revision, and those before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +126,14 @@ impl Leaf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Document update conflict.")]
 pub struct Conflict;
+
+/// A document has as many branches as it may have. Its writer is at fault, and not for now: a branch
+/// that is deleted stays one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "The document has {LEAVES_MAX} branches, as many as there may be; write it under another id."
+)]
+pub struct TooManyBranches;
 
 /// What another database misses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -236,28 +247,30 @@ impl Tree {
 
     /// Takes in a revision that was written elsewhere, with those before it. Returns whether there
     /// was news in it.
-    pub fn merge(&mut self, mut leaf: Leaf) -> bool {
+    ///
+    /// # Errors
+    /// It would be one branch too many.
+    pub fn merge(&mut self, mut leaf: Leaf) -> Result<bool, TooManyBranches> {
         let mut is_news = false;
         for known in &mut self.leaves {
             leaf.history.learn(&known.history);
             is_news |= known.history.learn(&leaf.history);
         }
-        if !self.contains(leaf.revision()) {
+        // Only its own history can tell of a leaf that it is none.
+        let own = leaf.revision();
+        self.leaves.retain(|known| {
+            let known = known.revision();
+            known == own || !leaf.history.contains(known)
+        });
+        if !self.contains(own) {
+            if self.leaves.len() >= LEAVES_MAX {
+                return Err(TooManyBranches);
+            }
             is_news = true;
             self.leaves.push(leaf);
         }
-        let histories: Vec<History> = self
-            .leaves
-            .iter()
-            .map(|leaf| leaf.history.clone())
-            .collect();
-        self.leaves.retain(|leaf| {
-            let own = leaf.revision();
-            let mut others = histories.iter().filter(|other| other.revision() != own);
-            !others.any(|other| other.contains(own))
-        });
         self.order();
-        is_news
+        Ok(is_news)
     }
 }
 

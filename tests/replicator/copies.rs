@@ -5,6 +5,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use settee::store::LEAVES_MAX;
 
 use crate::browser::Web;
 use crate::pouch::Pouch;
@@ -103,6 +104,24 @@ fn copies_keep_their_revisions_and_conflicts_are_branches() {
         (&none[0]["error"], &none[1]["error"]),
         (&json!("doc_validation"), &json!("bad_request"))
     );
+    web.service.stop();
+}
+
+#[test]
+fn a_branch_too_many_is_refused_and_costs_the_others_nothing() {
+    let web = start("");
+    let branch = |number: usize| foreign("a", &[&format!("b{number}"), "a"]);
+    let mut docs: Vec<Value> = (0..=LEAVES_MAX).map(branch).collect();
+    docs.push(foreign("free", &["f"]));
+    let failed = copy(&web, &docs);
+    let reason =
+        "The document has 1000 branches, as many as there may be; write it under another id.";
+    let refused = json!([{"id": "a", "error": "forbidden", "reason": reason}]);
+    assert_eq!(failed, refused);
+    assert_eq!(web.get("/_replicator").ok()["doc_count"], 2);
+    let shown = web.get("/_replicator/a?conflicts=true").ok();
+    let conflicts = shown["_conflicts"].as_array().unwrap();
+    assert_eq!(conflicts.len(), LEAVES_MAX - 1);
     web.service.stop();
 }
 

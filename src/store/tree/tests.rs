@@ -78,7 +78,7 @@ proptest! {
         let mut known: BTreeMap<usize, Option<usize>> = BTreeMap::new();
         for pick in order {
             let node = pick.index(parents.len());
-            let is_news = tree.merge(node_leaf(&parents, node, usize::MAX));
+            let is_news = tree.merge(node_leaf(&parents, node, usize::MAX)).unwrap();
             prop_assert_eq!(is_news, !known.contains_key(&node));
             let up = |node: &usize| parents[*node];
             for node in std::iter::successors(Some(node), up) {
@@ -101,10 +101,10 @@ proptest! {
     ) {
         let mut tree = Tree::default();
         for node in (0..parents.len()).rev() {
-            tree.merge(node_leaf(&parents, node, lengths[node]));
+            tree.merge(node_leaf(&parents, node, lengths[node])).unwrap();
         }
         for node in 0..parents.len() {
-            tree.merge(node_leaf(&parents, node, usize::MAX));
+            tree.merge(node_leaf(&parents, node, usize::MAX)).unwrap();
         }
         let inner: BTreeSet<usize> = parents.iter().flatten().copied().collect();
         let leaves = (0..parents.len()).filter(|node| !inner.contains(node));
@@ -125,11 +125,14 @@ fn a_branch_that_lives_wins_then_the_longer_then_the_greater_hash() {
         (3, "x,w,a", true, "2-c"),
         (3, "d,b,a", false, "3-d"),
     ] {
-        assert!(tree.merge(leaf(number, hashes, deleted)));
+        assert!(tree.merge(leaf(number, hashes, deleted)).unwrap());
         assert_eq!(tree.winner().unwrap().revision(), rev(winner));
     }
     assert_eq!(revisions(&tree), ["3-d", "2-c", "3-x"]);
-    assert!(!tree.merge(leaf(2, "b,a", false)), "it is an ancestor");
+    assert!(
+        !tree.merge(leaf(2, "b,a", false)).unwrap(),
+        "it is an ancestor"
+    );
 }
 
 #[test]
@@ -174,6 +177,20 @@ fn only_so_many_revisions_of_a_branch_are_remembered() {
     let history = &tree.winner().unwrap().history;
     assert_eq!(history.revisions().count(), REVISIONS_MAX);
     assert_eq!(history.revisions().last().unwrap().number, 2);
+}
+
+#[test]
+fn only_so_many_branches_are_taken_in_and_those_that_are_there_go_on() {
+    let mut tree = Tree::default();
+    for number in 0..LEAVES_MAX {
+        assert_eq!(tree.merge(leaf(2, &format!("b{number},a"), true)), Ok(true));
+    }
+    let before = tree.clone();
+    assert_eq!(tree.merge(leaf(2, "one,a", false)), Err(TooManyBranches));
+    assert_eq!(tree.merge(leaf(2, "b7,a", true)), Ok(false));
+    assert_eq!(tree, before);
+    assert_eq!(tree.merge(leaf(3, "c,b7,a", true)), Ok(true));
+    assert_eq!(tree.leaves().len(), LEAVES_MAX);
 }
 
 #[test]
