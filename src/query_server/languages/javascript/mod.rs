@@ -28,6 +28,7 @@ mod source;
 pub mod syntax;
 mod text;
 mod views;
+mod writing;
 
 use std::io;
 use std::thread;

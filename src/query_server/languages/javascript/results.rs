@@ -3,9 +3,10 @@
 //! All functions of a command run, and log, before a result that cannot be written ends it: CouchDB
 //! writes the answer as a whole, when all of them are done.
 
-use rquickjs::{Ctx, Value};
+use rquickjs::{Array, Ctx, Function, Persistent, Value};
 
 use super::failure::Failure;
+use super::writing::write_list;
 
 /// A JSON array that grows by one element a function.
 pub(super) struct Results {
@@ -20,6 +21,28 @@ impl Results {
             text: "[".to_owned(),
             unwritable: None,
         }
+    }
+
+    /// Adds a list, which `written` writes where [`write_list`] does not.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(super) fn add_list<'js>(
+        &mut self,
+        ctx: &Ctx<'js>,
+        list: &Array<'js>,
+        written: &Persistent<Function<'static>>,
+    ) -> rquickjs::Result<()> {
+        let start = self.text.len();
+        if start > 1 {
+            self.text.push(',');
+        }
+        if write_list(list, &mut self.text) {
+            return Ok(());
+        }
+        self.text.truncate(start);
+        let answer = written.clone().restore(ctx)?.call((list.clone(),))?;
+        self.add(ctx, &answer, 0)
     }
 
     /// Adds what a runner answered without its first and last `brackets` bytes: JSON text, or a

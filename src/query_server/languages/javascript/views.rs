@@ -17,6 +17,8 @@ struct ViewFunction {
     call: Persistent<Function<'static>>,
     map: Persistent<Function<'static>>,
     index: Persistent<Function<'static>>,
+    /// Writes their rows.
+    written: Persistent<Function<'static>>,
     realm: Realm,
 }
 
@@ -92,16 +94,15 @@ impl Views {
         let runners = realm.add_views(kind, reading::only_reads(&source))?;
         realm.add_modules(Tree::Library(self.library.as_deref().unwrap_or("null")))?;
         let call = realm.compile(&source)?;
-        let (map, index) = realm.with(|ctx| {
-            Ok((
-                runner(ctx, &runners, "map")?,
-                runner(ctx, &runners, "index")?,
-            ))
+        let (map, index, written) = realm.with(|ctx| {
+            let runner = |name| runner(ctx, &runners, name);
+            Ok((runner("map")?, runner("index")?, runner("written")?))
         })?;
         Ok(ViewFunction {
             call,
             map,
             index,
+            written,
             realm,
         })
     }
@@ -118,8 +119,8 @@ impl Views {
                 };
                 let document = parse(ctx, document)?;
                 let call = function.call.clone().restore(ctx)?;
-                let answer = runner.clone().restore(ctx)?.call((call, document))?;
-                results.add(ctx, &answer, 0)
+                let list = runner.clone().restore(ctx)?.call((call, document))?;
+                results.add_list(ctx, &list, &function.written)
             })?;
         }
         self.engine.finish_jobs();

@@ -101,9 +101,9 @@
     count = 0;
     try { call(doc); } catch (error) {
       failed(error, doc, indexing);
-      return '[]';
+      return bare([]);
     }
-    return written(indexing ? fields : rows);
+    return indexing ? fields : rows;
   }
 
   function result(call, names, values, again) {
@@ -117,6 +117,7 @@
 
   return {
     __proto__: null,
+    written: written,
     map: function (call, doc) { return run(call, doc, false); },
     index: function (call, doc) { return run(call, doc, true); },
     reduce: function (call, pairs) {
