@@ -108,10 +108,12 @@ impl Part {
             let start = part.keys.len();
             write_key(row, &mut part.keys);
             let length = part.keys.len() - start;
-            let first = part.entries.first().map_or(0..length, |first| {
-                first.start..first.start + part.common.min(length)
-            });
-            part.common = shared_bytes(&part.keys[first], &part.keys[start..]);
+            let key = &part.keys[start..];
+            part.common = match part.beginning() {
+                _ if part.entries.is_empty() => length,
+                beginning if key.starts_with(beginning) => part.common,
+                beginning => shared_bytes(beginning, key),
+            };
             part.entries.push(Entry {
                 head: 0,
                 row,
