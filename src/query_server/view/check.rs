@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
-use crate::query_server::json_scan::JsonScan;
+use crate::query_server::json_scan::{JsonScan, Name};
 
 /// Which members of its documents a view is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,10 +83,10 @@ fn look<'a>(
     let mut scan = JsonScan::of(text.as_bytes());
     let mut goes_on = scan.open(b'{')?;
     while goes_on {
-        let quoted = scan.name()?;
+        let found = scan.name()?;
         let value = scan.value()?;
-        let member = quoted.start..value.end;
-        let name = name(&text[quoted]);
+        let member = found.quoted.start..value.end;
+        let name = name(text, found);
         let is_id = name == "_id";
         if is_id {
             id = Some(&text[value]);
@@ -106,10 +106,16 @@ fn look<'a>(
 }
 
 /// Returns what a member is called: no name that is looked for has half a surrogate pair in it.
-fn name(quoted: &str) -> Cow<'_, str> {
-    match quoted.contains('\\') {
-        true => serde_json::from_str(quoted).unwrap_or_default(),
-        false => Cow::Borrowed(&quoted[1..quoted.len() - 1]),
+fn name(
+    text: &str,
+    Name {
+        quoted,
+        has_escapes,
+    }: Name,
+) -> Cow<'_, str> {
+    match has_escapes {
+        true => serde_json::from_str(&text[quoted]).unwrap_or_default(),
+        false => Cow::Borrowed(&text[quoted.start + 1..quoted.end - 1]),
     }
 }
 
