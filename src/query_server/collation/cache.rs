@@ -9,14 +9,11 @@ use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 
-/// How many strings are remembered.
-const STRINGS_MAX: usize = SETS * WAYS;
-
 /// In how many places of each set a string may be: with one, two names of a view that happen to
 /// share it would push each other out for every row.
 const WAYS: usize = 4;
 
-/// A power of two.
+/// How many sets there are, a power of two: 4096 strings are remembered in all.
 const SETS: usize = 1024;
 
 /// How long a string may be to be remembered, in bytes. Its sort key is about twice as long.
@@ -104,6 +101,9 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How many strings are remembered.
+    const STRINGS_MAX: usize = SETS * WAYS;
 
     #[test]
     fn a_sort_key_is_the_same_whether_it_was_remembered_or_not() {
