@@ -5,6 +5,8 @@
 //! PROMISES  What it writes is what `JSON.stringify` would write. In doubt it writes nothing, and the
 //!           engine is asked: for values with a `toJSON`, half a surrogate pair, numbers with an
 //!           exponent, what raises, deep nesting, long texts.
+//! LIMITS    When the engine is asked, getters and `toJSON` inside objects that were written before
+//!           the doubt came up are called once more.
 
 use std::fmt::Write;
 
@@ -18,7 +20,7 @@ const DEPTH_MAX: usize = 8;
 const ELEMENTS_MAX: f64 = 100_000.0;
 
 /// How long the text of a document's rows gets here, in bytes: the engine has a limit for its memory.
-const TEXT_BYTES_MAX: usize = 1 << 20;
+const TEXT_BYTES_MAX: usize = 8 << 20;
 
 /// Appends a list of the prelude's, which has no prototype, and all that is in it. `false`: nothing
 /// was appended, the engine has to be asked.
@@ -78,7 +80,10 @@ impl Writer<'_> {
             }),
             Type::Int => write!(self.text, "{}", value.as_int()?).ok()?,
             Type::Float => self.number(value.as_float()?)?,
-            Type::String => self.string(&value.as_string()?.to_string().ok()?),
+            Type::String => {
+                let string = value.as_string()?.to_string().ok()?;
+                (self.text.len() + string.len() <= self.limit).then(|| self.string(&string))?;
+            }
             Type::Array if is_plain(value.as_object()?) => {
                 self.elements(value.as_array()?, depth + 1)?;
             }
@@ -237,7 +242,8 @@ mod tests {
                 "(function() { var a = {}; a.a = a; return a })()",
                 "(function() { var a = []; for (var i = 0; i < 20; i++) a = [a]; return a })()",
                 "Object.assign([], {length: 100001})",
-                "'x'.repeat(1 << 20)",
+                "'x'.repeat(8 << 20)",
+                "{a: 'x'.repeat(8 << 20)}",
             ] {
                 assert_eq!(written(&ctx, elements).0, None, "{elements}");
             }
