@@ -5,8 +5,8 @@
 //!           (`serde_json`, `IgnoredAny`); half a surrogate pair is passed over too. No recursion: a
 //!           value may be nested as deeply as it likes.
 //! LIMITS    It does not say what is wrong with other text: the parser does. It expects UTF-8.
-//! WHY       Every document and every answer is checked whole. The parser takes twice as long, as
-//!           it has to find out what a value is for whoever wants it.
+//! WHY       Every document and every answer is checked whole. The parser takes a quarter longer over
+//!           a value, and with members whose names are wanted it makes a text of each.
 
 use std::ops::Range;
 
@@ -218,7 +218,7 @@ impl<'a> JsonScan<'a> {
             let word = u64::from_le_bytes(*bytes);
             let found = zeros(word ^ QUOTES) | zeros(word ^ BACKSLASHES) | controls(word);
             if found != 0 {
-                self.at += found.trailing_zeros() as usize / WORD_BYTES;
+                self.at += (found.trailing_zeros() / u8::BITS) as usize;
                 return;
             }
             self.at += WORD_BYTES;

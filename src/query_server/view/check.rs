@@ -106,16 +106,11 @@ fn look<'a>(
 }
 
 /// Returns what a member is called: no name that is looked for has half a surrogate pair in it.
-fn name(
-    text: &str,
-    Name {
-        quoted,
-        has_escapes,
-    }: Name,
-) -> Cow<'_, str> {
-    match has_escapes {
-        true => serde_json::from_str(&text[quoted]).unwrap_or_default(),
-        false => Cow::Borrowed(&text[quoted.start + 1..quoted.end - 1]),
+fn name(text: &str, name: Name) -> Cow<'_, str> {
+    let Range { start, end } = name.quoted;
+    match name.has_escapes {
+        true => serde_json::from_str(&text[start..end]).unwrap_or_default(),
+        false => Cow::Borrowed(&text[start + 1..end - 1]),
     }
 }
 
