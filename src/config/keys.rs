@@ -113,6 +113,8 @@ pub enum Kind {
     FilePath,
     /// The path of the store; empty is the usual place.
     StorePath,
+    /// Names of hosts with commas between them; empty is none.
+    Hosts,
     /// Addresses that stand for others: `pattern:port:target:port` with commas between them.
     ConnectTo,
     /// A path of a Unix socket; empty is the usual place.
@@ -288,6 +290,7 @@ pub const KEYS: &[Key] = &[
     start_key("server", "socket", Kind::SocketPath),
     start_key("server", "tcp", Kind::Address),
     start_key("server", "http", Kind::Address),
+    key("server", "hosts", Kind::Hosts),
     key(
         "server",
         "body_max",

@@ -2,8 +2,7 @@
 //!
 //! SUMMARY   [`admit`] looks at where a request comes from and whose name it bears; its [`Visitor`]
 //!           says what that allows.
-//! PROMISES  Without admins only this machine's own programs get in: a web page that somebody here
-//!           looks at does not, whatever name it gives to this address (DNS rebinding).
+//! PROMISES  A web page from elsewhere gets nowhere: see [`super::origin`].
 //! SOURCE    chttpd_auth; couch_httpd_auth: default_authentication_handler/1,
 //!           cookie_authentication_handler/1.
 //! DIFFERS   CouchDB lets web pages of other origins in when CORS is enabled; here they never are.
@@ -15,9 +14,9 @@ use actix_web::cookie::{Cookie, SameSite, time};
 use actix_web::http::header;
 use data_encoding::BASE64;
 
-use super::Shared;
 use super::answer::Refusal;
 use super::request::text;
+use super::{Shared, origin};
 use crate::auth::session::COOKIE;
 
 /// Who asks.
@@ -63,8 +62,7 @@ impl Visitor {
 /// The request comes from a web page elsewhere, or its credentials are wrong.
 pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visitor, Refusal> {
     let is_party = shared.authority.is_open();
-    check_host(request, is_party)?;
-    check_origin(request)?;
+    origin::check(request, &shared.config.borrow().server.hosts)?;
     let mut visitor = Visitor {
         name: None,
         by: None,
@@ -133,80 +131,9 @@ fn basic(credentials: &str) -> Result<(String, String), Refusal> {
     Ok((name.to_owned(), password.to_owned()))
 }
 
-/// A browser says under which name it found this address.
-fn check_host(request: &HttpRequest, is_party: bool) -> Result<(), Refusal> {
-    let Some(host) = text(request, header::HOST).filter(|_| is_party) else {
-        return Ok(());
-    };
-    if is_loopback(host) {
-        return Ok(());
-    }
-    let reason = "without any admin the Host of a request must be this machine itself, localhost \
-                  or 127.0.0.1: use such an address, or name an admin in [admins]";
-    Err(Refusal::forbidden(reason))
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    name == "localhost"
-        || name.ends_with(".localhost")
-        || name
-            .parse()
-            .is_ok_and(|address: IpAddr| address.is_loopback())
-}
-
-/// A browser says which page a request comes from, unless it only follows a link.
-fn check_origin(request: &HttpRequest) -> Result<(), Refusal> {
-    let Some(origin) = text(request, header::ORIGIN) else {
-        return Ok(());
-    };
-    let origin_host = origin.split_once("://").map(|(_, host)| host);
-    let host = text(request, header::HOST);
-    let same = origin_host
-        .zip(host)
-        .is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host));
-    match same {
-        true => Ok(()),
-        false => Err(Refusal::forbidden(
-            "requests of web pages from elsewhere are not answered",
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_that_are_this_machine_are_known() {
-        for host in [
-            "localhost",
-            "LOCALHOST:5995",
-            "localhost.",
-            "a.localhost:1",
-            "127.0.0.1",
-            "127.1.2.3:5995",
-            "[::1]:5995",
-            "[::1]",
-        ] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in [
-            "",
-            "example.org",
-            "localhost.example.org",
-            "10.0.0.1:5995",
-            "[::2]",
-            "127.0.0.1.example.org",
-            "evil-localhost",
-        ] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
 
     #[test]
     fn credentials_are_taken_apart_at_the_first_colon() {
