@@ -17,7 +17,7 @@ use data_encoding::BASE64;
 use super::answer::Refusal;
 use super::request::text;
 use super::{Shared, origin};
-use crate::auth::session::COOKIE;
+use crate::auth::session::{COOKIE, Session};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub(super) struct Visitor {
     pub(super) name: Option<String>,
     /// How: `default` (Basic) or `cookie`.
     pub(super) by: Option<&'static str>,
-    /// Whether the session should be issued anew.
-    pub(super) is_worn: bool,
+    /// The session, if that is how.
+    pub(super) session: Option<Session>,
     /// Whether there are no admins, so that everybody is one.
     is_party: bool,
     /// Whether the address can be reached from other machines.
@@ -66,7 +66,7 @@ pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visi
     let mut visitor = Visitor {
         name: None,
         by: None,
-        is_worn: false,
+        session: None,
         is_party,
         is_public: !shared.address.ip().is_loopback(),
     };
@@ -84,8 +84,8 @@ pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visi
     } else if let Some(cookie) = request.cookie(COOKIE)
         && let Some(session) = shared.authority.session(cookie.value())
     {
-        visitor.name = Some(session.name);
-        visitor.is_worn = session.is_worn;
+        visitor.name = Some(session.name.clone());
+        visitor.session = Some(session);
         visitor.by = Some("cookie");
     }
     Ok(visitor)
@@ -96,12 +96,33 @@ pub(super) fn peer(request: &HttpRequest) -> Option<IpAddr> {
     request.peer_addr().map(|address| address.ip())
 }
 
-/// Returns the cookie that begins or renews a session.
-pub(super) fn session_cookie(shared: &Shared, name: &str) -> Option<Cookie<'static>> {
+/// Returns the cookie that begins a session.
+pub(super) fn new_session(shared: &Shared, name: &str) -> Option<Cookie<'static>> {
+    Some(session_cookie(shared, shared.authority.begin(name)?))
+}
+
+/// Returns the cookie that renews the session of a visitor, if it is time for that.
+pub(super) fn renewed_session(shared: &Shared, visitor: &Visitor) -> Option<Cookie<'static>> {
+    let session = visitor.session.as_ref().filter(|session| session.is_worn)?;
+    Some(session_cookie(shared, shared.authority.renew(session)?))
+}
+
+/// Ends every session that a request bears a cookie of.
+pub(super) fn end_sessions(request: &HttpRequest, shared: &Shared) {
+    let Ok(cookies) = request.cookies() else {
+        return;
+    };
+    for cookie in cookies.iter().filter(|cookie| cookie.name() == COOKIE) {
+        if let Some(session) = shared.authority.session(cookie.value()) {
+            shared.authority.end(&session);
+        }
+    }
+}
+
+fn session_cookie(shared: &Shared, value: String) -> Cookie<'static> {
     let timeout = shared.config.borrow().chttpd_auth.timeout;
     let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-    let value = shared.authority.issue(name)?;
-    Some(cookie(value, seconds))
+    cookie(value, seconds)
 }
 
 /// Returns the cookie that ends a session.
