@@ -189,7 +189,8 @@ impl App {
         )
         .with_metrics(metrics.clone())
         .telling_sums(Rc::clone(&sums))
-        .with_replications(replications.clone());
+        .with_replications(replications.clone())
+        .with_http(http.as_ref().map(|address| address.address()));
         let services = Rc::new(services);
         let front_door = front_door_spec(FrontDoorOptions {
             sockets: Rc::clone(&service_sockets),

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::Named;
+use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Require, Want};
 use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};
 use crate::policy::pool::ReturnStatus;
@@ -48,6 +49,8 @@ pub struct Caller {
     /// The manager's address as it was last seen: looking it up costs more than a call.
     address: RefCell<Addr<ProcManager>>,
     client: Pulse,
+    /// Which pools it may use, where that is not any.
+    limits: RefCell<Option<CallerLimits>>,
     /// None when it speaks in the name of a client that lives elsewhere.
     lifeline: Option<Lifeline>,
 }
@@ -69,8 +72,14 @@ impl Caller {
             manager,
             address,
             client,
+            limits: RefCell::default(),
             lifeline: None,
         }
+    }
+
+    /// Holds it to some pools from now on, or to none.
+    pub fn hold_to(&self, limits: Option<CallerLimits>) {
+        self.limits.replace(limits);
     }
 
     /// Returns the client in whose name it asks.
@@ -91,6 +100,7 @@ impl Caller {
             client: self.client.clone(),
             want,
             timeout,
+            limits: self.limits.borrow().clone(),
         };
         let call = self.address.borrow().send(request);
         match call.await {
@@ -133,7 +143,13 @@ impl Caller {
         ability: Ability,
     ) -> Result<(), GetProcError> {
         let language = language.clone();
-        self.ask(Require { language, ability }).await?
+        let limits = self.limits.borrow().clone();
+        self.ask(Require {
+            language,
+            ability,
+            limits,
+        })
+        .await?
     }
 
     /// Takes a process and resets it.

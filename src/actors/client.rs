@@ -10,6 +10,7 @@
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
 
 mod calls;
+mod dashboard;
 mod farewell;
 mod holding;
 mod jobs;
@@ -21,6 +22,7 @@ pub mod stream;
 mod ticket;
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -36,6 +38,7 @@ use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
 use crate::auth::Authority;
+use crate::auth::rights::Rights;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{GetProcError, Lease};
@@ -64,6 +67,8 @@ pub struct Services {
     replications: Option<Replications>,
     /// Who is let in, where that is asked.
     pub authority: Arc<Authority>,
+    /// Where HTTP listens, if it does.
+    http: Option<SocketAddr>,
     stopping: Cell<bool>,
     stop: Notify,
 }
@@ -82,6 +87,7 @@ impl Services {
             metrics: Metrics::new(),
             sums: None,
             replications: None,
+            http: None,
             stopping: Cell::new(false),
             stop: Notify::new(),
         }
@@ -105,6 +111,13 @@ impl Services {
     #[must_use]
     pub fn with_replications(mut self, replications: Replications) -> Self {
         self.replications = Some(replications);
+        self
+    }
+
+    /// Tells where HTTP listens.
+    #[must_use]
+    pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {
+        self.http = http;
         self
     }
 
@@ -178,6 +191,7 @@ impl Client {
         let terms = Terms {
             line_bytes_max: options.line_bytes_max,
             open: lending.is_some(),
+            rights: rights_of(&stream),
             metrics,
         };
         let client = Self {
@@ -238,6 +252,14 @@ impl Client {
         self.lifeline
             .ending(ExitReason::Failed("it was turned away".into()));
         ctx.stop();
+    }
+}
+
+/// Returns what the user at the other end may do: on a Unix socket, everything.
+fn rights_of(stream: &Stream) -> Rights {
+    match stream {
+        Stream::Unix(_) => Rights::all(),
+        Stream::Tcp(_) => Rights::default(),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::actors::config_listener::ConfigListener;
 use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
+use crate::auth::rights::CallerLimits;
 use crate::query_server::client::QueryServers;
 use crate::query_server::reduce::OverflowLog;
 
@@ -40,7 +41,13 @@ pub struct Inside {
 impl Inside {
     /// Returns a client of the pool. What it takes comes back when it is dropped.
     pub fn query_servers(&self) -> QueryServers {
+        self.query_servers_for(None)
+    }
+
+    /// Returns a client of the pool that is held to some pools, or to none.
+    pub fn query_servers_for(&self, limits: Option<CallerLimits>) -> QueryServers {
         let caller = Caller::new(self.manager.clone());
+        caller.hold_to(limits);
         QueryServers::new(caller).telling(Some(Rc::clone(&self.sums)))
     }
 }

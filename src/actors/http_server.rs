@@ -84,9 +84,9 @@ impl Actor for HttpServer {
         let address = self.options.address.address();
         info!(self.log, "listening"; "listen" => format!("http://{address}/"));
         if self.options.shared.authority.is_open() {
-            warn!(self.log, "no admin is configured";
+            warn!(self.log, "nobody has to log in over HTTP";
                 "effect" => "whoever can reach the HTTP address from this machine may do everything",
-                "remedy" => "name one in [admins]");
+                "remedy" => "leave [server] open out");
         }
         let handle = server.handle();
         let serving = server.into_actor(self).map(|ended, server, ctx| {

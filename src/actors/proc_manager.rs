@@ -9,6 +9,7 @@
 //! LIMITS    When it ends, its processes end with it, as linked ones do.
 
 mod abilities;
+mod callers;
 mod follow;
 mod handlers;
 mod holders;

@@ -8,7 +8,7 @@ use crate::config::{Config, DbTag, LanguageCommand};
 use crate::messages::proc_manager::ManagerSettings;
 use crate::policy::pool::{self, Limits};
 use crate::query_server::child::CommandSpec;
-use crate::query_server::language::Registry;
+use crate::query_server::language::{LanguageName, Registry};
 use crate::query_server::languages::command::CommandLanguage;
 use crate::query_server::languages::echo::Echo;
 use crate::query_server::languages::query::Query;
@@ -44,6 +44,13 @@ pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -
         },
         reset_config: Arc::from(config.reset_config()),
         languages: registry(config, program, languages),
+        external: {
+            let commands = config.languages.iter();
+            commands
+                .filter(|(_, command)| matches!(command, LanguageCommand::Command(_)))
+                .map(|(name, _)| LanguageName::new(name))
+                .collect()
+        },
     }
 }
 
@@ -80,7 +87,6 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query_server::language::LanguageName;
 
     #[test]
     fn every_language_of_the_configuration_is_there_under_its_one_name() {

@@ -1,18 +1,20 @@
 //! Who may do what: logins by password and by session, for HTTP and for clients on TCP.
 //!
-//! SUMMARY   [`Authority`] knows the admins of the configuration in force. A login costs a slow hash
+//! SUMMARY   [`Authority`] knows the admins and users of the configuration in force. A login costs a slow hash
 //!           on a thread of its own, a repeated one a look into a small cache.
 //! PROMISES  A wrong name costs what a wrong password costs, whichever names there are. At most
 //!           [`CHECKS_MAX`] hashes at a time and [`WAITING_MAX`] waiting, of one address
 //!           [`WAITING_OF_ADDRESS_MAX`]. Failures are counted by name and address together: nobody
 //!           else waits for them. A changed password ends what was remembered of the old one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
-//! DIFFERS   There are admins and nobody else: no `_users` database. Being locked out is told with
+//! DIFFERS   Users stand in the configuration: there is no `_users` database. Being locked out is told with
 //!           429 and not with 403.
 
 mod decoy;
 mod ended;
+pub mod rights;
 pub mod session;
+mod token;
 mod waiting;
 
 use std::collections::HashMap;
@@ -29,6 +31,9 @@ use crate::config::Config;
 use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 use decoy::Decoy;
 use ended::EndedSessions;
+use rights::Rights;
+pub use token::TOKEN_TIME;
+use token::Tokens;
 use waiting::{Waiting, WaitingPlace};
 
 /// Passwords that are checked at a time.
@@ -58,7 +63,7 @@ const FAILURES_REMEMBERED_MAX: usize = 4096;
 /// Why somebody is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// There is no admin of this name and password.
+    /// There is no user of this name and password.
     #[error("Name or password is incorrect.")]
     Incorrect,
     /// It was wrong too often.
@@ -73,7 +78,7 @@ pub enum LoginError {
 /// where it came from.
 type Suspect = [u8; 32];
 
-/// Lets admins in. Shared by all threads.
+/// Lets users in. Shared by all threads.
 pub struct Authority {
     config: watch::Receiver<Arc<Config>>,
     checks: Semaphore,
@@ -81,9 +86,10 @@ pub struct Authority {
     /// Keyed hash of name, password and the hash it was checked against -> until when it counts.
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
     failures: Mutex<HashMap<Suspect, (u32, Instant)>>,
-    /// What is checked where there is no such admin.
+    /// What makes each failure cost the same.
     decoy: Decoy,
     ended: Mutex<EndedSessions>,
+    tokens: Mutex<Tokens>,
     cache_key: [u8; 32],
     /// Signs sessions where the configuration has no secret.
     secret: [u8; 32],
@@ -100,18 +106,31 @@ impl Authority {
             failures: Mutex::default(),
             decoy: Decoy::new(),
             ended: Mutex::default(),
+            tokens: Mutex::default(),
             cache_key: random(),
             secret: random(),
         }
     }
 
-    /// Returns whether nobody is an admin, so that everybody is ("admin party").
+    /// Returns whether nobody has to log in over HTTP, and everybody there is an administrator.
     pub fn is_open(&self) -> bool {
-        self.config.borrow().admins.is_empty()
+        self.config.borrow().server.open
+    }
+
+    /// Returns what a user may do; one who is not there, nothing.
+    pub fn rights(&self, name: &str) -> Rights {
+        let config = self.config.borrow();
+        match config.users.get(name) {
+            _ if config.admins.contains_key(name) => Rights::all(),
+            Some(user) => Rights::of(&user.roles, &user.pools),
+            None => Rights::default(),
+        }
     }
 
     fn hash_of(&self, name: &str) -> Option<PasswordHash> {
-        self.config.borrow().admins.get(name).cloned()
+        let config = self.config.borrow();
+        let user = || config.users.get(name)?.password.as_ref();
+        config.admins.get(name).or_else(user).cloned()
     }
 
     /// Checks a name and a password.
@@ -173,7 +192,9 @@ impl Authority {
         let checked = tokio::task::spawn_blocking(move || {
             let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
             if !right {
-                let known = config.admins.values();
+                let users = config.users.values();
+                let users = users.filter_map(|user| user.password.as_ref());
+                let known = config.admins.values().chain(users);
                 decoy.spend(&password, hash.as_ref(), known);
             }
             right

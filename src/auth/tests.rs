@@ -36,7 +36,10 @@ async fn a_changed_password_counts_at_once_whatever_was_remembered() {
     assert_eq!(refused, Err(LoginError::Incorrect));
     assert_eq!(authority.log_in("ann", "new", None).await, Ok(()));
     config.send(Arc::new(Config::default())).unwrap();
-    assert!(authority.is_open());
+    let refused = authority.log_in("ann", "new", None).await;
+    assert_eq!(refused, Err(LoginError::Incorrect));
+    // Nobody to log in as lets nobody in.
+    assert!(!authority.is_open());
 }
 
 #[actix_rt::test]

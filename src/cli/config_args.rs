@@ -34,6 +34,7 @@ impl ConfigArgs {
             flags,
             natives: NATIVE_LANGUAGES.to_vec(),
             overlay: config::Overlay::default(),
+            makes_admin: false,
         }
     }
 }

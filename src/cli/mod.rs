@@ -10,6 +10,7 @@ pub mod completions;
 pub mod config_args;
 pub mod conform;
 pub mod couchjs;
+pub mod dashboard;
 pub mod exit;
 pub mod jobs;
 pub mod map;
@@ -83,6 +84,10 @@ enum Command {
     ///
     /// Asks the running service over its socket. See docs/replication.md.
     Jobs(jobs::Args),
+    /// Print a link that lets a browser in to the running service's dashboard.
+    ///
+    /// Asks the running service over its socket, so that no password is needed.
+    Dashboard(dashboard::Args),
     /// Add, change and remove pools of the running service.
     ///
     /// A pool is a number of processes of one language under a name of its own. Nothing here can
@@ -146,6 +151,7 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Jobs(args) => jobs::run(&args),
+        Command::Dashboard(args) => dashboard::run(&args),
         Command::Pool(args) => pool::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Replicate(args) => replicate::run(&args),

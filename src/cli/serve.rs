@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::actors::lifeline::ExitReason;
 use crate::actors::listener::socket::SocketError;
 use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
-use crate::config::{Flag, Loaded};
+use crate::config::{Flag, Loaded, generated};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
 use crate::store::{OpenProblem, StoreError};
@@ -31,7 +31,8 @@ use super::service_manager;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Listens on the Unix socket [server] socket, for HTTP on [server] http (127.0.0.1:5995 by default,
-off for none), and for clients that log in on [server] tcp; prints a line for each.
+off for none), and for clients that log in on [server] tcp; prints a line for each. Where the
+configuration names no administrator, makes one, and prints which file has the password.
 
 Signals:
   TERM, INT  stop: calls in hand may finish within [server] shutdown_grace; a second one: now
@@ -67,7 +68,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         key: "socket",
         value: path.to_string_lossy().into_owned(),
     });
-    let sources = args.config.sources(flags.collect());
+    let mut sources = args.config.sources(flags.collect());
+    sources.makes_admin = true;
     let Loaded { config, notices } = crate::config::load(&sources)?;
     let logging = Rc::new(Logging::to_stderr(&config.log));
     let log = logging.logger.clone();
@@ -110,6 +112,12 @@ fn listening(app: &RunningApp) -> String {
     }
     for (name, address) in app.services() {
         text.push_str(&format!("settee: service {name} listening on {address}\n"));
+    }
+    if let Some(path) = app.config().admin_password_file() {
+        let (name, path) = (generated::NAME, path.display());
+        text.push_str(&format!(
+            "settee: the password of the administrator {name} is in {path}\n"
+        ));
     }
     text
 }

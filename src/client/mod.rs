@@ -259,6 +259,14 @@ impl Client {
         self.connection.call("status", &arguments).await
     }
 
+    /// Returns a URL that lets a browser in to the dashboard once (`dashboard`).
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found` for a service without an HTTP address, `forbidden`.
+    pub async fn dashboard(&self) -> Result<String, ClientError> {
+        self.typed("dashboard", &json!({})).await
+    }
+
     /// Returns jobs of replications (`jobs`): an object with `total_rows`, `offset` and `jobs`, each as
     /// in `_scheduler/jobs`. `states` are those asked for, all when empty.
     ///

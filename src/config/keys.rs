@@ -4,6 +4,8 @@
 //!           defaults stand in `config/default.toml`, the types in [`super::Config`].
 //! PROMISES  The three agree: tests compare them.
 
+use super::users::Role;
+
 /// The section of language commands, whose keys are names of languages.
 pub const QUERY_SERVERS: &str = "query_servers";
 /// The section of in-process languages, whose keys are names of languages.
@@ -14,8 +16,14 @@ pub const MANGO: &str = "query";
 /// The family of sections of named pools, `[pools.NAME]`.
 pub const POOLS: &str = "pools";
 
+/// The key of a pool that lets callers use a command of the configuration.
+pub const CALLERS: &str = "callers";
+
 /// The family of sections of services, `[services.NAME]`.
 pub const SERVICES: &str = "services";
+
+/// The family of sections of users, `[users.NAME]`.
+pub const USERS: &str = "users";
 
 /// The section of admins, whose keys are names of users.
 pub const ADMINS: &str = "admins";
@@ -115,6 +123,8 @@ pub enum Kind {
     StorePath,
     /// Names of hosts with commas between them; empty is none.
     Hosts,
+    /// Names of pools with commas between them; empty is none.
+    Names,
     /// Addresses that stand for others: `pattern:port:target:port` with commas between them.
     ConnectTo,
     /// A path of a Unix socket; empty is the usual place.
@@ -291,6 +301,7 @@ pub const KEYS: &[Key] = &[
     start_key("server", "tcp", Kind::Address),
     start_key("server", "http", Kind::Address),
     key("server", "hosts", Kind::Hosts),
+    start_key("server", "open", Kind::Boolean),
     key(
         "server",
         "body_max",
@@ -372,7 +383,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// Families of sections: `[FAMILY.NAME]`, as many as there are names. There are none by default.
-pub const FAMILIES: &[&str] = &[POOLS, SERVICES];
+pub const FAMILIES: &[&str] = &[POOLS, SERVICES, USERS];
 
 /// Most processes of a pool, or of what is counted in processes.
 const PROCESSES_MAX: u64 = 1_000_000;
@@ -437,6 +448,7 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(POOLS, "stress", Kind::Boolean),
     key(POOLS, "fairness", FAIRNESS),
     key(POOLS, "interactive_reserved", count(0, PROCESSES_MAX)),
+    key(POOLS, CALLERS, Kind::Boolean),
     key(SERVICES, "listen", Kind::ServiceAddress),
     key(SERVICES, "pool", Kind::Name),
     key(SERVICES, "language", Kind::Name),
@@ -447,6 +459,9 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(SERVICES, "stress", STRESS),
     key(SERVICES, "prompt_timeout", STRESSED_TIME),
     key(SERVICES, "client_timeout", STRESSED_TIME),
+    key(USERS, "password", Kind::Password),
+    key(USERS, "roles", Kind::Words(Role::NAMES)),
+    key(USERS, "pools", Kind::Names),
 ];
 
 /// The sections, in the order of `config/default.toml`.
@@ -555,6 +570,8 @@ pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
 const NOT_OVER_HTTP: &[(&str, &str, &str)] = &[
     (QUERY_SERVERS, "", "it runs a program on this machine"),
     (ADMINS, "", "it decides who is let in"),
+    (USERS, "", "it decides who is let in"),
+    ("server", "open", "it decides who is let in"),
     (SERVICES, "local_only", "it decides who is let in"),
     (
         REPLICATOR,

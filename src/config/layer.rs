@@ -148,7 +148,10 @@ impl Layer {
                 if !value::is_name(name) {
                     continue;
                 }
-                entry.section = format!("{family}.{}", language_name(name));
+                // Users have their names to log in with.
+                if family != keys::USERS {
+                    entry.section = format!("{family}.{}", language_name(name));
+                }
             }
             let Some(key) = settled.known_key(&entry, ini, natives) else {
                 continue;

@@ -16,7 +16,7 @@ use super::overlay::Overlay;
 use super::surroundings::Surroundings;
 use super::types::Config;
 use super::value::Raw;
-use super::{environment, ini_file, toml_file, validate};
+use super::{environment, generated, ini_file, toml_file, validate};
 
 /// The built-in defaults.
 pub const DEFAULTS: &str = include_str!("../../config/default.toml");
@@ -37,6 +37,8 @@ pub struct Sources {
     pub natives: Vec<&'static str>,
     /// What was set over HTTP, which wins over everything.
     pub overlay: Overlay,
+    /// Whether an administrator is made where nobody is named who may log in: for a service.
+    pub makes_admin: bool,
 }
 
 /// An option of the command line that sets a key.
@@ -98,6 +100,10 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         config.store.path = sources.surroundings.store_path();
     }
     notices.extend(validate::adjust(&mut config));
+    // Nothing is made for a configuration that does not count.
+    if sources.makes_admin && problems.is_empty() {
+        problems.extend(generated::add_admin(&mut config).err());
+    }
     problems.extend(validate::check(&config));
     if problems.is_empty() {
         Ok(Loaded { config, notices })

@@ -8,6 +8,7 @@
 //!           can reach sets one.
 
 mod environment;
+pub mod generated;
 mod ini_file;
 pub mod keys;
 mod layer;
@@ -25,6 +26,7 @@ pub mod stressed;
 mod surroundings;
 mod toml_file;
 mod types;
+mod users;
 mod validate;
 mod value;
 
@@ -42,4 +44,5 @@ pub use types::{
     ChttpdAuth, Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel,
     QueryServerConfig, ReduceLimit, Sandbox, Server, language_name,
 };
+pub use users::{Role, UserConfig};
 pub use value::is_name;

@@ -31,6 +31,11 @@ pub enum Origin {
     },
     /// A request over HTTP; lasts until the service ends.
     Http,
+    /// The service itself, which keeps it in a file.
+    Generated {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl Origin {
@@ -52,6 +57,7 @@ impl fmt::Display for Origin {
             Self::Environment { name } => write!(f, "environment variable {name}"),
             Self::Flag { name } => write!(f, "option {name}"),
             Self::Http => f.write_str("set over HTTP"),
+            Self::Generated { path } => write!(f, "made at the first start, {}", path.display()),
         }
     }
 }

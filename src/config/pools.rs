@@ -105,6 +105,9 @@ pub struct PoolConfig {
     /// How many of `max` processes map and reduce functions leave to validate, update, show and
     /// filter functions.
     pub interactive_reserved: u32,
+    /// Whether users with the role `caller` may use it where its language has a command of the
+    /// configuration: such a command runs outside of any sandbox.
+    pub callers: bool,
 }
 
 impl Default for PoolConfig {
@@ -131,6 +134,7 @@ impl Default for PoolConfig {
             stress: false,
             fairness: Fairness::Fifo,
             interactive_reserved: 0,
+            callers: false,
         }
     }
 }

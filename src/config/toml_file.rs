@@ -145,7 +145,7 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
 fn texts(array: &DeArray<'_>) -> Raw {
     let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
     let texts: Option<Vec<String>> = array.iter().map(text).collect();
-    texts.map_or(Raw::Other("a list of other things than texts"), Raw::Texts)
+    texts.map_or(Raw::Other("a list"), Raw::Texts)
 }
 
 /// Where the lines of a text start, to turn offsets into line numbers.

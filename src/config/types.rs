@@ -16,6 +16,7 @@ use super::password::PasswordHash;
 use super::pools::PoolConfig;
 use super::replicator::{Replicator, Store};
 use super::services::ServiceConfig;
+use super::users::UserConfig;
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct Config {
     /// `[services.NAME]`: lower-case name -> a socket whose connections are each lent a process.
     #[serde(default)]
     pub services: BTreeMap<String, ServiceConfig>,
+    /// `[users.NAME]`: who may log in beside the admins, and what for.
+    #[serde(default)]
+    pub users: BTreeMap<String, UserConfig>,
     /// (section, key) -> where its value came from; see [`Config::origin`].
     #[serde(skip)]
     pub(super) origins: BTreeMap<(String, String), Origin>,
@@ -172,6 +176,8 @@ pub struct Server {
     /// Names under which HTTP is reached, beside addresses and the machine's own names.
     #[serde(with = "comma_list")]
     pub hosts: Vec<String>,
+    /// Whether everybody on this machine is an administrator over HTTP: for tests.
+    pub open: bool,
     /// Longest body of an HTTP request that is taken whole, in bytes.
     pub body_max: usize,
     /// Longest line a client may send, in bytes.

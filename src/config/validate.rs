@@ -6,8 +6,6 @@
 mod pools;
 mod services;
 
-use std::net::SocketAddr;
-
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR};
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
@@ -45,8 +43,7 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     let rules = [
         soft_limit,
         socket_path,
-        tcp,
-        http,
+        open,
         backoff,
         certificate,
         key_password,
@@ -60,6 +57,7 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
             .flat_map(|(name, pool)| pools::check(config, name, pool)),
     );
     problems.extend(services::check(config));
+    problems.extend(super::users::check(config));
     problems
 }
 
@@ -88,27 +86,30 @@ fn socket_path(config: &Config) -> Option<Problem> {
     })
 }
 
-/// Clients on TCP have to say who they are.
-fn tcp(config: &Config) -> Option<Problem> {
-    let address = config.server.tcp.filter(|_| config.admins.is_empty())?;
-    Some(Problem::new(
-        config.origin("server", "tcp"),
-        format!("[server] tcp = \"{address}\" needs an admin, who clients there log in as"),
-        "name one in [admins], or set tcp to \"off\" and use the Unix socket",
-    ))
-}
-
-/// Without admins everybody who can reach the address may do everything.
-fn http(config: &Config) -> Option<Problem> {
-    let open = |address: &SocketAddr| config.admins.is_empty() && !address.ip().is_loopback();
-    let address = config.server.http.filter(open)?;
-    Some(Problem::new(
-        config.origin("server", "http"),
-        format!(
-            "[server] http = \"{address}\" can be reached from other machines, and without any \
-             admin HTTP is for loopback only"
+/// Without logins nobody but this machine's users may reach HTTP, and nobody can be told from others.
+fn open(config: &Config) -> Option<Problem> {
+    let server = &config.server;
+    let beyond = server.http.filter(|address| !address.ip().is_loopback());
+    let named = config.admins.keys().chain(config.users.keys()).next();
+    let (what, remedy) = match (server.open, beyond, named) {
+        (true, Some(address), _) => (
+            format!("but http = \"{address}\" can be reached from other machines"),
+            "leave open out, so that a login is required, or use a loopback address, 127.0.0.1 or \
+             [::1]",
         ),
-        "name an admin in [admins], or use a loopback address, 127.0.0.1 or [::1]",
+        (true, None, Some(name)) => (
+            format!(
+                "which makes everybody an administrator, but {name:?} has a password to log in with"
+            ),
+            "leave open out, so that a login is required, or name nobody in [admins] and [users.NAME]",
+        ),
+        _ => return None,
+    };
+    let origin = config.origin("server", "open");
+    Some(Problem::new(
+        origin,
+        format!("[server] open = true, {what}"),
+        remedy,
     ))
 }
 

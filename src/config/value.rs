@@ -38,7 +38,7 @@ pub(super) enum Raw {
     Boolean(bool),
     /// Texts, in the order in which they stand.
     Texts(Vec<String>),
-    /// Something no key can be: `a table`, `a list of numbers`, `a date`.
+    /// Something no key can be: `a table`, `a date`, a list of numbers.
     Other(&'static str),
     /// Nothing (`key =` in an `.ini`): back to the built-in default.
     Unset,
@@ -96,6 +96,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
         Kind::Words(words) => list::words(kind, words, raw),
         Kind::Hosts => list::hosts(kind, raw),
+        Kind::Names => list::names(kind, raw),
         Kind::ConnectTo => connect_to(kind, raw),
         Kind::Duration { unit, min, max } => {
             let scale = i128::from(unit.milliseconds());
@@ -182,6 +183,7 @@ fn expectation(kind: Kind) -> String {
         Kind::Coefficient => "a number from 0.0 to 1.0".to_owned(),
         Kind::OrInfinity(inner) => format!("\"{INFINITY}\" or {}", expectation(*inner)),
         Kind::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
+        Kind::Names => "names of pools, as a list or with commas".to_owned(),
         Kind::Hosts => "names of hosts without ports, as a list or with commas".to_owned(),
         Kind::FilePath => "text: the path of a file, or \"\" for none".to_owned(),
         Kind::StorePath => format!(

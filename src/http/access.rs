@@ -17,41 +17,50 @@ use data_encoding::BASE64;
 use super::answer::Refusal;
 use super::request::text;
 use super::{Shared, origin};
+use crate::auth::rights::{Right, Rights};
 use crate::auth::session::{COOKIE, Session};
 
 /// Who asks.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
-    /// The admin who has logged in.
+    /// The user who has logged in.
     pub(super) name: Option<String>,
     /// How: `default` (Basic) or `cookie`.
     pub(super) by: Option<&'static str>,
     /// The session, if that is how.
     pub(super) session: Option<Session>,
-    /// Whether there are no admins, so that everybody is one.
-    is_party: bool,
-    /// Whether the address can be reached from other machines.
-    is_public: bool,
+    /// What they may do.
+    pub(super) rights: Rights,
 }
 
 impl Visitor {
     pub(super) fn is_admin(&self) -> bool {
-        self.is_party || self.name.is_some()
+        self.rights.is_admin()
     }
 
-    /// Lets nobody but admins pass.
-    pub(super) fn must_be_admin(&self) -> Result<(), Refusal> {
-        match self.is_admin() {
-            true => Ok(()),
-            false => Err(Refusal::unauthorized("You are not a server admin.")),
+    pub(super) fn may(&self, right: Right) -> bool {
+        self.rights.has(right)
+    }
+
+    /// Lets nobody pass who has not this right.
+    pub(super) fn needs(&self, right: Right) -> Result<(), Refusal> {
+        let missing = match self.rights.require(right) {
+            Ok(()) => return Ok(()),
+            Err(missing) => missing,
+        };
+        match &self.name {
+            Some(name) => Err(Refusal::forbidden(format!(
+                "{missing}, which {name} has not"
+            ))),
+            None => Err(Refusal::unauthorized("Authentication required.")),
         }
     }
 
-    /// Lets whoever may look pass: everybody on this machine, admins from elsewhere.
-    pub(super) fn may_look(&self) -> Result<(), Refusal> {
-        match self.is_public {
-            true => self.must_be_admin(),
-            false => Ok(()),
+    /// Lets nobody pass who has not logged in, also where there is nothing to be seen.
+    pub(super) fn must_be_known(&self) -> Result<(), Refusal> {
+        match self.name.is_some() || self.is_admin() {
+            true => Ok(()),
+            false => Err(Refusal::unauthorized("Authentication required.")),
         }
     }
 }
@@ -61,16 +70,16 @@ impl Visitor {
 /// # Errors
 /// The request comes from a web page elsewhere, or its credentials are wrong.
 pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visitor, Refusal> {
-    let is_party = shared.authority.is_open();
     origin::check(request, &shared.config.borrow().server.hosts)?;
     let mut visitor = Visitor {
         name: None,
         by: None,
         session: None,
-        is_party,
-        is_public: !shared.address.ip().is_loopback(),
+        rights: Rights::default(),
     };
-    if is_party {
+    if shared.authority.is_open() {
+        refuse_forwarded(request)?;
+        visitor.rights = Rights::all();
         return Ok(visitor);
     }
     if let Some(credentials) = text(request, header::AUTHORIZATION) {
@@ -88,7 +97,24 @@ pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visi
         visitor.session = Some(session);
         visitor.by = Some("cookie");
     }
+    if let Some(name) = &visitor.name {
+        visitor.rights = shared.authority.rights(name);
+    }
     Ok(visitor)
+}
+
+/// What a proxy adds to a request says that it came from elsewhere, whatever its address is.
+fn refuse_forwarded(request: &HttpRequest) -> Result<(), Refusal> {
+    const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
+    let mut names = request.headers().keys().map(|name| name.as_str());
+    let found = names.find(|name| ADDED.contains(name) || name.starts_with("x-forwarded"));
+    match found {
+        Some(name) => Err(Refusal::forbidden(format!(
+            "the request came through a proxy ({name}), and [server] open = true is for this machine \
+             only: leave open out, so that a login is required"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the address at the other end.

@@ -17,6 +17,7 @@ use super::access::Visitor;
 use super::answer::{self, Answer, Refusal};
 use super::request::allow;
 use super::{Shared, pools_api};
+use crate::auth::rights::Right;
 use crate::policy::schedule::JobState;
 
 /// How many jobs the page shows.
@@ -70,14 +71,11 @@ fn file(content_type: &str, text: &'static str) -> HttpResponse {
 
 /// Everything that this visitor may see.
 async fn state(shared: &Shared, visitor: &Visitor) -> Answer {
-    visitor.may_look().map_err(Refusal::for_a_form)?;
+    visitor.needs(Right::Look).map_err(Refusal::for_a_form)?;
     let status = pools_api::status(None, shared).await?;
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
-    let jobs = match visitor.is_admin() {
-        true => jobs(shared).await?,
-        false => Value::Null,
-    };
+    let jobs = jobs(shared).await?;
     Ok(answer::ok(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "user": visitor.name,

@@ -6,8 +6,6 @@
 //!           enough ends the answer, however many rows are still to come.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 
-use std::rc::Rc;
-
 use actix_web::web;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
@@ -16,10 +14,10 @@ use super::Shared;
 use super::answer::{Answer, Refusal};
 use super::body::{self, IDLE_MAX};
 use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
-use crate::actors::gate::Inside;
+use crate::auth::rights::CallerLimits;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{ListRow, ListStart};
-use crate::query_server::client::{FunctionError, ListPart, Trouble};
+use crate::query_server::client::{FunctionError, ListPart, QueryServers, Trouble};
 use crate::query_server::line::LineBuffer;
 
 /// Rows that wait for the function.
@@ -28,14 +26,18 @@ const ROWS_AHEAD: usize = 64;
 /// A row, or why there is none.
 type Row = Result<ListRow, FunctionError>;
 
-pub(super) async fn answer(mut payload: web::Payload, shared: &web::Data<Shared>) -> Answer {
+pub(super) async fn answer(
+    mut payload: web::Payload,
+    shared: &web::Data<Shared>,
+    limits: Option<CallerLimits>,
+) -> Answer {
     let first = FirstLine::read(&mut payload, shared).await?;
     let start = first.arguments(ListStart::parse)?;
     let (rows, rows_in) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
     let work = shared
         .gateway
-        .run(move |inside| list(inside, start, rows_in, answers));
+        .run(move |inside| list(inside.query_servers_for(limits), start, rows_in, answers));
     let line_max = shared.config.borrow().server.line_max;
     let pump = Box::pin(pump(payload, first.rest, line_max, rows));
     line_stream::answer(pump, answers_out, work, ()).await
@@ -99,13 +101,12 @@ async fn give_up(rows: &mpsc::Sender<Row>, number: u64, problem: &str) {
 
 /// Runs the function, on the pool's arbiter.
 async fn list(
-    inside: Rc<Inside>,
+    query_servers: QueryServers,
     start: ListStart,
     rows: mpsc::Receiver<Row>,
     answers: mpsc::Sender<Bytes>,
 ) -> Result<(), Refusal> {
     let (parts_in, mut parts) = mpsc::channel(ANSWERS_AHEAD);
-    let query_servers = inside.query_servers();
     let forward = async move {
         while let Some(part) = parts.recv().await {
             let sent = answers.send_timeout(line_of(&part), IDLE_MAX).await;

@@ -22,7 +22,7 @@ use super::body::{self, IDLE_MAX};
 use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
 use super::tasks::Task;
 use crate::actors::caller::Caller;
-use crate::actors::gate::Inside;
+use crate::auth::rights::CallerLimits;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::MapStart;
 use crate::query_server::view::{
@@ -33,16 +33,22 @@ use crate::query_server::view::{
 /// Processes that work for one stream, if they can be had.
 const PROCESSES: usize = 2;
 
-pub(super) async fn answer(mut payload: web::Payload, shared: &web::Data<Shared>) -> Answer {
+pub(super) async fn answer(
+    mut payload: web::Payload,
+    shared: &web::Data<Shared>,
+    limits: Option<CallerLimits>,
+) -> Answer {
     let first = FirstLine::read(&mut payload, shared).await?;
     let start = first.arguments(MapStart::parse)?;
     let running = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
     let task = Arc::clone(&running.task);
-    let work = shared
-        .gateway
-        .run(move |inside| map(inside, start, input, sink, task));
+    let work = shared.gateway.run(move |inside| {
+        let caller = Caller::new(inside.manager.clone());
+        caller.hold_to(limits);
+        map(caller, start, input, sink, task)
+    });
     let line_max = shared.config.borrow().server.line_max;
     let task = Arc::clone(&running.task);
     let pump = Box::pin(pump(payload, first.rest, line_max, batches, task));
@@ -99,7 +105,7 @@ async fn pump(
 
 /// Runs the functions, on the pool's arbiter.
 async fn map(
-    inside: Rc<Inside>,
+    caller: Caller,
     start: MapStart,
     input: Batches,
     answers: mpsc::Sender<Bytes>,
@@ -116,8 +122,7 @@ async fn map(
         timeout: start.at.timeout,
         counts: &Counts::default(),
     };
-    let caller = Rc::new(Caller::new(inside.manager.clone()));
-    let processes = Processes::Pool(caller, start.at.from);
+    let processes = Processes::Pool(Rc::new(caller), start.at.from);
     let sink = Sink {
         answers,
         ready: RefCell::default(),

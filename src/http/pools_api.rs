@@ -3,7 +3,7 @@
 //! SUMMARY   `GET` shows, `PUT` adds or changes, `DELETE` removes; `POST` of `_terminate_stale` and
 //!           `_unthrottle` does what the names say. Bodies are the keys of a section `[pools.NAME]`.
 //! PROMISES  The changes that were made are the answer. A body cannot bring a command. Whatever
-//!           changes something needs an admin.
+//!           changes something takes an operator.
 //! SOURCE    The calls `add_pool`, `remove_pool` and `reconfigure_pool` of the client socket.
 
 use actix::dev::ToEnvelope;
@@ -17,6 +17,8 @@ use super::answer::{self, Answer, Refusal};
 use super::request::{allow, require_json};
 use super::{Shared, body, routes};
 use crate::actors::proc_manager::ProcManager;
+use crate::auth::rights::Right;
+use crate::config::keys::CALLERS;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::{
@@ -39,7 +41,7 @@ pub(super) async fn answer(
     match path {
         [] => {
             allow(request, GET)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Look)?;
             let pools = status(None, shared).await?.pools;
             let rows: Vec<Value> = pools.iter().map(without_procs).collect();
             Ok(answer::ok(
@@ -50,23 +52,23 @@ pub(super) async fn answer(
             allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
             match *request.method() {
                 Method::PUT => {
-                    visitor.must_be_admin()?;
+                    visitor.needs(Right::Operate)?;
                     require_json(request)?;
-                    put(name, request, payload, shared).await
+                    put(name, request, payload, (shared, visitor)).await
                 }
                 Method::DELETE => {
-                    visitor.must_be_admin()?;
+                    visitor.needs(Right::Operate)?;
                     delete(name, request, shared).await
                 }
                 _ => {
-                    visitor.may_look()?;
+                    visitor.needs(Right::Look)?;
                     Ok(answer::ok(&without_procs(&one(name, shared).await?)))
                 }
             }
         }
         [name, "_procs"] => {
             allow(request, GET)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Look)?;
             let procs = one(name, shared).await?.procs;
             Ok(answer::ok(
                 &json!({"total_rows": procs.len(), "procs": procs}),
@@ -74,7 +76,7 @@ pub(super) async fn answer(
         }
         [name, "_terminate_stale"] => {
             allow(request, POST)?;
-            visitor.must_be_admin()?;
+            visitor.needs(Right::Operate)?;
             require_json(request)?;
             let name = (*name).to_owned();
             tell(shared, TerminateStaleOf { name }).await??;
@@ -82,7 +84,7 @@ pub(super) async fn answer(
         }
         [name, "_unthrottle"] => {
             allow(request, POST)?;
-            visitor.must_be_admin()?;
+            visitor.needs(Right::Operate)?;
             require_json(request)?;
             let name = (*name).to_owned();
             let lifted = tell(shared, UnthrottlePool { name }).await??;
@@ -99,7 +101,12 @@ impl From<PoolError> for Refusal {
 }
 
 /// Adds a pool, or changes the one that is there.
-async fn put(name: &str, request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Answer {
+async fn put(
+    name: &str,
+    request: &HttpRequest,
+    payload: web::Payload,
+    (shared, visitor): (&Shared, &Visitor),
+) -> Answer {
     let body = body::read(request, payload, shared).await?;
     let text = body.text()?;
     let mut settings: Map<String, Value> = match text.trim() {
@@ -108,6 +115,10 @@ async fn put(name: &str, request: &HttpRequest, payload: web::Payload, shared: &
             Refusal::bad_request("the body must be a JSON object of settings, {\"max\": 3}")
         })?,
     };
+    // Who may run commands is not the operators' to say.
+    if settings.contains_key(CALLERS) {
+        visitor.needs(Right::Administer)?;
+    }
     // A body may say again what the path says.
     let named = settings.remove("name");
     if named.is_some_and(|named| named.as_str().map(language_name) != Some(language_name(name))) {

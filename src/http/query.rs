@@ -9,6 +9,7 @@ use actix_web::{HttpRequest, web};
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::access::Visitor;
 use super::answer::{self, Answer, Refusal};
 use super::line_stream::NDJSON;
 use super::request::{content_type, require_json};
@@ -39,11 +40,13 @@ pub(super) async fn answer(
     request: &HttpRequest,
     payload: web::Payload,
     shared: &web::Data<Shared>,
+    visitor: &Visitor,
 ) -> Answer {
+    let limits = visitor.rights.limits();
     if content_type(request) == NDJSON {
         match name {
-            "map" => return map_stream::answer(payload, shared).await,
-            "list" => return list_stream::answer(payload, shared).await,
+            "map" => return map_stream::answer(payload, shared, limits).await,
+            "list" => return list_stream::answer(payload, shared, limits).await,
             _ => {}
         }
     }
@@ -62,7 +65,7 @@ pub(super) async fn answer(
         _ => false,
     };
     let performed = shared.gateway.run(|inside| async move {
-        let result = inside.query_servers().perform(call).await;
+        let result = inside.query_servers_for(limits).perform(call).await;
         result.map_err(ErrorReply::from)
     });
     let value = performed.await??;

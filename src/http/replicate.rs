@@ -13,6 +13,7 @@ use super::replicator::person;
 use super::request::{allow, require_json};
 use super::routes::shutting_down;
 use super::{Shared, body};
+use crate::auth::rights::Right;
 use crate::replicator::Replicated;
 
 pub(super) async fn answer(
@@ -22,7 +23,7 @@ pub(super) async fn answer(
     visitor: &Visitor,
 ) -> Answer {
     allow(request, &[Method::POST])?;
-    visitor.must_be_admin()?;
+    visitor.needs(Right::Replicate)?;
     require_json(request)?;
     let value: Value = {
         let body = body::read(request, payload, shared).await?;

@@ -11,6 +11,7 @@ use super::{
     Shared, answer, config_api, dashboard, info, pools_api, query, replicate, replicator,
     scheduler_api, session_api,
 };
+use crate::auth::rights::Right;
 use crate::messages::proc_manager::SetThresholdTs;
 
 /// Answers a request, and counts it.
@@ -55,7 +56,6 @@ async fn answer_to(
     visitor: &Visitor,
 ) -> Answer {
     const GET: &[Method] = &[Method::GET];
-    const POST: &[Method] = &[Method::POST];
     let path = segments(request.path())?;
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match path.as_slice() {
@@ -68,9 +68,29 @@ async fn answer_to(
             info::up(shared)
         }
         ["_session"] => session_api::answer(request, payload, shared, visitor).await,
+        ["_dashboard", path @ ..] => dashboard::answer(path, request, shared, visitor).await,
+        // Who is nobody does not even learn what there is.
+        _ => {
+            visitor.must_be_known()?;
+            answer_to_known(&path, request, payload, shared, visitor).await
+        }
+    }
+}
+
+/// Answers somebody who has logged in.
+async fn answer_to_known(
+    path: &[&str],
+    request: &HttpRequest,
+    payload: web::Payload,
+    shared: &web::Data<Shared>,
+    visitor: &Visitor,
+) -> Answer {
+    const GET: &[Method] = &[Method::GET];
+    const POST: &[Method] = &[Method::POST];
+    match path {
         ["_active_tasks"] => {
             allow(request, GET)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Look)?;
             let mut tasks = shared.tasks.list();
             tasks.extend(shared.replications.tasks().await?);
             Ok(answer::ok(&tasks))
@@ -84,40 +104,42 @@ async fn answer_to(
         }
         ["metrics"] => {
             allow(request, GET)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Look)?;
             info::prometheus(shared).await
         }
         ["_reload_query_servers"] => {
             allow(request, POST)?;
-            visitor.must_be_admin()?;
+            visitor.needs(Right::Operate)?;
             require_json(request)?;
             reload_query_servers(shared).await
         }
-        ["_dashboard", path @ ..] => dashboard::answer(path, request, shared, visitor).await,
         ["_pools", path @ ..] => pools_api::answer(path, request, payload, shared, visitor).await,
         ["_query", name] => {
             allow(request, POST)?;
-            visitor.must_be_admin()?;
-            query::answer(name, request, payload, shared).await
+            visitor.needs(Right::Call)?;
+            query::answer(name, request, payload, shared, visitor).await
         }
         ["_node", "_local", rest @ ..] => match rest {
             ["_config", place @ ..] => {
-                visitor.must_be_admin()?;
+                visitor.needs(match *request.method() {
+                    Method::GET | Method::HEAD => Right::Inspect,
+                    _ => Right::Administer,
+                })?;
                 config_api::answer(place, request, payload, shared).await
             }
             ["_stats", path @ ..] => {
                 allow(request, GET)?;
-                visitor.may_look()?;
+                visitor.needs(Right::Look)?;
                 info::stats(path, shared).await
             }
             ["_prometheus"] => {
                 allow(request, GET)?;
-                visitor.may_look()?;
+                visitor.needs(Right::Look)?;
                 info::prometheus(shared).await
             }
             ["_system"] => {
                 allow(request, GET)?;
-                visitor.may_look()?;
+                visitor.needs(Right::Look)?;
                 info::system(shared).await
             }
             _ => Err(no_such_path()),

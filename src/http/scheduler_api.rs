@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 use super::access::Visitor;
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
+use super::replicator::owners::{check_job, owns_document, owns_job};
 use super::replicator::{page_of, person};
 use super::request::{allow, require_json};
 use super::{Shared, body};
+use crate::auth::rights::Right;
 use crate::replicator::{JobOrder, NAME, ReplicatorError, STATES};
 
 /// Jobs of a page, unless told.
@@ -26,14 +28,14 @@ pub(super) async fn answer(
     visitor: &Visitor,
 ) -> Answer {
     const GET: &[Method] = &[Method::GET];
-    visitor.must_be_admin()?;
     match path {
         ["jobs"] => {
             allow(request, GET)?;
-            jobs(request, shared).await
+            jobs(request, shared, visitor).await
         }
         ["jobs", id] => {
             allow(request, GET)?;
+            check_job(visitor, Right::Look, id, shared).await?;
             Ok(answer::ok(&shared.replications.job(id).await?))
         }
         ["jobs", id, order] => {
@@ -43,6 +45,7 @@ pub(super) async fn answer(
             }
             allow(request, &[Method::POST])?;
             require_json(request)?;
+            check_job(visitor, Right::Operate, id, shared).await?;
             let order = self::order(order, request, payload, shared).await?;
             let job = shared
                 .replications
@@ -52,26 +55,47 @@ pub(super) async fn answer(
         }
         ["docs", rest @ ..] => {
             allow(request, GET)?;
-            docs(rest, request, shared).await
+            docs(rest, request, shared, visitor).await
         }
         _ => Err(Refusal::not_found("missing: there is nothing at this path")),
     }
 }
 
-async fn jobs(request: &HttpRequest, shared: &Shared) -> Answer {
+async fn jobs(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answer {
     let params = Params::of(request)?;
     let limit = bounded(&params, "limit", LIMIT)?;
     let skip = bounded(&params, "skip", 0)?;
     let states = states(params.get("states"))?;
-    let (total, jobs) = shared
-        .replications
-        .jobs(size(skip), size(limit), &states)
-        .await?;
+    let (total, jobs) = match visitor.may(Right::Look) {
+        true => {
+            let replications = &shared.replications;
+            replications.jobs(size(skip), size(limit), &states).await?
+        }
+        false => own_jobs(visitor, (size(skip), size(limit)), &states, shared).await?,
+    };
     Ok(answer::ok(&json!({
         "total_rows": total,
         "offset": size(skip).min(total),
         "jobs": jobs,
     })))
+}
+
+/// Returns how many jobs are the visitor's, and some of them.
+async fn own_jobs(
+    visitor: &Visitor,
+    (skip, limit): (usize, usize),
+    states: &[String],
+    shared: &Shared,
+) -> Result<(usize, Vec<Value>), Refusal> {
+    visitor.needs(Right::Replicate)?;
+    let mut own = Vec::new();
+    for job in shared.replications.jobs(0, usize::MAX, states).await?.1 {
+        if owns_job(visitor, &job, shared).await? {
+            own.push(job);
+        }
+    }
+    let total = own.len();
+    Ok((total, own.into_iter().skip(skip).take(limit).collect()))
 }
 
 /// CouchDB's own words for these two.
@@ -141,24 +165,48 @@ fn place(path: &[&str]) -> Result<Place, Refusal> {
     Err(Refusal::bad_request("Invalid path"))
 }
 
-async fn docs(path: &[&str], request: &HttpRequest, shared: &Shared) -> Answer {
+async fn docs(path: &[&str], request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answer {
+    let sees_all = visitor.may(Right::Inspect);
+    if !sees_all {
+        visitor.needs(Right::Replicate)?;
+    }
     match place(path)? {
         Place::Document(database, id) if database == NAME => {
+            if !sees_all && !owns_document(visitor, &id, shared).await? {
+                return Err(ReplicatorError::Missing.into());
+            }
             Ok(answer::ok(&shared.replications.doc(&id).await?))
         }
-        Place::All => list(request, shared).await,
-        Place::Database(database) if database == NAME => list(request, shared).await,
+        Place::All => list(request, shared, visitor).await,
+        Place::Database(database) if database == NAME => list(request, shared, visitor).await,
         Place::Database(_) | Place::Document(..) => {
             Err(Refusal::not_found("Database does not exist."))
         }
     }
 }
 
-async fn list(request: &HttpRequest, shared: &Shared) -> Answer {
+async fn list(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answer {
     let params = Params::of(request)?;
     let states = states(params.get("states"))?;
-    let page = page_of(&params)?;
-    let (total, offset, docs) = shared.replications.docs(page, &states).await?;
+    let mut page = page_of(&params)?;
+    let sees_all = visitor.may(Right::Inspect);
+    let (skip, limit) = (page.skip, page.limit);
+    if !sees_all {
+        (page.skip, page.limit) = (0, usize::MAX);
+    }
+    let (mut total, mut offset, mut docs) = shared.replications.docs(page, &states).await?;
+    if !sees_all {
+        let mut own = Vec::new();
+        for doc in docs {
+            let id = doc["doc_id"].as_str().unwrap_or_default();
+            if owns_document(visitor, id, shared).await? {
+                own.push(doc);
+            }
+        }
+        total = own.len() as u64;
+        offset = total.min(skip as u64);
+        docs = own.into_iter().skip(skip).take(limit).collect();
+    }
     Ok(answer::ok(
         &json!({"total_rows": total, "offset": offset, "docs": docs}),
     ))

@@ -15,6 +15,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::auth::rights::Right;
+use crate::config::keys::CALLERS;
 use crate::messages::arguments::{
     Parsed, array, database, design_document, language, missing, required, shorten, string,
     take_from, timeout, wrong,
@@ -146,6 +148,37 @@ pub enum Call<'a> {
     ReconfigurePool(NamedPool),
     /// Start processes of a pool again, before the time of its throttle is up.
     UnthrottlePool(String),
+    /// Make a URL that lets a browser in.
+    Dashboard,
+}
+
+impl Call<'_> {
+    /// Returns what it takes to be carried out; none for what is about a process that is held, and
+    /// for logging in.
+    pub fn takes(&self) -> Option<Right> {
+        Some(match self {
+            Self::Prompt { .. }
+            | Self::RetProc { .. }
+            | Self::SetTimeout { .. }
+            | Self::Auth { .. } => return None,
+            Self::GetProc { .. } | Self::Attach { .. } | Self::Function(_) => Right::Call,
+            Self::Jobs(JobCall::Order { .. }) => Right::Operate,
+            Self::Jobs(JobCall::List { .. } | JobCall::Show { .. })
+            | Self::GetProcCount
+            | Self::GetStaleProcCount
+            | Self::Status(_) => Right::Look,
+            Self::AddPool(pool) | Self::ReconfigurePool(pool) if pool.lets_in() => {
+                Right::Administer
+            }
+            Self::Reload
+            | Self::TerminateStaleProcs
+            | Self::AddPool(_)
+            | Self::RemovePool { .. }
+            | Self::ReconfigurePool(_)
+            | Self::UnthrottlePool(_) => Right::Operate,
+            Self::ReloadConfig | Self::Dashboard => Right::Administer,
+        })
+    }
 }
 
 /// A pool and settings of it, as a request brings them.
@@ -159,6 +192,11 @@ pub struct NamedPool {
 }
 
 impl NamedPool {
+    /// Returns whether it says who may use the pool.
+    pub fn lets_in(&self) -> bool {
+        self.settings.contains_key(CALLERS)
+    }
+
     /// Takes it out of a request.
     fn parse(text: &str) -> Parsed<Self> {
         let mut settings: Map<String, Value> = serde_json::from_str(text)
@@ -298,6 +336,7 @@ impl<'a> Members<'a> {
                 name: self.pool_name()?,
                 mode: self.remove_mode()?,
             },
+            "dashboard" => Call::Dashboard,
             "unthrottle_pool" => Call::UnthrottlePool(self.pool_name()?),
             job if JobCall::NAMES.contains(&job) => Call::Jobs(JobCall::parse(job, text)?),
             function if FunctionCall::NAMES.contains(&function) => {

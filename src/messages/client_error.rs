@@ -119,6 +119,11 @@ impl ErrorReply {
         )
     }
 
+    /// Who asks may not.
+    pub fn forbidden(reason: impl AsRef<str>) -> Self {
+        Self::new("forbidden", reason.as_ref(), "queue", Fault::Client, false)
+    }
+
     /// More logins are tried than may be.
     pub fn too_many_logins(reason: impl AsRef<str>) -> Self {
         let reason = reason.as_ref();

@@ -4,13 +4,14 @@ mod error;
 mod lease;
 mod want;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
 
 use crate::actors::lifeline::Pulse;
+use crate::auth::rights::CallerLimits;
 use crate::config::{FrontTerms, PoolConfig};
 use crate::messages::process::PromptError;
 use crate::policy::pool::{Limits, ProcId};
@@ -30,6 +31,8 @@ pub struct GetProc {
     pub want: Want,
     /// How long to wait; `None` is the configured `os_process_timeout`.
     pub timeout: Option<Duration>,
+    /// Which pools it may be, where that is not any.
+    pub limits: Option<CallerLimits>,
 }
 
 /// The error is boxed: nearly every answer is a lease, and moves as little as that is large.
@@ -86,6 +89,8 @@ pub struct Require {
     pub language: LanguageName,
     /// What they must be able to do.
     pub ability: Ability,
+    /// Which pools may be used for it, where that is not any.
+    pub limits: Option<CallerLimits>,
 }
 
 impl Message for Require {
@@ -171,6 +176,8 @@ pub struct ManagerSettings {
     pub reset_config: Arc<str>,
     /// The languages and how their processes are started.
     pub languages: crate::query_server::language::Registry,
+    /// Those of them whose command comes from the configuration.
+    pub external: BTreeSet<LanguageName>,
 }
 
 /// Asks for the state of the pools.

@@ -73,6 +73,7 @@ impl TestClient {
             client: self.lifeline.pulse(),
             want,
             timeout,
+            limits: None,
         };
         // The message is in the mailbox when this returns: clients are served in the order in
         // which the test lets them ask.

@@ -1,6 +1,6 @@
 //! TestPool: a real process manager for one test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +59,7 @@ impl TestPoolBuilder {
                 db_tag: DbTag::Name,
                 reset_config: Arc::from("{}"),
                 languages: Registry::new(),
+                external: BTreeSet::new(),
             },
             started: Started::default(),
             scripts: Vec::new(),

@@ -55,8 +55,22 @@ impl Web {
     }
 }
 
-/// Returns the command `settee serve` with HTTP on a port of its own.
+/// Returns the command `settee serve` with HTTP on a port of its own, where nobody has to log in unless
+/// the configuration names users.
 pub fn command(config: &Path) -> std::process::Command {
+    let mut command = closed_command(config);
+    let text = std::fs::read_to_string(config).unwrap();
+    if !["[admins]", "[users."]
+        .iter()
+        .any(|section| text.contains(section))
+    {
+        command.env("SETTEE__SERVER__OPEN", "true");
+    }
+    command
+}
+
+/// Returns the same where a login is required, as it is by default.
+pub fn closed_command(config: &Path) -> std::process::Command {
     let mut command = serve_command(config);
     command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");
     command

@@ -161,12 +161,18 @@ fn a_directory_that_others_can_enter_is_refused() {
 }
 
 #[test]
-fn what_this_version_does_not_have_is_a_configuration_error() {
+fn an_administrators_password_that_cannot_be_kept_is_a_configuration_error() {
     let directory = directory();
     let config = configure(directory.path(), "[server]\ntcp = \"127.0.0.1:0\"");
+    // The folder that it is to stand in is a file.
+    fs::write(directory.path().join("run"), "").unwrap();
     let (status, complaint) = refused(&config);
     assert_eq!(status, Some(78), "{complaint}");
-    assert!(complaint.contains("tcp"), "{complaint}");
+    assert!(complaint.contains("admin-password"), "{complaint}");
+    assert!(
+        complaint.contains("name an administrator in [admins]"),
+        "{complaint}"
+    );
 }
 
 #[test]

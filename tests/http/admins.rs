@@ -1,8 +1,9 @@
-//! Admins over HTTP: who is let in, how, and what is never shown.
+//! Logins over HTTP: who is let in, how, and what is never shown.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::browser::{Response, Web, command};
+use crate::browser::{Response, Web, closed_command};
+use crate::roles::CAROL;
 use crate::service::{Service, configure, directory};
 use data_encoding::BASE64;
 use serde_json::json;
@@ -11,14 +12,14 @@ use serde_json::json;
 const ADMINS: &str = "[admins]\nann = \"open sesame\"\n\
     bob = \"-pbkdf2:sha256-c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a,salt,4096\"\n";
 
-fn basic(name: &str, password: &str) -> String {
+pub fn basic(name: &str, password: &str) -> String {
     format!(
         "Basic {}",
         BASE64.encode(format!("{name}:{password}").as_bytes())
     )
 }
 
-fn ask(web: &Web, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+pub fn ask(web: &Web, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
     let json = [("Content-Type", "application/json")];
     let headers = [&json[..], headers].concat();
     web.connect().request(method, path, &headers, body)
@@ -40,38 +41,57 @@ fn cookie(response: &Response) -> String {
     cookie.to_owned()
 }
 
+/// What anybody may ask for.
+const OPEN: &[&str] = &[
+    "/",
+    "/_up",
+    "/_session",
+    "/_dashboard",
+    "/_dashboard/page.js",
+];
+
+/// What takes a login, and is not a mistake in itself.
+const CLOSED: &[(&str, &str, &str)] = &[
+    ("GET", "/_active_tasks", ""),
+    ("GET", "/metrics", ""),
+    ("GET", "/_pools", ""),
+    ("GET", "/_pools/javascript", ""),
+    ("GET", "/_dashboard/state", ""),
+    ("GET", "/_replicator", ""),
+    ("GET", "/_replicator/_all_docs", ""),
+    ("GET", "/_replicator/_changes", ""),
+    ("GET", "/_replicator/a", ""),
+    ("GET", "/_scheduler/jobs", ""),
+    ("GET", "/_scheduler/docs", ""),
+    ("GET", "/_node/_local/_system", ""),
+    ("GET", "/_node/_local/_stats", ""),
+    ("GET", "/_node/_local/_prometheus", ""),
+    ("GET", "/_no/such/path", ""),
+    ("POST", "/_query/ddoc", "{}"),
+    ("POST", "/_query/map", "{}"),
+    ("POST", "/_replicate", "{}"),
+    ("POST", "/_reload_query_servers", ""),
+    ("GET", "/_node/_local/_config", ""),
+    ("GET", "/_node/_local/_config/log/level", ""),
+    ("PUT", "/_node/_local/_config/log/level", "\"debug\""),
+    ("DELETE", "/_node/_local/_config/log/level", ""),
+    ("POST", "/_node/_local/_config/_reload", ""),
+];
+
 #[test]
-fn everything_that_changes_something_needs_an_admin_and_the_rest_is_open_here() {
+fn everything_but_the_welcome_and_the_way_in_takes_a_login() {
     let web = Web::start(ADMINS);
-    for path in [
-        "/",
-        "/_up",
-        "/_active_tasks",
-        "/_session",
-        "/_node/_local/_system",
-    ] {
-        web.get(path).ok();
+    for path in OPEN {
+        assert_eq!(web.get(path).status, 200, "{path}");
     }
     let ann = basic("ann", "open sesame");
-    for (method, path, body) in [
-        ("POST", "/_query/ddoc", "{}"),
-        ("POST", "/_query/map", "{}"),
-        ("POST", "/_reload_query_servers", ""),
-        ("GET", "/_node/_local/_config", ""),
-        ("GET", "/_node/_local/_config/log/level", ""),
-        ("PUT", "/_node/_local/_config/log/level", "\"debug\""),
-        ("DELETE", "/_node/_local/_config/log/level", ""),
-        ("POST", "/_node/_local/_config/_reload", ""),
-    ] {
+    for (method, path, body) in CLOSED {
         let refused = ask(&web, method, path, &[], body);
         let reason = refused.reason(401, "unauthorized");
-        assert_eq!(reason, "You are not a server admin.");
-        assert!(
-            refused
-                .header("www-authenticate")
-                .unwrap()
-                .starts_with("Basic ")
-        );
+        assert_eq!(reason, "Authentication required.", "{path}");
+        // The page has a form of its own.
+        let asks = *path != "/_dashboard/state";
+        assert_eq!(refused.header("www-authenticate").is_some(), asks, "{path}");
         let status = ask(&web, method, path, &[("Authorization", &ann)], body).status;
         assert!(![401, 403].contains(&status), "{method} {path}: {status}");
     }
@@ -226,34 +246,119 @@ fn a_session_that_is_worn_is_issued_anew() {
 }
 
 #[test]
-fn without_admins_everybody_here_is_one_and_the_log_says_so() {
-    let web = Web::start("");
-    let who = web.get("/_session").ok();
-    assert_eq!(who["userCtx"], json!({"name": null, "roles": ["_admin"]}));
-    log_in(&web, "ann", "x").error(401, "unauthorized");
-    let told = web.service.log().matches("no admin is configured").count();
-    assert_eq!(told, 1);
+fn a_service_that_was_told_of_nobody_makes_an_administrator_and_says_where_the_password_is() {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let mut service = Service::start_command(directory, closed_command(&config));
+    let address = service.next_address("http://");
+    let file = service.path("run/admin-password");
+    let told = service.next_line();
+    let expected = format!(
+        "settee: the password of the administrator admin is in {}\n",
+        file.display()
+    );
+    assert_eq!(told, expected);
+    let web = Web { service, address };
+    web.get("/_pools").error(401, "unauthorized");
+    let password = std::fs::read_to_string(&file).unwrap();
+    let admin = basic("admin", password.trim_end());
+    let admin = [("Authorization", admin.as_str())];
+    ask(&web, "GET", "/_pools", &admin, "").ok();
+    let shown = ask(
+        &web,
+        "GET",
+        "/_node/_local/_config/admins/admin",
+        &admin,
+        "",
+    );
+    assert_eq!(shown.ok(), "***");
+    // A reload changes nothing about it, until an admin is named.
+    web.service.signal("HUP");
+    web.service.wait_for_log("configuration is unchanged");
+    let file = web.service.path("settee.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}\n{ADMINS}")).unwrap();
+    ask(&web, "POST", "/_node/_local/_config/_reload", &admin, "").ok();
+    ask(&web, "GET", "/_pools", &admin, "").error(401, "unauthorized");
+    let ann = basic("ann", "open sesame");
+    ask(&web, "GET", "/_pools", &[("Authorization", &ann)], "").ok();
+    let log = web.service.log();
+    assert!(!log.contains(password.trim_end()), "{log}");
     web.service.stop();
 }
 
 #[test]
-fn on_an_address_for_others_only_the_welcome_is_open() {
+fn where_it_is_open_everybody_here_is_an_administrator_and_the_log_says_so() {
+    let web = Web::start("[server]\nopen = true\n");
+    let who = web.get("/_session").ok();
+    assert_eq!(who["userCtx"], json!({"name": null, "roles": ["_admin"]}));
+    web.get("/_node/_local/_config").ok();
+    log_in(&web, "ann", "x").error(401, "unauthorized");
+    let told = "nobody has to log in over HTTP";
+    assert_eq!(web.service.log().matches(told).count(), 1);
+    for header in [
+        "Forwarded",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Real-IP",
+        "Via",
+    ] {
+        let refused = ask(&web, "GET", "/_pools", &[(header, "10.0.0.1")], "");
+        let reason = refused.reason(403, "forbidden");
+        assert!(reason.contains("proxy"), "{reason}");
+    }
+    web.service.stop();
+}
+
+#[test]
+fn it_is_not_open_beyond_this_machine_or_beside_users() {
+    for (extra, http, part) in [
+        ("", "0.0.0.0:0", "can be reached from other machines"),
+        (ADMINS, "127.0.0.1:0", "has a password to log in with"),
+        (CAROL, "127.0.0.1:0", "has a password to log in with"),
+    ] {
+        let directory = directory();
+        let extra = format!("[server]\nopen = true\nhttp = \"{http}\"\n{extra}");
+        let config = configure(directory.path(), &extra);
+        let mut command = closed_command(&config);
+        command.env_remove("SETTEE__SERVER__HTTP");
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(78), "{said}");
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_link_of_the_command_line_lets_a_browser_in_once() {
     let directory = directory();
-    let config = configure(directory.path(), ADMINS);
-    let mut command = command(&config);
-    command.env("SETTEE__SERVER__HTTP", "0.0.0.0:0");
-    let mut service = Service::start_command(directory, command);
-    let mut address = service.next_address("http://");
-    address.set_ip([127, 0, 0, 1].into());
+    let config = configure(directory.path(), "");
+    let mut service = Service::start_command(directory, closed_command(&config));
+    let address = service.next_address("http://");
     let web = Web { service, address };
-    for path in ["/", "/_up", "/_session"] {
-        web.get(path).ok();
-    }
-    let bob = basic("bob", "password");
-    for path in ["/_active_tasks", "/_node/_local/_system"] {
-        web.get(path).error(401, "unauthorized");
-        ask(&web, "GET", path, &[("Authorization", &bob)], "").ok();
-    }
+    let output = web.service.client(&["dashboard"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let url = String::from_utf8(output.stdout).unwrap();
+    let page = format!("http://{address}/_dashboard#token=");
+    let token = url.trim_end().strip_prefix(&page).unwrap();
+    let exchange = |token: &str| {
+        let body = json!({"token": token}).to_string();
+        ask(&web, "POST", "/_session", &[], &body)
+    };
+    exchange("x").error(401, "unauthorized");
+    let begun = exchange(token);
+    assert_eq!(begun.ok()["name"], "admin");
+    let session = cookie(&begun);
+    ask(
+        &web,
+        "GET",
+        "/_dashboard/state",
+        &[("Cookie", &session)],
+        "",
+    )
+    .ok();
+    let reason = exchange(token).reason(401, "unauthorized");
+    assert!(reason.contains("settee dashboard"), "{reason}");
     web.service.stop();
 }
 

@@ -94,8 +94,7 @@ fn what_children_say_is_shown_as_text() {
 fn an_admin_logs_in_on_the_page_and_sees_replications() {
     let web = Web::start("[admins]\nann = \"open sesame\"\n");
     let browser = open(&web);
-    browser.wait_for("Log in as an admin to see replications.");
-    browser.wait_for("javascript");
+    browser.wait_for("log in to see the service");
     browser.write("[name=name]", "ann");
     browser.write("[name=password]", "open barley");
     browser.click("#login button");
@@ -104,7 +103,18 @@ fn an_admin_logs_in_on_the_page_and_sees_replications() {
     browser.click("#login button");
     browser.wait_for("No replication is scheduled.");
     browser.click("#logout");
-    browser.wait_for("Log in as an admin to see replications.");
+    browser.wait_for("log in to see the service");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn a_link_of_the_command_line_leads_to_the_page_without_a_password() {
+    let web = Web::start("[admins]\nann = \"open sesame\"\n");
+    let output = web.service.client(&["dashboard"]).output().unwrap();
+    let browser = Browser::open(String::from_utf8(output.stdout).unwrap().trim_end());
+    browser.wait_for("No replication is scheduled.");
+    assert_eq!(browser.run("return location.hash"), "");
     browser.close();
     web.service.stop();
 }

@@ -11,4 +11,5 @@ mod dashboard;
 mod hosts;
 mod lines;
 mod requests;
+mod roles;
 mod webdriver;

@@ -345,22 +345,6 @@ fn an_address_in_use_is_told_with_its_key_and_a_remedy() {
 }
 
 #[test]
-fn without_admins_an_address_for_others_is_refused() {
-    let directory = directory();
-    let config = configure(directory.path(), "");
-    let mut command = command(&config);
-    command.env("SETTEE__SERVER__HTTP", "0.0.0.0:0");
-    let output = command.output().unwrap();
-    let complaint = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(78), "{complaint}");
-    assert!(complaint.contains("loopback only"), "{complaint}");
-    assert!(
-        complaint.contains("name an admin in [admins]"),
-        "{complaint}"
-    );
-}
-
-#[test]
 fn what_was_counted_is_shown_in_both_forms() {
     let web = Web::start("");
     let body = validate(&json!({"ok": true}));

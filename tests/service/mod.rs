@@ -160,6 +160,13 @@ impl Service {
         address.trim_end_matches('/').parse().unwrap()
     }
 
+    /// Reads the next line that it printed.
+    pub fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
     pub fn socket(&self) -> PathBuf {
         socket_of(self.directory.path())
     }

@@ -136,3 +136,100 @@ fn a_login_on_the_unix_socket_is_checked_and_changes_nothing() {
     assert_eq!(client.ok(&json!({"id": 2, "call": "get_proc_count"})), 0);
     service.stop();
 }
+
+#[test]
+fn the_administrator_of_a_service_that_was_told_of_nobody_logs_in_here_too() {
+    let mut service = Service::start("[server]\ntcp = \"127.0.0.1:0\"\n");
+    let address = service.next_address("tcp:");
+    let password = std::fs::read_to_string(service.path("run/admin-password")).unwrap();
+    let mut client = Client::connect(address);
+    let reply = client.log_in("admin", password.trim_end());
+    assert_eq!(reply["ok"], true, "{reply}");
+    service.stop();
+}
+
+#[test]
+fn each_role_may_what_it_is_for_and_nothing_else() {
+    let user = |name: &str, roles: &str| {
+        format!("[users.{name}]\npassword = \"secret\"\nroles = \"{roles}\"\n")
+    };
+    let pools = "[pools.shared]\nlanguage = \"python\"\ncallers = true\n\
+                 [pools.own]\nlanguage = \"python\"\n\
+                 [users.paul]\npassword = \"secret\"\nroles = \"caller\"\npools = \"shared\"\n";
+    let users = user("olga", "operator") + &user("vera", "viewer") + &user("carol", "caller");
+    let (service, address) = start(&(users + &user("rita", "replicator") + pools));
+    let names = ["ann", "olga", "vera", "carol", "rita", "paul"];
+    let mut clients = names.map(|name| {
+        let mut client = Client::connect(address);
+        let password = if name == "ann" { "password" } else { "secret" };
+        assert_eq!(client.log_in(name, password)["ok"], true);
+        client
+    });
+    let look = &["ann", "olga", "vera"][..];
+    let operate = &["ann", "olga"][..];
+    for (request, may) in [
+        (json!({"call": "status"}), look),
+        (json!({"call": "get_proc_count"}), look),
+        (json!({"call": "jobs"}), look),
+        (json!({"call": "pause_job", "job": "x"}), operate),
+        (json!({"call": "reload"}), operate),
+        (json!({"call": "terminate_stale_procs"}), operate),
+        (json!({"call": "add_pool", "name": "x"}), operate),
+        (
+            json!({"call": "reconfigure_pool", "name": "own", "max": 3}),
+            operate,
+        ),
+        (json!({"call": "remove_pool", "name": "x"}), operate),
+        (json!({"call": "unthrottle_pool", "name": "x"}), operate),
+        (
+            json!({"call": "reconfigure_pool", "name": "own", "callers": false}),
+            &["ann"],
+        ),
+        (json!({"call": "reload_config"}), &["ann"]),
+        (json!({"call": "dashboard"}), &["ann"]),
+        (
+            json!({"call": "get_proc", "lang": "javascript"}),
+            &["ann", "carol"],
+        ),
+        (
+            json!({"call": "get_proc", "pool": "shared"}),
+            &["ann", "carol", "paul"],
+        ),
+        (json!({"call": "get_proc", "pool": "own"}), &["ann"]),
+        (json!({"call": "attach", "lang": "python"}), &["ann"]),
+        (
+            json!({"call": "map_docs", "lang": "python", "funs": ["x"], "docs": []}),
+            &["ann"],
+        ),
+    ] {
+        for (name, client) in names.iter().zip(&mut clients) {
+            // One that is let in would be a tunnel.
+            if request["call"] == "attach" && may.contains(name) {
+                continue;
+            }
+            let reply = client.call(&request);
+            let refused = reply["error"]["name"] == "forbidden";
+            assert_eq!(!refused, may.contains(name), "{name} {request}: {reply}");
+        }
+    }
+    drop(clients);
+    service.stop();
+}
+
+#[test]
+fn a_user_who_is_taken_out_of_the_configuration_may_nothing_more() {
+    let carol = "[users.carol]\npassword = \"secret\"\nroles = \"viewer\"\n";
+    let (service, address) = start(carol);
+    let mut client = Client::connect(address);
+    client.log_in("carol", "secret");
+    let status = json!({"call": "get_proc_count"});
+    assert_eq!(client.call(&status)["ok"], 0);
+    let file = service.path("settee.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace(carol, "")).unwrap();
+    service.signal("HUP");
+    service.wait_for_log("configuration changed");
+    assert_eq!(client.call(&status)["error"]["name"], "forbidden");
+    drop(client);
+    service.stop();
+}

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Client;
+use super::dashboard::dashboard;
 use super::holding::Holding;
 use super::jobs::jobs;
 use super::login::{Login, log_in};
@@ -83,6 +84,13 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         }
     };
     let ticket = session.ticket(request.id, line.len());
+    if let Some(right) = request.call.takes() {
+        let rights = session.rights();
+        if let Err(missing) = rights.require(right) {
+            return ticket.error(&ErrorReply::forbidden(missing));
+        }
+        session.query_servers.caller().hold_to(rights.limits());
+    }
     match request.call {
         Call::Prompt {
             proc,
@@ -116,6 +124,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
+        Call::Dashboard => dashboard(ticket),
         call => take_service_request(ticket, call),
     }
 }

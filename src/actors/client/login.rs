@@ -73,7 +73,8 @@ pub(super) fn log_in(ticket: Ticket, login: Login, ctx: &mut Context<Client>) {
     let checking = async move {
         let authority = &session.services.authority;
         let Login { name, password } = login;
-        authority.log_in(&name, &password, session.peer).await
+        let checked = authority.log_in(&name, &password, session.peer).await;
+        checked.map(|()| name)
     };
     // Ends with the check, whose queue is bounded, or with the connection.
     ctx.spawn(
@@ -87,13 +88,13 @@ impl Client {
     fn logged_in(
         &mut self,
         ticket: Ticket,
-        result: Result<(), LoginError>,
+        result: Result<String, LoginError>,
         ctx: &mut Context<Self>,
     ) {
         let session: &Rc<Session> = &self.session;
         match result {
-            Ok(()) => {
-                session.admit(self.line_bytes_max);
+            Ok(user) => {
+                session.admit(user, self.line_bytes_max);
                 ticket.ok(&true);
             }
             Err(error) => {

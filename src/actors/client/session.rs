@@ -23,6 +23,7 @@ use super::holding::Holding;
 use super::stream::Stream;
 use super::{Services, login};
 use crate::actors::caller::Caller;
+use crate::auth::rights::Rights;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
@@ -88,6 +89,10 @@ pub(super) struct Session {
     pub(super) peer: Option<IpAddr>,
     /// Whether it may ask for anything: on TCP, once it has logged in.
     admitted: Cell<bool>,
+    /// Who has logged in on it.
+    user: RefCell<Option<String>>,
+    /// What it may do before anybody has.
+    rights: Rights,
     line_bytes_max: Cell<usize>,
     pub(super) services: Rc<Services>,
     /// Takes processes, and runs functions, in the name of this connection.
@@ -121,6 +126,8 @@ pub(super) struct Terms {
     pub(super) line_bytes_max: usize,
     /// Whether nobody has to log in, also on TCP.
     pub(super) open: bool,
+    /// What one may do who has not logged in.
+    pub(super) rights: Rights,
     /// Where it is counted.
     pub(super) metrics: Arc<ClientMetrics>,
 }
@@ -135,6 +142,7 @@ impl Session {
         let Terms {
             line_bytes_max,
             open,
+            rights,
             metrics,
         } = terms;
         let (peer, admitted) = match &stream {
@@ -147,6 +155,8 @@ impl Session {
             query_servers: QueryServers::new(caller).telling(services.sums.clone()),
             peer,
             admitted: Cell::new(admitted),
+            user: RefCell::default(),
+            rights,
             line_bytes_max: Cell::new(match admitted {
                 true => line_bytes_max,
                 false => line_bytes_max.min(login::LINE_BYTES_MAX),
@@ -171,10 +181,19 @@ impl Session {
         self.admitted.get()
     }
 
-    /// Lets it ask for anything, with lines of this length.
-    pub(super) fn admit(&self, line_bytes_max: usize) {
+    /// Lets a user in who has logged in, with lines of this length.
+    pub(super) fn admit(&self, user: String, line_bytes_max: usize) {
+        self.user.replace(Some(user));
         self.admitted.set(true);
         self.line_bytes_max.set(line_bytes_max);
+    }
+
+    /// Returns what it may do now: a configuration that was read again counts at once.
+    pub(super) fn rights(&self) -> Rights {
+        match &*self.user.borrow() {
+            Some(user) => self.services.authority.rights(user),
+            None => self.rights.clone(),
+        }
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {

@@ -12,7 +12,7 @@ use super::ProcManager;
 use super::requests::Answer;
 use crate::actors::deferred::{Deferred, deferred};
 use crate::messages::proc_manager::{GetProc, GetProcError, ProbeDone, Require};
-use crate::policy::pool::PoolId;
+use crate::policy::pool::{PoolId, Target};
 use crate::query_server::abilities::{Ability, Finding};
 
 /// A probe may take this part of the time that its request has, so that something is left.
@@ -123,6 +123,10 @@ impl Handler<Require> for ProcManager {
         };
         if let Some(known) = self.can(pool, msg.ability) {
             return Deferred::now(known);
+        }
+        // To find out would be to start a process.
+        if let Err(error) = self.permit(Target::Pool(pool), msg.limits.as_ref()) {
+            return Deferred::now(Err(error));
         }
         let (answer, replier) = deferred();
         let manager = ctx.address();

@@ -28,6 +28,9 @@ impl Handler<GetProc> for ProcManager {
             Ok(found) => found,
             Err(error) => return Deferred::now(Err(Box::new(error))),
         };
+        if let Err(error) = self.permit(target, msg.limits.as_ref()) {
+            return Deferred::now(Err(Box::new(error)));
+        }
         if let Some(ability) = msg.want.needs() {
             match self.can(pool, ability) {
                 Some(Ok(())) => {}

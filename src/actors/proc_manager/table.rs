@@ -284,6 +284,23 @@ impl PoolTable {
         groups.find(|(_, group)| group.number == number)
     }
 
+    /// Returns all pools that may serve a request.
+    pub(super) fn members_of(&self, target: Target) -> Vec<PoolId> {
+        match target {
+            Target::Pool(id) => vec![id],
+            Target::Group(group) => {
+                let found = self.by_number(group);
+                found.map_or_else(Vec::new, |(_, group)| group.members.clone())
+            }
+            Target::Any(language) => {
+                let name = self.languages.get(language.0 as usize);
+                let speaks = |pool: &Pool| !pool.is_going && Some(&pool.language) == name;
+                let all = self.iter().filter(|(_, pool)| speaks(pool));
+                all.map(|(id, _)| id).collect()
+            }
+        }
+    }
+
     /// Returns the pool that stands for those that a request could have been served by.
     pub(super) fn of_target(&self, target: Target) -> Option<PoolId> {
         match target {

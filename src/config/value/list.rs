@@ -3,6 +3,8 @@
 use config::ValueKind;
 
 use super::super::keys::Kind;
+use super::super::types::language_name;
+use super::text::is_name;
 use super::{Fault, Raw, expectation, misfit};
 
 /// Returns the entries; the empty text is one empty entry.
@@ -31,6 +33,15 @@ pub(super) fn hosts(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     joined(kind, raw, |name| {
         !name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.chars().all(fits)
+    })
+}
+
+/// Names of pools, in lower case.
+pub(super) fn names(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let named = joined(kind, raw, |name| is_name(name) && !name.contains(','))?;
+    Ok(match named {
+        ValueKind::String(text) => ValueKind::String(language_name(&text)),
+        other => other,
     })
 }
 

@@ -149,11 +149,10 @@ function showServices(services) {
 }
 
 function showJobs(jobs) {
-  byId("jobs-count").textContent = !jobs ? "" :
+  byId("jobs-count").textContent =
     `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
     `${number(jobs.crashed)} crashed` + (jobs.total > jobs.shown.length ? `; ${jobs.shown.length} are shown` : "");
-  const nothing = jobs ? "No replication is scheduled." : "Log in as an admin to see replications.";
-  show("jobs", (jobs ? jobs.shown : []).map((job) => {
+  show("jobs", jobs.shown.map((job) => {
     const info = job.info ?? {};
     const mood = { running: "good", crashing: "bad" }[job.state] ?? "";
     return [
@@ -161,7 +160,7 @@ function showJobs(jobs) {
       info.docs_written ?? "", info.doc_write_failures ?? "", info.changes_pending ?? "",
       job.start_time ?? "", reasonOf(job),
     ];
-  }), nothing);
+  }), "No replication is scheduled.");
 }
 
 function showTasks(tasks) {
@@ -183,7 +182,7 @@ function showAll(state) {
   const { status, jobs, tasks, user, version } = state;
   byId("version").textContent = version;
   byId("content").hidden = false;
-  byId("login").hidden = jobs !== null;
+  byId("login").hidden = true;
   byId("logout").hidden = user === null;
   showPools(status.pools);
   showProcs(status.pools);
@@ -204,10 +203,11 @@ async function ask() {
     if (response.ok) {
       answeredAt = Date.now();
       showAll(state);
-    } else if (response.status === 401) {
+    } else if (response.status === 401 || response.status === 403) {
       byId("content").hidden = true;
       byId("login").hidden = false;
-      say("log in to see the service", "warn");
+      byId("logout").hidden = response.status === 401;
+      say(response.status === 401 ? "log in to see the service" : state.reason, "warn");
     } else {
       say(`the service says: ${state.reason}`, "bad");
     }
@@ -229,7 +229,7 @@ async function session(method, body) {
     body: body && JSON.stringify(body),
   });
   const answer = await response.json();
-  byId("login-reason").textContent = response.ok ? "Log in as an admin to see more." : answer.reason;
+  byId("login-reason").textContent = response.ok ? "Log in to see the service." : answer.reason;
   clearTimeout(timer);
   await ask();
 }
@@ -242,4 +242,12 @@ byId("login").addEventListener("submit", (event) => {
 });
 byId("logout").addEventListener("click", () => session("DELETE"));
 document.addEventListener("visibilitychange", later);
-ask();
+
+// `settee dashboard` leads here with a token that counts once; it is not to stay in the history.
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+if (token) {
+  history.replaceState(null, "", location.pathname);
+  session("POST", { token });
+} else {
+  ask();
+}

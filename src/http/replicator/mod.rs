@@ -8,6 +8,7 @@
 mod all_docs;
 mod changes;
 mod docs;
+pub(super) mod owners;
 mod revisions;
 
 use actix_web::http::{Method, StatusCode};
@@ -20,6 +21,7 @@ use super::answer::{self, Answer, Refusal};
 use super::params::Params;
 use super::request::{allow, require_json};
 use super::{Shared, body};
+use crate::auth::rights::Right;
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person};
 use crate::replicator::{Database, NAME};
@@ -58,46 +60,48 @@ pub(super) async fn answer(
         }
         ["_all_docs"] => {
             allow(request, BOTH)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Administer)?;
             return all_docs::answer(&call, payload).await;
         }
         ["_changes"] => {
             allow(request, BOTH)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Administer)?;
             return changes::answer(&call, payload).await;
         }
         ["_bulk_docs"] => {
             allow(request, POST)?;
-            visitor.must_be_admin()?;
+            visitor.needs(Right::Replicate)?;
             require_json(request)?;
-            return docs::bulk(&call, &json_body(&call, payload).await?).await;
+            let body = json_body(&call, payload).await?;
+            check_bulk(&call, &body).await?;
+            return docs::bulk(&call, &body).await;
         }
         ["_bulk_get"] => {
             allow(request, POST)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Administer)?;
             require_json(request)?;
             return revisions::bulk_get(&call, &json_body(&call, payload).await?).await;
         }
         ["_revs_diff"] => {
             allow(request, POST)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Administer)?;
             require_json(request)?;
             return revisions::revs_diff(&call, &json_body(&call, payload).await?).await;
         }
         ["_revs_limit"] => {
             allow(request, READ)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Administer)?;
             return Ok(answer::ok(&REVISIONS_MAX));
         }
         ["_ensure_full_commit"] => {
             allow(request, POST)?;
-            visitor.must_be_admin()?;
+            visitor.needs(Right::Replicate)?;
             let done = json!({"ok": true, "instance_start_time": "0"});
             return Ok(answer::with_status(StatusCode::CREATED, &done));
         }
         ["_security"] => {
             allow(request, READ)?;
-            visitor.may_look()?;
+            visitor.needs(Right::Administer)?;
             let admins = json!({"names": [], "roles": ["_admin"]});
             let security = json!({"admins": admins, "members": admins});
             return Ok(answer::ok(&security));
@@ -111,21 +115,55 @@ pub(super) async fn answer(
         [_] | [_, ..] => return Err(missing()),
     };
     allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
+    // Code, and what a replication keeps here for itself, are not a replicator's.
+    visitor.needs(match id.starts_with('_') {
+        true => Right::Administer,
+        false => Right::Replicate,
+    })?;
+    owners::check(&call, &id).await?;
     match *request.method() {
         Method::PUT => {
-            visitor.must_be_admin()?;
             docs::refuse_parts(request)?;
-            docs::put(&call, &id, json_body(&call, payload).await?).await
+            let body = json_body(&call, payload).await?;
+            refuse_copies(&call, &body)?;
+            owners::check_user(&call, &body)?;
+            docs::put(&call, &id, body).await
         }
         Method::DELETE => {
-            visitor.must_be_admin()?;
+            refuse_copies(&call, &Value::Null)?;
             docs::delete(&call, &id).await
         }
-        _ => {
-            visitor.may_look()?;
-            docs::get(&call, &id).await
-        }
+        _ => docs::get(&call, &id).await,
     }
+}
+
+/// Copies bring the history of a document, and with it whose it was: they are an administrator's.
+fn refuse_copies(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
+    let are_copies =
+        body["new_edits"] == Value::Bool(false) || !call.params.boolean("new_edits", true)?;
+    match are_copies && !call.person.is_admin {
+        true => Err(Refusal::forbidden(
+            "new_edits=false takes the role admin: it could put revisions under another user's document",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Holds a replicator to own documents, many at a time.
+async fn check_bulk(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
+    if call.person.is_admin {
+        return Ok(());
+    }
+    refuse_copies(call, body)?;
+    for document in body["docs"].as_array().into_iter().flatten() {
+        owners::check_user(call, document)?;
+        let id = document["_id"].as_str().unwrap_or_default();
+        if id.starts_with('_') {
+            return Err(Refusal::forbidden(format!("{id} takes the role admin")));
+        }
+        owners::check(call, id).await?;
+    }
+    Ok(())
 }
 
 /// Returns the page of documents that parameters ask for.
@@ -144,21 +182,28 @@ pub(super) fn person(visitor: &Visitor) -> Person {
 async fn database(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> Answer {
     match *call.request.method() {
         Method::PUT => {
-            visitor.must_be_admin()?;
+            visitor.needs(Right::Replicate)?;
             let reason = "The database could not be created, the file already exists.";
             let status = StatusCode::PRECONDITION_FAILED;
             Err(Refusal::new(status, "file_exists", reason))
         }
         Method::POST => {
-            visitor.must_be_admin()?;
+            visitor.needs(Right::Replicate)?;
             require_json(call.request)?;
-            let mut incoming = incoming(json_body(call, payload).await?)?;
+            let body = json_body(call, payload).await?;
+            refuse_copies(call, &body)?;
+            owners::check_user(call, &body)?;
+            let mut incoming = incoming(body)?;
             let id = incoming.id.take().filter(|id| !id.is_empty());
             let id = id.unwrap_or_else(new_id);
+            if id.starts_with('_') {
+                visitor.needs(Right::Administer)?;
+            }
+            owners::check(call, &id).await?;
             docs::write(call, &id, incoming).await
         }
         _ => {
-            visitor.may_look()?;
+            visitor.needs(Right::Replicate)?;
             info(call).await
         }
     }

@@ -56,6 +56,9 @@ pub enum GetProcError {
     /// There is no such pool, or none that may serve the request. The client's fault.
     #[error("{0}")]
     NoSuchPool(String),
+    /// Who asks may not use the pool. The client's fault.
+    #[error("{0}")]
+    NotForCaller(String),
     /// As many wait for the pool as may (`queue_max`). Worth a retry.
     #[error(
         "the pool '{pool}' is busy: as many requests wait as may (queue_max); try again, raise \
@@ -116,6 +119,7 @@ impl GetProcError {
             Self::SpawnFailed { .. } | Self::TeachFailed { .. } => "os_process_error",
             Self::Unable { .. } => "not_implemented",
             Self::NoSuchPool(_) => "not_found",
+            Self::NotForCaller(_) => "forbidden",
             Self::PoolBusy { .. } => "pool_busy",
             Self::PoolRemoved { .. } => "pool_removed",
             Self::Throttled { .. } => "throttled",
@@ -128,6 +132,7 @@ impl GetProcError {
         match self {
             Self::UnknownQueryLanguage(_)
             | Self::NoSuchPool(_)
+            | Self::NotForCaller(_)
             | Self::PoolBusy { .. }
             | Self::PoolRemoved { .. }
             | Self::ShuttingDown => "queue",
@@ -149,7 +154,9 @@ impl GetProcError {
     /// Returns whose fault it is.
     pub const fn fault(&self) -> Fault {
         match self {
-            Self::UnknownQueryLanguage(_) | Self::NoSuchPool(_) => Fault::Client,
+            Self::UnknownQueryLanguage(_) | Self::NoSuchPool(_) | Self::NotForCaller(_) => {
+                Fault::Client
+            }
             Self::Timeout {
                 phase: Phase::Queue,
                 ..
@@ -177,6 +184,7 @@ impl GetProcError {
             Self::TeachFailed { error, .. } => error.as_ref().is_some_and(|e| e.retryable()),
             Self::UnknownQueryLanguage(_)
             | Self::NoSuchPool(_)
+            | Self::NotForCaller(_)
             | Self::PoolRemoved { .. }
             | Self::Unable { .. } => false,
         }

@@ -107,7 +107,9 @@ impl FunctionError {
         match &self.trouble {
             Trouble::BadCall(_) => Class::Call,
             Trouble::NoProcess(error) => match error {
-                GetProcError::UnknownQueryLanguage(_) | GetProcError::NoSuchPool(_) => Class::Call,
+                GetProcError::UnknownQueryLanguage(_)
+                | GetProcError::NoSuchPool(_)
+                | GetProcError::NotForCaller(_) => Class::Call,
                 GetProcError::Timeout { .. } => Class::Timeout,
                 GetProcError::SpawnFailed { .. }
                 | GetProcError::Throttled { .. }

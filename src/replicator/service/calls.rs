@@ -8,7 +8,9 @@ use tokio::sync::oneshot;
 
 use super::{Replications, ReplicatorError};
 use crate::actors::replicator_documents::identify;
-use crate::messages::replication_scheduler::{AddJob, AddJobError, GetJob, Outcome, RemoveJob};
+use crate::messages::replication_scheduler::{
+    AddJob, AddJobError, GetJob, JobInfo, Outcome, RemoveJob,
+};
 use crate::replication::id::ReplicationId;
 use crate::replication::spec::{CallBody, Replication, UserCtx};
 use crate::replicator::defaults;
@@ -47,10 +49,10 @@ impl Replications {
         };
         let defaults = defaults(&self.options.config.borrow().replicator);
         match CallBody::parse(body, &defaults, user)? {
-            CallBody::CancelId(id) => self.cancel(id).await,
+            CallBody::CancelId(id) => self.cancel(id, person).await,
             CallBody::Cancel(replication) => {
                 let id = self.identify(&replication).await?;
-                self.cancel(id).await
+                self.cancel(id, person).await
             }
             CallBody::Start(replication) => self.start(*replication).await,
         }
@@ -88,9 +90,18 @@ impl Replications {
         }
     }
 
-    async fn cancel(&self, id: ReplicationId) -> Result<Replicated, ReplicatorError> {
+    /// For who did not ask for it, and is no administrator, a job is not there.
+    async fn cancel(
+        &self,
+        id: ReplicationId,
+        person: &Person,
+    ) -> Result<Replicated, ReplicatorError> {
         let found = self.scheduler(GetJob { id: id.clone() }).await?;
-        let info = found.ok_or(ReplicatorError::Missing)?;
+        let is_theirs = |info: &JobInfo| {
+            let user = &info.replication.user.name;
+            person.is_admin || user.is_some() && *user == person.name
+        };
+        let info = found.filter(is_theirs).ok_or(ReplicatorError::Missing)?;
         if let Some(doc) = &info.replication.doc {
             let text = format!(
                 "Replication `{id}` belongs to document `{}` from db `{}`: delete that document",

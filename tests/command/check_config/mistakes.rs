@@ -126,8 +126,15 @@ server.socket = 5 => the path of a Unix socket
 server.tcp = 'localhost' => an IP address with a port
 server.tcp = '127.0.0.1' => an IP address with a port
 server.tcp = '127.0.0.1:70000' => an IP address with a port
-server.tcp = '127.0.0.1:5994' => name one in [admins]
-server.http = '0.0.0.0:5995' => can be reached from other machines
+server.open = 'yes' => true or false
+server.hosts = 'a:80' => names of hosts without ports
+server.hosts = ['a', 5] => names of hosts without ports
+users.carol = { roles = ['viewer'] } => has no password
+users.carol = { password = 'x', roles = 'viewer', color = 1 } => there is no key
+users.carol = { password = 'x' } => has no roles
+users.carol = { password = 'x', roles = 'viewer', pools = ['a'] } => without the role caller
+users.carol = { password = 'x', roles = 'caller', pools = ['a b'] } => names of pools
+users.'a:b' = { password = 'x', roles = 'viewer' } => could never log in
 server.http = 'localhost' => an IP address with a port
 server.body_max = 10 => is too small
 chttpd_auth.timeout = 0 => is too small

@@ -1,0 +1,49 @@
+//! Which pools users with the role `caller` may use.
+//!
+//! PROMISES  A process whose command comes from the configuration, which no sandbox holds, is lent
+//!           to them only where its pool says `callers`; of the others those that their section of
+//!           the configuration names. Nothing is started, and nothing probed, before that is known.
+
+use super::ProcManager;
+use crate::auth::rights::CallerLimits;
+use crate::messages::proc_manager::GetProcError;
+use crate::policy::pool::{PoolId, Target};
+
+impl ProcManager {
+    /// Requires that each pool which may serve a request may be used by who asks.
+    pub(super) fn permit(
+        &self,
+        target: Target,
+        limits: Option<&CallerLimits>,
+    ) -> Result<(), GetProcError> {
+        let Some(limits) = limits else {
+            return Ok(());
+        };
+        let pools = self.pools.members_of(target);
+        pools
+            .into_iter()
+            .try_for_each(|id| self.permit_pool(id, limits))
+    }
+
+    fn permit_pool(&self, id: PoolId, limits: &CallerLimits) -> Result<(), GetProcError> {
+        let pool = self.pools.at(id);
+        let (name, language) = (&pool.name, &pool.language);
+        if let Some(pools) = &limits.pools
+            && !pools.iter().any(|known| **known == **name)
+        {
+            let reason = format!(
+                "the pool '{name}' is not among the pools of this user: name one of {}",
+                pools.join(", ")
+            );
+            return Err(GetProcError::NotForCaller(reason));
+        }
+        if self.settings.external.contains(language) && !pool.section.callers {
+            let reason = format!(
+                "the pool '{name}' runs a command of the configuration, which administrators \
+                 only may call: let callers in with callers = true in [pools.{name}]"
+            );
+            return Err(GetProcError::NotForCaller(reason));
+        }
+        Ok(())
+    }
+}

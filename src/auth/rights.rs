@@ -1,0 +1,131 @@
+//! What somebody may do.
+//!
+//! SUMMARY   [`Rights`] are the roles of whoever asks, and the pools that a caller is held to;
+//!           [`Right`] is what a request takes. HTTP and the socket ask the same question.
+//! PROMISES  Who has no role may do nothing. A right that no role names is the administrators'.
+
+use std::sync::Arc;
+
+use crate::config::Role;
+
+/// What a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// To see pools, processes, numbers and jobs.
+    Look,
+    /// To see the configuration, and which documents ask for replications.
+    Inspect,
+    /// To shape pools, and to pause, resume and restart jobs.
+    Operate,
+    /// To replicate, and to see what one replicates oneself.
+    Replicate,
+    /// To call functions, and to take processes.
+    Call,
+    /// Everything else.
+    Administer,
+}
+
+impl Right {
+    /// Returns the role that has it, beside the administrators'.
+    const fn roles(self) -> &'static [Role] {
+        match self {
+            Self::Look => &[Role::Operator, Role::Viewer],
+            Self::Inspect | Self::Operate => &[Role::Operator],
+            Self::Replicate => &[Role::Replicator],
+            Self::Call => &[Role::Caller],
+            Self::Administer => &[],
+        }
+    }
+}
+
+/// What somebody may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    roles: Vec<Role>,
+    pools: Option<Arc<[String]>>,
+}
+
+impl Rights {
+    /// Returns those of an administrator.
+    pub fn all() -> Self {
+        Self::of(&[Role::Admin], &[])
+    }
+
+    /// Returns those of somebody with these roles, held to these pools if there are any.
+    pub fn of(roles: &[Role], pools: &[String]) -> Self {
+        Self {
+            roles: roles.to_vec(),
+            pools: (!pools.is_empty()).then(|| pools.into()),
+        }
+    }
+
+    /// Returns whether this is an administrator.
+    pub fn is_admin(&self) -> bool {
+        self.roles.contains(&Role::Admin)
+    }
+
+    /// Returns whether they have a right.
+    pub fn has(&self, right: Right) -> bool {
+        self.is_admin() || right.roles().iter().any(|role| self.roles.contains(role))
+    }
+
+    /// Returns the roles.
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
+    /// Returns what somebody who calls functions is held to; an administrator is held to nothing.
+    pub fn limits(&self) -> Option<CallerLimits> {
+        (!self.is_admin()).then(|| CallerLimits {
+            pools: self.pools.clone(),
+        })
+    }
+
+    /// Requires a right.
+    ///
+    /// # Errors
+    /// What is missing, to be told.
+    pub fn require(&self, right: Right) -> Result<(), String> {
+        if self.has(right) {
+            return Ok(());
+        }
+        let roles = [&[Role::Admin], right.roles()].concat();
+        let names: Vec<&str> = roles.iter().map(|role| role.name()).collect();
+        Err(format!("this takes the role {}", names.join(" or ")))
+    }
+}
+
+/// What somebody who calls functions is held to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallerLimits {
+    /// The only pools; none is every pool that is for callers.
+    pub pools: Option<Arc<[String]>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_role_may_what_it_is_for_and_nothing_else() {
+        use Right::*;
+        let all = [Look, Inspect, Operate, Replicate, Call, Administer];
+        let cases: [(Role, &[Right]); 5] = [
+            (Role::Admin, &all),
+            (Role::Operator, &[Look, Inspect, Operate]),
+            (Role::Replicator, &[Replicate]),
+            (Role::Caller, &[Call]),
+            (Role::Viewer, &[Look]),
+        ];
+        for (role, may) in cases {
+            let rights = Rights::of(&[role], &[]);
+            for right in all {
+                assert_eq!(rights.has(right), may.contains(&right), "{role} {right:?}");
+                assert_eq!(rights.require(right).is_ok(), rights.has(right));
+            }
+        }
+        assert!(!Rights::default().has(Look));
+        let told = Rights::default().require(Look).unwrap_err();
+        assert_eq!(told, "this takes the role admin or operator or viewer");
+    }
+}

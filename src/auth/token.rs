@@ -1,0 +1,102 @@
+//! Tokens that let a browser in once: what `settee dashboard` puts into a URL.
+//!
+//! SUMMARY   A token is asked for on the Unix socket, whose users are administrators anyway, and
+//!           exchanged for a session by `POST /_session`.
+//! PROMISES  A token counts once, within [`TOKEN_TIME`]. At most [`TOKENS_MAX`] count at a time; a
+//!           new one ends the oldest.
+
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use hmac::Mac;
+use tokio::time::Instant;
+
+use super::{Authority, keyed, lock};
+use crate::config::Role;
+use crate::config::password::random;
+
+/// How long a token counts.
+pub const TOKEN_TIME: Duration = Duration::from_secs(60);
+
+/// Tokens that count at a time.
+const TOKENS_MAX: usize = 16;
+
+/// Keyed hashes of the tokens that count, the oldest first. The time of a comparison of hashes tells
+/// nothing of a token.
+pub(super) type Tokens = Vec<([u8; 32], Instant)>;
+
+impl Authority {
+    /// Makes a token.
+    pub fn issue_token(&self) -> String {
+        let token = HEXLOWER.encode(&random::<32>());
+        let mut tokens = lock(&self.tokens);
+        tokens.retain(|(_, issued)| issued.elapsed() < TOKEN_TIME);
+        if tokens.len() >= TOKENS_MAX {
+            tokens.remove(0);
+        }
+        tokens.push((self.token_hash(&token), Instant::now()));
+        token
+    }
+
+    /// Takes a token. Returns whose session it begins: the first administrator's.
+    pub fn take_token(&self, token: &str) -> Option<String> {
+        let hash = self.token_hash(token);
+        let (_, issued) = {
+            let mut tokens = lock(&self.tokens);
+            let place = tokens.iter().position(|(known, _)| *known == hash)?;
+            tokens.remove(place)
+        };
+        if issued.elapsed() >= TOKEN_TIME {
+            return None;
+        }
+        let config = self.config.borrow();
+        let users = config.users.iter();
+        let admins = users.filter(|(_, user)| user.roles.contains(&Role::Admin));
+        let names = config.admins.keys().chain(admins.map(|(name, _)| name));
+        names.into_iter().next().cloned()
+    }
+
+    fn token_hash(&self, token: &str) -> [u8; 32] {
+        let mut mac = keyed(&self.cache_key);
+        mac.update(token.as_bytes());
+        mac.finalize().into_bytes().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::config::password::PasswordHash;
+
+    fn authority() -> Authority {
+        let mut config = Config::default();
+        let hash = PasswordHash::of_config("secret").unwrap();
+        config.admins.insert("ann".into(), hash);
+        Authority::new(watch::channel(Arc::new(config)).1)
+    }
+
+    #[actix_rt::test]
+    async fn a_token_counts_once_and_for_a_minute() {
+        let authority = authority();
+        let (one, other) = (authority.issue_token(), authority.issue_token());
+        assert_eq!(authority.take_token("x"), None);
+        assert_eq!(authority.take_token(&one).as_deref(), Some("ann"));
+        assert_eq!(authority.take_token(&one), None);
+        tokio::time::pause();
+        tokio::time::advance(TOKEN_TIME).await;
+        assert_eq!(authority.take_token(&other), None);
+    }
+
+    #[actix_rt::test]
+    async fn a_new_token_ends_the_oldest_when_there_are_too_many() {
+        let authority = authority();
+        let tokens: Vec<_> = (0..=TOKENS_MAX).map(|_| authority.issue_token()).collect();
+        assert_eq!(authority.take_token(&tokens[0]), None);
+        assert!(authority.take_token(&tokens[1]).is_some());
+    }
+}

@@ -1,0 +1,108 @@
+//! `settee dashboard`: a link to the running service's page that lets its holder in.
+//!
+//! SUMMARY   Asks the service over its socket for a URL with a token; prints it, or opens it.
+//! PROMISES  The token stands in no command line, where other users of the machine could read it:
+//!           `--open` hands the browser a file that only this user can read, and that leads to the URL.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::service_socket::{Asking, SocketArgs, block_on};
+
+/// How long the service may take over an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The file that leads a browser to the URL, beside the service's socket; the next call replaces it.
+const FILE: &str = "dashboard.html";
+
+/// What opens a file with the program that the user has for it.
+const OPENER: &str = if cfg!(target_os = "macos") {
+    "open"
+} else {
+    "xdg-open"
+};
+
+/// Options of `settee dashboard`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+The link counts once and for a minute; then the page asks for a name and a password.
+
+Exit codes:
+  0   done
+  64  the command line is wrong
+  69  no service answers, or it has no HTTP address, or no browser can be opened
+  74  writing failed
+  77  the socket belongs to another user
+
+Example:
+  settee dashboard --open")]
+pub struct Args {
+    /// Open the page in a browser and print nothing.
+    #[arg(long)]
+    open: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No service answers, or the page cannot be opened.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let (url, socket) = block_on(async {
+        let asking = Asking::connect(&args.socket, ANSWER_TIMEOUT).await?;
+        let url = asking.answer(asking.client.dashboard(), |_| None).await?;
+        Ok((url, asking.socket().to_owned()))
+    })?;
+    match args.open {
+        false => output::print(&format!("{url}\n")),
+        true => open(&url, &socket),
+    }
+}
+
+fn open(url: &str, socket: &Path) -> Result<(), CliError> {
+    let path = socket.with_file_name(FILE);
+    lead(&path, url).map_err(|error| CliError::io(&path.display().to_string(), &error))?;
+    let opened = Command::new(OPENER)
+        .arg(&path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let why = match opened {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Err(CliError::new(
+        Exit::Unavailable,
+        format!("{OPENER} cannot open a browser: {why}"),
+        "call it without --open, and open the URL that it prints",
+    ))
+}
+
+/// Writes a page that leads to the URL.
+fn lead(path: &PathBuf, url: &str) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    // The URL is the service's own: an address and hexadecimal digits.
+    writeln!(
+        file,
+        "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\
+         <meta http-equiv=\"refresh\" content=\"0; url={url}\"><title>Settee</title>\
+         <a href=\"{url}\">Settee</a>"
+    )
+}
