@@ -38,6 +38,7 @@ impl Service {
             .arg("--socket")
             .arg(directory.path().join("run/s.sock"))
             .env("SETTEE__SERVER__HTTP", "127.0.0.1:0")
+            .env("SETTEE__SERVER__OPEN", "true")
             .env("SETTEE__LOG__LEVEL", "error")
             .stdout(Stdio::piped())
             .spawn()

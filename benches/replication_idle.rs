@@ -93,7 +93,7 @@ impl Service {
     fn start(folder: &Path, jobs: u64) -> Self {
         let config = folder.join("settee.toml");
         let text = format!(
-            "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\n[log]\nlevel = \"warning\"\n\
+            "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n[log]\nlevel = \"warning\"\n\
              [store]\npath = \"memory\"\n[replicator]\nmax_jobs = {}\nstartup_jitter = 2000\n",
             folder.join("run").join("s.sock").display(),
             // The last one of a full table would wait for a cycle.

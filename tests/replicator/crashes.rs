@@ -59,7 +59,7 @@ async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("settee.toml");
     let text = format!(
-        "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\n[store]\npath = \"memory\"\n\
+        "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n[store]\npath = \"memory\"\n\
          [replicator]\nstartup_jitter = 0\n",
         directory.path().join("run/s.sock").display()
     );

@@ -206,6 +206,7 @@ async fn without_a_usable_usual_place_everything_but_replications_works() {
     .config;
     config.server.socket = directory.path().join("run/s.sock");
     config.server.http = Some("127.0.0.1:0".parse().unwrap());
+    config.server.open = true;
     let log = slog::Logger::root(slog::Discard, slog::o!());
     let app = App::start(config, AppOptions::new(log).unwrap())
         .await
