@@ -26,6 +26,7 @@ use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::{ChildSpec, Named};
+use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
@@ -224,13 +225,15 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
     }
 }
 
-/// Returns the way from replications to the service's pool, over its gate.
+/// Returns the way from replications to the service's pool, over its gate. The code, and its language,
+/// are another database's: it is held to what callers may use.
 pub(super) fn filters_through(gateway: Gateway) -> FilterPool {
     FilterPool::new(move |call| {
         let gateway = gateway.clone();
         Box::pin(async move {
             let asking = gateway.run(move |inside| async move {
-                let passed = call.perform(&inside.query_servers()).await;
+                let limits = Some(CallerLimits::default());
+                let passed = call.perform(&inside.query_servers_for(limits)).await;
                 passed.map_err(|error| error.to_string())
             });
             asking.await.unwrap_or_else(|error| Err(error.to_string()))
