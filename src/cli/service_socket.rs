@@ -118,6 +118,11 @@ pub fn service_error(socket: &Path, error: &ClientError) -> CliError {
         ClientError::Service(said) => {
             let (code, hint) = if said.retry {
                 (Exit::TryAgain, "try again later")
+            } else if said.name == "forbidden" {
+                (
+                    Exit::NoPermission,
+                    "run as the user of the service or as root, or ask an administrator",
+                )
             } else if said.name == "unknown_query_language" {
                 (
                     Exit::Config,
