@@ -135,7 +135,8 @@ impl App {
     /// See [`StartError`]; nothing is left of what was started.
     pub async fn start(config: Config, options: AppOptions) -> Result<RunningApp, StartError> {
         let spawner = Spawner::start()?;
-        let socket = Rc::new(BoundSocket::bind(&config.server.socket).await?);
+        let socket =
+            Rc::new(BoundSocket::bind(&config.server.socket, &(&config.server).into()).await?);
         let (tcp, http) = (config.server.tcp, config.server.http);
         let tcp = bind("tcp", tcp)?;
         let http = bind("http", http)?;

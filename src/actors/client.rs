@@ -39,6 +39,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
 use crate::auth::Authority;
 use crate::auth::rights::Rights;
+use crate::config::Role;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{GetProcError, Lease};
@@ -255,11 +256,17 @@ impl Client {
     }
 }
 
-/// Returns what the user at the other end may do: on a Unix socket, everything.
+/// Returns what the user at the other end may do without a login. On a Unix socket the system says who
+/// it is: the service's own user and root may do everything; others are let in by the socket's
+/// permissions, which are its group's, and may call functions.
 fn rights_of(stream: &Stream) -> Rights {
-    match stream {
-        Stream::Unix(_) => Rights::all(),
-        Stream::Tcp(_) => Rights::default(),
+    let Stream::Unix(unix) = stream else {
+        return Rights::default();
+    };
+    match unix.peer_cred().map(|peer| peer.uid()) {
+        Ok(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw() => Rights::all(),
+        Ok(_) => Rights::of(&[Role::Caller], &[]),
+        Err(_) => Rights::default(),
     }
 }
 

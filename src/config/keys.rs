@@ -123,6 +123,8 @@ pub enum Kind {
     StorePath,
     /// Names of hosts with commas between them; empty is none.
     Hosts,
+    /// A group of the system, by name or number; empty is none.
+    Group,
     /// Names of pools with commas between them; empty is none.
     Names,
     /// Addresses that stand for others: `pattern:port:target:port` with commas between them.
@@ -196,6 +198,8 @@ const LEVEL: Kind = Kind::Choice(&[
     ("off", "off"),
     ("none", "off"),
 ]);
+/// Permission bits of the Unix socket.
+const SOCKET_MODE: Kind = Kind::Choice(&[("0600", "0600"), ("0660", "0660")]);
 /// Shapes of a record.
 const FORMAT: Kind = Kind::Choice(&[("auto", "auto"), ("terminal", "terminal"), ("json", "json")]);
 
@@ -298,6 +302,8 @@ pub const KEYS: &[Key] = &[
     ),
     key("query_server_config", "revs_limit", count(0, 1_000_000)),
     start_key("server", "socket", Kind::SocketPath),
+    start_key("server", "socket_mode", SOCKET_MODE),
+    start_key("server", "socket_group", Kind::Group),
     start_key("server", "tcp", Kind::Address),
     start_key("server", "http", Kind::Address),
     key("server", "hosts", Kind::Hosts),
@@ -572,6 +578,8 @@ const NOT_OVER_HTTP: &[(&str, &str, &str)] = &[
     (ADMINS, "", "it decides who is let in"),
     (USERS, "", "it decides who is let in"),
     ("server", "open", "it decides who is let in"),
+    ("server", "socket_mode", "it decides who is let in"),
+    ("server", "socket_group", "it decides who is let in"),
     (SERVICES, "local_only", "it decides who is let in"),
     (
         REPLICATOR,

@@ -167,6 +167,10 @@ impl From<LanguageCommand> for String {
 pub struct Server {
     /// The Unix socket. Its directory must be open to its owner only.
     pub socket: PathBuf,
+    /// The permission bits of the socket, in octal digits: `0600` or `0660`.
+    pub socket_mode: String,
+    /// The group whose members may connect to it, by name or number; empty is none.
+    pub socket_group: String,
     /// The TCP address for clients, if there is one.
     #[serde(with = "address_or_off")]
     pub tcp: Option<SocketAddr>,
@@ -260,6 +264,13 @@ pub enum LogFormat {
 pub struct Sandbox {
     /// Most memory of one built-in JavaScript process's heap, in bytes.
     pub javascript_memory_max: u64,
+}
+
+impl Server {
+    /// Returns whether others than the service's user may connect to the socket.
+    pub fn shares_socket(&self) -> bool {
+        !self.socket_group.is_empty() || self.socket_mode == "0660"
+    }
 }
 
 impl Config {

@@ -6,6 +6,8 @@
 mod pools;
 mod services;
 
+use std::path::Path;
+
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR};
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
@@ -43,6 +45,7 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     let rules = [
         soft_limit,
         socket_path,
+        shared_folder,
         open,
         backoff,
         certificate,
@@ -82,6 +85,25 @@ fn socket_path(config: &Config) -> Option<Problem> {
             config.origin("server", "socket"),
             what,
             "use a shorter path",
+        )
+    })
+}
+
+/// Who may enter the folder of the socket could open what else stands there.
+fn shared_folder(config: &Config) -> Option<Problem> {
+    let socket = config.server.socket.parent();
+    let store = config.store.file().and_then(Path::parent);
+    (config.server.shares_socket() && store.is_some() && socket == store).then(|| {
+        let key = match config.server.socket_group.is_empty() {
+            true => "socket_mode",
+            false => "socket_group",
+        };
+        Problem::new(
+            config.origin("server", key),
+            format!(
+                "[server] {key} lets others into the folder of the socket, where the store is too"
+            ),
+            "name a [server] socket in a folder of its own, or a [store] path elsewhere",
         )
     })
 }

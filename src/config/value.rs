@@ -97,6 +97,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Kind::Words(words) => list::words(kind, words, raw),
         Kind::Hosts => list::hosts(kind, raw),
         Kind::Names => list::names(kind, raw),
+        Kind::Group => text::group(kind, raw),
         Kind::ConnectTo => connect_to(kind, raw),
         Kind::Duration { unit, min, max } => {
             let scale = i128::from(unit.milliseconds());
@@ -183,6 +184,9 @@ fn expectation(kind: Kind) -> String {
         Kind::Coefficient => "a number from 0.0 to 1.0".to_owned(),
         Kind::OrInfinity(inner) => format!("\"{INFINITY}\" or {}", expectation(*inner)),
         Kind::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
+        Kind::Group => {
+            "the name or the number of a group of the system, or \"\" for none".to_owned()
+        }
         Kind::Names => "names of pools, as a list or with commas".to_owned(),
         Kind::Hosts => "names of hosts without ports, as a list or with commas".to_owned(),
         Kind::FilePath => "text: the path of a file, or \"\" for none".to_owned(),

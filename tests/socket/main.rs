@@ -4,6 +4,7 @@
 mod service;
 
 mod bad_input;
+mod group;
 mod library;
 mod protocol;
 mod tcp;

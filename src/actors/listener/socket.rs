@@ -1,19 +1,97 @@
 //! The service's Unix socket as a file: making it, and removing it.
 //!
-//! SUMMARY   [`BoundSocket::bind`] makes a socket that only its owner can reach, in place of one that
-//!           an earlier run of ours left behind, and of nothing else.
+//! SUMMARY   [`BoundSocket::bind`] makes a socket that only its owner can reach, or also the members
+//!           of a group, in place of one that an earlier run of ours left behind, and of nothing else.
 //! PROMISES  Two services that start at the same time do not take each other's socket. What is
 //!           removed at the end is what was made at the start.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::config::Server;
 
 /// The permission bits with which others than the owner could enter a directory.
 const OTHERS_ENTER: u32 = 0o011;
+
+/// The same, of those who are not in its group either.
+const STRANGERS_ENTER: u32 = 0o001;
+
+/// Whom the socket is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketAccess {
+    /// Its owner.
+    Owner,
+    /// Its owner, and the members of the owner's group.
+    OwnGroup,
+    /// Its owner, and the members of this group, by name or number.
+    Group(String),
+}
+
+impl From<&Server> for SocketAccess {
+    fn from(server: &Server) -> Self {
+        match (server.shares_socket(), server.socket_group.as_str()) {
+            (false, _) => Self::Owner,
+            (true, "") => Self::OwnGroup,
+            (true, group) => Self::Group(group.to_owned()),
+        }
+    }
+}
+
+/// What access is in terms of files.
+#[derive(Clone, Copy)]
+struct Modes {
+    socket: u32,
+    directory: u32,
+    /// The bits of a directory that must not be set.
+    too_much: u32,
+    /// The group that both get.
+    group: Option<u32>,
+}
+
+impl Modes {
+    fn of(access: &SocketAccess, path: &Path) -> Result<Self, SocketError> {
+        let group = match access {
+            SocketAccess::Owner => {
+                return Ok(Self {
+                    socket: 0o600,
+                    directory: 0o700,
+                    too_much: OTHERS_ENTER,
+                    group: None,
+                });
+            }
+            SocketAccess::OwnGroup => None,
+            SocketAccess::Group(name) => Some(group_number(name).map_err(SocketError::system(
+                path,
+                "cannot find the group of [server] socket_group",
+            ))?),
+        };
+        Ok(Self {
+            socket: 0o660,
+            directory: 0o750,
+            too_much: STRANGERS_ENTER,
+            group,
+        })
+    }
+}
+
+/// Returns the number of a group. The system's own tool knows all places where groups may stand.
+fn group_number(name: &str) -> io::Result<u32> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let output = Command::new("getent").args(["group", name]).output()?;
+    let line = String::from_utf8_lossy(&output.stdout);
+    let number = line
+        .split(':')
+        .nth(2)
+        .and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {name:?}")))
+}
 
 /// The socket cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -86,12 +164,13 @@ impl BoundSocket {
     /// # Errors
     /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
     /// nobody answers on.
-    pub async fn bind(path: &Path) -> Result<Self, SocketError> {
+    pub async fn bind(path: &Path, access: &SocketAccess) -> Result<Self, SocketError> {
+        let modes = Modes::of(access, path)?;
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        prepare(directory)?;
+        prepare(directory, modes)?;
         // Held from the look at the old socket to the making of the new one.
         let lock = File::open(directory).map_err(SocketError::system(directory, "cannot open"))?;
         lock.lock()
@@ -100,7 +179,13 @@ impl BoundSocket {
         let listener = UnixListener::bind(path)
             .map_err(SocketError::system(path, "cannot make the socket"))?;
         let cannot = |what| SocketError::system(path, what);
+        // The group first: until it has its members' bits nobody else can connect.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(cannot("cannot set the permissions"))?;
+        if modes.group.is_some() {
+            chown(path, None, modes.group).map_err(cannot("cannot give it to the group"))?;
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
             .map_err(cannot("cannot set the permissions"))?;
         listener
             .set_nonblocking(true)
@@ -152,8 +237,8 @@ impl Drop for BoundSocket {
     }
 }
 
-/// Makes the directory, or checks that only this user can enter it.
-fn prepare(directory: &Path) -> Result<(), SocketError> {
+/// Makes the directory, or checks that nobody can enter it whom the socket is not for.
+fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     let made = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -176,10 +261,21 @@ fn prepare(directory: &Path) -> Result<(), SocketError> {
         ));
     }
     let mode = found.mode() & 0o777;
-    if mode & OTHERS_ENTER != 0 {
+    if mode & modes.too_much != 0 {
         return exposed(format!("others can enter the directory (mode {mode:04o})"));
     }
-    Ok(())
+    if modes.directory == 0o700 {
+        return Ok(());
+    }
+    if modes.group.is_some() {
+        chown(directory, None, modes.group).map_err(SocketError::system(
+            directory,
+            "cannot give the directory to the group",
+        ))?;
+    }
+    fs::set_permissions(directory, fs::Permissions::from_mode(modes.directory)).map_err(
+        SocketError::system(directory, "cannot set the permissions of the directory"),
+    )
 }
 
 /// Makes room for the socket.

@@ -32,6 +32,20 @@ pub(super) fn name(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     }
 }
 
+/// What begins with a dash would be an option to the system's tool that looks it up.
+pub(super) fn group(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
+    match raw {
+        Raw::Text(text) if !text.starts_with('-') && text.chars().all(fits) => {
+            Ok(ValueKind::String(text.clone()))
+        }
+        Raw::Integer(Some(number)) if u32::try_from(*number).is_ok() => {
+            Ok(ValueKind::String(number.to_string()))
+        }
+        _ => Err(misfit(kind, raw)),
+    }
+}
+
 pub(super) fn service_address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     let Raw::Text(text) = raw else {
         return Err(misfit(kind, raw));
