@@ -74,6 +74,7 @@ pub fn settings(
             r#"{"reduce_limit":true,"reduce_limit_threshold":5000,"reduce_limit_ratio":2.0,"timeout":5000}"#,
         ),
         languages,
+        external: Default::default(),
     })
 }
 

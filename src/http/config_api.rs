@@ -3,7 +3,7 @@
 //! SUMMARY   Values are texts, as in CouchDB. What is set stands on top of files, environment and
 //!           options until the service ends, also after a reload.
 //! PROMISES  A value is held to the same rules as one in a file, together with all others. What
-//!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not
+//!           [`refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not
 //!           shown.
 //! SOURCE    chttpd_node: handle_node_req/1 for `_config`.
 //! DIFFERS   CouchDB writes what is set into its last file, and takes any key.
@@ -16,7 +16,7 @@ use super::answer::{self, Answer, Refusal};
 use super::request::allow;
 use super::{Shared, body};
 use crate::config::keys;
-use crate::config::{Config, Setting, reload::Change};
+use crate::config::{Config, Setting, refused_over_http, reload::Change};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 
 pub(super) async fn answer(
@@ -99,7 +99,7 @@ fn known(config: &Config, section: &str, key: &str) -> Result<String, Refusal> {
 
 /// Refuses what nobody may set who does not own the files.
 fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
-    match keys::refused_over_http(section, key) {
+    match refused_over_http(section, key) {
         Some(why) => Err(Refusal::forbidden(format!(
             "[{section}] {key} comes from files and the environment only, for {why}: set it there, \
              and reload the configuration or restart the service"
