@@ -124,7 +124,7 @@ async fn more_logins_than_may_wait_are_refused() {
     // A hash that costs little: this is about the queue.
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
-    let from = |number: usize| Some(IpAddr::from([10, 0, 0, u8::from(number % 2 == 0)]));
+    let from = |number: usize| Some(IpAddr::from([10, 0, 0, u8::from(number.is_multiple_of(2))]));
     let all = (0..WAITING_MAX + 10).map(|number| {
         let authority = &authority;
         async move {
