@@ -18,6 +18,7 @@ mod failure;
 mod lines;
 pub mod members;
 mod mime;
+mod output;
 mod reading;
 mod realm;
 mod reduce_limit;

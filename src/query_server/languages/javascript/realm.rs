@@ -76,8 +76,6 @@ pub(super) struct Shared {
     pub(super) lines: RefCell<Lines>,
     /// The exit status, once a list function met the end of the input or a line that is no row.
     pub(super) ended: Cell<Option<u8>>,
-    /// The line that ran when the engine was last interrupted, by its number.
-    interrupted: Cell<u64>,
     /// The content types of design documents: one registry for the life of the process.
     types: RefCell<Registry>,
     helpers: Prelude,
@@ -92,7 +90,6 @@ impl Shared {
             options,
             lines: RefCell::new(lines),
             ended: Cell::new(None),
-            interrupted: Cell::new(0),
             types: RefCell::new(Registry::new()),
             helpers: prelude!(c"helpers", "prelude/helpers.js"),
             modules: prelude!(c"modules", "prelude/modules.js"),
@@ -114,19 +111,6 @@ impl Shared {
         if self.ended.get().is_none() {
             self.lines.borrow_mut().put(line);
         }
-    }
-
-    /// What the engine asks every few thousand steps: whether to stop the running function.
-    ///
-    /// A line that is still running at the second question takes long, maybe for ever; the answers
-    /// before it must not wait for it.
-    fn interrupt(&self) -> bool {
-        if let Ok(mut lines) = self.lines.try_borrow_mut()
-            && self.interrupted.replace(lines.taken()) == lines.taken()
-        {
-            lines.write();
-        }
-        self.ended.get().is_some()
     }
 
     /// Ends the server from inside a user function.
@@ -169,7 +153,7 @@ impl Engine {
         runtime.set_memory_limit(shared.options.memory_bytes);
         runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
         let watched = Rc::clone(shared);
-        runtime.set_interrupt_handler(Some(Box::new(move || watched.interrupt())));
+        runtime.set_interrupt_handler(Some(Box::new(move || watched.ended.get().is_some())));
         Ok(Engine {
             spare: RefCell::new(None),
             runtime,

@@ -40,7 +40,11 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(options: Options, input: Box<dyn Input>, output: Box<dyn Write>) -> Self {
+    pub(super) fn new(
+        options: Options,
+        input: Box<dyn Input>,
+        output: Box<dyn Write + Send>,
+    ) -> Self {
         let shared = Shared::new(options, Lines::new(input, output));
         Server {
             views: None,
