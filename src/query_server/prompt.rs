@@ -158,7 +158,9 @@ pub fn reset(config: &str) -> Bytes {
 
 /// `["ddoc", "new", ID, DDOC]`.
 pub fn teach(ddoc: &Ddoc) -> Bytes {
-    line(&("ddoc", "new", &*ddoc.key.id, &ddoc.json))
+    let text: &RawValue = serde_json::from_str(ddoc.key.text.as_str())
+        .expect("PM-10: a design document was checked to be JSON");
+    line(&("ddoc", "new", &*ddoc.key.id, text))
 }
 
 /// `["ddoc", ID, PATH, ARGS]`.
@@ -171,8 +173,10 @@ pub fn line(command: &impl Serialize) -> Bytes {
     let mut bytes =
         serde_json::to_vec(command).expect("PM-10: strings and JSON texts can be written");
     // A line feed in JSON stands between values, never in a string.
-    while let Some(at) = memchr::memchr(b'\n', &bytes) {
-        bytes[at] = b' ';
+    let mut seen = 0;
+    while let Some(found) = memchr::memchr(b'\n', &bytes[seen..]) {
+        seen += found;
+        bytes[seen] = b' ';
     }
     Bytes::from(bytes)
 }

@@ -5,6 +5,7 @@ mod service;
 mod support;
 
 mod compile;
+mod content;
 mod ddoc;
 mod filter;
 mod list;
