@@ -317,11 +317,15 @@ async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
     let error = functions.error("show", call(json!({"_id": "d1"}))).await;
     assert_eq!(
         (&error["name"], &error["phase"]),
-        (&json!("timeout"), &json!("prompt"))
+        (&json!("timeout"), &json!("ddoc call"))
     );
     assert_eq!(
         (&error["doc"], &error["retry"]),
-        (&json!("d1"), &json!(true))
+        (&json!("d1"), &json!(false))
+    );
+    assert_eq!(
+        (&error["fault"], &error["limit_ms"]),
+        (&json!("function"), &json!(300))
     );
     functions.ok("show", call(json!(null))).await;
     assert_eq!(functions.pool.started().len(), 2);

@@ -7,6 +7,7 @@ mod support;
 mod compile;
 mod content;
 mod ddoc;
+mod endless;
 mod filter;
 mod list;
 mod map;

@@ -19,7 +19,12 @@ impl OsProcess {
         self.kill(why);
         self.stdin = None;
         // First, so that whoever hears of it and returns the process at once returns a broken one.
-        self.shared.set_doom(reason.clone());
+        self.shared.set_doom(match &reason {
+            PromptError::Timeout { .. } => PromptError::NotRun {
+                because: Box::new(reason.clone()),
+            },
+            _ => reason.clone(),
+        });
         self.unanswered.fail(&reason);
     }
 
