@@ -17,6 +17,7 @@ mod ddocs;
 mod failure;
 mod lines;
 pub mod members;
+mod memory;
 mod mime;
 mod output;
 mod reading;
@@ -52,12 +53,18 @@ const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 pub struct Options {
     /// Memory limit of each engine, in bytes.
     pub memory_bytes: usize,
+    /// The longest line that the parent takes, in bytes.
+    pub line_bytes_max: usize,
+    /// Whether the reason of an error is always a text, also where CouchDB answers an object.
+    pub text_reasons: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             memory_bytes: DEFAULT_MEMORY_BYTES,
+            line_bytes_max: usize::MAX,
+            text_reasons: false,
         }
     }
 }
