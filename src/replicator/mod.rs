@@ -10,6 +10,7 @@ mod database;
 pub mod document;
 pub mod identity;
 pub mod kept;
+pub mod members;
 pub mod rows;
 pub mod seen;
 mod service;

@@ -17,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use actix::dev::ToEnvelope;
 use actix::{Actor, Context, Handler, Message};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::document::Person;
 use super::kept::Kept;
@@ -206,7 +207,7 @@ impl Replications {
         &self,
         mut page: Page,
         states: &[String],
-    ) -> Result<(u64, u64, Vec<Value>), ReplicatorError> {
+    ) -> Result<(u64, u64, Vec<Box<RawValue>>), ReplicatorError> {
         let (mut skip, limit) = (page.skip, page.limit);
         (page.skip, page.limit) = (0, BATCH);
         let (mut shown, mut total, mut offset) = (Vec::new(), 0, 0);
@@ -239,7 +240,7 @@ impl Replications {
     ///
     /// # Errors
     /// There is none, the store fails, or the service ends.
-    pub async fn doc(&self, id: &str) -> Result<Value, ReplicatorError> {
+    pub async fn doc(&self, id: &str) -> Result<Box<RawValue>, ReplicatorError> {
         let found = self.database().store().document(id).await?;
         let documents = found.into_iter().filter(|document| !document.deleted);
         let shown = self.summaries(documents.collect()).await?;
@@ -250,7 +251,7 @@ impl Replications {
     async fn summaries(
         &self,
         mut documents: Vec<Document>,
-    ) -> Result<Vec<(String, Value)>, ReplicatorError> {
+    ) -> Result<Vec<(String, Box<RawValue>)>, ReplicatorError> {
         documents.retain(|document| !document.id.starts_with("_design/"));
         let docs = documents
             .iter()

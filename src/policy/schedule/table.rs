@@ -78,6 +78,17 @@ impl Phase {
         }
     }
 
+    /// Whether the job waits for its turn once its incarnation is gone.
+    const fn returns(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopping {
+                then: Then::Pend,
+                ..
+            }
+        )
+    }
+
     /// Whether the job was removed and only its incarnation is still there.
     pub(super) const fn is_leaving(&self) -> bool {
         matches!(
@@ -135,10 +146,6 @@ impl Ready {
         }
     }
 
-    fn len(&self) -> usize {
-        self.clean.len() + self.penalised.len()
-    }
-
     /// Takes the penalties as they are now. Which of two different ones is larger has not changed,
     /// so that the sorting of what is almost sorted is cheap; but they may be equal now.
     fn renew(&mut self, penalties: &[u64]) {
@@ -185,8 +192,6 @@ pub(super) struct Jobs {
     /// When the wait of a crashed job ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
-    /// How many are told to stop and wait for their turn then.
-    returning: usize,
     census: Census,
 }
 
@@ -268,10 +273,19 @@ impl Jobs {
         self.running.iter().copied()
     }
 
-    /// Returns how many wait for their turn: those that could run, and those that can once they
-    /// have stopped.
-    pub(super) fn waiting(&self) -> usize {
-        self.ready.len() + self.returning
+    /// Returns the priorities of those that wait for their turn, the highest first, at most `count`:
+    /// of those that could run, and of those that can once they have stopped.
+    pub(super) fn waiting_levels(&self, count: usize) -> Vec<Level> {
+        let ready = self.next_few(count).into_iter();
+        let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
+        if self.census.stopping > 0 {
+            let with_a_run = self.by_run.values().map(|slot| self.get(*slot));
+            let returning = with_a_run.filter(|job| job.phase.returns());
+            levels.extend(returning.map(|job| job.level));
+            levels.sort_unstable_by_key(|level| Reverse(*level));
+            levels.truncate(count);
+        }
+        levels
     }
 
     /// Returns whose turn it is.
@@ -309,17 +323,19 @@ impl Jobs {
         self.backing_off.iter().map(|(_, slot)| *slot).collect()
     }
 
-    /// Returns in which order running jobs are stopped: those whose turn is last, first. Stops are
-    /// picked from `count` of them, of one kind.
-    pub(super) fn stop_order(&self, continuous: bool, count: usize) -> Vec<Slot> {
-        let of_kind = self
-            .running()
-            .filter(|slot| self.get(*slot).continuous == continuous);
+    /// Returns which running jobs of a kind are stopped first, at most `count`: the lowest priority
+    /// first, of one priority continuous jobs before others, then those whose turn is last.
+    pub(super) fn stop_order(&self, count: usize, is_of_kind: impl Fn(&Job) -> bool) -> Vec<Slot> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let of_kind = self.running().filter(|slot| is_of_kind(self.get(*slot)));
         let mut order: Vec<_> = of_kind
             .map(|slot| {
                 let job = self.get(slot);
+                let kind = Reverse(job.continuous);
                 let penalty = Reverse(self.penalty(slot));
-                (job.level, penalty, job.last_started, &job.id, slot)
+                (job.level, kind, penalty, job.last_started, &job.id, slot)
             })
             .collect();
         if count < order.len() {
@@ -404,12 +420,9 @@ impl Jobs {
         }
         match &job.phase {
             Phase::Running(_) => by(&mut census.running),
-            Phase::Stopping { then, .. } => {
+            Phase::Stopping { .. } => {
                 by(&mut census.running);
                 by(&mut census.stopping);
-                if *then == Then::Pend {
-                    by(&mut self.returning);
-                }
             }
             waiting => {
                 match waiting {

@@ -63,8 +63,13 @@ pub enum Wish {
     Run(Arc<Replication>),
     /// Nothing: it is deleted, has completed or has failed.
     Nothing,
-    /// Something that is no replication.
-    Broken(String),
+    /// Something that is no replication, or not one that may run.
+    Broken {
+        /// Why.
+        reason: String,
+        /// What it would be under another configuration; none for what never is a replication.
+        replication: Option<Arc<Replication>>,
+    },
 }
 
 /// Somebody else has a job of the same id.
