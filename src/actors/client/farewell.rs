@@ -28,14 +28,17 @@ pub(super) struct TunnelEnd {
 
 impl TunnelEnd {
     pub(super) fn of(shared: &ProcShared) -> Self {
-        let doom = shared.doom();
-        let exit = doom.map(|doom| match doom {
-            PromptError::Exited(obituary) => obituary.exit.clone(),
-            error => Some(format!("was given up: {error}")),
-        });
+        shared.doom().map_or_else(Self::alive, Self::over)
+    }
+
+    /// The process is gone.
+    pub(super) fn over(doom: &PromptError) -> Self {
         Self {
-            alive: doom.is_none(),
-            exit: exit.flatten(),
+            alive: false,
+            exit: match doom {
+                PromptError::Exited(obituary) => obituary.exit.clone(),
+                error => Some(format!("was given up: {error}")),
+            },
             error: None,
         }
     }

@@ -13,16 +13,15 @@
 
 mod ends;
 mod loan;
+mod next;
+mod signals;
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use actix::Recipient;
@@ -30,8 +29,10 @@ use actix::dev::RecipientRequest;
 use actix_rt::time::{Instant, Sleep};
 use bytes::Bytes;
 
-use self::ends::{Input, Lines, Output};
+use self::ends::{Lines, Output};
 use self::loan::{Asked, Held, WatchedPool, ask};
+use self::next::Event;
+pub(super) use self::signals::Signals;
 use super::farewell::TunnelEnd;
 use super::holding::NO_COMMAND;
 use super::lent::last_line;
@@ -42,8 +43,8 @@ use crate::actors::lifeline::Down;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::{Prompt, PromptError};
-use crate::policy::attach::{QuietLoan, give_back_at};
-use crate::policy::pool::Phase;
+use crate::policy::attach::TURN;
+use crate::policy::pool::{Phase, ReturnStatus};
 use crate::policy::time::Timestamp;
 use crate::query_server::taught::{Lesson, Taught, lesson_of, timeout_of};
 
@@ -73,41 +74,6 @@ pub(super) struct Terms {
     pub(super) patience: Duration,
 }
 
-/// What happens to a relay from outside.
-#[derive(Default)]
-pub(super) struct Signals {
-    relay: RefCell<Option<Waker>>,
-    process_down: Cell<bool>,
-    stop: Cell<bool>,
-}
-
-impl Signals {
-    /// The process ended.
-    pub(super) fn process_down(&self) {
-        self.process_down.set(true);
-        self.wake();
-    }
-
-    /// The service ends.
-    pub(super) fn stop(&self) {
-        self.stop.set(true);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        if let Some(relay) = self.relay.take() {
-            relay.wake();
-        }
-    }
-
-    fn wake_later(&self, waker: &Waker) {
-        let mut relay = self.relay.borrow_mut();
-        if !relay.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *relay = Some(waker.clone());
-        }
-    }
-}
-
 /// A line of the client's without an answer.
 struct Unanswered {
     line: Bytes,
@@ -124,22 +90,6 @@ enum Loan {
     Held(Held),
 }
 
-/// What a relay has to see to next.
-enum Event {
-    Line(Bytes),
-    LineTooLong,
-    Answer(Result<Bytes, PromptError>),
-    Lent(Result<Lease, GetProcError>),
-    /// The process learnt something, or did not.
-    Lesson(Result<(), PromptError>),
-    GiveBack,
-    ProcessDown,
-    ReaderGone,
-    Stop,
-    /// The input has ended, and everything is answered.
-    Done,
-}
-
 /// The conversation of one client.
 pub(super) struct Relay {
     session: Rc<Session>,
@@ -147,7 +97,10 @@ pub(super) struct Relay {
     down: Recipient<Down>,
     terms: Terms,
     input: Lines,
+    /// Whether nothing more is read.
     ended: bool,
+    /// Whether that is because of a line that is too long.
+    too_long: bool,
     output: Output,
     taught: Taught,
     unanswered: VecDeque<Unanswered>,
@@ -190,6 +143,7 @@ impl Relay {
             down,
             terms,
             ended: false,
+            too_long: false,
             unanswered: VecDeque::new(),
             unanswered_bytes: 0,
             sent: 0,
@@ -212,125 +166,20 @@ impl Relay {
             let event = std::future::poll_fn(|cx| self.poll_event(cx)).await;
             let end = match event {
                 Event::Line(line) => self.take_line(line),
-                Event::LineTooLong => {
-                    let limit = self.session.line_bytes_max();
-                    self.output
-                        .push(&last_line(&ErrorReply::line_too_long(limit)));
-                    Some(TunnelEnd::ended("was ended over a line that is too long"))
-                }
                 Event::Answer(answer) => self.answered(answer),
                 Event::Lent(lease) => self.lent(lease),
                 Event::Lesson(learnt) => learnt.err().and_then(|error| self.not_learnt(error)),
                 Event::GiveBack => {
-                    if let Loan::Held(held) = std::mem::replace(&mut self.loan, Loan::None) {
-                        // Ends with the deadline of a reset.
-                        actix_rt::spawn(held.give_back());
-                    }
+                    self.give_back();
                     None
                 }
                 Event::ProcessDown => self.process_down(),
-                Event::ReaderGone => return self.finish().await,
-                Event::Done => return self.finish().await,
+                Event::Done if self.too_long => Some(self.too_long()),
+                Event::Done | Event::ReaderGone => return self.finish().await,
                 Event::Stop => Some(TunnelEnd::ended("was ended: the service is shutting down")),
             };
             if let Some(end) = end {
                 return self.end_with(end).await;
-            }
-        }
-    }
-
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        self.signals.wake_later(cx.waker());
-        if let Poll::Ready(event) = self.poll_loan(cx) {
-            return Poll::Ready(event);
-        }
-        match self.output.poll_flush(cx) {
-            Poll::Ready(Err(_)) => return Poll::Ready(Event::ReaderGone),
-            Poll::Ready(Ok(())) | Poll::Pending => {}
-        }
-        // After the last answers of a process: they were given before its end.
-        if self.signals.process_down.take() {
-            return Poll::Ready(Event::ProcessDown);
-        }
-        if self.signals.stop.get() && self.unanswered.is_empty() {
-            return Poll::Ready(Event::Stop);
-        }
-        if self.has_room()
-            && let Poll::Ready(input) = self.input.poll(cx)
-        {
-            match input {
-                Input::Line(line) => return Poll::Ready(Event::Line(line)),
-                Input::TooLong => return Poll::Ready(Event::LineTooLong),
-                Input::End => self.ended = true,
-            }
-        }
-        self.poll_quiet(cx)
-    }
-
-    fn has_room(&self) -> bool {
-        !self.ended
-            && !self.signals.stop.get()
-            && self.unanswered.len() < LINES_UNANSWERED_MAX
-            && self.unanswered_bytes < LINE_BYTES_MAX
-            && self.output.unsent_bytes() < UNSENT_BYTES_MAX
-    }
-
-    fn poll_loan(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        match &mut self.loan {
-            Loan::None => Poll::Pending,
-            Loan::Asked(asked) => asked.as_mut().poll(cx).map(|(lease, pool)| {
-                self.pool = pool;
-                Event::Lent(lease)
-            }),
-            Loan::Held(held) if !held.is_taught() => held.poll_lesson(cx).map(Event::Lesson),
-            Loan::Held(held) => {
-                let head = self.unanswered.front_mut();
-                let Some(answer) = head.and_then(|head| head.answer.as_mut()) else {
-                    return Poll::Pending;
-                };
-                let shared = &held.lease.process.shared;
-                let answer = answer.as_mut().poll(cx);
-                answer.map(|answer| Event::Answer(answer.unwrap_or_else(|_| Err(shared.gone()))))
-            }
-        }
-    }
-
-    /// Sees to what is due while no line waits for an answer.
-    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if !self.unanswered.is_empty() {
-            return Poll::Pending;
-        }
-        let held = match &mut self.loan {
-            _ if self.ended && self.output.unsent_bytes() > 0 => return Poll::Pending,
-            Loan::Asked(_) => return Poll::Pending,
-            Loan::Held(held) if !held.is_taught() => return Poll::Pending,
-            _ if self.ended => return Poll::Ready(Event::Done),
-            Loan::Held(held) if self.taught.is_portable() => held,
-            Loan::None | Loan::Held(_) => return Poll::Pending,
-        };
-        let loan = QuietLoan {
-            lent: held.since,
-            quiet_since: self.quiet_since,
-            idle_max: self.terms.idle_max,
-        };
-        loop {
-            let others_wait = self.pool.as_ref().is_some_and(WatchedPool::others_wait);
-            let (due, now) = (give_back_at(&loan, others_wait), self.clock.now());
-            if due <= now {
-                return Poll::Ready(Event::GiveBack);
-            }
-            let due = Instant::now() + due.since(now);
-            // An earlier time is left alone: it is looked again then, so that lines set no timers.
-            if self.timer.is_elapsed() || self.timer.deadline() > due {
-                self.timer.as_mut().reset(due);
-            }
-            let fired = self.timer.as_mut().poll(cx).is_ready();
-            let told = match &self.pool {
-                Some(pool) if !others_wait => held.poll_waiters(pool, cx).is_ready(),
-                _ => false,
-            };
-            if !fired && !told {
-                return Poll::Pending;
             }
         }
     }
@@ -375,9 +224,31 @@ impl Relay {
             // It was asked for before this line told how long the client waits.
             Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
             Loan::Asked(_) => {}
+            // It is sent when the others have had their turn.
+            Loan::Held(_) if self.sent > 0 && self.turn_is_over() => {}
             Loan::Held(_) => self.send(),
         }
         None
+    }
+
+    /// Returns whether others wait for the process, and it is their turn.
+    fn turn_is_over(&self) -> bool {
+        let Loan::Held(held) = &self.loan else {
+            return false;
+        };
+        let others_wait = || self.pool.as_ref().is_some_and(WatchedPool::others_wait);
+        self.clock.now() >= held.since + TURN && others_wait()
+    }
+
+    /// Gives the process back between two lines.
+    fn give_back(&mut self) {
+        if let Loan::Held(held) = std::mem::replace(&mut self.loan, Loan::None) {
+            // Ends with the deadline of a reset.
+            actix_rt::spawn(held.give_back());
+        }
+        if !self.unanswered.is_empty() {
+            self.ask();
+        }
     }
 
     /// Sends the process every line that it has not got.
@@ -486,7 +357,7 @@ impl Relay {
             .for_each(|line| line.answer = None);
         if let Loan::Held(held) = std::mem::replace(&mut self.loan, Loan::None) {
             // Ends with the manager's answer.
-            actix_rt::spawn(held.lease.ret_proc(crate::policy::pool::ReturnStatus::Fail));
+            actix_rt::spawn(held.lease.ret_proc(ReturnStatus::Fail));
         }
     }
 
@@ -494,7 +365,8 @@ impl Relay {
         let answer = match answer {
             Ok(answer) => answer,
             Err(PromptError::BadPrompt) => Bytes::from_static(NO_COMMAND),
-            Err(_) => return self.process_down(),
+            Err(_) if self.process_is_gone() => return self.process_down(),
+            Err(error) => Bytes::from(last_line(&error.into())),
         };
         let head = self.unanswered.pop_front()?;
         self.sent -= 1;
@@ -509,17 +381,22 @@ impl Relay {
                 .answered(head.lesson, &head.line, &text[start..]);
         }
         self.quiet_since = self.clock.now();
-        if let Some(next) = self.unanswered.front_mut() {
-            next.came = Instant::now();
+        let Some(next) = self.unanswered.front_mut() else {
+            return self.process_down();
+        };
+        // Also a process that is gone may have answered it.
+        next.came = Instant::now();
+        if self.sent == 0 && self.taught.is_portable() && self.turn_is_over() {
+            self.give_back();
+        } else if self.sent == 0 {
+            self.send();
         }
-        self.process_is_gone()
-            .then(|| self.process_down())
-            .flatten()
+        None
     }
 
     fn process_is_gone(&self) -> bool {
         match &self.loan {
-            Loan::Held(held) => held.lease.process.shared.doom().is_some(),
+            Loan::Held(held) => held.is_gone(),
             Loan::None | Loan::Asked(_) => false,
         }
     }
@@ -544,7 +421,7 @@ impl Relay {
             .is_some_and(|s| s > SIGNALLED);
         let unasked = self.unanswered.is_empty() && was_killed;
         if !self.taught.is_portable() || (gone.is_own_end() && !unasked) {
-            return Some(TunnelEnd::of(&held.lease.process.shared));
+            return Some(TunnelEnd::over(&gone));
         }
         self.part_with_process();
         // What was in hand is lost; nobody can tell how far it came.
@@ -558,6 +435,13 @@ impl Relay {
             Loan::Held(held) => held.give_back().await,
             Loan::None | Loan::Asked(_) => TunnelEnd::alive(),
         }
+    }
+
+    /// Says what was wrong with the last line that was read.
+    fn too_long(&mut self) -> TunnelEnd {
+        let error = ErrorReply::line_too_long(self.session.line_bytes_max());
+        self.output.push(&last_line(&error));
+        TunnelEnd::ended("was ended over a line that is too long")
     }
 
     /// Ends with last words, which are written as far as the client takes them.

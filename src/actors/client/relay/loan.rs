@@ -173,6 +173,12 @@ impl Held {
         poll
     }
 
+    /// Returns whether the process has ended, or is being ended.
+    pub(super) fn is_gone(&self) -> bool {
+        let process = &self.lease.process;
+        process.shared.doom().is_some() || !process.pulse.is_alive()
+    }
+
     /// Gives the process back, reset or replaced, and tells what became of it.
     pub(super) async fn give_back(self) -> TunnelEnd {
         give_back(self.lease).await
