@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use actix_rt::task::JoinHandle;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::Serialize;
 
@@ -79,6 +80,15 @@ impl Expected {
     }
 }
 
+/// A relay's task, which ends with the connection.
+struct Running(JoinHandle<TunnelEnd>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Client {
     /// Serves the pipes that have come with a line.
     pub(super) fn take_over(&mut self, expected: Expected, ctx: &mut Context<Self>) {
@@ -106,8 +116,14 @@ impl Client {
         self.relay = Some(signals);
         self.session.push(&id, b",\"ok\":", b"true");
         self.session.flush();
-        // Ends with the client's input, with the process, or with the connection.
-        ctx.spawn(wrap_future::<_, Self>(relay.run()).map(Self::relay_ended));
+        // A task of its own, because an actor looks at all that it waits for at each line. Ends with the
+        // client's input, with the process, or with the connection.
+        let mut task = Running(actix_rt::spawn(relay.run()));
+        let ended = async move { (&mut task.0).await };
+        ctx.spawn(wrap_future::<_, Self>(ended).map(|end, client, ctx| {
+            let lost = |_| TunnelEnd::ended("was lost inside the service");
+            Self::relay_ended(end.unwrap_or_else(lost), client, ctx);
+        }));
     }
 
     fn relay_ended(end: TunnelEnd, client: &mut Self, ctx: &mut Context<Self>) {

@@ -7,7 +7,7 @@
 //!           protocol. A process goes back only when nothing is unanswered and another one can be
 //!           brought to the same state ([`Taught::is_portable`]). When the relay is dropped, its
 //!           process comes back as that of a client that died.
-//! CALLED    By the client whose connection brought the pipes, as a task of its actor.
+//! CALLED    By the client whose connection brought the pipes, as a task that ends with its actor.
 //! SOURCE    couch_os_process, seen from the other end of its pipes.
 //! LIMITS    At most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them, are read ahead.
 
