@@ -17,9 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::NonEmptyStringValueParser;
 
-use crate::client::{AttachEnd, ClientError, EndLine, TakeFrom, Tunnel, attach_blocking};
+use crate::client::{
+    AttachEnd, AttachedPipes, ClientError, EndLine, TakeFrom, Tunnel, attach_blocking, attach_pipes,
+};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 
+use super::attach_pipes::Pipes;
 use super::exit::{CliError, Exit};
 use super::service_socket::{SocketArgs, service_error};
 
@@ -77,6 +80,12 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         (None, Some(group)) => TakeFrom::Group(group),
         (None, None) => TakeFrom::Language(&args.language),
     };
+    if let Ok(pipes) = Pipes::open() {
+        let attached = attach_pipes(&socket, from, pipes.input.as_fd(), pipes.output.as_fd());
+        if let Some(attached) = attached.map_err(|error| refusal(&socket, &error))? {
+            return speak(&socket, attached, pipes);
+        }
+    }
     let tunnel = attach_blocking(&socket, from).map_err(|error| refusal(&socket, &error))?;
     // The streams of the standard library buffer what must not wait.
     let unbuffered = |stream: &dyn AsFd| stream.as_fd().try_clone_to_owned().map(File::from);
@@ -97,6 +106,22 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             _ => Ok(()),
         },
         End::Done | End::CutOff => Err(process_ended(None)),
+    }
+}
+
+/// Lets the service speak for itself, and ends as the conversation does.
+fn speak(socket: &Path, attached: AttachedPipes, pipes: Pipes) -> Result<(), CliError> {
+    let copying = pipes.start();
+    let copying = copying.map_err(|error| CliError::io("a thread", &error))?;
+    let end = attached.wait();
+    copying.finish()?;
+    match end {
+        Some(AttachEnd { alive: true, .. }) => Ok(()),
+        Some(AttachEnd {
+            error: Some(error), ..
+        }) => Err(refusal(socket, &ClientError::Service(error))),
+        Some(AttachEnd { exit, .. }) => Err(process_ended(exit.as_deref())),
+        None => Err(process_ended(None)),
     }
 }
 
@@ -189,7 +214,9 @@ fn deliver(tunnel: &Tunnel, output: &mut File) -> Result<End, CliError> {
     };
     let told = end.finish(|bytes| output.write_all(bytes));
     match told.map_err(|error| CliError::io("standard output", &error))? {
-        Some(AttachEnd { alive: false, exit }) => Ok(End::Died(exit)),
+        Some(AttachEnd {
+            alive: false, exit, ..
+        }) => Ok(End::Died(exit)),
         Some(_) => Ok(End::Done),
         // A service that tells the end and did not has ended itself.
         None if cut_off || tunnel.tells_end => Ok(End::CutOff),

@@ -5,6 +5,7 @@
 //! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
 
 pub mod attach;
+mod attach_pipes;
 pub mod check_config;
 pub mod completions;
 pub mod config_args;

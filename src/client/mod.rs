@@ -49,7 +49,9 @@ use crate::replicator::JobOrder;
 use connection::Connection;
 
 pub use crate::messages::pools::PoolChange;
-pub use attach::{AttachOutput, Attached, Tunnel, attach, attach_blocking};
+pub use attach::{
+    AttachOutput, Attached, AttachedPipes, Tunnel, attach, attach_blocking, attach_pipes,
+};
 pub use attach_end::{AttachEnd, END_MARK, EndLine};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};

@@ -276,6 +276,11 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "query_server_config",
+        "attach_idle",
+        duration(Unit::Milliseconds, 0, HOUR),
+    ),
+    key(
+        "query_server_config",
         "limit_follows_pressure",
         Kind::Boolean,
     ),

@@ -90,6 +90,9 @@ pub struct QueryServerConfig {
     /// CouchDB, which never waits.
     #[serde(with = "milliseconds")]
     pub affinity_wait: Duration,
+    /// How long an attached client keeps a process that it has no line for. Not in CouchDB.
+    #[serde(with = "milliseconds")]
+    pub attach_idle: Duration,
     /// Whether the limits follow the machine, between the soft one and the hard one. Not in CouchDB.
     pub limit_follows_pressure: bool,
     /// How often the machine is looked at for that.

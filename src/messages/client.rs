@@ -113,6 +113,8 @@ pub enum Call<'a> {
         want: Want,
         /// Whether the last line is to tell what became of the process.
         end: bool,
+        /// Whether the client hands its pipes over, and shares processes with others.
+        descriptors: bool,
     },
     /// Log in; the first call over TCP.
     Auth {
@@ -206,6 +208,8 @@ struct Members<'a> {
     #[serde(borrow)]
     end: Option<&'a RawValue>,
     #[serde(borrow)]
+    descriptors: Option<&'a RawValue>,
+    #[serde(borrow)]
     name: Option<&'a RawValue>,
     #[serde(borrow)]
     password: Option<&'a RawValue>,
@@ -281,6 +285,7 @@ impl<'a> Members<'a> {
             "attach" => Call::Attach {
                 want: self.want_with(None)?,
                 end: self.end.is_some_and(|end| end.get() == "true"),
+                descriptors: self.descriptors.is_some_and(|yes| yes.get() == "true"),
             },
             "auth" => Call::Auth {
                 name: string("name", required("name", self.name)?)?,

@@ -7,6 +7,7 @@ mod service;
 
 mod arguments;
 mod attach;
+mod attach_shared;
 mod check_config;
 mod conform;
 mod couchjs;

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Client;
+use super::handover;
 use super::holding::Holding;
 use super::jobs::jobs;
 use super::login::{Login, log_in};
@@ -112,7 +113,12 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             }
             get_proc(ticket, want, timeout);
         }
-        Call::Attach { want, end } => attach(ticket, want, end, ctx),
+        Call::Attach {
+            want,
+            descriptors: true,
+            ..
+        } if session.is_local() => handover::expect(ticket, want),
+        Call::Attach { want, end, .. } => attach(ticket, want, end, ctx),
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
