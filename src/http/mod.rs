@@ -18,6 +18,7 @@ mod info;
 mod line_stream;
 mod list_stream;
 mod map_stream;
+mod origin;
 mod params;
 mod pools_api;
 mod query;

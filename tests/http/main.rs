@@ -8,6 +8,7 @@ mod service;
 mod admins;
 mod config;
 mod dashboard;
+mod hosts;
 mod lines;
 mod requests;
 mod webdriver;
