@@ -21,6 +21,7 @@ use sha2::Sha256;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::blocking;
 use crate::config::Config;
 use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 
@@ -57,6 +58,9 @@ pub enum LoginError {
     /// Too many try at the same time.
     #[error("too many logins are being checked: try again later")]
     Busy,
+    /// The system has no room for the thread that checks a password.
+    #[error("the system has no thread to check the password on: try again later")]
+    NoThread,
 }
 
 /// Whose failures are counted together.
@@ -65,7 +69,7 @@ type Suspect = (Option<IpAddr>, String);
 /// Lets admins in. Shared by all threads.
 pub struct Authority {
     config: watch::Receiver<Arc<Config>>,
-    checks: Semaphore,
+    checks: Arc<Semaphore>,
     waiting: Semaphore,
     /// Keyed hash of name, password and the hash it was checked against -> until when it counts.
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
@@ -82,7 +86,7 @@ impl Authority {
     pub fn new(config: watch::Receiver<Arc<Config>>) -> Self {
         Self {
             config,
-            checks: Semaphore::new(CHECKS_MAX),
+            checks: Arc::new(Semaphore::new(CHECKS_MAX)),
             waiting: Semaphore::new(WAITING_MAX),
             remembered: Mutex::default(),
             failures: Mutex::default(),
@@ -140,10 +144,15 @@ impl Authority {
 
     async fn check(&self, hash: PasswordHash, password: String) -> Result<bool, LoginError> {
         let _waiting = self.waiting.try_acquire().map_err(|_| LoginError::Busy)?;
-        let checking = self.checks.acquire().await;
-        let _checking = checking.map_err(|_| LoginError::Busy)?;
-        let checked = tokio::task::spawn_blocking(move || hash.matches(&password)).await;
-        checked.map_err(|_| LoginError::Busy)
+        let checking = Arc::clone(&self.checks).acquire_owned().await;
+        let checking = checking.map_err(|_| LoginError::Busy)?;
+        let checked = blocking::run("password", move || {
+            // Held to the end of the work, also when the client has gone.
+            let _checking = checking;
+            hash.matches(&password)
+        });
+        let checked = checked.await;
+        checked.map_err(|_| LoginError::NoThread)
     }
 
     fn memory(&self, name: &str, password: &str, hash: &PasswordHash) -> [u8; 32] {
