@@ -135,10 +135,11 @@ impl App {
     /// See [`StartError`]; nothing is left of what was started.
     pub async fn start(config: Config, options: AppOptions) -> Result<RunningApp, StartError> {
         let spawner = Spawner::start()?;
-        let socket = Rc::new(BoundSocket::bind(&config.server.socket).await?);
+        let socket =
+            Rc::new(BoundSocket::bind(&config.server.socket, config.server.backlog).await?);
         let (tcp, http) = (config.server.tcp, config.server.http);
-        let tcp = bind("tcp", tcp)?;
-        let http = bind("http", http)?;
+        let tcp = bind("tcp", tcp, config.server.backlog)?;
+        let http = bind("http", http, config.server.backlog)?;
         let service_sockets = Rc::new(ServiceSockets::default());
         service_sockets.commit(service_sockets.prepare(&config.services).await?);
         let (current, changes) = watch::channel(Arc::new(config));
@@ -388,8 +389,9 @@ async fn open_store(config: &Config, log: &Logger) -> Result<Store, StartError> 
 fn bind(
     key: &'static str,
     address: Option<SocketAddr>,
+    backlog: u32,
 ) -> Result<Option<Rc<BoundAddress>>, AddressError> {
-    let bound = address.map(|address| BoundAddress::bind(key, address));
+    let bound = address.map(|address| BoundAddress::bind(key, address, backlog));
     Ok(bound.transpose()?.map(Rc::new))
 }
 

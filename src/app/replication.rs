@@ -26,6 +26,7 @@ use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::{ChildSpec, Named};
+use crate::blocking;
 use crate::config::{Config, Replicator};
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
@@ -163,8 +164,12 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
         let config = options.config.borrow_and_update().replicator.clone();
         let (http, wanted) = (options.http.clone(), http_config(&config));
         // It reads files.
-        let configured = actix_rt::task::spawn_blocking(move || http.configure(wanted)).await;
-        if let Ok(Err(error)) = configured {
+        let configured = blocking::run("connections", move || http.configure(wanted)).await;
+        let configured = match configured {
+            Ok(result) => result.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = configured {
             error!(options.log, "settings of replications' connections stay as they were";
                    "error" => %error, "remedy" => "correct them in [replicator] and reload");
         }

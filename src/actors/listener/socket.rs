@@ -86,7 +86,7 @@ impl BoundSocket {
     /// # Errors
     /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
     /// nobody answers on.
-    pub async fn bind(path: &Path) -> Result<Self, SocketError> {
+    pub async fn bind(path: &Path, backlog: u32) -> Result<Self, SocketError> {
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -102,8 +102,11 @@ impl BoundSocket {
         let cannot = |what| SocketError::system(path, what);
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
             .map_err(cannot("cannot set the permissions"))?;
+        // The standard library asks for a backlog of its own.
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         listener
             .set_nonblocking(true)
+            .and_then(|()| Ok(rustix::net::listen(&listener, backlog)?))
             .map_err(cannot("cannot use the socket"))?;
         let file = fs::symlink_metadata(path).map_err(cannot("cannot look at the socket"))?;
         Ok(Self {
