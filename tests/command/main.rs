@@ -10,5 +10,6 @@ mod attach;
 mod check_config;
 mod conform;
 mod couchjs;
+mod readme;
 mod serve;
 mod status;
