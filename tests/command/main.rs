@@ -11,5 +11,6 @@ mod attach_shared;
 mod check_config;
 mod conform;
 mod couchjs;
+mod readme;
 mod serve;
 mod status;
