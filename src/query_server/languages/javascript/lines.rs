@@ -118,6 +118,13 @@ impl Lines {
 
     /// Adds one line to the output.
     pub(super) fn put(&mut self, line: &str) {
+        if line.len() >= OUTPUT_BYTES_MAX {
+            // A copy of a long line would be as much memory again.
+            self.write();
+            self.send(line.as_bytes());
+            self.send(b"\n");
+            return;
+        }
         self.written.extend_from_slice(line.as_bytes());
         self.written.push(b'\n');
         if self.written.len() >= OUTPUT_BYTES_MAX {
@@ -138,14 +145,17 @@ impl Lines {
 
     /// Writes what is waiting; an error shows at the next [`Lines::flush`].
     pub(super) fn write(&mut self) {
-        if !self.written.is_empty() && self.broken.is_none() {
-            let result = self
-                .output
-                .write_all(&self.written)
-                .and_then(|()| self.output.flush());
-            self.broken = result.err();
-        }
+        let written = std::mem::take(&mut self.written);
+        self.send(&written);
+        self.written = written;
         self.written.clear();
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() && self.broken.is_none() {
+            let result = self.output.write_all(bytes);
+            self.broken = result.and_then(|()| self.output.flush()).err();
+        }
     }
 }
 
@@ -223,8 +233,15 @@ mod tests {
     #[test]
     fn output_is_bounded() {
         let (mut lines, writes) = lines(vec![]);
-        lines.put(&"x".repeat(OUTPUT_BYTES_MAX));
+        lines.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
+        lines.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
         assert_eq!(writes.0.lock().unwrap().len(), 1);
+        lines.put("before");
+        lines.put(&"x".repeat(OUTPUT_BYTES_MAX));
+        let written = writes.0.lock().unwrap().concat();
+        let length = OUTPUT_BYTES_MAX + 2 + "before\n".len() + OUTPUT_BYTES_MAX + 1;
+        assert_eq!(written.len(), length, "nothing waits, and all is there");
+        assert!(written.ends_with(b"x\n"));
     }
 
     #[test]
