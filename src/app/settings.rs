@@ -88,7 +88,6 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
         environment: vec![("SETTEE_CHILD".to_owned(), "1".to_owned())],
     })
     .with_every_ability()
-    .with_memory_max(config.sandbox.javascript_memory_max)
 }
 
 #[cfg(test)]

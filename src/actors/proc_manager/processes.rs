@@ -49,7 +49,6 @@ impl ProcManager {
             idle_limit: self.settings.idle_limit,
             stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
             stop_send,
-            memory_max: None,
             line_bytes_max: self.settings.line_bytes_max,
             stress: stressed,
             log: self

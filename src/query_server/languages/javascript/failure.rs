@@ -188,7 +188,7 @@ impl<'js> Thrown<'_, 'js> {
         let name = self.member("name");
         let message = self.member("message").text();
         if name.text().as_deref() == Some("InternalError") {
-            let message = message.unwrap_or_default();
+            let message = message.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
             return match message.as_str() {
                 ENGINE_OUT_OF_MEMORY => Failure::out_of_memory(),
                 _ => Failure::fatal("InternalError", &message),
@@ -202,7 +202,10 @@ impl<'js> Thrown<'_, 'js> {
             let unreadable = "the function threw an object whose members cannot be read";
             return Failure::type_error(message.as_deref().unwrap_or(unreadable));
         }
-        let json = self.json(self.object.as_value().clone());
+        let json = match self.object.is_function() {
+            true => None,
+            false => self.json(self.object.as_value().clone()),
+        };
         let stack = self.member("stack");
         let words = match (message, &json) {
             (Some(message), _) if !message.is_empty() && stack.text().is_some() => message,

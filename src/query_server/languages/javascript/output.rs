@@ -38,11 +38,17 @@ struct Held {
 
 impl Held {
     fn write(&mut self) {
-        if !self.lines.is_empty() && self.broken.is_none() {
-            let written = self.output.write_all(&self.lines);
+        let mut lines = std::mem::take(&mut self.lines);
+        self.send(&lines);
+        lines.clear();
+        self.lines = lines;
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() && self.broken.is_none() {
+            let written = self.output.write_all(bytes);
             self.broken = written.and_then(|()| self.output.flush()).err();
         }
-        self.lines.clear();
     }
 }
 
@@ -67,6 +73,13 @@ impl Output {
     /// Adds one line.
     pub(super) fn put(&mut self, line: &str) {
         let mut held = lock(&self.held);
+        if line.len() >= OUTPUT_BYTES_MAX {
+            // A copy of a long line would be as much memory again.
+            held.write();
+            held.send(line.as_bytes());
+            held.send(b"\n");
+            return;
+        }
         held.lines.extend_from_slice(line.as_bytes());
         held.lines.push(b'\n');
         if held.lines.len() >= OUTPUT_BYTES_MAX {
@@ -161,7 +174,13 @@ mod tests {
         output.put("2");
         output.flush().unwrap();
         assert_eq!(written.try_recv().unwrap(), b"1\n2\n");
+        output.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
+        output.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
+        assert_eq!(written.try_recv().unwrap().len(), OUTPUT_BYTES_MAX + 2);
+        output.put("before");
         output.put(&"x".repeat(OUTPUT_BYTES_MAX));
-        assert_eq!(written.try_recv().unwrap().len(), OUTPUT_BYTES_MAX + 1);
+        let all: Vec<u8> = written.try_iter().flatten().collect();
+        assert_eq!(all.len(), "before\n".len() + OUTPUT_BYTES_MAX + 1);
+        assert!(all.starts_with(b"before\nx") && all.ends_with(b"x\n"));
     }
 }

@@ -339,15 +339,15 @@ mod tests {
     #[test]
     fn only_what_cannot_change_any_more_is_packed() {
         with_engine(|ctx| {
-            let packed = |values: &str| {
-                let text = super::packed(ctx.eval(format!("[{values}]")).unwrap(), 2).unwrap();
+            let text_of = |values: &str| {
+                let text = packed(ctx.eval(format!("[{values}]")).unwrap(), 2).unwrap();
                 text.map(|text| text.to_string().unwrap())
             };
-            let text = packed("'k', 1, 1e21, '\\ud800', undefined, null, true, NaN");
+            let text = text_of("'k', 1, 1e21, '\\ud800', undefined, null, true, NaN");
             let expected = r#"["k",1],[1e+21,"\ud800"],[null,null],[true,null]"#;
             assert_eq!(text.as_deref(), Some(expected));
             for value in ["[]", "{}", "new Date(0)", "1n", "Symbol()", "function() {}"] {
-                assert_eq!(packed(&format!("1, {value}")), None, "{value}");
+                assert_eq!(text_of(&format!("1, {value}")), None, "{value}");
             }
         });
     }
