@@ -119,9 +119,14 @@ impl Services {
         self.stop.notify_waiters();
     }
 
+    /// Returns whether waiters are refused.
+    fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     /// Returns once waiters are refused.
     async fn refusal(&self) {
-        if !self.stopping.get() {
+        if !self.is_stopping() {
             self.stop.notified().await;
         }
     }

@@ -385,6 +385,76 @@ fn an_input_that_ends_while_all_processes_are_in_use_is_answered_all_the_same() 
 }
 
 #[test]
+fn lines_that_are_sent_together_do_not_keep_others_waiting() {
+    const LINES: usize = 3000;
+    let service = Service::start(&configuration(1, 1000, 60_000));
+    let mut busy = Couch::start(&service);
+    busy.teach(json!(["reset"]));
+    busy.teach(map_fun("busy"));
+    let mut input = busy.input.take().unwrap();
+    let writer = std::thread::spawn(move || {
+        let line = format!("{}\n", map_doc("x"));
+        (0..LINES).for_each(|_| input.write_all(line.as_bytes()).unwrap());
+        input
+    });
+    let mut answered = 0;
+    let mut other = Couch::start(&service);
+    other.send(&json!(["reset"]));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| other.answer());
+        while answered < LINES {
+            assert_eq!(busy.answer(), mapped("x", "busy"));
+            answered += 1;
+            if other.is_finished() {
+                break;
+            }
+        }
+        assert!(answered < LINES, "the other one was answered last");
+        assert_eq!(other.join().unwrap(), json!(true));
+    });
+    (answered..LINES).for_each(|_| assert_eq!(busy.answer(), mapped("x", "busy")));
+    drop(writer.join().unwrap());
+    assert_eq!((busy.end(), other.end()), (Some(0), Some(0)));
+    service.stop();
+}
+
+#[test]
+fn a_service_that_is_stopped_ends_it_with_255_after_what_is_in_hand() {
+    let service = Service::start(&configuration(2, 3_600_000, 20_000));
+    let mut idle = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
+    idle.teach(json!(["reset"]));
+    let mut attach = service.client(&["attach", "--language", "python"]);
+    let mut busy = Couch::start_command(attach.stderr(Stdio::null()));
+    let flag = service.path("flag");
+    busy.send(&json!(["wait", flag]));
+    wait_until("the line to be in hand", || {
+        service.path("flag.here").exists()
+    });
+    service.signal("TERM");
+    assert_eq!(exit_code(&mut idle.child), Some(255));
+    File::create(&flag).unwrap();
+    assert_eq!(busy.answer(), json!("waited"));
+    assert_eq!(exit_code(&mut busy.child), Some(255));
+    service.ends_well();
+}
+
+#[test]
+fn a_line_that_is_too_long_is_told_after_the_answers_before_it() {
+    let service = Service::start("[server]\nline_max = 4096\n");
+    let mut couch = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
+    couch.send(&json!(["reset"]));
+    couch.send(&json!(["add_fun", "x".repeat(5000)]));
+    assert_eq!(couch.answer(), json!(true));
+    let error = couch.answer();
+    assert_eq!(
+        (&error[0], &error[1]),
+        (&json!("error"), &json!("line_too_long"))
+    );
+    assert_eq!(exit_code(&mut couch.child), Some(255));
+    service.stop();
+}
+
+#[test]
 fn files_are_copied_and_pipes_keep_their_flags() {
     let service = Service::start("");
     let lines = format!("[\"reset\"]\n{}\n{}\n", map_fun("file"), map_doc("x"));
