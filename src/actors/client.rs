@@ -119,9 +119,14 @@ impl Services {
         self.stop.notify_waiters();
     }
 
+    /// Returns whether waiters are refused.
+    fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     /// Returns once waiters are refused.
     async fn refusal(&self) {
-        if !self.stopping.get() {
+        if !self.is_stopping() {
             self.stop.notified().await;
         }
     }
@@ -165,7 +170,7 @@ pub struct Client {
     /// Whether the client wants to be told what became of the tunnel's process.
     tells_end: bool,
     /// The conversation over the client's own pipes, once it has handed them over.
-    relay: Option<Rc<relay::Signals>>,
+    relay: Option<handover::Running>,
     attach_idle: Duration,
     attach_patience: Duration,
     /// What a connection of a service is lent, and how.
@@ -342,7 +347,7 @@ impl Handler<Stop> for Client {
             (None, _) => {}
         }
         if let (Some(relay), false) = (&self.relay, msg.now) {
-            return relay.stop();
+            return relay.signals.stop();
         }
         let phase = if msg.now { Phase::Over } else { Phase::Closing };
         self.session.set_phase(phase);
@@ -400,7 +405,7 @@ impl Handler<Down> for Client {
 
     fn handle(&mut self, _: Down, _: &mut Self::Context) {
         if let Some(relay) = &self.relay {
-            return relay.process_down();
+            return relay.signals.process_down();
         }
         let doom = self.tunnel.as_ref().map(|process| process.shared().gone());
         match doom {

@@ -1,9 +1,10 @@
 //! `settee attach`: a drop-in `couchjs` that is a pooled process of a running service.
 //!
-//! SUMMARY   Copies standard input to the service and what comes back to standard output, byte by
-//!           byte, until one of them ends.
-//! PROMISES  Small and quick to start: no runtime, no configuration file, two threads. However it
-//!           ends, killed included, its connection ends with it and the service takes the process
+//! SUMMARY   Hands the pipes that it was started with to the service and waits for the end. Where the
+//!           service does not take them it copies standard input to the service and what comes back
+//!           to standard output, byte by byte, until one of them ends.
+//! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However
+//!           it ends, killed included, its connection ends with it and the service takes the process
 //!           back.
 
 use std::fs::File;
@@ -40,12 +41,16 @@ Exit codes:
   64   the command line is wrong
   69   no service answers
   74   reading standard input or writing standard output failed
-  75   no process was free in time, or none could be started now
+  75   no process was free in time, or none could be started now; only where lines are copied
   77   the socket belongs to another user
   78   the service has no such language, pool or group, or cannot start the query server with its
        command
   255  the process ended by itself, if only after its last answer, or the service did; everything
        that it printed was delivered
+
+A process is lent for the lines that come, and goes back after a second without any (attach_idle in
+the configuration of the service), or sooner when others wait. When none is free in time the line is
+answered with [\"error\", \"timeout\", REASON].
 
 Example:
   COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb

@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -381,6 +382,77 @@ fn an_input_that_ends_while_all_processes_are_in_use_is_answered_all_the_same() 
         assert_eq!(couch.answer(), answer);
     }
     assert_eq!(couch.end(), Some(0));
+    service.stop();
+}
+
+#[test]
+fn lines_that_are_sent_together_do_not_keep_others_waiting() {
+    let service = Service::start(&configuration(1, 1000, 10_000));
+    let mut busy = Couch::start(&service);
+    busy.teach(json!(["reset"]));
+    busy.teach(map_fun("busy"));
+    let mut input = busy.input.take().unwrap();
+    let enough = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let line = format!("{}\n", map_doc("x"));
+            let mut lines = 0;
+            while !enough.load(Ordering::Relaxed) {
+                input.write_all(line.as_bytes()).unwrap();
+                lines += 1;
+            }
+            drop(input);
+            lines
+        });
+        let reader = scope.spawn(|| {
+            let answers = busy.output.by_ref().lines().map(Result::unwrap);
+            let answers = answers.inspect(|line| assert_eq!(line, "[[[\"x\",\"busy\"]]]"));
+            answers.count()
+        });
+        let mut other = Couch::start(&service);
+        let answer = other.ask(json!(["reset"]));
+        enough.store(true, Ordering::Relaxed);
+        assert_eq!(answer, json!(true));
+        assert_eq!(other.end(), Some(0));
+        assert_eq!(writer.join().unwrap(), reader.join().unwrap());
+    });
+    assert_eq!(exit_code(&mut busy.child), Some(0));
+    service.stop();
+}
+
+#[test]
+fn a_service_that_is_stopped_ends_it_with_255_after_what_is_in_hand() {
+    let service = Service::start(&configuration(2, 3_600_000, 20_000));
+    let mut idle = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
+    idle.teach(json!(["reset"]));
+    let mut attach = service.client(&["attach", "--language", "python"]);
+    let mut busy = Couch::start_command(attach.stderr(Stdio::null()));
+    let flag = service.path("flag");
+    busy.send(&json!(["wait", flag]));
+    wait_until("the line to be in hand", || {
+        service.path("flag.here").exists()
+    });
+    service.signal("TERM");
+    assert_eq!(exit_code(&mut idle.child), Some(255));
+    File::create(&flag).unwrap();
+    assert_eq!(busy.answer(), json!("waited"));
+    assert_eq!(exit_code(&mut busy.child), Some(255));
+    service.ends_well();
+}
+
+#[test]
+fn a_line_that_is_too_long_is_told_after_the_answers_before_it() {
+    let service = Service::start("[server]\nline_max = 4096\n");
+    let mut couch = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
+    couch.send(&json!(["reset"]));
+    couch.send(&json!(["add_fun", "x".repeat(5000)]));
+    assert_eq!(couch.answer(), json!(true));
+    let error = couch.answer();
+    assert_eq!(
+        (&error[0], &error[1]),
+        (&json!("error"), &json!("line_too_long"))
+    );
+    assert_eq!(exit_code(&mut couch.child), Some(255));
     service.stop();
 }
 

@@ -15,9 +15,9 @@ use std::rc::Rc;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
-use actix_rt::task::JoinHandle;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::Serialize;
+use tokio::task::AbortHandle;
 
 use super::Client;
 use super::farewell::TunnelEnd;
@@ -80,12 +80,15 @@ impl Expected {
     }
 }
 
-/// A relay's task, which ends with the connection.
-struct Running(JoinHandle<TunnelEnd>);
+/// A relay that runs. Its task ends with this.
+pub(super) struct Running {
+    pub(super) signals: Rc<Signals>,
+    task: AbortHandle,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -113,14 +116,16 @@ impl Client {
                 return self.turn_away(&id, &ErrorReply::bad_request(reason), ctx);
             }
         };
-        self.relay = Some(signals);
-        self.session.push(&id, b",\"ok\":", b"true");
-        self.session.flush();
         // A task of its own, because an actor looks at all that it waits for at each line. Ends with the
         // client's input, with the process, or with the connection.
-        let mut task = Running(actix_rt::spawn(relay.run()));
-        let ended = async move { (&mut task.0).await };
-        ctx.spawn(wrap_future::<_, Self>(ended).map(|end, client, ctx| {
+        let running = actix_rt::spawn(relay.run());
+        self.relay = Some(Running {
+            signals,
+            task: running.abort_handle(),
+        });
+        self.session.push(&id, b",\"ok\":", b"true");
+        self.session.flush();
+        ctx.spawn(wrap_future::<_, Self>(running).map(|end, client, ctx| {
             let lost = |_| TunnelEnd::ended("was lost inside the service");
             Self::relay_ended(end.unwrap_or_else(lost), client, ctx);
         }));

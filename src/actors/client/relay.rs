@@ -168,7 +168,11 @@ impl Relay {
                 Event::Line(line) => self.take_line(line),
                 Event::Answer(answer) => self.answered(answer),
                 Event::Lent(lease) => self.lent(lease),
-                Event::Lesson(learnt) => learnt.err().and_then(|error| self.not_learnt(error)),
+                Event::Lesson(Ok(())) => {
+                    self.learnt();
+                    None
+                }
+                Event::Lesson(Err(error)) => self.not_learnt(error),
                 Event::GiveBack => {
                     self.give_back();
                     None
@@ -278,7 +282,8 @@ impl Relay {
                 self.send();
                 None
             }
-            Err(GetProcError::ShuttingDown) => {
+            // Otherwise its manager is started again.
+            Err(GetProcError::ShuttingDown) if self.session.services.is_stopping() => {
                 Some(TunnelEnd::ended("was ended: the service is shutting down"))
             }
             Err(GetProcError::Timeout { .. }) if self.patient_until() > Instant::now() => {
@@ -335,11 +340,21 @@ impl Relay {
         }
     }
 
+    /// A turn begins when the process is as the client left the one before.
+    fn learnt(&mut self) {
+        if let Loan::Held(held) = &mut self.loan
+            && held.is_taught()
+        {
+            held.since = self.clock.now();
+            self.quiet_since = held.since;
+        }
+    }
+
     /// A process did not learn what others did: it goes, and another one is tried.
     fn not_learnt(&mut self, error: PromptError) -> Option<TunnelEnd> {
         self.part_with_process();
         self.tries_left -= 1;
-        if self.tries_left > 0 {
+        if self.tries_left > 0 && self.patient_until() > Instant::now() {
             if !self.unanswered.is_empty() {
                 self.ask();
             }
