@@ -18,6 +18,7 @@ mod failure;
 mod lines;
 pub mod members;
 mod mime;
+mod parser;
 mod reading;
 mod realm;
 mod reduce_limit;
@@ -25,6 +26,8 @@ mod results;
 mod scanner;
 mod server;
 mod source;
+#[cfg(test)]
+mod sources_tests;
 pub mod syntax;
 mod text;
 mod views;
