@@ -386,7 +386,7 @@ mod tests {
             ),
             (
                 r#"{"fields":{"a":"asc"},"partial_filter_selector":"x"}"#,
-                "missing_field_name",
+                "must be a JSON object",
             ),
             (
                 r#"{"selector":{"a":{"$foo":1}}}"#,

@@ -185,7 +185,7 @@ fn a_selector_validates_the_new_document_beside_the_old_one() {
 fn a_wrong_validator_is_an_error_and_the_server_lives() {
     let mut server = server();
     for (validator, name) in [
-        (json!("function(n, o) {}"), "invalid_selector"),
+        (json!("function(n, o) {}"), "invalid_selector_json"),
         (json!({"newDoc.a": {"$foo": 1}}), "invalid_operator"),
         (json!({"newDoc.a": {"$mod": [0, 1]}}), "bad_arg"),
         (json!({"newDoc..a": 1}), "invalid_field_name"),
