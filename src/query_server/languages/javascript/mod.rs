@@ -20,6 +20,7 @@ pub mod members;
 mod memory;
 mod mime;
 mod output;
+mod parser;
 mod reading;
 mod realm;
 mod reduce_limit;
@@ -27,6 +28,8 @@ mod results;
 mod scanner;
 mod server;
 mod source;
+#[cfg(test)]
+mod sources_tests;
 pub mod syntax;
 mod text;
 mod views;

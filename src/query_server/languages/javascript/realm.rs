@@ -395,15 +395,27 @@ impl Realm {
 
     /// The completion value of a source, with the forms that CouchDB accepts beyond JavaScript's.
     fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
-        let source = source::normalise(source);
+        let first = self.run(ctx, &source::begun(source));
+        if first.is_ok() {
+            return first;
+        }
+        let error = ctx.catch();
+        // What is mended did not compile, so that nothing of it has run.
+        match source::mended(source).filter(|_| is_syntax_error(&error)) {
+            Some(mended) => self.run(ctx, &mended),
+            None => Err(ctx.throw(error)),
+        }
+    }
+
+    fn run<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
         if source.contains('\0') {
             // Only the language's own eval takes such a text.
             let tools = self.tools.clone().restore(ctx)?;
-            return tools.get::<_, Function<'_>>("evaluate")?.call((&*source,));
+            return tools.get::<_, Function<'_>>("evaluate")?.call((source,));
         }
         let mut options = EvalOptions::default();
         options.strict = false;
-        ctx.eval_with_options(&*source, options)
+        ctx.eval_with_options(source, options)
     }
 }
 
@@ -428,6 +440,13 @@ impl<'js> rquickjs::function::IntoJsFunc<'js, (Ctx<'js>,)> for NextRow {
     ) -> rquickjs::Result<Value<'js>> {
         self.0.next_row(params.ctx())
     }
+}
+
+fn is_syntax_error(error: &Value<'_>) -> bool {
+    let name = error
+        .as_object()
+        .and_then(|error| error.get::<_, String>("name").ok());
+    name.as_deref() == Some("SyntaxError")
 }
 
 /// Async functions are no functions in CouchDB's QuickJS: nothing there could wait for them.
