@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tokio::io::Interest;
 
+use super::backup::Backup;
 use super::holding::Holding;
 use super::stream::Stream;
 use super::{Services, login};
@@ -102,6 +103,8 @@ pub(super) struct Session {
     pub(super) in_hand: Load,
     /// What waits for a process, and does not.
     pub(super) waiting: Load,
+    /// The copy of the store that is being made over it.
+    pub(super) backup: RefCell<Backup>,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
     /// Why a tunnel of a service ends, for its last line; the first reason counts.
@@ -158,6 +161,7 @@ impl Session {
             reader: RefCell::new(None),
             in_hand: Load::default(),
             waiting: Load::default(),
+            backup: RefCell::new(Backup::default()),
             attaching: Cell::new(false),
             epitaph: RefCell::new(None),
             last_activity: Cell::new(Instant::now()),
