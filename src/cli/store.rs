@@ -33,8 +33,9 @@ Example:
 pub struct Args {
     #[command(subcommand)]
     action: Action,
-    #[command(flatten)]
-    socket: SocketArgs,
+    /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
+    #[arg(long, value_name = "PATH", global = true)]
+    socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -55,7 +56,10 @@ enum Action {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let Action::Backup { file } = &args.action;
-    block_on(backup(&args.socket, file))
+    let socket = SocketArgs {
+        socket: args.socket.clone(),
+    };
+    block_on(backup(&socket, file))
 }
 
 async fn backup(socket: &SocketArgs, path: &Path) -> Result<(), CliError> {
