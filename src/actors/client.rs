@@ -9,6 +9,7 @@
 //! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
 
+mod backup;
 mod calls;
 mod farewell;
 mod handover;

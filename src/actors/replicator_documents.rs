@@ -11,6 +11,7 @@
 mod follow;
 mod job;
 mod outcome;
+mod upkeep;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -49,6 +50,7 @@ use follow::follow;
 use job::add;
 pub use job::identify;
 use outcome::write;
+use upkeep::keep_small;
 
 /// Sources that are asked for the code of filters at a time.
 const FETCHES_MAX: usize = 32;
@@ -137,7 +139,11 @@ impl ReplicatorDocuments {
         let mut events = VecDeque::from([event]);
         let mut pending = Vec::new();
         while let Some(event) = events.pop_front() {
-            for action in self.rows.handle(event, now()) {
+            let doc = event.doc().to_owned();
+            let actions = self.rows.handle(event, now());
+            let state = self.rows.get(&doc).map(|row| row.state);
+            self.options.database.states().set_row(&doc, state);
+            for action in actions {
                 match action {
                     Action::Identify {
                         doc,
@@ -380,6 +386,8 @@ impl Actor for ReplicatorDocuments {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        let upkeep = keep_small(Rc::clone(&self.options), self.log.clone());
+        ctx.spawn(wrap_future(upkeep));
         self.begin(ctx);
     }
 }
@@ -390,6 +398,7 @@ impl Handler<BeginAnew> for ReplicatorDocuments {
     fn handle(&mut self, msg: BeginAnew, ctx: &mut Self::Context) {
         self.options.scheduler.replace(msg.scheduler);
         self.rows.clear();
+        self.options.database.states().forget_jobs();
         self.begin(ctx);
     }
 }

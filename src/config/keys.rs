@@ -378,6 +378,7 @@ pub const KEYS: &[Key] = &[
     ),
     replicator("auth_plugins", AUTH_PLUGINS),
     start_key("store", "path", Kind::StorePath),
+    key("store", "deleted_kept_for", seconds(0, 10 * YEAR)),
     key("log", "level", LEVEL),
     start_key("log", "format", FORMAT),
     key("log", "child_lines_max", count(0, 1_000_000)),

@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod attach;
+pub mod counted;
 pub mod invariants;
 pub mod pool;
 pub mod pressure;

@@ -8,6 +8,7 @@ use super::document::{
     DocumentError, Incoming, Person, Sort, check, invalid_rev, sort_of, with_head,
 };
 use super::members::Members;
+use super::states::DocStates;
 use crate::config::Config;
 use crate::store::{Edit, Leaf, Merge, Revision, Store, StoreError};
 
@@ -18,6 +19,7 @@ pub const NAME: &str = "_replicator";
 #[derive(Clone)]
 pub struct Database {
     store: Store,
+    states: Arc<DocStates>,
     config: watch::Receiver<Arc<Config>>,
 }
 
@@ -34,9 +36,18 @@ pub struct Written {
 pub type Refused = (String, DocumentError);
 
 impl Database {
-    /// Makes a database of a store.
-    pub fn new(store: Store, config: watch::Receiver<Arc<Config>>) -> Self {
-        Self { store, config }
+    /// Makes a database of a store, which tells `states` of its documents.
+    pub fn new(store: Store, states: Arc<DocStates>, config: watch::Receiver<Arc<Config>>) -> Self {
+        Self {
+            store,
+            states,
+            config,
+        }
+    }
+
+    /// Returns the states of the documents.
+    pub fn states(&self) -> &Arc<DocStates> {
+        &self.states
     }
 
     /// Returns where it is kept.

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Client;
+use super::backup;
 use super::handover;
 use super::holding::Holding;
 use super::jobs::jobs;
@@ -122,6 +123,8 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
+        Call::BeginBackup => backup::begin(ticket),
+        Call::BackupRows => backup::rows(ticket),
         call => take_service_request(ticket, call),
     }
 }

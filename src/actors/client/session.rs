@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tokio::io::Interest;
 
+use super::backup::Backup;
 use super::handover::Expected;
 use super::holding::Holding;
 use super::stream::Stream;
@@ -103,6 +104,8 @@ pub(super) struct Session {
     pub(super) in_hand: Load,
     /// What waits for a process, and does not.
     pub(super) waiting: Load,
+    /// The copy of the store that is being made over it.
+    pub(super) backup: RefCell<Backup>,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
     /// The pipes of an attached client, which come next.
@@ -161,6 +164,7 @@ impl Session {
             reader: RefCell::new(None),
             in_hand: Load::default(),
             waiting: Load::default(),
+            backup: RefCell::new(Backup::default()),
             attaching: Cell::new(false),
             expected: RefCell::new(None),
             epitaph: RefCell::new(None),

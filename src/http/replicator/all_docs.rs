@@ -30,7 +30,17 @@ pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
 
 async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answer {
     let store = call.database.store();
-    let listing = store.list(page(params)?).await?;
+    // What is passed over is counted, not read.
+    store.open().await?;
+    let mut page = page(params)?;
+    let limit = std::mem::replace(&mut page.limit, 1);
+    let head = call.database.states().page_of_all(&page);
+    page.skip = 0;
+    page.limit = if head.ids.is_empty() { 0 } else { limit };
+    if let Some(first) = head.ids.first() {
+        page.start = Bound::Included(first.to_string());
+    }
+    let listing = store.list(page).await?;
     let rows: Vec<Members> = listing
         .documents
         .iter()
@@ -38,7 +48,7 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
         .collect();
     let mut answer = Members::default()
         .with("total_rows", listing.total)
-        .with("offset", listing.offset.min(listing.total))
+        .with("offset", head.offset)
         .with("rows", rows);
     if params.boolean("update_seq", false)? {
         let uuid = store.uuid().await?;

@@ -214,9 +214,13 @@ async fn json_body<T: DeserializeOwned>(
     value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
 }
 
-/// Reads a body that is JSON with documents in it, whose texts are kept.
+/// Reads a body that is JSON with documents in it, whose texts are kept. What no reader could make a
+/// value of is refused all the same: a number beyond all bounds, a very deep nesting.
 async fn raw_body(call: &Call<'_>, payload: web::Payload) -> Result<Box<RawValue>, Refusal> {
-    json_body(call, payload).await
+    let raw: Box<RawValue> = json_body(call, payload).await?;
+    let value: Result<Value, _> = serde_json::from_str(raw.get());
+    value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))?;
+    Ok(raw)
 }
 
 /// Makes an id for a document that comes without one.

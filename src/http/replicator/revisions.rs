@@ -8,6 +8,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::header;
 use data_encoding::HEXLOWER;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
@@ -17,7 +18,7 @@ use super::{Call, missing};
 use crate::config::password::random;
 use crate::replicator::document::invalid_rev;
 use crate::replicator::members::Members;
-use crate::replicator::seen::{SeenLeaf, choose, seen};
+use crate::replicator::seen::{SeenLeaf, seen};
 use crate::store::Revision;
 
 /// What a reader wants to know of a document's revisions beside the document.
@@ -116,16 +117,29 @@ fn find<'a>(leaves: &'a [SeenLeaf], wanted: &Wanted, latest: bool) -> Vec<Found<
         Wanted::All => return leaves.iter().map(Ok).collect(),
         Wanted::These(revs) => revs,
     };
-    let mut found: Vec<Found<'a>> = Vec::with_capacity(revs.len());
-    for rev in revs {
-        let chosen = choose(leaves, *rev, latest);
-        if chosen.is_empty() {
-            found.push(Err(*rev));
+    // One walk over the leaves, however many revisions are asked for.
+    let asked: FxHashSet<Revision> = revs.iter().copied().collect();
+    let mut places: FxHashMap<Revision, Vec<usize>> = FxHashMap::default();
+    for (place, leaf) in leaves.iter().enumerate() {
+        let known = match latest {
+            true => leaf.revisions(),
+            false => &leaf.revisions()[..1],
+        };
+        for rev in known.iter().filter(|rev| asked.contains(rev)) {
+            places.entry(*rev).or_default().push(place);
         }
-        for leaf in chosen {
+    }
+    let mut found: Vec<Found<'a>> = Vec::with_capacity(revs.len());
+    let mut is_found = vec![false; leaves.len()];
+    for rev in revs {
+        let Some(places) = places.get(rev) else {
+            found.push(Err(*rev));
+            continue;
+        };
+        for &place in places {
             // Two revisions of one branch have the same leaf.
-            if !found.contains(&Ok(leaf)) {
-                found.push(Ok(leaf));
+            if !std::mem::replace(&mut is_found[place], true) {
+                found.push(Ok(&leaves[place]));
             }
         }
     }

@@ -9,14 +9,17 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::event::{JobId, Level, Pause, Run};
 use super::fair_share::KeyId;
 use super::history::History;
-use super::settings::Coefficient;
+use super::settings::{Coefficient, RuleSet, Settings};
+use super::view::JobState;
 use super::wall_time::WallTime;
+use crate::policy::counted::{Class, CountedNames};
 
 /// Where a row is; reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,6 +181,35 @@ pub struct Census {
     pub backing_off: usize,
 }
 
+/// By what a job's state is judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Judge {
+    rules: RuleSet,
+    health_threshold: Duration,
+}
+
+impl Judge {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            rules: settings.rules,
+            health_threshold: settings.health_threshold,
+        }
+    }
+
+    pub(super) fn state(&self, job: &Job) -> JobState {
+        let history = &job.history;
+        match job.phase {
+            Phase::Running(_) | Phase::Stopping { foreign: false, .. } => JobState::Running,
+            _ if history.consecutive_crashes(self.health_threshold) > 0 => JobState::Crashing,
+            // The first version calls a job pending whose crash does not count.
+            _ if self.rules == RuleSet::Head && history.fresh_crash().is_some() => {
+                JobState::Crashing
+            }
+            _ => JobState::Pending,
+        }
+    }
+}
+
 /// All jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Jobs {
@@ -192,6 +224,11 @@ pub(super) struct Jobs {
     /// When the wait of a crashed job ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
+    /// Ids in order with their states, but of jobs that are leaving.
+    states: CountedNames,
+    /// Jobs whose states are others than when this was taken last.
+    changed: Vec<JobId>,
+    judge: Judge,
     census: Census,
 }
 
@@ -216,6 +253,7 @@ impl Jobs {
         let job = self.rows[slot.0 as usize].take();
         let job = job.expect("a slot that is passed around has a row");
         self.by_id.remove(&job.id);
+        self.states.remove(&job.id);
         self.penalties[slot.0 as usize] = 0;
         self.free.push(slot);
         job
@@ -389,6 +427,44 @@ impl Jobs {
             Phase::Paused(_) => {}
         }
         self.count(slot, |number| *number += 1);
+        self.note_state(slot);
+    }
+
+    fn note_state(&mut self, slot: Slot) {
+        let job = self.rows[slot.0 as usize].as_ref();
+        let job = job.expect("a slot that is passed around has a row");
+        if job.phase.is_leaving() {
+            self.states.remove(&job.id);
+            return;
+        }
+        let class = self.judge.state(job) as Class;
+        if self.states.set(&job.id, class) != Some(class) {
+            self.changed.push(job.id.clone());
+        }
+    }
+
+    /// Returns the states of jobs, by which lists are made.
+    pub(super) const fn states(&self) -> &CountedNames {
+        &self.states
+    }
+
+    /// Returns the jobs whose states are others than at the last call, some of them more than once.
+    pub(super) fn take_changed(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub(super) const fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
+    /// Judges states by these settings from now on.
+    pub(super) fn judge_by(&mut self, settings: &Settings) {
+        let judge = Judge::of(settings);
+        if self.judge != judge {
+            self.judge = judge;
+            let slots: Vec<_> = self.slots().collect();
+            slots.into_iter().for_each(|slot| self.note_state(slot));
+        }
     }
 
     /// Takes a row out of the orders.

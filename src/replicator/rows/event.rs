@@ -56,6 +56,19 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Returns the document that it happened to.
+    pub fn doc(&self) -> &str {
+        match self {
+            Self::Changed { doc, .. }
+            | Self::Identified { doc, .. }
+            | Self::Scheduled { doc, .. }
+            | Self::Due { doc, .. }
+            | Self::Completed { doc, .. } => doc,
+        }
+    }
+}
+
 /// What a document asks for.
 #[derive(Clone, Debug)]
 pub enum Wish {
