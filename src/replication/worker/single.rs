@@ -3,8 +3,10 @@
 //! SUMMARY   [`Worker::single`] reads until everything wanted was had. Design documents and what
 //!           has attachments are written while the answer is still coming; the texts of others are
 //!           returned.
-//! PROMISES  After a failure only what is still missing is asked for again. A request's line stays
-//!           below [`LINE_MAX`] bytes, or what the source takes.
+//! PROMISES  Each revision comes, itself or a descendant in its place, or is said to be missing; if
+//!           neither, it is asked for again, and then the job ends. After a failure only what has not
+//!           come yet is asked for. A request's line stays below [`LINE_MAX`] bytes, or what the source
+//!           takes.
 //! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits,
 //!           tries, and `atts_since`.
 
