@@ -14,6 +14,7 @@ use super::{
     Defaults, DocRef, EndpointSpec, Options, ProxySpec, Replication, SpecError, SpecErrorKind,
     UserCtx,
 };
+use crate::replication::endpoint::keeps_path;
 use crate::replication::id::ReplicationId;
 
 /// What the body of a `_replicate` call asks for.
@@ -180,6 +181,10 @@ impl EndpointSpec {
         if !parsed.has_host() || !allowed.iter().any(|scheme| scheme == parsed.scheme()) {
             return Err(wrong_url());
         }
+        // Segments like `..`, backslashes and what is behind a `#` would lead to another database.
+        if !keeps_path(&parsed, url.split('?').next().unwrap_or_default()) {
+            return Err(wrong_url());
+        }
         let mut headers = parse_headers(name, headers)?;
         let header_auth = split_headers(&mut headers);
         let auth = match auth {
@@ -299,6 +304,16 @@ mod tests {
             (json!({"url": 1}), "endpoint has an invalid url"),
             (json!({}), "endpoint has an invalid url"),
             (json!(1), "endpoint has an invalid url"),
+            (json!("http://h/../db"), "endpoint has an invalid url"),
+            (
+                json!("http://h/a/%2E%2e/db/"),
+                "endpoint has an invalid url",
+            ),
+            (json!("http://h/a/./db?q=1"), "endpoint has an invalid url"),
+            (json!("http://h/a\\db"), "endpoint has an invalid url"),
+            (json!("http://h/a\tdb"), "endpoint has an invalid url"),
+            (json!("http://u:p@h/db#x"), "endpoint has an invalid url"),
+            (json!("http://h/db?x=1#y"), "endpoint has an invalid url"),
         ] {
             let error = parse(json!({"source": source})).unwrap_err();
             assert_eq!(error.text, text, "{source}");
