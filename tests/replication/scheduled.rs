@@ -54,6 +54,7 @@ impl World {
         let (start, _) = Job::prepare(&json!({"source": "http://h/a/", "target": "http://h/b/"}));
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             live: Default::default(),
+            states: Default::default(),
             settings,
             jobs: Box::new(JobStarter {
                 settings: start.settings,
