@@ -70,7 +70,7 @@ pub(super) fn tags_are_respected(pools: &Pools) -> Result<(), String> {
             let ids: BTreeSet<_> = proc.ddocs.iter().map(|ddoc| &ddoc.id).collect();
             require(ids.len() == proc.ddocs.len(), || {
                 format!(
-                    "process {}.{number} knows two revisions of a document",
+                    "process {}.{number} knows two texts of a document",
                     id.0
                 )
             })?;
