@@ -68,13 +68,14 @@ fn run(lines: &str, service: &Service, address: SocketAddr) {
 }
 
 /// Not what takes another clone of the project, databases that are not there, or an admin.
-fn can_run(block: &String) -> bool {
+fn can_run(block: &str) -> bool {
     let missing = ["cargo test", "settee replicate", "-u ann"];
     !missing.iter().any(|part| block.contains(part))
 }
 
 fn assert_alone_and_together(page: &str) {
-    let blocks: Vec<String> = blocks(page, "sh").into_iter().filter(can_run).collect();
+    let mut blocks = blocks(page, "sh");
+    blocks.retain(|block| can_run(block));
     for block in &blocks {
         let (service, address) = start();
         run(block, &service, address);

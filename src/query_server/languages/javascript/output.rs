@@ -5,9 +5,12 @@
 //!           that command does, also in native code that nothing interrupts: a thread of its own
 //!           does it. So the parent always knows which command takes long, and has every answer
 //!           from before it.
+//!           Whoever reads nothing for a while holds up neither the commands nor the reading of more,
+//!           until the lines have [`OUTPUT_BYTES_MAX`] bytes.
 //! LIMITS    The thread begins with the first line that has to wait, and sleeps while none does.
 
 use std::io::{self, Write};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -21,29 +24,26 @@ const HELD_MAX: Duration = Duration::from_millis(5);
 
 /// Lines on their way out.
 pub(super) struct Output {
-    held: Arc<Mutex<Held>>,
+    shared: Arc<Shared>,
     /// Writes what waits for too long; none before anything had to wait.
     writer: Option<Thread>,
 }
 
-/// What is not written yet.
-struct Held {
-    lines: Vec<u8>,
-    output: Box<dyn Write + Send>,
-    /// The first error of the output. Lines are added from inside user code too.
-    broken: Option<io::Error>,
-    /// Whether the other thread will look at it.
-    is_watched: bool,
+/// What both threads use. Whoever takes both locks takes `pipe` first.
+struct Shared {
+    /// Held while lines are written, which takes as long as the reader does: lines keep their order,
+    /// and the other thread can go on collecting.
+    pipe: Mutex<Pipe>,
+    held: Mutex<Held>,
 }
 
-impl Held {
-    fn write(&mut self) {
-        let mut lines = std::mem::take(&mut self.lines);
-        self.send(&lines);
-        lines.clear();
-        self.lines = lines;
-    }
+struct Pipe {
+    output: Box<dyn Write + Send>,
+    /// The first error. Lines are added from inside user code too.
+    broken: Option<io::Error>,
+}
 
+impl Pipe {
     fn send(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() && self.broken.is_none() {
             let written = self.output.write_all(bytes);
@@ -52,82 +52,116 @@ impl Held {
     }
 }
 
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+/// What is not written yet.
+#[derive(Default)]
+struct Held {
+    lines: Vec<u8>,
+    /// Whether the other thread will look at it.
+    is_watched: bool,
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        lock(&self.held)
+    }
+
+    /// Writes what waits; an error shows at the next [`Output::flush`].
+    fn write(&self) -> MutexGuard<'_, Pipe> {
+        let mut pipe = lock(&self.pipe);
+        let lines = mem::take(&mut self.held().lines);
+        pipe.send(&lines);
+        let mut held = self.held();
+        if held.lines.is_empty() && lines.capacity() > held.lines.capacity() {
+            // Its memory serves the next lines.
+            held.lines = lines;
+            held.lines.clear();
+        }
+        drop(held);
+        pipe
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Output {
     pub(super) fn new(output: Box<dyn Write + Send>) -> Self {
-        let held = Held {
-            lines: Vec::new(),
+        let pipe = Pipe {
             output,
             broken: None,
-            is_watched: false,
+        };
+        let shared = Shared {
+            pipe: Mutex::new(pipe),
+            held: Mutex::default(),
         };
         Output {
-            held: Arc::new(Mutex::new(held)),
+            shared: Arc::new(shared),
             writer: None,
         }
     }
 
     /// Adds one line.
     pub(super) fn put(&mut self, line: &str) {
-        let mut held = lock(&self.held);
         if line.len() >= OUTPUT_BYTES_MAX {
             // A copy of a long line would be as much memory again.
-            held.write();
-            held.send(line.as_bytes());
-            held.send(b"\n");
-            return;
+            let mut pipe = self.shared.write();
+            pipe.send(line.as_bytes());
+            return pipe.send(b"\n");
         }
+        let mut held = self.shared.held();
         held.lines.extend_from_slice(line.as_bytes());
         held.lines.push(b'\n');
-        if held.lines.len() >= OUTPUT_BYTES_MAX {
-            held.write();
+        let is_full = held.lines.len() >= OUTPUT_BYTES_MAX;
+        drop(held);
+        if is_full {
+            drop(self.shared.write());
         }
     }
 
     /// Writes what waits.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let mut held = lock(&self.held);
-        held.write();
-        held.broken.take().map_or(Ok(()), Err)
+        let mut pipe = self.shared.write();
+        pipe.broken.take().map_or(Ok(()), Err)
     }
 
     /// Says that a command is about to run: what waits is written soon, however long that takes.
     pub(super) fn hold(&mut self) {
-        let mut held = lock(&self.held);
+        let mut held = self.shared.held();
         if held.lines.is_empty() || held.is_watched {
             return;
         }
         if self.writer.is_none() {
-            self.writer = start_writer(&self.held);
+            self.writer = start_writer(&self.shared);
         }
-        match &self.writer {
-            Some(writer) => {
-                held.is_watched = true;
-                writer.unpark();
-            }
+        let Some(writer) = &self.writer else {
             // The system has no room for a thread.
-            None => held.write(),
-        }
+            drop(held);
+            return drop(self.shared.write());
+        };
+        held.is_watched = true;
+        writer.unpark();
     }
 }
 
-fn start_writer(held: &Arc<Mutex<Held>>) -> Option<Thread> {
-    let held = Arc::clone(held);
+fn start_writer(shared: &Arc<Shared>) -> Option<Thread> {
+    let shared = Arc::clone(shared);
     let writer = thread::Builder::new().name("output".to_owned());
     // It ends with the process.
     let started = writer.spawn(move || {
         loop {
-            if !lock(&held).is_watched {
+            if !shared.held().is_watched {
                 thread::park();
                 continue;
             }
             thread::sleep(HELD_MAX);
-            let mut held = lock(&held);
+            let mut held = shared.held();
             held.is_watched = !held.lines.is_empty();
-            held.write();
+            let has_lines = held.is_watched;
+            drop(held);
+            if has_lines {
+                drop(shared.write());
+            }
         }
     });
     started.ok().map(|writer| writer.thread().clone())

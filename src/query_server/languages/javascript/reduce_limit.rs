@@ -57,20 +57,25 @@ impl ReduceLimit {
             Value::Number(number) if number.as_f64() == Some(0.0) => Mode::Off,
             _ => Mode::On,
         };
-        let number = |key: &str, missing: f64| {
+        let number = |key: &str| {
             let number = match &config[key] {
                 Value::Number(number) => number.as_f64(),
                 Value::String(text) => text.trim().parse().ok(),
                 _ => None,
             };
-            number
-                .filter(|number| number.is_finite())
-                .unwrap_or(missing)
+            number.filter(|number| number.is_finite())
+        };
+        let ratio = number("reduce_limit_ratio");
+        // Whoever sends a ratio knows of the threshold, and means none.
+        let missing = if ratio.is_some() {
+            f64::INFINITY
+        } else {
+            THRESHOLD_UNITS
         };
         ReduceLimit {
             mode,
-            threshold_units: number("reduce_limit_threshold", THRESHOLD_UNITS),
-            ratio: number("reduce_limit_ratio", RATIO),
+            threshold_units: number("reduce_limit_threshold").unwrap_or(missing),
+            ratio: ratio.unwrap_or(RATIO),
         }
     }
 
@@ -126,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_threshold_is_4096_and_a_missing_ratio_is_2() {
+    fn without_a_threshold_and_a_ratio_they_are_4096_and_2() {
         for nothing in [
             json!(null),
             json!("many"),
@@ -150,9 +155,12 @@ mod tests {
         let no_ratio = json!({"reduce_limit": true, "reduce_limit_threshold": "10"});
         assert!(passes(no_ratio.clone(), 24, 12));
         assert!(!passes(no_ratio, 23, 12));
-        let no_threshold = json!({"reduce_limit": true, "reduce_limit_ratio": 1.5});
-        assert!(passes(no_threshold.clone(), 0, 4096));
-        assert!(!passes(no_threshold, 6145, 4097));
+    }
+
+    #[test]
+    fn a_ratio_without_a_threshold_is_no_limit() {
+        let no_threshold = json!({"reduce_limit": true, "reduce_limit_ratio": 2});
+        assert!(passes(no_threshold, 0, 9999));
     }
 
     #[test]
