@@ -78,6 +78,11 @@ impl Members {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
+    fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let members = self.0.iter();
+        members.map(|(name, text)| (name.as_str(), text.get()))
+    }
+
     /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -118,12 +123,7 @@ impl fmt::Debug for Members {
 
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
-        let both = self.0.iter().zip(&other.0);
-        let is_same = |((name, text), (other_name, other)): (
-            &(String, Box<RawValue>),
-            &(String, Box<RawValue>),
-        )| { name == other_name && text.get() == other.get() };
-        self.0.len() == other.0.len() && both.into_iter().all(is_same)
+        self.texts().eq(other.texts())
     }
 }
 

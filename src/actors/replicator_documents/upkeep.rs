@@ -44,7 +44,7 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
                 let given_back = store.compact().await?;
                 (is_due, compacted) = (false, Some(Instant::now()));
                 if given_back > 0 {
-                    info!(log, "the file of the store was compacted"; "bytes_freed" => given_back);
+                    info!(log, "the file of the store is smaller by so many bytes"; "count" => given_back);
                 }
             }
             Ok(())
@@ -84,7 +84,7 @@ async fn purge(store: &Store, before: u64, log: &Logger) -> Result<usize, StoreE
         }
     }
     if removed > 0 {
-        info!(log, "deleted documents were removed from the store"; "documents" => removed);
+        info!(log, "deleted documents were removed from the store"; "count" => removed);
     }
     Ok(removed)
 }
