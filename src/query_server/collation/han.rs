@@ -100,9 +100,9 @@ impl Order {
             supplementary: itself(SUPPLEMENTARY),
             places,
         };
-        for index in 0..in_order.len() {
+        for (index, character) in in_order.into_iter().enumerate() {
             let place = order.places[index];
-            if let Some(entry) = order.entry(in_order[index]) {
+            if let Some(entry) = order.entry(character) {
                 *entry = place;
             }
         }
