@@ -100,9 +100,9 @@ impl Order {
             supplementary: itself(SUPPLEMENTARY),
             places,
         };
-        for index in 0..in_order.len() {
+        for (index, character) in in_order.into_iter().enumerate() {
             let place = order.places[index];
-            if let Some(entry) = order.entry(in_order[index]) {
+            if let Some(entry) = order.entry(character) {
                 *entry = place;
             }
         }
@@ -223,7 +223,7 @@ impl<'a> Primaries<'a> {
         let bytes = key.iter().take_while(|byte| **byte != 1).take(4);
         (0..4)
             .zip(bytes.chain([&0; 4]))
-            .fold(0, |primary, (_, byte)| primary << 8 | u32::from(*byte))
+            .fold(0, |primary, (_, byte)| (primary << 8) | u32::from(*byte))
     }
 
     /// An element of the collation, with the primary weight of the place of its character if that is a
@@ -235,13 +235,13 @@ impl<'a> Primaries<'a> {
             return element;
         };
         let is_han = (self.primary(*first)..=self.primary(*last)).contains(&primary);
-        if !is_han || (element >> 16 & 0xffff) < SECONDARY_MIN {
+        if !is_han || ((element >> 16) & 0xffff) < SECONDARY_MIN {
             return element;
         }
         let found = places.binary_search_by_key(&primary, |place| self.primary(*place));
         let place = found.map(|index| self.order.place(places[index]));
         place.map_or(element, |place| {
-            u64::from(self.primary(place)) << 32 | element & 0xffff_ffff
+            (u64::from(self.primary(place)) << 32) | (element & 0xffff_ffff)
         })
     }
 }

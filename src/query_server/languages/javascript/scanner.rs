@@ -100,8 +100,8 @@ impl<'a> Scanner<'a> {
         if rest.starts_with("//") {
             return blank(rest.find(LINE_ENDS).unwrap_or(rest.len()));
         }
-        if rest.starts_with("/*") {
-            return blank(rest[2..].find("*/")? + 4);
+        if let Some(comment) = rest.strip_prefix("/*") {
+            return blank(comment.find("*/")? + 4);
         }
         let bytes = match next {
             '/' if self.is_regex()? => regex(rest)?,
