@@ -114,7 +114,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 
 fn main() {
     let directory = tempfile::tempdir().expect("a folder");
-    let socket = directory.path().join("s.sock");
+    let socket = directory.path().join("run").join("s.sock");
     let mut service = settee(&socket, "serve");
     let mut service = service.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut ready = BufReader::new(service.stdout.take().expect("a pipe"));
