@@ -3,6 +3,7 @@
 pub mod actors;
 pub mod app;
 pub mod auth;
+mod blocking;
 pub mod cli;
 pub mod client;
 pub mod config;

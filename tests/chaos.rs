@@ -101,7 +101,10 @@ async fn ask_well(client: &TestClient, name: &str, tally: &mut Tally, random: &m
                 tally.answers += 1;
             }
             Err(
-                PromptError::Timeout { .. } | PromptError::Exited(_) | PromptError::Protocol { .. },
+                PromptError::Timeout { .. }
+                | PromptError::Exited(_)
+                | PromptError::Protocol { .. }
+                | PromptError::NotRun { .. },
             ) => tally.lost += 1,
             Err(error) => panic!("{name} gets an error that is not its own: {error}"),
         }

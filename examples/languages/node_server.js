@@ -152,7 +152,11 @@ function server(readLine, printLine) {
     });
     const output = stringify(results).length;
     const size = length - sources.reduce((total, source) => total + source.length, 0);
-    const { reduce_limit: limit, reduce_limit_threshold: threshold, reduce_limit_ratio: ratio } = config;
+    const { reduce_limit: limit } = config;
+    const { reduce_limit_ratio: ratio = 2 } = config;
+    // A ratio that comes alone means that there is no threshold to pass.
+    const missing = "reduce_limit_ratio" in config ? Infinity : 4096;
+    const { reduce_limit_threshold: threshold = missing } = config;
     if (limit && output > threshold && output * ratio > size) {
       const sizes = `input size: ${size} output size: ${output} context: ${context}`;
       const text = `Reduce output must shrink more rapidly: ${sizes}`;

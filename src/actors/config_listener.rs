@@ -21,6 +21,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::actors::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
+use crate::blocking;
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
 use crate::messages::pools::UnthrottleAll;
@@ -165,9 +166,8 @@ async fn read(active: Rc<ActiveConfig>) -> Loading {
 }
 
 async fn read_sources(sources: Sources) -> Result<Loaded, ReloadError> {
-    let loading = actix_rt::task::spawn_blocking(move || load(&sources)).await;
-    // It is given up when the service ends.
-    Ok(loading.map_err(|_| ReloadError::ShuttingDown)??)
+    let loading = blocking::run("configuration", move || load(&sources)).await;
+    Ok(loading.map_err(|error| ReloadError::NotRead(error.to_string()))??)
 }
 
 async fn prepare(sockets: &ServiceSockets, loaded: Loaded) -> Loading {

@@ -175,11 +175,8 @@ impl Listener {
     }
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
-        let options = ClientOptions {
-            number: self.next_number,
-            line_bytes_max: self.options.config.borrow().server.line_max,
-            log: self.options.log.clone(),
-        };
+        let config = self.options.config.borrow().clone();
+        let options = ClientOptions::new(self.next_number, &config, &self.options.log);
         self.next_number += 1;
         let services = Rc::clone(&self.options.services);
         let (stop, pulse) = Client::serve(stream, services, options);

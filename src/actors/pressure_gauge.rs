@@ -20,6 +20,7 @@ use crate::actors::config_changes;
 use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
+use crate::blocking;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::messages::pools::SetLevel;
@@ -140,7 +141,7 @@ impl PressureGauge {
 
     fn look(&mut self, ctx: &mut Context<Self>) {
         let gauges = Arc::clone(&self.options.gauges);
-        let reading = actix_rt::task::spawn_blocking(move || gauges()).into_actor(self);
+        let reading = blocking::run("gauges", move || gauges()).into_actor(self);
         let looked = reading.map(|reading, gauge, ctx| {
             // A reading that failed says nothing.
             gauge.take(reading.unwrap_or_default());

@@ -24,9 +24,10 @@ use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::blocking;
 use crate::config::Config;
 use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 use decoy::Decoy;
@@ -72,6 +73,9 @@ pub enum LoginError {
     /// Too many try at the same time.
     #[error("too many logins are being checked: try again later")]
     Busy,
+    /// The system has no room for the thread that checks a password.
+    #[error("the system has no thread to check the password on: try again later")]
+    NoThread,
 }
 
 /// Whose failures are counted together: the keyed hash of a name as it was given, known or not, and
@@ -81,7 +85,7 @@ type Suspect = [u8; 32];
 /// Lets users in. Shared by all threads.
 pub struct Authority {
     config: watch::Receiver<Arc<Config>>,
-    checks: Semaphore,
+    checks: Arc<Semaphore>,
     waiting: Mutex<Waiting>,
     /// Keyed hash of name, password and the hash it was checked against -> until when it counts.
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
@@ -100,7 +104,7 @@ impl Authority {
     pub fn new(config: watch::Receiver<Arc<Config>>) -> Self {
         Self {
             config,
-            checks: Semaphore::new(CHECKS_MAX),
+            checks: Arc::new(Semaphore::new(CHECKS_MAX)),
             waiting: Mutex::default(),
             remembered: Mutex::default(),
             failures: Mutex::default(),
@@ -157,8 +161,8 @@ impl Authority {
         }
         let right = {
             let _place = WaitingPlace::take(&self.waiting, from).ok_or(LoginError::Busy)?;
-            let checking = self.checks.acquire().await;
-            let _checking = checking.map_err(|_| LoginError::Busy)?;
+            let checking = Arc::clone(&self.checks).acquire_owned().await;
+            let checking = checking.map_err(|_| LoginError::Busy)?;
             // Others may have failed, or have got it right, in the meantime.
             if memory.is_some_and(|memory| self.is_remembered(&memory)) {
                 return Ok(());
@@ -166,7 +170,7 @@ impl Authority {
             if self.is_locked_out(&suspect) {
                 return Err(LoginError::LockedOut);
             }
-            self.check(hash, password.to_owned()).await?
+            self.check(hash, password.to_owned(), checking).await?
         };
         match memory.filter(|_| right) {
             Some(memory) => {
@@ -186,10 +190,13 @@ impl Authority {
         &self,
         hash: Option<PasswordHash>,
         password: String,
+        checking: OwnedSemaphorePermit,
     ) -> Result<bool, LoginError> {
         let config = Arc::clone(&self.config.borrow());
         let decoy = self.decoy.clone();
-        let checked = tokio::task::spawn_blocking(move || {
+        let checked = blocking::run("password", move || {
+            // Held to the end of the work, also when the client has gone.
+            let _checking = checking;
             let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
             if !right {
                 let users = config.users.values();
@@ -199,7 +206,7 @@ impl Authority {
             }
             right
         });
-        checked.await.map_err(|_| LoginError::Busy)
+        checked.await.map_err(|_| LoginError::NoThread)
     }
 
     /// A name may be as long as a request: what is kept of it is not.

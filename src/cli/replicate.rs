@@ -34,7 +34,7 @@ use crate::messages::replication_job::{
 use crate::query_server::client::QueryServers;
 use crate::replication::crash::Crash;
 use crate::replication::endpoint::{Http, HttpSettings};
-use crate::replication::filter::{FilterAt, FilterPool, fetch_code};
+use crate::replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
 use crate::replication::id::replication_id;
 use crate::replication::open::OpenError;
 use crate::replication::spec::{Replication, UserCtx};
@@ -60,10 +60,10 @@ the URL. A run leaves checkpoints in both databases and the next one goes on fro
 Exit codes:
   0   everything is replicated, but for what the target refused; or stopped by a signal
   64  the command line is wrong
-  65  a database is not there, or an answer is none; or the filter failed here
+  65  a database or the filter is not there, or an answer is none; or the filter failed here
   74  a file cannot be written
   75  a failure worth another try later; what is done is not done again
-  77  a database does not let this user in
+  77  a database does not let this user in: a wrong password, for example
   78  the configuration is wrong
 
 Example:
@@ -217,15 +217,18 @@ impl Run {
     async fn filter_code(&self, http: &Http) -> Result<Option<String>, CliError> {
         let options = &self.replication.options;
         let settings = HttpSettings::of_source(options, self.config.replicator.health_threshold);
-        let again = |error: String| {
-            let hint = "see that the source is there and has the filter";
-            CliError::new(Exit::TryAgain, error, hint)
-        };
         let source = http
             .endpoint(&self.replication.source, settings)
-            .map_err(|error| again(error.to_string()))?;
+            .map_err(|error| explain(&error.into()))?;
         let code = fetch_code(&source, &options.filter).await;
-        code.map_err(|error| again(error.to_string()))
+        code.map_err(|error| {
+            let (exit, hint) = match error.kind {
+                FilterErrorKind::Refused => (Exit::NoPermission, GIVE_PASSWORD),
+                FilterErrorKind::Missing => (Exit::Data, CORRECT_FILTER),
+                FilterErrorKind::Unknown => (Exit::TryAgain, "see that the source is there"),
+            };
+            CliError::new(exit, error.to_string(), hint)
+        })
     }
 }
 
@@ -294,16 +297,28 @@ fn summary(end: &JobEnd, last: &JobProgress, began_with: Stats, refusals: &Refus
     text
 }
 
+const GIVE_PASSWORD: &str = "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
+const CORRECT_FILTER: &str = "see that the source has the filter, its design document and its view, and what it wants to be given";
+
+/// Whether a source says that it cannot make this feed, now or later.
+fn is_wrong(code: Option<u16>) -> bool {
+    code.is_some_and(|code| (400..500).contains(&code))
+}
+
 /// Turns the reason of a failure into one for people.
 fn explain(crash: &Crash) -> CliError {
     let (code, hint) = match crash {
-        crash if crash.is_refusal() => (
-            Exit::NoPermission,
-            "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD",
-        ),
+        crash if crash.is_refusal() => (Exit::NoPermission, GIVE_PASSWORD),
         Crash::Open(OpenError::NotFound(_)) => (
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
+        ),
+        Crash::ChangesReqFailed(answered) if is_wrong(answered.code) => {
+            (Exit::Data, CORRECT_FILTER)
+        }
+        crash if crash.code() == Some(404) => (
+            Exit::Data,
+            "see that the database is still there; then run this again: it goes on from its checkpoint",
         ),
         Crash::FilterFailed(_) => (
             Exit::Data,

@@ -292,6 +292,11 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "query_server_config",
+        "attach_idle",
+        duration(Unit::Milliseconds, 0, HOUR),
+    ),
+    key(
+        "query_server_config",
         "limit_follows_pressure",
         Kind::Boolean,
     ),
@@ -325,6 +330,20 @@ pub const KEYS: &[Key] = &[
         },
     ),
     key("server", "max_connections", count(1, 1_000_000)),
+    start_key("server", "backlog", count(1, 65_535)),
+    key(
+        "server",
+        "request_timeout",
+        duration(Unit::Seconds, 1000, HOUR),
+    ),
+    key(
+        "server",
+        "in_flight_max",
+        Kind::Bytes {
+            min: 0,
+            max: 1 << 50,
+        },
+    ),
     key("server", "shutdown_grace", duration(Unit::Seconds, 0, HOUR)),
     key(
         "server",
@@ -376,8 +395,18 @@ pub const KEYS: &[Key] = &[
     ),
     replicator("auth_plugins", AUTH_PLUGINS),
     start_key("store", "path", Kind::StorePath),
+    key("store", "deleted_kept_for", seconds(0, 10 * YEAR)),
     key("log", "level", LEVEL),
     start_key("log", "format", FORMAT),
+    key("log", "child_lines_max", count(0, 1_000_000)),
+    key(
+        "log",
+        "pool_bytes_max",
+        Kind::Bytes {
+            min: 0,
+            max: 1 << 40,
+        },
+    ),
     key(
         "sandbox",
         "javascript_memory_max",

@@ -94,6 +94,9 @@ pub struct QueryServerConfig {
     /// CouchDB, which never waits.
     #[serde(with = "milliseconds")]
     pub affinity_wait: Duration,
+    /// How long an attached client keeps a process that it has no line for. Not in CouchDB.
+    #[serde(with = "milliseconds")]
+    pub attach_idle: Duration,
     /// Whether the limits follow the machine, between the soft one and the hard one. Not in CouchDB.
     pub limit_follows_pressure: bool,
     /// How often the machine is looked at for that.
@@ -188,6 +191,13 @@ pub struct Server {
     pub line_max: usize,
     /// Most connections at a time.
     pub max_connections: usize,
+    /// Connections that may wait to be accepted.
+    pub backlog: u32,
+    /// How long a client may take over a kibibyte, or take nothing of an answer.
+    #[serde(with = "milliseconds")]
+    pub request_timeout: Duration,
+    /// What requests and answers in flight take at most, in bytes; 0 is a quarter of the memory.
+    pub in_flight_max: usize,
     /// How long work in hand may take when the service is told to stop.
     #[serde(with = "milliseconds")]
     pub shutdown_grace: Duration,
@@ -224,6 +234,10 @@ pub struct Log {
     pub level: LogLevel,
     /// Shape of a record.
     pub format: LogFormat,
+    /// Lines of one process that are logged in a second.
+    pub child_lines_max: usize,
+    /// Bytes of lines of one pool's processes that are logged in a minute.
+    pub pool_bytes_max: usize,
 }
 
 /// Severity of a log record, least severe first.

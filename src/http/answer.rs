@@ -197,6 +197,7 @@ impl From<LoginError> for Refusal {
                     .with_header(header::RETRY_AFTER, "60")
             }
             LoginError::Busy => Self::unavailable("too_many_requests", reason),
+            LoginError::NoThread => Self::unavailable("no_thread", reason),
         }
     }
 }

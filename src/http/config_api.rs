@@ -146,6 +146,9 @@ fn changed(result: Changed) -> Result<Vec<Change>, Refusal> {
     match result.unwrap_or(Err(ReloadError::ShuttingDown)) {
         Ok(changes) => Ok(changes),
         Err(ReloadError::ShuttingDown) => Err(super::routes::shutting_down()),
+        Err(error @ ReloadError::NotRead(_)) => {
+            Err(Refusal::unavailable("no_thread", error.to_string()))
+        }
         Err(error) => Err(Refusal::bad_request(error)),
     }
 }

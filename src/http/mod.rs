@@ -64,9 +64,6 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// Threads of each worker for passwords; [`crate::auth`] has the stricter bound.
 const BLOCKING_THREADS: usize = 2;
 
-/// The system's queue of connections that are not accepted yet.
-const BACKLOG: u32 = 1024;
-
 /// What all requests share.
 pub struct Shared {
     /// The way to the pool.
@@ -149,7 +146,6 @@ pub fn server(listener: TcpListener, shared: Arc<Shared>) -> io::Result<Server> 
     let server = HttpServer::new(make)
         .workers(WORKERS)
         .disable_signals()
-        .backlog(BACKLOG)
         .max_connections(connections.div_ceil(WORKERS))
         .worker_max_blocking_threads(BLOCKING_THREADS)
         .keep_alive(KEEP_ALIVE)

@@ -15,6 +15,7 @@ use super::replicator::{page_of, person};
 use super::request::{allow, require_json};
 use super::{Shared, body};
 use crate::auth::rights::Right;
+use crate::replicator::members::Members;
 use crate::replicator::{JobOrder, NAME, ReplicatorError, STATES};
 
 /// Jobs of a page, unless told.
@@ -198,18 +199,22 @@ async fn list(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answ
     if !sees_all {
         let mut own = Vec::new();
         for doc in docs {
-            let id = doc["doc_id"].as_str().unwrap_or_default();
-            if owns_document(visitor, id, shared).await? {
+            let id = Members::parse(doc.get())
+                .ok()
+                .and_then(|doc| doc.text("doc_id"));
+            if owns_document(visitor, &id.unwrap_or_default(), shared).await? {
                 own.push(doc);
             }
         }
-        total = own.len() as u64;
-        offset = total.min(skip as u64);
+        total = own.len();
+        offset = total.min(skip);
         docs = own.into_iter().skip(skip).take(limit).collect();
     }
-    Ok(answer::ok(
-        &json!({"total_rows": total, "offset": offset, "docs": docs}),
-    ))
+    let listing = Members::default()
+        .with("total_rows", total)
+        .with("offset", offset)
+        .with("docs", docs);
+    Ok(answer::ok(&listing))
 }
 
 fn states(text: Option<&str>) -> Result<Vec<String>, Refusal> {

@@ -37,7 +37,11 @@ impl Write for Sink {
 }
 
 fn config(level: LogLevel, format: LogFormat) -> Log {
-    Log { level, format }
+    Log {
+        level,
+        format,
+        ..crate::config::Config::default().log
+    }
 }
 
 #[test]

@@ -61,6 +61,9 @@ pub enum ReloadError {
     /// It was made inside a program, which gave no sources for it.
     #[error("the configuration was made inside the program and cannot be changed")]
     NoSources,
+    /// The files could not be read: the system has no room for the thread that does it.
+    #[error("the configuration was not read: {0}; try again later")]
+    NotRead(String),
     /// The configuration could not be read because the service ends.
     #[error("the service is shutting down")]
     ShuttingDown,

@@ -18,4 +18,5 @@ pub mod reduce;
 pub mod sandbox;
 pub mod status;
 pub mod stderr;
+pub(crate) mod taught;
 pub mod view;

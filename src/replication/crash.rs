@@ -4,12 +4,9 @@
 //! PROMISES  No credential is in it: URLs come from endpoints, which show none.
 //! SOURCE    The exit reasons of `couch_replicator_scheduler_job`, under their names.
 
-use super::endpoint::RequestFailed;
+use super::endpoint::{Asked, Cause, Reply, RequestFailed};
 use super::log::{CheckpointError, LogError};
 use super::open::OpenError;
-
-/// The most bytes of an answer's body that an error shows.
-const BODY_SHOWN: usize = 1024;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,8 +36,12 @@ pub enum Crash {
     #[error("bulk_docs_failed: {0}")]
     BulkDocsFailed(Answered),
     /// The target took a document in no way that can be understood.
-    #[error("doc_write_failed: {error}: {reason}")]
+    #[error("doc_write_failed: {error}: {reason} ({asked})")]
     DocWriteFailed {
+        /// Method and URL of the request.
+        asked: String,
+        /// The answer's status.
+        code: u16,
         /// The error's name in the answer, else its status.
         error: String,
         /// Why, in the answer's words, else its body.
@@ -88,6 +89,8 @@ pub enum Crash {
 /// An answer that is not what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
+    /// Method and URL of the request, where there was an answer.
+    pub asked: Option<String>,
     /// Its status, unless there was none.
     pub code: Option<u16>,
     /// Its body, or what happened, at most the beginning of it.
@@ -96,16 +99,23 @@ pub struct Answered {
 
 impl Answered {
     /// Takes an answer.
-    pub fn new(code: u16, body: &[u8]) -> Self {
+    pub fn of(reply: &Reply) -> Self {
+        Self::new(&reply.asked, reply.status.as_u16(), &reply.body)
+    }
+
+    /// Takes the beginning of an answer's body.
+    pub fn new(asked: &Asked, code: u16, body: &[u8]) -> Self {
         Self {
+            asked: Some(asked.to_string()),
             code: Some(code),
-            body: shown(body),
+            body: asked.said(body),
         }
     }
 
     /// There was no answer.
     pub fn none(why: impl Into<String>) -> Self {
         Self {
+            asked: None,
             code: None,
             body: why.into(),
         }
@@ -114,28 +124,22 @@ impl Answered {
 
 impl std::fmt::Display for Answered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.code {
-            Some(code) => write!(f, "{code}: {}", self.body),
-            None => f.write_str(&self.body),
+        if let Some(asked) = &self.asked {
+            write!(f, "{asked}: ")?;
         }
+        if let Some(code) = self.code {
+            write!(f, "{code}: ")?;
+        }
+        f.write_str(&self.body)
     }
-}
-
-/// Returns the beginning of a body, as text.
-pub fn shown(body: &[u8]) -> String {
-    let cut = &body[..body.len().min(BODY_SHOWN)];
-    let mut text = String::from_utf8_lossy(cut).into_owned();
-    if cut.len() < body.len() {
-        text.push_str("..");
-    }
-    text
 }
 
 impl From<RequestFailed> for Crash {
     fn from(failed: RequestFailed) -> Self {
-        match failed.is_max_backoff() {
-            true => Self::MaxBackoff,
-            false => Self::HttpRequestFailed(failed),
+        match failed.cause {
+            Cause::MaxBackoff => Self::MaxBackoff,
+            Cause::Refused(why) => Self::Open(OpenError::Auth(why)),
+            _ => Self::HttpRequestFailed(failed),
         }
     }
 }
@@ -144,6 +148,7 @@ impl Crash {
     /// Returns the name of the reason, which never changes.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Open(OpenError::Auth(_)) => "replication_auth_error",
             Self::Open(OpenError::Unauthorized(_)) => "unauthorized",
             Self::Open(OpenError::Forbidden(_)) => "forbidden",
             Self::Open(OpenError::NotFound(_)) => "db_not_found",
@@ -175,13 +180,23 @@ impl Crash {
     /// Returns whether the databases refuse what is asked of them: trying again with the same
     /// credentials does not help.
     pub fn is_refusal(&self) -> bool {
-        let refused = |answered: &Answered| matches!(answered.code, Some(401 | 403));
         match self {
-            Self::Open(OpenError::Unauthorized(_) | OpenError::Forbidden(_)) => true,
+            Self::Open(error) => error.is_refusal(),
+            Self::ReadCheckpoint(error) => error.is_refusal(),
+            Self::Checkpoint(error) => error.log_error().is_some_and(LogError::is_refusal),
+            Self::HttpRequestFailed(failed) => failed.is_refused(),
+            _ => matches!(self.code(), Some(401 | 403)),
+        }
+    }
+
+    /// Returns the status of the answer that ended it, where the answer is why.
+    pub fn code(&self) -> Option<u16> {
+        match self {
             Self::ChangesReqFailed(answered)
             | Self::RevsDiffFailed(answered)
-            | Self::BulkDocsFailed(answered) => refused(answered),
-            _ => false,
+            | Self::BulkDocsFailed(answered) => answered.code,
+            Self::DocWriteFailed { code, .. } => Some(*code),
+            _ => None,
         }
     }
 }

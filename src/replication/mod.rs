@@ -11,6 +11,7 @@ pub mod counters;
 pub mod crash;
 pub mod endpoint;
 pub mod filter;
+mod heavy;
 pub mod id;
 pub mod log;
 pub mod multipart;

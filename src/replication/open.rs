@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::endpoint::{Cause, Endpoint, Request, RequestFailed, StatusCode};
+use super::endpoint::{Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode};
 use super::seq::Seq;
 
 /// How often it is tried again to learn how many changes there are: it is of no great importance.
@@ -39,6 +39,9 @@ pub enum OpenError {
     /// Its host's name is unknown.
     #[error("nxdomain: could not resolve {0}")]
     UnknownHost(String),
+    /// The server gives no session to these credentials. Not worth a retry with the same ones.
+    #[error("replication_auth_error: {0}")]
+    Auth(String),
     /// The server takes fewer requests.
     #[error("max_backoff")]
     MaxBackoff,
@@ -51,8 +54,40 @@ impl From<RequestFailed> for OpenError {
     fn from(failed: RequestFailed) -> Self {
         match failed.cause {
             Cause::MaxBackoff => Self::MaxBackoff,
-            Cause::UnknownHost => Self::UnknownHost(failed.url),
+            Cause::Refused(why) => Self::Auth(why),
             _ => Self::Request(failed),
+        }
+    }
+}
+
+impl OpenError {
+    /// Takes a request that failed at a database.
+    fn at(endpoint: &Endpoint, failed: RequestFailed) -> Self {
+        match failed.cause {
+            Cause::UnknownHost => Self::UnknownHost(endpoint.url().to_owned()),
+            _ => failed.into(),
+        }
+    }
+
+    /// Takes an answer that no database gives.
+    fn of_answer(endpoint: &Endpoint, reply: &Reply) -> Self {
+        let url = endpoint.url();
+        match reply.status {
+            StatusCode::NOT_FOUND => Self::NotFound(url.to_owned()),
+            status => Self::NotFound(format!(
+                "{url} ({}: {status}: {})",
+                reply.asked,
+                reply.said()
+            )),
+        }
+    }
+
+    /// Returns whether the database does not let this user in.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Unauthorized(_) | Self::Forbidden(_) | Self::Auth(_) => true,
+            Self::Request(failed) => failed.is_refused(),
+            Self::NotFound(_) | Self::UnknownHost(_) | Self::MaxBackoff => false,
         }
     }
 }
@@ -73,10 +108,12 @@ pub async fn open_endpoint(
                 let text = value
                     .as_str()
                     .map_or_else(|| value.to_string(), str::to_owned);
-                request.query(name, text)
+                request.query(encode(name), text)
             });
         // Whether it was there already, or what else was wrong, will be seen.
-        refused(endpoint, endpoint.request(request).await?.status)?;
+        let reply = endpoint.request(request).await;
+        let reply = reply.map_err(|failed| OpenError::at(endpoint, failed))?;
+        refused(endpoint, reply.status)?;
     }
     db_info(endpoint).await
 }
@@ -100,7 +137,8 @@ pub async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
         update_seq: Seq,
         instance_start_time: Box<RawValue>,
     }
-    let reply = endpoint.request(Request::get("")).await?;
+    let reply = endpoint.request(Request::get("")).await;
+    let reply = reply.map_err(|failed| OpenError::at(endpoint, failed))?;
     refused(endpoint, reply.status)?;
     let info = Some(&reply).filter(|reply| reply.status == StatusCode::OK);
     match info.and_then(|reply| reply.json::<Info>().ok()) {
@@ -108,7 +146,7 @@ pub async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
             update_seq: info.update_seq,
             instance_start_time: text(&info.instance_start_time),
         }),
-        None => Err(OpenError::NotFound(endpoint.url().to_owned())),
+        None => Err(OpenError::of_answer(endpoint, &reply)),
     }
 }
 
@@ -233,14 +271,14 @@ mod tests {
                 _ => Answer::new(200, INFO),
             });
             let server = server.await;
-            let params = json!({"q": 2, "n": "3", "partitioned": true});
+            let params = json!({"q": 2, "n": "3", "partitioned": true, "a#b&": 1});
             let params = params.as_object().unwrap();
             open_endpoint(&server.endpoint(), Some(params))
                 .await
                 .unwrap();
             assert_eq!(
                 server.lines(),
-                ["PUT /db/?q=2&n=3&partitioned=true", "GET /db/"]
+                ["PUT /db/?q=2&n=3&partitioned=true&a%23b%26=1", "GET /db/"]
             );
             assert_eq!(server.received()[0].header("content-length"), Some("0"));
         }

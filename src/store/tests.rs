@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
+mod upkeep;
+
 fn edit(id: &str, expected: Option<Revision>, body: &str) -> Edit {
     Edit {
         id: id.to_owned(),
@@ -135,11 +137,11 @@ async fn a_page_is_what_all_docs_shows() {
     let ids = async |page: Page| {
         let listing = store.list(page).await.unwrap();
         let ids: String = listing.documents.into_iter().map(|d| d.id).collect();
-        (ids, listing.offset, listing.total)
+        (ids, listing.total)
     };
     let included = |id: &str| Bound::Included(id.to_owned());
     let page = Page::default();
-    assert_eq!(ids(page.clone()).await, ("abcde".into(), 0, 5));
+    assert_eq!(ids(page.clone()).await, ("abcde".into(), 5));
     let from = Page {
         start: included("b"),
         end: included("d"),
@@ -147,14 +149,14 @@ async fn a_page_is_what_all_docs_shows() {
         limit: 1,
         ..page.clone()
     };
-    assert_eq!(ids(from).await, ("c".into(), 2, 5));
+    assert_eq!(ids(from).await, ("c".into(), 5));
     let down = Page {
         start: included("d"),
         end: Bound::Excluded("b".to_owned()),
         descending: true,
         ..page.clone()
     };
-    assert_eq!(ids(down).await, ("dc".into(), 1, 5));
+    assert_eq!(ids(down).await, ("dc".into(), 5));
     let none = Page {
         start: included("d"),
         end: included("b"),
@@ -305,7 +307,7 @@ async fn revisions_from_elsewhere_make_branches_of_which_one_is_shown() {
     let winner = Some(shown.revision);
     one(&store, deletion("a", winner)).await.unwrap();
     let shown = store.document("a").await.unwrap().unwrap();
-    assert_eq!((shown.revision.to_string(), shown.seq), ("2-b".into(), 3));
+    assert_eq!((shown.revision.to_string(), shown.seq), ("2-b".into(), 2));
     let info = store.info().await.unwrap();
     assert_eq!((info.documents, info.deleted), (1, 0));
     one(&store, deletion("a", Some(shown.revision)))

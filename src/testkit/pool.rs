@@ -236,7 +236,7 @@ impl TestPool {
     }
 
     /// Wants a process of the default language that knows the design document `id` of `db`, in the
-    /// only revision that there is.
+    /// only text that there is.
     pub fn ddoc(&self, db: &str, id: &str) -> Want {
         let body = format!(r#""language":"{}""#, self.default_language);
         self.ddoc_with(db, id, &body)

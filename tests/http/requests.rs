@@ -216,7 +216,7 @@ fn a_function_that_takes_too_long_is_an_error_with_its_phase() {
     let response = web.send("POST", "/_query/ddoc", &body);
     let reason = response.reason(500, "timeout");
     assert!(reason.contains("500 ms"), "{reason}");
-    assert_eq!(response.json()["phase"], "prompt");
+    assert_eq!(response.json()["phase"], "ddoc call");
     web.wait_until_idle();
     web.service.stop();
 }

@@ -95,6 +95,23 @@ async fn it_replicates_sums_up_and_goes_on_where_it_ended() {
 }
 
 #[actix_rt::test]
+async fn another_server_with_the_same_uuid_goes_on_from_its_checkpoints() {
+    let (source, target) = two().await;
+    let looked_at = async |uuid: &str| {
+        let folder = folder();
+        std::fs::write(folder.path().join("replicate.uuid"), uuid).unwrap();
+        let (_, out, _) = code(&run(&folder, &source.url(), &target.url(), &[]).await);
+        let words = out.strip_prefix("everything is replicated: ").unwrap();
+        words.split(' ').next().unwrap().to_owned()
+    };
+    let (couchdb, other) = ("0123456789abcdef0123456789abcdef", "f".repeat(32));
+    assert_eq!(looked_at(couchdb).await, "20");
+    source.put("later", None, json!({}));
+    assert_eq!(looked_at(couchdb).await, "1");
+    assert_eq!(looked_at(&other).await, "21");
+}
+
+#[actix_rt::test]
 async fn its_exit_codes_tell_what_to_do() {
     let folder = folder();
     let cases = [
@@ -127,6 +144,97 @@ async fn its_exit_codes_tell_what_to_do() {
     );
     let (status, _, error) = code(&run(&folder, "ftp://a/b", "http://a/c", &[]).await);
     assert_eq!(status, Some(64), "{error}");
+}
+
+#[actix_rt::test]
+async fn a_wrong_password_is_no_failure_that_passes() {
+    let folder = folder();
+    for has_sessions in [true, false] {
+        for filter in [&[][..], &["--filter", "d/f"]] {
+            let (source, target) = two().await;
+            source.fault(move |request| match (request.path.as_str(), has_sessions) {
+                ("_session", false) => Some(Answer::error(404, "not_found", "missing")),
+                _ => Some(Answer::error(
+                    401,
+                    "unauthorized",
+                    "Name or password is incorrect.",
+                )),
+            });
+            let url = source.url().replace("http://", "http://ann:wrong@");
+            let (status, _, error) = code(&run(&folder, &url, &target.url(), filter).await);
+            assert_eq!(status, Some(77), "{error}");
+            assert!(error.contains("give a name and a password"), "{error}");
+            let name = if has_sessions {
+                "replication_auth_error: session_request_unauthorized"
+            } else {
+                "unauthorized"
+            };
+            assert!(error.contains(name) && !error.contains("wrong"), "{error}");
+        }
+    }
+}
+
+#[actix_rt::test]
+async fn a_password_that_is_taken_back_in_the_middle_is_a_refusal_too() {
+    let (folder, (source, target)) = (folder(), two().await);
+    for kind in [
+        "GET _local",
+        "GET _changes",
+        "POST _bulk_docs",
+        "POST _ensure_full_commit",
+    ] {
+        let at = if kind == "POST _bulk_docs" {
+            &target
+        } else {
+            &source
+        };
+        source.heal();
+        at.fails(kind, usize::MAX, Answer::error(401, "unauthorized", "x"));
+        let more = ["--retries-per-request", "0"];
+        let (status, _, error) = code(&run(&folder, &source.url(), &target.url(), &more).await);
+        assert_eq!(status, Some(77), "{kind}: {error}");
+        at.heal();
+    }
+}
+
+#[actix_rt::test]
+async fn a_filter_that_is_missing_is_the_users_to_correct() {
+    let (folder, (source, target)) = (folder(), two().await);
+    source.put("_design/d", None, json!({"filters": {}}));
+    let more = ["--retries-per-request", "0", "--filter"];
+    for filter in ["none/f", "d/none", "../f", "%2e%2e/f"] {
+        let (status, _, error) = code(
+            &run(
+                &folder,
+                &source.url(),
+                &target.url(),
+                &[&more[..], &[filter]].concat(),
+            )
+            .await,
+        );
+        assert_eq!(status, Some(65), "{filter}: {error}");
+        assert!(
+            error.contains("see that the source has the filter"),
+            "{error}"
+        );
+    }
+    source.fails(
+        "GET _changes",
+        usize::MAX,
+        Answer::error(404, "not_found", "missing json key: views"),
+    );
+    let view = ["_view", "--query-params", "view=d/none"];
+    let (status, _, error) = code(
+        &run(
+            &folder,
+            &source.url(),
+            &target.url(),
+            &[&more[..], &view].concat(),
+        )
+        .await,
+    );
+    assert_eq!(status, Some(65), "{error}");
+    assert!(error.contains("missing json key: views"), "{error}");
 }
 
 #[actix_rt::test]

@@ -352,6 +352,28 @@ async fn a_continuous_replication_follows_and_leaves_a_checkpoint_when_stopped()
 }
 
 #[actix_rt::test]
+async fn how_much_is_to_come_is_right_soon_after_the_last_change() {
+    let (source, target) = two().await;
+    fill(&source, 9);
+    // The source is asked this seldom while there is work.
+    let options = json!({"continuous": true, "connection_timeout": 600_000});
+    let mut job = Job::start(&body_with(&source.url(), &target.url(), options));
+    for count in [9, 12] {
+        fill(&source, count);
+        let knows = |job: &Job| {
+            let progress = job.progress.as_ref();
+            progress.is_some_and(|now| {
+                now.stats.docs_written == count as u64 && now.changes_pending == Some(0)
+            })
+        };
+        while !knows(&job) {
+            assert!(job.next().await.is_none(), "it goes on");
+        }
+    }
+    job.stopped().await;
+}
+
+#[actix_rt::test]
 async fn a_feed_that_only_tells_how_far_it_is_moves_the_checkpoint() {
     let (source, target) = two().await;
     source.put("a", None, json!({"kind": "x"}));

@@ -53,6 +53,7 @@ impl World {
         change(&mut settings);
         let (start, _) = Job::prepare(&json!({"source": "http://h/a/", "target": "http://h/b/"}));
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
+            states: Default::default(),
             live: Default::default(),
             settings,
             jobs: Box::new(JobStarter {

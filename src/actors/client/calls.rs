@@ -15,7 +15,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Client;
+use super::backup;
 use super::dashboard::dashboard;
+use super::handover;
 use super::holding::Holding;
 use super::jobs::jobs;
 use super::login::{Login, log_in};
@@ -120,11 +122,18 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             }
             get_proc(ticket, want, timeout);
         }
-        Call::Attach { want, end } => attach(ticket, want, end, ctx),
+        Call::Attach {
+            want,
+            descriptors: true,
+            ..
+        } if session.is_local() => handover::expect(ticket, want),
+        Call::Attach { want, end, .. } => attach(ticket, want, end, ctx),
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
         Call::Dashboard => dashboard(ticket),
+        Call::BeginBackup => backup::begin(ticket),
+        Call::BackupRows => backup::rows(ticket),
         call => take_service_request(ticket, call),
     }
 }

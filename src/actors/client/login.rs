@@ -113,7 +113,9 @@ impl From<LoginError> for ErrorReply {
         let reason = error.to_string();
         match error {
             LoginError::Incorrect => Self::unauthorized(reason),
-            LoginError::LockedOut | LoginError::Busy => Self::too_many_logins(reason),
+            LoginError::LockedOut | LoginError::Busy | LoginError::NoThread => {
+                Self::too_many_logins(reason)
+            }
         }
     }
 }

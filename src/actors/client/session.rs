@@ -19,6 +19,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tokio::io::Interest;
 
+use super::backup::Backup;
+use super::handover::Expected;
 use super::holding::Holding;
 use super::stream::Stream;
 use super::{Services, login};
@@ -107,8 +109,12 @@ pub(super) struct Session {
     pub(super) in_hand: Load,
     /// What waits for a process, and does not.
     pub(super) waiting: Load,
+    /// The copy of the store that is being made over it.
+    pub(super) backup: RefCell<Backup>,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
+    /// The pipes of an attached client, which come next.
+    expected: RefCell<Option<Expected>>,
     /// Why a tunnel of a service ends, for its last line; the first reason counts.
     epitaph: RefCell<Option<ErrorReply>>,
     /// When something last came through a tunnel, or went through it.
@@ -168,7 +174,9 @@ impl Session {
             reader: RefCell::new(None),
             in_hand: Load::default(),
             waiting: Load::default(),
+            backup: RefCell::new(Backup::default()),
             attaching: Cell::new(false),
+            expected: RefCell::new(None),
             epitaph: RefCell::new(None),
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
@@ -232,6 +240,25 @@ impl Session {
         self.wake_reader();
     }
 
+    /// Returns whether it is a connection of this machine, which descriptors can come over.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Keeps the descriptors that come from now on.
+    pub(super) fn expect_pipes(&self, expected: Expected) {
+        self.expected.replace(Some(expected));
+    }
+
+    pub(super) fn take_expected(&self) -> Option<Expected> {
+        self.expected.take()
+    }
+
+    /// Returns where it is counted.
+    pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
+        &self.metrics
+    }
+
     pub(super) fn wake_reader_later(&self, waker: &Waker) {
         let mut reader = self.reader.borrow_mut();
         if !reader.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -269,7 +296,10 @@ impl Session {
     fn read(&self, scratch: &mut [u8]) -> io::Result<usize> {
         let mut short = None;
         let result = self.stream.try_io(Interest::READABLE, || {
-            let length = rustix::io::read(&self.stream, &mut *scratch)?;
+            let length = match &mut *self.expected.borrow_mut() {
+                Some(expected) => expected.read(self.stream.as_fd(), scratch)?,
+                None => rustix::io::read(&self.stream, &mut *scratch)?,
+            };
             if (1..scratch.len()).contains(&length) {
                 short = Some(length);
                 return Err(io::ErrorKind::WouldBlock.into());

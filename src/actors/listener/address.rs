@@ -45,13 +45,20 @@ pub struct BoundAddress {
 }
 
 impl BoundAddress {
-    /// Listens on an address; `key` is the key in `[server]` that names it.
+    /// Listens on an address; `key` is the key in `[server]` that names it, and `backlog` how many
+    /// connections may wait to be accepted.
     ///
     /// # Errors
     /// It is in use, or is not to be had; the operator's fault.
-    pub fn bind(key: &'static str, address: SocketAddr) -> Result<Self, AddressError> {
+    pub fn bind(
+        key: &'static str,
+        address: SocketAddr,
+        backlog: u32,
+    ) -> Result<Self, AddressError> {
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
+            // The standard library asks for a backlog of its own.
+            rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
             Ok((listener.local_addr()?, listener))
         });
         let (address, listener) = listener.map_err(|source| AddressError {
@@ -82,5 +89,23 @@ impl BoundAddress {
     /// Stops listening, once all handles are gone too.
     pub fn close(&self) {
         self.listener.take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn as_many_connections_wait_to_be_accepted_as_was_asked_for() {
+        let address = BoundAddress::bind("http", ([127, 0, 0, 1], 0).into(), 300).unwrap();
+        let waiting: Vec<TcpStream> = (0..250)
+            .map(|_| TcpStream::connect_timeout(&address.address(), Duration::from_secs(1)))
+            .collect::<io::Result<_>>()
+            .unwrap();
+        assert_eq!(waiting.len(), 250);
     }
 }

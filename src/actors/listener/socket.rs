@@ -164,7 +164,11 @@ impl BoundSocket {
     /// # Errors
     /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
     /// nobody answers on.
-    pub async fn bind(path: &Path, access: &SocketAccess) -> Result<Self, SocketError> {
+    pub async fn bind(
+        path: &Path,
+        access: &SocketAccess,
+        backlog: u32,
+    ) -> Result<Self, SocketError> {
         let modes = Modes::of(access, path)?;
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -187,8 +191,11 @@ impl BoundSocket {
         }
         fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
             .map_err(cannot("cannot set the permissions"))?;
+        // The standard library asks for a backlog of its own.
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         listener
             .set_nonblocking(true)
+            .and_then(|()| Ok(rustix::net::listen(&listener, backlog)?))
             .map_err(cannot("cannot use the socket"))?;
         let file = fs::symlink_metadata(path).map_err(cannot("cannot look at the socket"))?;
         Ok(Self {

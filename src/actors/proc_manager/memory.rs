@@ -12,6 +12,7 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::ProcManager;
+use crate::blocking;
 use crate::policy::pool::{Event, PoolId, ProcId};
 
 /// The time between two readings.
@@ -62,7 +63,7 @@ impl ProcManager {
         let manager = ctx.address();
         // Ends with the reading of a directory.
         actix_rt::spawn(async move {
-            let read = actix_rt::task::spawn_blocking(move || of_groups(&pids));
+            let read = blocking::run("memory", move || of_groups(&pids));
             // Ignores the mailbox's bound: there is one at a time.
             manager.do_send(MemoryRead(read.await.unwrap_or_default()));
         });

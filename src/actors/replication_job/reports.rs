@@ -24,6 +24,9 @@ use crate::replication::refused::Refused;
 /// The shortest time between two reports of progress.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 
+/// How long nothing must have been done before the source is asked out of turn how much is to come.
+const QUIET: Duration = Duration::from_millis(500);
+
 /// See the module's documentation.
 pub(super) struct Reports {
     line: Rc<Line>,
@@ -35,6 +38,10 @@ pub(super) struct Reports {
     is_complete: bool,
     pending_asked: Option<Instant>,
     pending_is_due: bool,
+    /// Counts the questions.
+    questions: u64,
+    /// Whether anything was done since it was seen last that nothing was; nothing while nobody looks.
+    moved: Option<bool>,
 }
 
 /// Where events go. It says that the job is over if nobody else did.
@@ -83,6 +90,8 @@ impl Reports {
             is_complete: false,
             pending_asked: None,
             pending_is_due: false,
+            questions: 0,
+            moved: None,
         }
     }
 
@@ -136,6 +145,11 @@ impl ReplicationJob {
     /// Reports how far the job is, now or when the period is over.
     pub(super) fn report_progress(&mut self, ctx: &mut Context<Self>) {
         self.ask_pending(ctx);
+        self.ask_pending_when_quiet(ctx);
+        self.report_in_time(ctx);
+    }
+
+    fn report_in_time(&mut self, ctx: &mut Context<Self>) {
         if self.reports.is_due {
             return;
         }
@@ -165,28 +179,48 @@ impl ReplicationJob {
         let wait = since.and_then(|since| period.checked_sub(since));
         self.reports.pending_is_due = true;
         ctx.run_later(wait.unwrap_or_default(), |job, ctx| {
-            job.ask_pending_now(ctx)
+            job.reports.pending_is_due = false;
+            job.ask_pending_now(ctx);
+        });
+    }
+
+    /// Asks again soon after the last of what is to be done was done: what was known before is wrong then.
+    fn ask_pending_when_quiet(&mut self, ctx: &mut Context<Self>) {
+        if self.reports.moved.replace(true).is_none() {
+            self.look_for_quiet(ctx);
+        }
+    }
+
+    fn look_for_quiet(&mut self, ctx: &mut Context<Self>) {
+        self.reports.moved = Some(false);
+        ctx.run_later(QUIET, |job, ctx| match job.reports.moved.take() {
+            Some(true) => job.look_for_quiet(ctx),
+            _ => job.ask_pending_now(ctx),
         });
     }
 
     fn ask_pending_now(&mut self, ctx: &mut Context<Self>) {
-        self.reports.pending_is_due = false;
-        self.reports.pending_asked = Some(Instant::now());
+        let reports = &mut self.reports;
+        if reports.is_complete {
+            return;
+        }
+        reports.pending_asked = Some(Instant::now());
+        reports.questions += 1;
+        let question = reports.questions;
         let Some(running) = self.running() else {
             return;
         };
         let source = running.checkpoints.source.clone();
         let since = running.checkpoints.progress.through().1.clone();
         let asking = async move { changes_pending(&source, &since).await };
-        let told = |pending, job: &mut Self, ctx: &mut Context<Self>| {
-            if job.reports.is_complete {
+        let told = move |pending, job: &mut Self, ctx: &mut Context<Self>| {
+            // An answer that was overtaken by another is out of date.
+            if job.reports.is_complete || job.reports.questions != question {
                 return;
             }
-            let changed = job.reports.pending != pending;
-            job.reports.pending = pending;
-            if changed && !job.reports.is_due {
-                job.reports.is_due = true;
-                ctx.run_later(PERIOD, |job, _| job.report_now());
+            if job.reports.pending != pending {
+                job.reports.pending = pending;
+                job.report_in_time(ctx);
             }
         };
         ctx.spawn(asking.into_actor(self).map(told));

@@ -14,6 +14,8 @@ mod revisions;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, web};
 use data_encoding::HEXLOWER;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::access::Visitor;
@@ -23,7 +25,7 @@ use super::request::{allow, require_json};
 use super::{Shared, body};
 use crate::auth::rights::Right;
 use crate::config::password::random;
-use crate::replicator::document::{DocumentError, Incoming, Person};
+use crate::replicator::document::{DocumentError, Incoming, Person, sort_of};
 use crate::replicator::{Database, NAME};
 use crate::store::{Page, REVISIONS_MAX, StoreError};
 
@@ -72,9 +74,9 @@ pub(super) async fn answer(
             allow(request, POST)?;
             visitor.needs(Right::Replicate)?;
             require_json(request)?;
-            let body = json_body(&call, payload).await?;
+            let (raw, body) = raw_body(&call, payload).await?;
             check_bulk(&call, &body).await?;
-            return docs::bulk(&call, &body).await;
+            return docs::bulk(&call, &raw).await;
         }
         ["_bulk_get"] => {
             allow(request, POST)?;
@@ -100,19 +102,13 @@ pub(super) async fn answer(
             return Ok(answer::with_status(StatusCode::CREATED, &done));
         }
         ["_security"] => {
-            allow(request, READ)?;
+            allow(request, &[Method::GET, Method::PUT])?;
             visitor.needs(Right::Administer)?;
-            let admins = json!({"names": [], "roles": ["_admin"]});
-            let security = json!({"admins": admins, "members": admins});
-            return Ok(answer::ok(&security));
+            return security(&call, payload).await;
         }
         [kind @ ("_design" | "_local"), name] => format!("{kind}/{name}"),
-        [name] if *name == "_design" || *name == "_local" || !name.starts_with('_') => {
-            (*name).to_owned()
-        }
-        // What a client did not encode: an id begins with a word that is kept for the server.
-        [name] if name.starts_with("_design/") || name.starts_with("_local/") => (*name).to_owned(),
-        [_] | [_, ..] => return Err(missing()),
+        [name] => (*name).to_owned(),
+        [_, ..] => return Err(missing()),
     };
     allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
     // Code, and what a replication keeps here for itself, are not a replicator's.
@@ -120,14 +116,19 @@ pub(super) async fn answer(
         true => Right::Administer,
         false => Right::Replicate,
     })?;
+    // Nobody can have written it, and a writer is told why.
+    let cannot_be = matches!(sort_of(&id), Err(DocumentError::IllegalId(_)));
+    if cannot_be && request.method() != Method::PUT {
+        return Err(missing());
+    }
     owners::check(&call, &id).await?;
     match *request.method() {
         Method::PUT => {
             docs::refuse_parts(request)?;
-            let body = json_body(&call, payload).await?;
+            let (raw, body) = raw_body(&call, payload).await?;
             refuse_copies(&call, &body)?;
             owners::check_user(&call, &body)?;
-            docs::put(&call, &id, body).await
+            docs::put(&call, &id, &raw).await
         }
         Method::DELETE => {
             refuse_copies(&call, &Value::Null)?;
@@ -190,12 +191,11 @@ async fn database(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> 
         Method::POST => {
             visitor.needs(Right::Replicate)?;
             require_json(call.request)?;
-            let body = json_body(call, payload).await?;
+            let (raw, body) = raw_body(call, payload).await?;
             refuse_copies(call, &body)?;
             owners::check_user(call, &body)?;
-            let mut incoming = incoming(body)?;
-            let id = incoming.id.take().filter(|id| !id.is_empty());
-            let id = id.unwrap_or_else(new_id);
+            let mut incoming = Incoming::of(raw.get())?;
+            let id = incoming.id.take().unwrap_or_else(new_id);
             if id.starts_with('_') {
                 visitor.needs(Right::Administer)?;
             }
@@ -206,6 +206,27 @@ async fn database(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> 
             visitor.needs(Right::Replicate)?;
             info(call).await
         }
+    }
+}
+
+/// Who may do what: as in a CouchDB where nobody has changed it. It cannot be changed here, for what
+/// was written would not hold.
+async fn security(call: &Call<'_>, payload: web::Payload) -> Answer {
+    let admins = json!({"roles": ["_admin"]});
+    let security = json!({"members": admins, "admins": admins});
+    if *call.request.method() != Method::PUT {
+        return Ok(answer::ok(&security));
+    }
+    require_json(call.request)?;
+    let wanted: Value = json_body(call, payload).await?;
+    match wanted == security {
+        true => Ok(answer::ok(&json!({"ok": true}))),
+        false => Err(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "not_implemented",
+            "who may read and write this database is not a matter of _security: name users and \
+             their roles in [admins] and [users.NAME] of the configuration",
+        )),
     }
 }
 
@@ -227,14 +248,25 @@ async fn info(call: &Call<'_>) -> Answer {
 }
 
 /// Reads a body that is JSON.
-async fn json_body(call: &Call<'_>, payload: web::Payload) -> Result<Value, Refusal> {
+async fn json_body<T: DeserializeOwned>(
+    call: &Call<'_>,
+    payload: web::Payload,
+) -> Result<T, Refusal> {
     let body = body::read(call.request, payload, call.shared).await?;
     let value = serde_json::from_str(body.text()?);
     value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
 }
 
-fn incoming(value: Value) -> Result<Incoming, Refusal> {
-    Ok(Incoming::of(value)?)
+/// Reads a body that is JSON with documents in it, whose texts are kept, and returns its value beside
+/// it. What no reader could make a value of is refused: a number beyond all bounds, a very deep nesting.
+async fn raw_body(
+    call: &Call<'_>,
+    payload: web::Payload,
+) -> Result<(Box<RawValue>, Value), Refusal> {
+    let raw: Box<RawValue> = json_body(call, payload).await?;
+    let value: Result<Value, _> = serde_json::from_str(raw.get());
+    let value = value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))?;
+    Ok((raw, value))
 }
 
 /// Makes an id for a document that comes without one.

@@ -53,10 +53,7 @@ pub(in crate::http) async fn owns_document(
     shared: &Shared,
 ) -> Result<bool, Refusal> {
     let found = shared.replications.database().store().document(id).await?;
-    let owner = found.and_then(|document| {
-        let members = members(&document);
-        members.get("owner")?.as_str().map(str::to_owned)
-    });
+    let owner = found.and_then(|document| members(&document).text("owner"));
     Ok(owner.is_some() && owner == visitor.name)
 }
 

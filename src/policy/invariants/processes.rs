@@ -69,10 +69,7 @@ pub(super) fn tags_are_respected(pools: &Pools) -> Result<(), String> {
         for (number, proc) in &pool.procs {
             let ids: BTreeSet<_> = proc.ddocs.iter().map(|ddoc| &ddoc.id).collect();
             require(ids.len() == proc.ddocs.len(), || {
-                format!(
-                    "process {}.{number} knows two revisions of a document",
-                    id.0
-                )
+                format!("process {}.{number} knows two texts of a document", id.0)
             })?;
             if let ProcState::Teaching {
                 request: Some(request),

@@ -9,7 +9,7 @@
 //! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows in its own way and ends no
 //!           continuous feed.
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -138,6 +138,15 @@ impl FeedParser {
         reason = "no end of an iterator is meant by None"
     )]
     pub fn next(&mut self) -> Result<Option<Line>, FeedError> {
+        let text = self.next_text()?;
+        text.map(|text| line(&text)).transpose()
+    }
+
+    /// Returns the text of the next row, for [`line`], or `None` when that takes another piece.
+    ///
+    /// # Errors
+    /// As [`FeedParser::next`].
+    pub fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
         if self.state == State::Head && !self.head()? {
             return Ok(None);
         }
@@ -148,8 +157,7 @@ impl FeedParser {
             return self.bounded(ROW_MAX);
         };
         self.scan = Scan::default();
-        let row = self.buffer.split_to(length);
-        line(&row).map(Some)
+        Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
     /// Takes the end of the stream. Returns the last_seq of a normal feed.
@@ -185,11 +193,11 @@ impl FeedParser {
             if let Some(length) = self.scan_whole_object() {
                 return Err(malformed("it has no results", &self.buffer[..length]));
             }
-            return self.bounded(FRAME_MAX).map(|_: Option<Line>| false);
+            return self.bounded(FRAME_MAX).map(|_: Option<Bytes>| false);
         };
         let behind = &self.buffer[at + RESULTS.len()..];
         let Some(open) = memchr::memchr(b'[', behind) else {
-            return self.bounded(FRAME_MAX).map(|_: Option<Line>| false);
+            return self.bounded(FRAME_MAX).map(|_: Option<Bytes>| false);
         };
         if behind[..open].trim_ascii() != b":" || !self.buffer.trim_ascii_start().starts_with(b"{")
         {
@@ -239,7 +247,11 @@ impl FeedParser {
     }
 }
 
-fn line(text: &[u8]) -> Result<Line, FeedError> {
+/// Reads a row.
+///
+/// # Errors
+/// [`FeedError`]; the feed is of no further use.
+pub fn line(text: &[u8]) -> Result<Line, FeedError> {
     let parsed: RawLine<'_> =
         serde_json::from_slice(text).map_err(|error| malformed(&error.to_string(), text))?;
     match parsed {
@@ -249,6 +261,9 @@ fn line(text: &[u8]) -> Result<Line, FeedError> {
             ..
         } => {
             let mut revs = parsed.changes;
+            if revs.is_empty() {
+                return Err(malformed("a row names no revision", text));
+            }
             if parsed.removed && !revs.is_empty() {
                 revs.remove(0);
             }
@@ -258,11 +273,11 @@ fn line(text: &[u8]) -> Result<Line, FeedError> {
                 revs: revs.into_iter().map(|change| change.rev).collect(),
             }))
         }
+        RawLine { error: Some(_), .. } => Err(FeedError::Told(beginning(text))),
         RawLine {
             last_seq: Some(seq),
             ..
         } => Ok(Line::LastSeq(Seq::from_raw(seq))),
-        RawLine { error: Some(_), .. } => Err(FeedError::Told(beginning(text))),
         _ => Err(malformed("neither a row nor a last_seq", text)),
     }
 }

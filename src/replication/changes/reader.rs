@@ -17,11 +17,12 @@ use futures_util::StreamExt;
 use slog::{Logger, info, warn};
 use tokio::time::{Instant, sleep};
 
-use super::feed::{FeedError, FeedParser, Framing, Line, Row};
+use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
 use super::query::FeedQuery;
 use super::queue::{Producer, Weighed};
 use crate::replication::crash::{Answered, Crash};
 use crate::replication::endpoint::{BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode};
+use crate::replication::heavy::heavy;
 use crate::replication::refused::{Refused, RefusedDoc};
 use crate::replication::seq::Seq;
 use crate::replication::tally::Tally;
@@ -117,8 +118,8 @@ enum FeedEnd {
 
 impl From<RequestFailed> for Interrupted {
     fn from(failed: RequestFailed) -> Self {
-        match failed.is_max_backoff() {
-            true => Self::Fatal(Crash::MaxBackoff),
+        match failed.is_max_backoff() || failed.is_refused() {
+            true => Self::Fatal(failed.into()),
             false => Self::Failure(Answered::none(failed.to_string())),
         }
     }
@@ -191,7 +192,7 @@ impl ChangesReader {
                     .read_to_end(ERROR_BODY_MAX)
                     .await
                     .unwrap_or_default();
-                let answered = Answered::new(status.as_u16(), &body);
+                let answered = Answered::new(&reply.asked, status.as_u16(), &body);
                 Err(Interrupted::Failure(answered))
             }
         }
@@ -212,7 +213,10 @@ impl ChangesReader {
             let piece: Bytes = piece.map_err(|failed| interrupted(&failed, any_byte))?;
             any_byte = true;
             parser.push(&piece);
-            while let Some(line) = parser.next().map_err(wrong)? {
+            while let Some(text) = parser.next_text().map_err(wrong)? {
+                let line = heavy(text.len(), move || line(&text))
+                    .await
+                    .map_err(wrong)?;
                 if !self.take(line, queue).await {
                     return Ok(FeedEnd::Unwanted);
                 }
@@ -240,28 +244,39 @@ impl ChangesReader {
             Line::Row(row) => row,
         };
         self.since = row.seq.clone();
-        if row.id.is_empty() {
-            warn!(self.log, "a document without an id is passed over");
+        if !self.query.takes(&row.id) {
             return true;
         }
         if self.id_max.is_some_and(|max| row.id.len() > max) {
-            self.pass_over(row);
+            let reason = "the id has more bytes than max_document_id_length allows";
+            self.pass_over(row, "id_too_long", reason);
             return true;
         }
-        if !self.query.takes(&row.id) {
+        if !is_of_a_document(&row.id) {
+            let reason = "no document has this id: one that is empty or begins with `_` is none, but for `_design/NAME`";
+            self.pass_over(row, "illegal_docid", reason);
             return true;
         }
         queue.put(Change::Row(row)).await
     }
 
-    fn pass_over(&self, row: Row) {
+    fn pass_over(&self, row: Row, error: &str, reason: &str) {
+        warn!(self.log, "a document is passed over"; "document" => &row.id, "error" => reason);
         self.tally.count(|stats| stats.doc_write_failures += 1);
         self.refused.tell(RefusedDoc {
             id: row.id,
             rev: row.revs.into_iter().next(),
-            error: "id_too_long".to_owned(),
-            reason: "the id has more bytes than max_document_id_length allows".to_owned(),
+            error: error.to_owned(),
+            reason: reason.to_owned(),
         });
+    }
+}
+
+/// Other ids name something else of a database, `_security` for example, which a source must not be able to write.
+fn is_of_a_document(id: &str) -> bool {
+    match id.strip_prefix("_design/") {
+        Some(name) => !name.is_empty(),
+        None => !id.is_empty() && !id.starts_with('_'),
     }
 }
 

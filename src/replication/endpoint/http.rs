@@ -13,6 +13,7 @@ use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::connect_to::ConnectTo;
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
+use crate::blocking;
 use crate::replication::counters::Counters;
 use crate::replication::spec::{EndpointSpec, ProxySpec};
 
@@ -154,10 +155,15 @@ impl Http {
     /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
     fn read_certificates_again(&self, config: HttpConfig) {
         let (clients, logger) = (self.0.clients.clone(), self.0.logger.clone());
-        tokio::task::spawn_blocking(move || match Clients::new(config) {
-            Ok(again) => *lock(&clients) = again,
-            Err(error) => {
-                slog::error!(logger, "certificates were not read again"; "error" => %error);
+        let reading = blocking::run("certificates", move || Clients::new(config));
+        // Ends with the reading of files.
+        tokio::spawn(async move {
+            let read = reading.await.map_err(|error| error.to_string());
+            match read.and_then(|read| read.map_err(|error| error.to_string())) {
+                Ok(again) => *lock(&clients) = again,
+                Err(error) => {
+                    slog::error!(logger, "certificates were not read again"; "error" => error);
+                }
             }
         });
     }

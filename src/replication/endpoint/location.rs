@@ -1,5 +1,9 @@
 //! Where a request goes: URLs of a database, and redirects.
+//!
+//! PROMISES  A request goes to the path that was written, or nowhere. URLs lose segments like `..`, also when they
+//!           are percent-encoded (`%2E%2E`), what is behind a `#`, and some characters; `\\` becomes `/`.
 
+use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, LOCATION};
 use url::Url;
 
@@ -41,8 +45,30 @@ impl Base {
             text.push_str(&encode(value));
             separator = '&';
         }
-        Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
+        let url = Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))?;
+        match keeps_path(&url, &format!("{}{path}", self.path)) {
+            true => Ok(url),
+            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
+        }
     }
+}
+
+/// Whether the path of a URL is the one that was written, without a query: a URL may spell a character in another way,
+/// but must not lead elsewhere.
+pub(in crate::replication) fn keeps_path(url: &Url, written: &str) -> bool {
+    let Some((_, behind_scheme)) = written.split_once("://") else {
+        return false;
+    };
+    let path = behind_scheme
+        .find('/')
+        .map_or("/", |at| &behind_scheme[at..]);
+    url.fragment().is_none() && percent_decode_str(url.path()).eq(percent_decode_str(path))
+}
+
+/// Whether something below a database can be asked for by this path, which is percent-encoded.
+#[must_use]
+pub fn is_path(path: &str) -> bool {
+    Base::new("http://h/db/").url(path, &[]).is_ok()
 }
 
 /// Returns the URL of the server's sessions.
@@ -107,6 +133,58 @@ mod tests {
             "http://h/db/_local/x?q=2&a=b"
         );
         assert_eq!(url("http://h/db/", "a%2Fb", &[]), "http://h/db/a%2Fb");
+    }
+
+    #[test]
+    fn a_request_goes_to_the_path_that_was_written_or_nowhere() {
+        for path in [
+            "a%2Fb",
+            "...",
+            "a..",
+            "%252e",
+            "_design/a%2F..%2Fb",
+            "%5C",
+            "a//b",
+            "%3F%23",
+            "%01",
+            "a\u{e9}",
+        ] {
+            assert!(is_path(path), "{path}");
+        }
+        for path in [
+            ".",
+            "..",
+            "%2e",
+            "%2E%2e",
+            ".%2E",
+            "_design/..",
+            "a/./b",
+            "a/../b",
+            "a\\b",
+            "a#b",
+            "a\tb",
+        ] {
+            assert!(!is_path(path), "{path}");
+            assert!(Base::new("http://h/db/").url(path, &[]).is_err(), "{path}");
+        }
+        for base in [
+            "http://h/a/../db/",
+            "http://h/%2e/db",
+            "http://h/a\\b/",
+            "http://h\\db/",
+            "http://h/db#x/",
+            "http://h/db?x#y",
+        ] {
+            assert!(Base::new(base).url("x", &[]).is_err(), "{base}");
+        }
+        for base in [
+            "http://h/a//db/",
+            "http://h",
+            "http://h?q=1",
+            "http://h/a%2Fb c\u{e9}/?x=../..",
+        ] {
+            assert!(Base::new(base).url("x", &[]).is_ok(), "{base}");
+        }
     }
 
     #[test]

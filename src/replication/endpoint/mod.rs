@@ -18,8 +18,11 @@ mod errors;
 mod http;
 mod limiter;
 mod location;
+mod login;
+mod probe;
 mod request;
 mod retries;
+mod said;
 mod send;
 mod session;
 #[cfg(test)]
@@ -37,12 +40,19 @@ use url::Url;
 pub use self::body::{BodyFailed, BodyStream, RequestBody};
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
 pub use self::http::Http;
-pub use self::request::{Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply};
+pub use self::location::is_path;
+pub(super) use self::location::keeps_path;
+pub use self::request::{
+    Asked, Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply,
+};
+pub use self::retries::Retries;
+pub use self::said::shown;
 pub use reqwest::Method;
 pub use reqwest::StatusCode;
 pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use self::location::{Base, session_url};
+use self::said::Secrets;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 
@@ -62,6 +72,7 @@ struct Inner {
     headers: HeaderMap,
     auth: Option<BasicAuth>,
     basic: Option<HeaderValue>,
+    secrets: Secrets,
     proxy: Option<ProxySpec>,
     connections: Arc<Semaphore>,
     session: Mutex<Session>,
@@ -104,6 +115,7 @@ impl Endpoint {
             headers,
             auth: spec.auth.clone(),
             basic,
+            secrets: Secrets::of(spec),
             proxy: spec.proxy.clone(),
             connections: Arc::new(Semaphore::new(connections)),
             session: Mutex::new(session),
@@ -170,6 +182,10 @@ impl Endpoint {
 
     fn proxy(&self) -> Option<&ProxySpec> {
         self.0.proxy.as_ref()
+    }
+
+    fn secrets(&self) -> &Secrets {
+        &self.0.secrets
     }
 
     fn request_timeout(&self) -> Option<Duration> {

@@ -8,8 +8,9 @@ use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
-use super::ErrorBody;
 use super::body::{BodyStream, RequestBody};
+use super::said::shown_url;
+use super::{Endpoint, ErrorBody};
 
 /// The longest answer that is read whole, in bytes, unless a request says otherwise.
 pub const REPLY_BYTES_MAX: usize = 256 << 20;
@@ -135,9 +136,42 @@ impl Request {
     }
 }
 
+/// A request that was answered.
+#[derive(Clone)]
+pub struct Asked {
+    pub(super) endpoint: Endpoint,
+    pub(super) method: Method,
+    /// As it may be shown.
+    pub(super) url: String,
+    /// The number of the session that it was sent in.
+    pub(super) epoch: Option<u64>,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.url)
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Asked({self})")
+    }
+}
+
+impl Asked {
+    /// Returns what may be shown of the answer's body.
+    #[must_use]
+    pub fn said(&self, body: &[u8]) -> String {
+        self.endpoint.secrets().shown(body)
+    }
+}
+
 /// An answer, read whole.
 #[derive(Clone)]
 pub struct Reply {
+    /// What it answers.
+    pub asked: Asked,
     /// Its status: below 500, and neither 408 nor 429.
     pub status: StatusCode,
     /// Its headers.
@@ -153,6 +187,25 @@ impl Reply {
     /// It is none, or not of that shape.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.body)
+    }
+
+    /// Returns what may be shown of the body.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.asked.said(&self.body)
+    }
+
+    /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
+    #[must_use]
+    pub fn told(&self) -> (String, String) {
+        let ErrorBody { error, reason } = self.error();
+        match error.is_empty() {
+            true => (self.status.as_u16().to_string(), self.said()),
+            false => (
+                self.asked.said(error.as_bytes()),
+                self.asked.said(reason.as_bytes()),
+            ),
+        }
     }
 
     /// Returns what the body of an error says; empty texts if it says nothing of the kind.
@@ -171,6 +224,8 @@ impl fmt::Debug for Reply {
 /// An answer whose body comes.
 #[derive(Debug)]
 pub struct StreamedReply {
+    /// What it answers.
+    pub asked: Asked,
     /// Its status: below 500, and neither 408 nor 429.
     pub status: StatusCode,
     /// Its headers. `Content-Encoding` is gone where the body was decoded.
@@ -185,7 +240,7 @@ pub struct StreamedReply {
 pub struct RequestFailed {
     /// The method.
     pub method: Method,
-    /// The URL, without credentials.
+    /// The URL with its query, without credentials; of a long one the beginning.
     pub url: String,
     /// What happened, the last time it was tried.
     pub cause: Cause,
@@ -195,9 +250,15 @@ impl RequestFailed {
     pub(super) fn new(method: &Method, url: &str, cause: Cause) -> Self {
         Self {
             method: method.clone(),
-            url: url.to_owned(),
+            url: shown_url(url),
             cause,
         }
+    }
+
+    /// Whether the server refuses the credentials: trying again with them does not help.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.cause, Cause::Refused(_))
     }
 
     /// Whether the rate limit of the server ended it.
@@ -215,8 +276,13 @@ pub enum Cause {
     #[error("the server takes fewer requests than this (max_backoff)")]
     MaxBackoff,
     /// An answer with this status, 408 or 500 and above.
-    #[error("the answer was {0}")]
-    Status(StatusCode),
+    #[error("the answer was {status}: {said}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// The beginning of the answer's body.
+        said: String,
+    },
     /// No connection, in this many words.
     #[error("no connection: {0}")]
     Connect(String),
@@ -235,9 +301,15 @@ pub enum Cause {
     /// A redirect leads nowhere, or there are too many in a row.
     #[error("redirected {0}")]
     Redirect(String),
-    /// No session: the credentials are refused, or the server answers nonsense.
+    /// No session, or an answer that is none.
     #[error("replication_auth_error: {0}")]
     Session(String),
+    /// No session, for the server does not take the credentials. Not worth a retry.
+    #[error("replication_auth_error: {0}")]
+    Refused(String),
+    /// The session ended while a body was sent that can be sent once only.
+    #[error("the session ended while the body was being sent")]
+    SessionLost,
     /// The body to be sent failed where it comes from.
     #[error("the body that was being sent broke off: {0}")]
     Body(String),

@@ -15,7 +15,7 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// When a request that failed is tried again.
 #[derive(Debug)]
-pub(super) struct Retries {
+pub struct Retries {
     /// How often it may be tried again.
     pub(super) left: u32,
     wait: Duration,
@@ -25,7 +25,9 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    pub(super) fn new(left: u32, limit: Duration) -> Self {
+    /// Allows `left` tries, the last one at most `limit` after the first failure.
+    #[must_use]
+    pub fn new(left: u32, limit: Duration) -> Self {
         Self {
             left,
             wait: WAIT_MIN,
@@ -35,7 +37,7 @@ impl Retries {
     }
 
     /// Returns how long to wait before the next try; `None` if there is none.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Duration> {
+    pub fn next(&mut self, now: Instant) -> Option<Duration> {
         let failing_since = *self.failing_since.get_or_insert(now);
         if self.left == 0 || now - failing_since > self.limit {
             return None;

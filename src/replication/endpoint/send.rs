@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use futures_util::{StreamExt, stream};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderValue,
@@ -21,9 +22,10 @@ use super::limiter::Wait;
 use super::location::{may_share_credentials, redirected};
 use super::request::Timeouts;
 use super::retries::Retries;
-use super::session::{Before, Credentials, LoggedIn};
+use super::said::shown_url;
+use super::session::Credentials;
 use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
-use super::{Cause, Endpoint, Reply, Request, RequestFailed, StreamedReply};
+use super::{Asked, Cause, Endpoint, Reply, Request, RequestFailed, StreamedReply};
 
 /// The most redirects in a row.
 const REDIRECTS_MAX: u32 = 10;
@@ -32,7 +34,7 @@ const REDIRECTS_MAX: u32 = 10;
 const RENEWALS_MAX: u32 = 3;
 
 /// The longest body that is read for nothing, so that its connection can be used again.
-const DRAINED_BYTES_MAX: u64 = 64 << 10;
+const DRAINED_BYTES_MAX: usize = 64 << 10;
 
 /// How long that may take.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -52,22 +54,25 @@ struct Answer {
     response: Response,
     permit: OwnedSemaphorePermit,
     deadline: Option<Instant>,
+    asked: Asked,
 }
 
 /// A request under way.
-struct Sending {
-    method: Method,
-    url: Url,
-    headers: HeaderMap,
-    body: RequestBody,
+pub(super) struct Sending {
+    pub(super) method: Method,
+    /// The URL that was asked for, as it may be shown.
+    pub(super) shown: String,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: RequestBody,
     /// The body was a stream, and somebody has it.
-    spent: bool,
-    redirects: u32,
-    renewals: u32,
+    pub(super) spent: bool,
+    pub(super) redirects: u32,
+    pub(super) renewals: u32,
     /// Whether the URL is one that may see the endpoint's credentials.
-    trusted: bool,
-    timeouts: Timeouts,
-    decodes: bool,
+    pub(super) trusted: bool,
+    pub(super) timeouts: Timeouts,
+    pub(super) decodes: bool,
 }
 
 impl Endpoint {
@@ -84,8 +89,18 @@ impl Endpoint {
     pub async fn request(&self, request: Request) -> Result<Reply, RequestFailed> {
         let bytes_max = request.reply_bytes_max;
         let retries = request.retries.unwrap_or(self.settings().retries);
+        let sending = self.sending(request)?;
+        self.send_whole(sending, retries, bytes_max).await
+    }
+
+    pub(super) async fn send_whole(
+        &self,
+        mut sending: Sending,
+        retries: u32,
+        bytes_max: usize,
+    ) -> Result<Reply, RequestFailed> {
         let mut retries = Retries::new(retries, self.settings().health_threshold / 2);
-        let (method, mut sending) = (request.method.clone(), self.sending(request)?);
+        let method = sending.method.clone();
         loop {
             let cause = match self.try_whole(&mut sending, bytes_max).await {
                 Ok(reply) => {
@@ -103,7 +118,7 @@ impl Endpoint {
                 Some(wait) if !sending.spent => sleep(wait).await,
                 _ => {
                     self.http().counters().responses_failure.one();
-                    return Err(RequestFailed::new(&method, self.url(), cause));
+                    return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
         }
@@ -127,7 +142,7 @@ impl Endpoint {
                 Err(Failed::Again) => {}
                 Err(Failed::Retry(cause) | Failed::Final(cause)) => {
                     self.http().counters().stream_responses_failure.one();
-                    return Err(RequestFailed::new(&method, self.url(), cause));
+                    return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
         }
@@ -143,6 +158,7 @@ impl Endpoint {
             headers.insert(name, value.clone());
         }
         Ok(Sending {
+            shown: shown_url(url.as_str()),
             method: request.method,
             url,
             headers,
@@ -158,6 +174,7 @@ impl Endpoint {
 
     async fn try_whole(&self, sending: &mut Sending, bytes_max: usize) -> Result<Reply, Failed> {
         let StreamedReply {
+            asked,
             status,
             headers,
             body,
@@ -173,6 +190,7 @@ impl Endpoint {
             }
         })?;
         Ok(Reply {
+            asked,
             status,
             headers,
             body,
@@ -184,12 +202,14 @@ impl Endpoint {
             mut response,
             permit,
             deadline,
+            asked,
         } = answer;
         let limits = Limits {
             silence: self.settings().connection_timeout,
             deadline,
         };
         StreamedReply {
+            asked,
             status: response.status(),
             headers: std::mem::take(response.headers_mut()),
             body: BodyStream::of_response(response, limits, permit),
@@ -212,16 +232,15 @@ impl Endpoint {
             StatusCode::TOO_MANY_REQUESTS => {
                 self.http()
                     .limiter(|limiter, now| limiter.failure(self.key(), &sending.method, now));
+                let said = self.drain_shown(response).await;
                 if sending.spent {
-                    return Err(Failed::Final(Cause::Status(status)));
+                    return Err(Failed::Final(Cause::Status { status, said }));
                 }
-                drain(response).await;
                 return Err(Failed::Again);
             }
-            StatusCode::REQUEST_TIMEOUT => return Err(Failed::Retry(Cause::Status(status))),
-            status if status.as_u16() >= 500 => {
-                drain(response).await;
-                return Err(Failed::Retry(Cause::Status(status)));
+            status if status == StatusCode::REQUEST_TIMEOUT || status.as_u16() >= 500 => {
+                let said = self.drain_shown(response).await;
+                return Err(Failed::Retry(Cause::Status { status, said }));
             }
             _ => {}
         }
@@ -232,15 +251,29 @@ impl Endpoint {
             .session()
             .await
             .answered(&credentials, status, response.headers(), now);
-        if again && !sending.spent && sending.renewals < RENEWALS_MAX {
+        if again && sending.spent {
+            // What was refused was the session; the body has to come from where it came from.
+            return Err(Failed::Final(Cause::SessionLost));
+        }
+        if again && sending.renewals < RENEWALS_MAX {
             sending.renewals += 1;
             drain(response).await;
             return Err(Failed::Again);
         }
+        let epoch = match credentials {
+            Credentials::Cookie(_, epoch) => Some(epoch),
+            Credentials::Basic | Credentials::Nothing => None,
+        };
         Ok(Answer {
             response,
             permit,
             deadline,
+            asked: Asked {
+                endpoint: self.clone(),
+                method: sending.method.clone(),
+                url: sending.shown.clone(),
+                epoch,
+            },
         })
     }
 
@@ -258,68 +291,22 @@ impl Endpoint {
         }
     }
 
-    /// Returns what a request is to carry; asks for a session first, if it is time.
-    async fn credentials(&self) -> Result<Credentials, Failed> {
-        // Whoever comes while somebody else asks waits for what that brings.
-        let mut session = self.session().await;
-        loop {
-            let now = Instant::now().into_std();
-            let with_basic = match session.before(now) {
-                Before::Send(credentials) => return Ok(credentials),
-                Before::LogIn { with_basic } => with_basic,
-            };
-            let mut login = self.login(with_basic);
-            let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
-            let (response, _) = exchange.map_err(|failed| match failed {
-                // Which says more.
-                Failed::Retry(Cause::UnknownHost) => Failed::Retry(Cause::UnknownHost),
-                Failed::Retry(cause) | Failed::Final(cause) => {
-                    Failed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
-                }
-                Failed::Again => Failed::Again,
-            })?;
-            let (status, headers) = (response.status(), response.headers().clone());
-            drain(response).await;
-            let now = Instant::now().into_std();
-            match session.logged_in(status, &headers, now) {
-                LoggedIn::Known => {}
-                LoggedIn::Refused(text) => {
-                    return Err(Failed::Final(Cause::Session(text.to_owned())));
-                }
-                LoggedIn::Failed(text) => return Err(Failed::Retry(Cause::Session(text))),
+    /// Reads a short body for what it says.
+    pub(super) async fn drain_shown(&self, mut response: Response) -> String {
+        let mut body = BytesMut::new();
+        let reading = async {
+            while let Ok(Some(piece)) = response.chunk().await
+                && body.len() + piece.len() <= DRAINED_BYTES_MAX
+            {
+                body.extend_from_slice(&piece);
             }
-        }
-    }
-
-    /// Makes the request for a session.
-    fn login(&self, with_basic: bool) -> Sending {
-        let mut form = url::form_urlencoded::Serializer::new(String::new());
-        if let Some(auth) = self.auth() {
-            form.append_pair("name", &auth.user);
-            form.append_pair("password", &auth.password);
-        }
-        let mut headers = self.headers().clone();
-        let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
-        headers.insert(CONTENT_TYPE, form_type);
-        if with_basic && let Some(basic) = self.basic() {
-            headers.insert(AUTHORIZATION, basic.clone());
-        }
-        Sending {
-            method: Method::POST,
-            url: self.session_url().clone(),
-            headers,
-            body: RequestBody::Bytes(form.finish().into()),
-            spent: false,
-            redirects: 0,
-            renewals: 0,
-            trusted: true,
-            timeouts: Timeouts::Configured,
-            decodes: true,
-        }
+        };
+        let _ = tokio::time::timeout(DRAIN_MAX, reading).await;
+        self.secrets().shown(&body)
     }
 
     /// Sends a request once and waits for the headers of an answer.
-    async fn exchange(
+    pub(super) async fn exchange(
         &self,
         sending: &mut Sending,
         credentials: &Credentials,
@@ -465,7 +452,7 @@ async fn until(deadline: Option<(Instant, Duration)>) -> Duration {
 async fn drain(response: Response) {
     if response
         .content_length()
-        .is_some_and(|length| length <= DRAINED_BYTES_MAX)
+        .is_some_and(|length| length <= DRAINED_BYTES_MAX as u64)
     {
         let _ = tokio::time::timeout(DRAIN_MAX, response.bytes()).await;
     }

@@ -177,6 +177,25 @@ impl Session {
         };
     }
 
+    /// The session of this number is over: the next request begins another.
+    pub(super) fn expire(&mut self, lost: u64, now: Instant) {
+        if let State::Open {
+            epoch, renew_at, ..
+        } = &mut self.state
+            && *epoch == lost
+        {
+            *renew_at = now;
+        }
+    }
+
+    /// Returns the number of the session, if there is one.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        match self.state {
+            State::Open { epoch, .. } => Some(epoch),
+            _ => None,
+        }
+    }
+
     /// Takes the answer to a request, which carried `sent`. Returns whether to send the request again.
     pub(super) fn answered(
         &mut self,

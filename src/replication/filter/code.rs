@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use super::Filter;
-use crate::replication::endpoint::{Endpoint, ErrorBody, Request, StatusCode, encode_doc_id};
-use crate::replication::open::db_info;
+use crate::replication::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
+use crate::replication::open::{OpenError, db_info};
 
 /// The code of a filter function, read from the source when it is needed, and once.
 #[derive(Debug)]
@@ -43,8 +43,36 @@ impl<'a> FetchCode<'a> {
 /// Why the code of a filter is not known. Temporary, as far as the replication is concerned: the source
 /// may come back, and the design document may still be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct FilterError(pub String);
+#[error("{text}")]
+pub struct FilterError {
+    /// Whose fault it is.
+    pub kind: FilterErrorKind,
+    /// What happened, in words.
+    pub text: String,
+}
+
+/// See [`FilterError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterErrorKind {
+    /// The source does not let this user in.
+    Refused,
+    /// There is no such database, design document or function.
+    Missing,
+    /// Anything else: it may be different soon.
+    Unknown,
+}
+
+impl FilterError {
+    fn new(kind: FilterErrorKind, text: String) -> Self {
+        Self { kind, text }
+    }
+
+    /// Returns whether the source does not let this user in.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.kind == FilterErrorKind::Refused
+    }
+}
 
 /// Reads the code of a filter function from its design document at the source; `None` if the filter is none
 /// that has code.
@@ -56,9 +84,15 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
         return Ok(None);
     };
     let url = source.url();
-    db_info(source)
-        .await
-        .map_err(|error| FilterError(format!("Could not open source database `{url}`: {error}")))?;
+    db_info(source).await.map_err(|error| {
+        let kind = match &error {
+            error if error.is_refusal() => FilterErrorKind::Refused,
+            OpenError::NotFound(_) => FilterErrorKind::Missing,
+            _ => FilterErrorKind::Unknown,
+        };
+        let text = format!("Could not open source database `{url}`: {error}");
+        FilterError::new(kind, text)
+    })?;
     let text = fetch_ddoc(source, ddoc).await?;
     code_of(&text, ddoc, name, source).map(Some)
 }
@@ -71,20 +105,36 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
     let url = source.url();
     let path = encode_doc_id(&format!("_design/{ddoc}"));
     let reply = source.request(Request::get(path)).await;
-    let not_opened = |problem: String| {
-        FilterError(format!(
+    let not_opened = |kind, problem: String| {
+        let text = format!(
             "Couldn't open document `_design/{ddoc}` from source database `{url}`: {problem}"
-        ))
+        );
+        FilterError::new(kind, text)
     };
-    let reply = reply.map_err(|failed| not_opened(failed.to_string()))?;
+    let reply = reply.map_err(|failed| {
+        let kind = match failed.cause {
+            Cause::Refused(_) => FilterErrorKind::Refused,
+            // No URL has this name in it.
+            Cause::Invalid(_) => FilterErrorKind::Missing,
+            _ => FilterErrorKind::Unknown,
+        };
+        not_opened(kind, failed.to_string())
+    })?;
     if reply.status != StatusCode::OK {
-        let ErrorBody { error, reason } = reply.error();
+        let kind = match reply.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => FilterErrorKind::Refused,
+            StatusCode::NOT_FOUND => FilterErrorKind::Missing,
+            _ => FilterErrorKind::Unknown,
+        };
+        let (error, reason) = reply.told();
         let status = reply.status.as_u16();
-        return Err(not_opened(format!("{error}: {reason} (status {status})")));
+        let problem = format!("{error}: {reason} (status {status})");
+        return Err(not_opened(kind, problem));
     }
-    let text: Box<serde_json::value::RawValue> = reply
-        .json()
-        .map_err(|error| not_opened(error.to_string()))?;
+    let text: Box<serde_json::value::RawValue> = reply.json().map_err(|error| {
+        let problem = format!("{error}: {}", reply.said());
+        not_opened(FilterErrorKind::Unknown, problem)
+    })?;
     Ok(text.get().to_owned())
 }
 
@@ -101,11 +151,14 @@ pub(super) fn code_of(
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     match body["filters"][name].as_str() {
         Some(code) => Ok(trimmed(code)),
-        None => Err(FilterError(format!(
-            "Couldn't parse filter code from document {ddoc} on `{}`: \
-             there is no function `{name}` among its filters",
-            source.url()
-        ))),
+        None => {
+            let text = format!(
+                "Couldn't parse filter code from document {ddoc} on `{}`: \
+                 there is no function `{name}` among its filters",
+                source.url()
+            );
+            Err(FilterError::new(FilterErrorKind::Missing, text))
+        }
     }
 }
 
@@ -150,7 +203,9 @@ mod tests {
                 "it is read once"
             );
         }
-        first.map_err(|error| FilterError(error.0.replace(&server.url(""), "URL")))
+        first.map_err(|error| {
+            FilterError::new(error.kind, error.text.replace(&server.url(""), "URL"))
+        })
     }
 
     const INFO: (u16, &str) = (200, r#"{"update_seq":1,"instance_start_time":"0"}"#);

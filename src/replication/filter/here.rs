@@ -92,7 +92,8 @@ impl FilterHere {
                 query_params,
             } => {
                 let text = text_of(source, ddoc).await?;
-                let code = code_of(&text, ddoc, name, source).map_err(|error| failed(error.0))?;
+                let code =
+                    code_of(&text, ddoc, name, source).map_err(|error| failed(error.text))?;
                 if replication_id(replication, identity, Some(&code)) != *id {
                     let why = format!(
                         "the function {ddoc}/{name} has changed at the source since this replication was made"
@@ -117,8 +118,13 @@ impl FilterHere {
     pub async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
         let mut passed = Vec::with_capacity(docs.len());
         for question in questions(docs) {
-            let answer = self.ask(&docs[question]).await;
-            passed.extend(answer.map_err(failed)?);
+            let asked = question.len();
+            let answer = self.ask(&docs[question]).await.map_err(failed)?;
+            if answer.len() != asked {
+                let why = format!("{} answers came to {asked} documents", answer.len());
+                return Err(failed(why));
+            }
+            passed.extend(answer);
             // A selector never waits, and others want their turn.
             yield_now().await;
         }
@@ -168,7 +174,7 @@ fn view(query_params: &Map<String, Value>) -> Option<(&str, &str)> {
 
 async fn text_of(source: &Endpoint, ddoc: &str) -> Result<String, Crash> {
     let text = fetch_ddoc(source, ddoc).await;
-    text.map_err(|error| failed(error.0))
+    text.map_err(|error| failed(error.text))
 }
 
 /// A process that was taught a design document serves this source alone.

@@ -54,8 +54,10 @@ pub enum LogError {
     #[error("{0}")]
     Request(#[from] RequestFailed),
     /// An answer that says neither yes nor that there is none.
-    #[error("{error}: {reason} (status {status})")]
+    #[error("{error}: {reason} (status {status}), the answer to {asked}")]
     Refused {
+        /// Method and URL of the request.
+        asked: String,
         /// Its status.
         status: u16,
         /// The error's name.
@@ -72,6 +74,31 @@ pub enum LogError {
     /// The code of the filter, of which ids of older versions are made, cannot be read.
     #[error("{0}")]
     Filter(#[from] FilterError),
+}
+
+impl LogError {
+    /// Returns whether the database does not let this user in.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Request(failed) => failed.is_refused(),
+            Self::Refused { status, .. } => matches!(status, 401 | 403),
+            Self::Filter(error) => error.is_refusal(),
+            Self::Conflict | Self::Nonsense(_) => false,
+        }
+    }
+}
+
+impl CheckpointError {
+    /// Returns what went wrong at one side, if it was that.
+    pub fn log_error(&self) -> Option<&LogError> {
+        match self {
+            Self::TargetCommit(error)
+            | Self::SourceCommit(error)
+            | Self::SourceLog(error)
+            | Self::TargetLog(error) => Some(error),
+            Self::TargetRestarted | Self::SourceRestarted | Self::BothRestarted => None,
+        }
+    }
 }
 
 /// Why a checkpoint was not made. Ends the run; the next one goes on from the checkpoint before.
@@ -225,11 +252,12 @@ async fn read(endpoint: &Endpoint, id: &str) -> Result<Option<CheckpointLog>, Lo
 }
 
 fn refused(reply: &Reply) -> LogError {
-    let said = reply.error();
+    let (error, reason) = reply.told();
     LogError::Refused {
+        asked: reply.asked.to_string(),
         status: reply.status.as_u16(),
-        error: said.error,
-        reason: said.reason,
+        error,
+        reason,
     }
 }
 

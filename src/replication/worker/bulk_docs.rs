@@ -2,22 +2,27 @@
 //!
 //! SUMMARY   A [`WriteBatch`] collects texts of documents; it is written when the next one does not
 //!           fit [`BATCH_BYTES_MAX`] any more, and at the end.
-//! PROMISES  A batch that is too large for the target is halved until it is not, or is one
-//!           document, which is refused. What the target refuses is told with id and reason.
+//! PROMISES  A batch that is too large for the target, or that one document spoils, is halved until it is
+//!           not, or is one document, which is refused. What the target refuses is told with id and
+//!           reason. What it did not say to be written or refused is written again, as often as requests
+//!           are tried, and then ends the job.
 //! SOURCE    `couch_replicator_worker:flush_docs`, `couch_replicator_api_wrap:update_docs`.
-//! DIFFERS   There, a batch is written when it has become longer than the limit.
+//! DIFFERS   There, a batch is written when it has become longer than the limit, and each error of a
+//!           document refuses it.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use slog::warn;
+use tokio::time::{Instant, sleep};
 
 use super::Worker;
 use super::document::Look;
-use crate::replication::crash::{Answered, Crash, shown};
-use crate::replication::endpoint::{HeaderName, HeaderValue, Reply, Request, StatusCode};
+use super::entries;
+use super::verdict::{self, Verdict};
+use crate::replication::crash::{Answered, Crash};
+use crate::replication::endpoint::{HeaderName, HeaderValue, Reply, Request, Retries, StatusCode};
 use crate::replication::refused::RefusedDoc;
 
 /// The most bytes of documents in a request, unless one document alone has more.
@@ -51,13 +56,21 @@ impl WriteBatch {
     }
 
     /// The body of the request for some of the documents.
-    fn body(&self, documents: Range<usize>) -> Bytes {
-        let places = &self.places[documents];
-        let (Some(first), Some(last)) = (places.first(), places.last()) else {
-            return [OPEN, CLOSE].concat().into();
-        };
-        let text = &self.text[first.start..last.end];
-        [OPEN, text, CLOSE].concat().into()
+    fn body(&self, documents: &[usize]) -> Bytes {
+        let length = documents
+            .iter()
+            .map(|index| self.places[*index].len() + 1)
+            .sum::<usize>();
+        let mut body = Vec::with_capacity(OPEN.len() + length + CLOSE.len());
+        body.extend_from_slice(OPEN);
+        for (nth, index) in documents.iter().enumerate() {
+            if nth > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(self.document(*index));
+        }
+        body.extend_from_slice(CLOSE);
+        body.into()
     }
 
     fn document(&self, index: usize) -> &[u8] {
@@ -65,17 +78,11 @@ impl WriteBatch {
     }
 }
 
-/// What the target says of a document.
-#[derive(Deserialize)]
-struct Written<'a> {
-    #[serde(borrow, default)]
-    id: Cow<'a, str>,
-    #[serde(borrow, default)]
-    rev: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    reason: Option<&'a RawValue>,
+/// Documents of which the target did not say what became of them, and what it said last.
+#[derive(Default)]
+struct Unclear {
+    documents: Vec<usize>,
+    why: Option<Answered>,
 }
 
 impl Worker {
@@ -90,31 +97,65 @@ impl Worker {
 
     /// Writes the batch, and empties it.
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
-        // The first part that is to be written is last.
-        let mut parts: Vec<Range<usize>> = std::iter::once(0..batch.places.len()).collect();
-        while let Some(part) = parts.pop() {
-            if part.is_empty() {
-                continue;
-            }
-            let reply = self.bulk_docs(batch.body(part.clone())).await?;
-            match reply.status {
-                StatusCode::PAYLOAD_TOO_LARGE if part.len() > 1 => {
-                    let middle = part.start + part.len() / 2;
-                    parts.extend([middle..part.end, part.start..middle]);
-                }
-                StatusCode::PAYLOAD_TOO_LARGE => self.too_large(batch.document(part.start)),
-                StatusCode::OK
-                | StatusCode::CREATED
-                | StatusCode::ACCEPTED
-                | EXPECTATION_FAILED => {
-                    self.written(&reply, part.len())?;
-                }
-                _ => return Err(failed(&reply)),
+        let mut retries = Retries::new(self.retries, self.target.settings().health_threshold / 2);
+        let mut documents: Vec<usize> = (0..batch.places.len()).collect();
+        while !documents.is_empty() {
+            let Unclear {
+                documents: left,
+                why,
+            } = self.write(batch, documents).await?;
+            documents = left;
+            if let Some(why) = why.filter(|_| !documents.is_empty()) {
+                let Some(wait) = retries.next(Instant::now()) else {
+                    return Err(Crash::BulkDocsFailed(why));
+                };
+                warn!(self.log, "documents are written again";
+                    "count" => documents.len(), "error" => %why);
+                sleep(wait).await;
             }
         }
         batch.text.clear();
         batch.places.clear();
         Ok(())
+    }
+
+    /// Writes documents once, in as many parts as it takes. Returns those that are to be written again.
+    async fn write(&self, batch: &WriteBatch, documents: Vec<usize>) -> Result<Unclear, Crash> {
+        let mut unclear = Unclear::default();
+        // The first part that is to be written is last.
+        let mut parts = vec![documents];
+        while let Some(mut part) = parts.pop() {
+            let reply = self.bulk_docs(batch.body(&part)).await?;
+            let spoiled = verdict::of_batch(&reply);
+            let too_large = reply.status == StatusCode::PAYLOAD_TOO_LARGE;
+            match reply.status {
+                _ if (too_large || spoiled.is_some()) && part.len() > 1 => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+                _ if too_large => {
+                    let reason = "the target takes no document of this size";
+                    self.refuse_text(batch.document(part[0]), "too_large", reason);
+                }
+                StatusCode::OK
+                | StatusCode::CREATED
+                | StatusCode::ACCEPTED
+                | EXPECTATION_FAILED => self.written(&reply, batch, &part, &mut unclear),
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+                    if !self.target.is_let_in(&reply).await? =>
+                {
+                    unclear.documents.append(&mut part);
+                    unclear.why = Some(Answered::of(&reply));
+                }
+                _ => match spoiled {
+                    Some((error, reason)) => {
+                        self.refuse_text(batch.document(part[0]), &error, &reason);
+                    }
+                    None => return Err(Crash::BulkDocsFailed(Answered::of(&reply))),
+                },
+            }
+        }
+        Ok(unclear)
     }
 
     async fn bulk_docs(&self, body: Bytes) -> Result<Reply, Crash> {
@@ -127,38 +168,42 @@ impl Worker {
         Ok(reply)
     }
 
-    /// Failures are listed; what is not is written.
-    fn written(&self, reply: &Reply, count: usize) -> Result<(), Crash> {
-        let entries: Vec<Written<'_>> =
-            serde_json::from_slice(&reply.body).map_err(|_| failed(reply))?;
-        let mut refused = 0;
-        for entry in entries {
-            let Some(error) = entry.error else {
-                continue;
-            };
-            refused += 1;
-            self.refuse(RefusedDoc {
-                id: entry.id.into_owned(),
-                rev: entry.rev.map(Cow::into_owned),
-                error: text_of(Some(error)),
-                reason: text_of(entry.reason),
-            });
+    /// Sorts out what the target says of each document.
+    fn written(&self, reply: &Reply, batch: &WriteBatch, part: &[usize], unclear: &mut Unclear) {
+        let documents: Vec<&[u8]> = part.iter().map(|index| batch.document(*index)).collect();
+        // With 417, what is not named was not written.
+        let aborted = reply.status == EXPECTATION_FAILED;
+        let Some(verdicts) = entries::verdicts(&reply.body, &documents, aborted) else {
+            unclear.documents.extend_from_slice(part);
+            unclear.why = Some(Answered::of(reply));
+            return;
+        };
+        let mut written = 0;
+        for ((index, document), entry) in part.iter().zip(documents).zip(verdicts) {
+            let (error, reason) = (&*entry.error, &*entry.reason);
+            match entry.verdict {
+                Verdict::Written => written += 1,
+                Verdict::Refused => self.refuse_text(document, error, reason),
+                _ => {
+                    unclear.documents.push(*index);
+                    let id = Look::at(document).map(|look| look.id.into_owned());
+                    let said = format!("document '{}': {error}: {reason}", id.unwrap_or_default());
+                    let code = reply.status.as_u16();
+                    unclear.why = Some(Answered::new(&reply.asked, code, said.as_bytes()));
+                }
+            }
         }
-        let written = count.saturating_sub(refused);
-        self.tally
-            .count(|stats| stats.docs_written += written as u64);
-        Ok(())
+        self.tally.count(|stats| stats.docs_written += written);
     }
 
-    fn too_large(&self, document: &[u8]) {
+    fn refuse_text(&self, document: &[u8], error: &str, reason: &str) {
         let look = Look::at(document);
+        let id = look.as_ref().map(|look| look.id.clone().into_owned());
         self.refuse(RefusedDoc {
-            id: look
-                .as_ref()
-                .map_or_else(String::new, |look| look.id.clone().into_owned()),
+            id: id.unwrap_or_default(),
             rev: look.and_then(|look| look.rev).map(Cow::into_owned),
-            error: "too_large".to_owned(),
-            reason: "the target takes no document of this size".to_owned(),
+            error: error.to_owned(),
+            reason: reason.to_owned(),
         });
     }
 
@@ -171,19 +216,6 @@ impl Worker {
 
 /// Asks old servers not to wait for their disks with each request.
 pub(super) const FULL_COMMIT: HeaderName = HeaderName::from_static("x-couch-full-commit");
-
-fn failed(reply: &Reply) -> Crash {
-    Crash::BulkDocsFailed(Answered::new(reply.status.as_u16(), &reply.body))
-}
-
-/// A text without its quotes, anything else as JSON.
-fn text_of(raw: Option<&RawValue>) -> String {
-    let Some(raw) = raw else {
-        return String::new();
-    };
-    let text = serde_json::from_str(raw.get());
-    text.unwrap_or_else(|_| shown(raw.get().as_bytes()))
-}
 
 #[cfg(test)]
 mod tests {
@@ -201,16 +233,16 @@ mod tests {
     #[test]
     fn a_batch_is_written_whole_or_in_parts() {
         let batch = batch(&["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]);
-        let body = |part| String::from_utf8(batch.body(part).to_vec()).unwrap();
+        let body = |part: &[usize]| String::from_utf8(batch.body(part).to_vec()).unwrap();
         assert_eq!(
-            body(0..3),
+            body(&[0, 1, 2]),
             "{\"new_edits\":false,\"docs\":[{\"a\":1},{\"b\":2},{\"c\":3}]}"
         );
         assert_eq!(
-            body(1..3),
+            body(&[1, 2]),
             "{\"new_edits\":false,\"docs\":[{\"b\":2},{\"c\":3}]}"
         );
-        assert_eq!(body(1..2), "{\"new_edits\":false,\"docs\":[{\"b\":2}]}");
+        assert_eq!(body(&[1]), "{\"new_edits\":false,\"docs\":[{\"b\":2}]}");
         assert_eq!(batch.document(2), b"{\"c\":3}");
     }
 

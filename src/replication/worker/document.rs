@@ -44,9 +44,35 @@ impl<'a> Look<'a> {
         self.attachments.is_some_and(|raw| !is_empty(raw))
     }
 
+    /// Returns the revision's ancestors, if it names them as databases do.
+    pub(super) fn branch(&self) -> Option<Branch<'a>> {
+        serde_json::from_str(self.revisions?.get()).ok()
+    }
+
     /// Returns the revision.
     pub fn rev(&self) -> &str {
         self.rev.as_deref().unwrap_or_default()
+    }
+}
+
+/// A text that is borrowed where it has no escapes.
+#[derive(Debug, Deserialize, PartialEq, Eq, Hash)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// A revision's hash and those of its ancestors, newest first.
+#[derive(Debug, Deserialize)]
+pub(super) struct Branch<'a> {
+    /// The generation of the first.
+    pub(super) start: u64,
+    #[serde(borrow)]
+    ids: Vec<Text<'a>>,
+}
+
+impl Branch<'_> {
+    /// Returns the hash of a generation.
+    pub(super) fn id(&self, generation: u64) -> Option<&str> {
+        let back = usize::try_from(self.start.checked_sub(generation)?).ok()?;
+        self.ids.get(back).map(|Text(id)| &**id)
     }
 }
 
@@ -86,17 +112,22 @@ impl Attachment {
 
 /// Reads the attachments of a document, in its order; `None` if they are none.
 pub fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
+    in_order(raw)
+}
+
+/// Reads the members of an object, in its order.
+pub(super) fn in_order<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<Vec<(String, T)>> {
     serde_json::from_str(raw.get()).ok().map(|InOrder(all)| all)
 }
 
-struct InOrder(Vec<(String, Attachment)>);
+struct InOrder<T>(Vec<(String, T)>);
 
-impl<'de> Deserialize<'de> for InOrder {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for InOrder<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reading;
+        struct Reading<T>(std::marker::PhantomData<T>);
 
-        impl<'de> Visitor<'de> for Reading {
-            type Value = Vec<(String, Attachment)>;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reading<T> {
+            type Value = Vec<(String, T)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of attachments")
@@ -111,7 +142,8 @@ impl<'de> Deserialize<'de> for InOrder {
             }
         }
 
-        deserializer.deserialize_map(Reading).map(InOrder)
+        let reading = Reading(std::marker::PhantomData);
+        deserializer.deserialize_map(reading).map(InOrder)
     }
 }
 

@@ -6,15 +6,18 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::Worker;
+use super::document::Text;
 use crate::replication::changes::feed::Row;
 use crate::replication::crash::{Answered, Crash};
 use crate::replication::endpoint::{Request, StatusCode};
+use crate::replication::heavy::heavy;
 
 /// Revisions of a document that are to be replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +35,17 @@ pub struct Wanted {
 #[serde(default)]
 struct Diff<'a> {
     #[serde(borrow)]
-    missing: Vec<Cow<'a, str>>,
+    missing: Vec<Text<'a>>,
     #[serde(borrow)]
-    possible_ancestors: Vec<Cow<'a, str>>,
+    possible_ancestors: Vec<Text<'a>>,
 }
 
 impl Worker {
     /// Asks the target, unless that has proved useless.
     pub(super) async fn missing(&self, rows: Vec<Row>) -> Result<Vec<Wanted>, Crash> {
         let asked = by_document(rows);
+        // With very many leaves each step takes its time.
+        yield_now().await;
         let count = revisions(&asked);
         if count == 0 {
             return Ok(asked);
@@ -60,15 +65,17 @@ impl Worker {
     }
 
     async fn revs_diff(&self, asked: Vec<Wanted>, count: usize) -> Result<Vec<Wanted>, Crash> {
-        let request = Request::post("_revs_diff").json(question(&asked));
+        let question = question(&asked);
+        yield_now().await;
+        let request = Request::post("_revs_diff").json(question);
         let reply = self.target.request(request).await?;
-        let answered = || Answered::new(reply.status.as_u16(), &reply.body);
+        let failed = || Crash::RevsDiffFailed(Answered::of(&reply));
         if reply.status != StatusCode::OK {
-            return Err(Crash::RevsDiffFailed(answered()));
+            return Err(failed());
         }
-        let Some((wanted, in_vain)) = pick(asked, &reply.body) else {
-            return Err(Crash::RevsDiffFailed(answered()));
-        };
+        let body = reply.body.clone();
+        let picked = heavy(body.len(), move || pick(asked, &body)).await;
+        let (wanted, in_vain) = picked.ok_or_else(failed)?;
         let mut averages = self.averages.borrow_mut();
         averages.revs_diff.count(in_vain, count, Instant::now());
         Ok(wanted)
@@ -81,14 +88,7 @@ fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.len());
     for row in rows.into_iter().filter(|row| !row.revs.is_empty()) {
         match places.get(&row.id) {
-            Some(place) => {
-                let revs = &mut wanted[*place].revs;
-                for rev in row.revs {
-                    if !revs.contains(&rev) {
-                        revs.push(rev);
-                    }
-                }
-            }
+            Some(place) => wanted[*place].revs.extend(row.revs),
             None => {
                 places.insert(row.id.clone(), wanted.len());
                 wanted.push(Wanted {
@@ -98,6 +98,10 @@ fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
                 });
             }
         }
+    }
+    for Wanted { revs, .. } in wanted.iter_mut().filter(|wanted| wanted.revs.len() > 1) {
+        let mut seen = FxHashSet::default();
+        revs.retain(|rev| seen.insert(rev.clone()));
     }
     wanted
 }
@@ -133,14 +137,15 @@ fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
         let Some(diff) = diffs.get(wanted.id.as_str()) else {
             return false;
         };
-        wanted
-            .revs
-            .retain(|rev| diff.missing.iter().any(|missing| missing == rev));
+        let missing: FxHashSet<&str> = diff.missing.iter().map(|Text(rev)| &**rev).collect();
+        wanted.revs.retain(|rev| missing.contains(&**rev));
         if diff.possible_ancestors.is_empty() {
             in_vain += wanted.revs.len();
         }
         let ancestors = diff.possible_ancestors.iter();
-        wanted.ancestors = ancestors.map(|rev| rev.clone().into_owned()).collect();
+        wanted.ancestors = ancestors
+            .map(|Text(rev)| rev.clone().into_owned())
+            .collect();
         !wanted.revs.is_empty()
     });
     Some((asked, in_vain))
@@ -148,10 +153,6 @@ fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
 
 /// An answer, by id.
 struct Diffs<'a>(FxHashMap<Cow<'a, str>, Diff<'a>>);
-
-/// A text that is borrowed where it has no escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Diffs<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -166,8 +167,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Diffs<'a> {
 
             fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
                 let mut diffs = FxHashMap::default();
-                while let Some((Text(id), diff)) = members.next_entry()? {
-                    diffs.insert(id, diff);
+                while let Some((Text(id), diff)) = members.next_entry::<_, Diff<'_>>()? {
+                    // One that is named twice misses what either says.
+                    let known: &mut Diff<'_> = diffs.entry(id).or_default();
+                    known.missing.extend(diff.missing);
+                    known.possible_ancestors.extend(diff.possible_ancestors);
                 }
                 Ok(diffs)
             }
@@ -230,6 +234,27 @@ mod tests {
             },
         ];
         assert_eq!((wanted.as_slice(), in_vain), (&expected[..], 1));
+    }
+
+    #[test]
+    fn what_is_named_twice_is_missing_once_and_not_forgotten() {
+        let asked = by_document(vec![row("a", &["1-x", "1-y", "1-x"])]);
+        assert_eq!(revisions(&asked), 2);
+        let answer = r#"{"a":{"missing":["1-x"]},"a":{"missing":[]},"a":{"missing":["1-x"]}}"#;
+        let (wanted, _) = pick(asked, answer.as_bytes()).unwrap();
+        assert_eq!(wanted[0].revs, ["1-x"]);
+    }
+
+    /// Comparing each with each would take hours.
+    #[test]
+    fn a_document_may_have_very_many_leaves() {
+        let revs: Vec<String> = (0..500_000).map(|n| format!("1-{n:032x}")).collect();
+        let texts: Vec<&str> = revs.iter().map(String::as_str).collect();
+        let asked = by_document(vec![row("a", &texts), row("a", &texts)]);
+        assert_eq!(revisions(&asked), revs.len());
+        let answer = serde_json::json!({"a": {"missing": revs}}).to_string();
+        let (wanted, in_vain) = pick(asked, answer.as_bytes()).unwrap();
+        assert_eq!((wanted[0].revs.len(), in_vain), (revs.len(), revs.len()));
     }
 
     #[test]

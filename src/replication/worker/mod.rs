@@ -3,7 +3,8 @@
 //! SUMMARY   [`Worker::process`] asks the target what it misses ([`missing`]), reads it from the
 //!           source - many at a time ([`bulk_get`]), the rest one by one ([`single`]) - and writes
 //!           it: many at a time ([`bulk_docs`]), design documents and what has attachments one by
-//!           one ([`put`]). A filter that the source does not run is asked in between.
+//!           one ([`put`]). What no URL can name goes by bodies alone ([`inline`]). A filter that the
+//!           source does not run is asked in between.
 //! PROMISES  When it returns well, everything of the batch is at the target or was refused by it
 //!           and told. In memory are at most one answer to `_bulk_get`, one batch to be written,
 //!           and the pieces at hand of `http_connections` single documents; attachments never are.
@@ -12,12 +13,18 @@
 //!           answer single reads with a JSON array (PouchDB's server) are understood, their
 //!           attachments read one by one.
 
+mod attached;
 pub mod bulk_docs;
 pub mod bulk_get;
 pub mod document;
+mod entries;
+mod failed;
+mod inline;
 pub mod missing;
+mod open_revs;
 pub mod put;
 pub mod single;
+mod verdict;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -89,10 +96,14 @@ impl Worker {
     /// The end of the job; what of the batch is not done is done by a later run.
     pub async fn process(&self, rows: Vec<Row>) -> Result<(), Crash> {
         let wanted = self.missing(rows).await?;
+        let (wanted, unnameable): (Vec<Wanted>, Vec<Wanted>) = wanted
+            .into_iter()
+            .partition(|wanted| inline::has_path(&wanted.id));
         let (design, plain): (Vec<Wanted>, Vec<Wanted>) = wanted
             .into_iter()
             .partition(|wanted| wanted.id.starts_with("_design/"));
         let mut batch = WriteBatch::default();
+        self.read_inline(unnameable, &mut batch).await?;
         self.read_single(design, &mut batch).await?;
         let left = self.read_bulk(plain, &mut batch).await?;
         self.read_single(left, &mut batch).await?;
@@ -120,11 +131,13 @@ impl Worker {
     async fn read_single(&self, wanted: Vec<Wanted>, batch: &mut WriteBatch) -> Result<(), Crash> {
         let reads = wanted.into_iter().map(|wanted| self.single(wanted));
         let mut reads = std::pin::pin!(stream::iter(reads).buffer_unordered(self.reads.max(1)));
-        while let Some(documents) = reads.try_next().await? {
-            for document in documents {
+        let mut unnameable = Vec::new();
+        while let Some(read) = reads.try_next().await? {
+            for document in read.texts {
                 self.add(batch, &document).await?;
             }
+            unnameable.extend(read.inline);
         }
-        Ok(())
+        self.read_inline(unnameable, batch).await
     }
 }

@@ -5,24 +5,23 @@
 //! PROMISES  A few pieces of an attachment are in memory, whatever its size. The request's length
 //!           is told beforehand; attachments that turn out longer or shorter break it off, and
 //!           nothing is stored.
-//! DIFFERS   An answer counts as a yes only if it says so: the reference goes by its status alone.
+//! DIFFERS   An answer counts as a yes only if it says so, and as a refusal only if it is about the document: the
+//!           reference goes by its status.
 //! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers
 //!           pass a document over, and which end the job.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use futures_util::stream;
-use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::Worker;
 use super::bulk_docs::FULL_COMMIT;
 use super::document::Look;
-use super::single::Failed;
-use crate::replication::crash::{Crash, shown};
+use super::failed::Failed;
+use super::verdict::{self, Verdict};
+use crate::replication::crash::Crash;
 use crate::replication::endpoint::{
-    BodyFailed, HeaderValue, Reply, Request, RequestBody, StatusCode, encode_doc_id,
+    BodyFailed, HeaderValue, Reply, Request, RequestBody, encode_doc_id,
 };
 use crate::replication::multipart::writer::{Following, Layout};
 use crate::replication::refused::RefusedDoc;
@@ -39,15 +38,6 @@ pub(super) trait Attachments {
     async fn piece(&mut self) -> Result<Option<Bytes>, Failed>;
 }
 
-/// What a target says when it does not take a document.
-#[derive(Deserialize)]
-struct Told<'a> {
-    #[serde(borrow)]
-    error: Cow<'a, str>,
-    #[serde(borrow, default)]
-    reason: Cow<'a, str>,
-}
-
 impl Worker {
     /// Writes a document as it is.
     pub(super) async fn put(&self, document: &str, look: &Look<'_>) -> Result<(), Failed> {
@@ -60,7 +50,7 @@ impl Worker {
             .request(request)
             .await
             .map_err(Failed::of_request)?;
-        self.judge(&reply, look)
+        self.judge(&reply, look).await
     }
 
     /// Writes a document with the attachments that follow it.
@@ -86,7 +76,8 @@ impl Worker {
         let (reply, read) = tokio::join!(sending, reading);
         // If the source failed, what the target says is of no interest.
         read?;
-        self.judge(&reply.map_err(Failed::of_request)?, look)
+        let reply = reply.map_err(Failed::of_request)?;
+        self.judge(&reply, look).await
     }
 
     /// Passes the attachments on.
@@ -141,40 +132,32 @@ impl Worker {
     }
 
     /// What the answer means.
-    fn judge(&self, reply: &Reply, look: &Look<'_>) -> Result<(), Failed> {
-        if matches!(
-            reply.status,
-            StatusCode::OK | StatusCode::CREATED | StatusCode::ACCEPTED
-        ) {
-            if !says_written(&reply.body) {
-                // A page of a proxy, say: whether the target has it is not known.
-                let said = shown(&reply.body);
-                let status = reply.status.as_u16();
-                return Err(Failed::Retry(format!(
-                    "{status} without a word of a document: {said}"
-                )));
-            }
+    async fn judge(&self, reply: &Reply, look: &Look<'_>) -> Result<(), Failed> {
+        let verdict = verdict::of_put(reply);
+        if verdict == Verdict::Written {
             self.tally.count(|stats| stats.docs_written += 1);
             return Ok(());
         }
-        let told = serde_json::from_slice::<Told<'_>>(&reply.body);
-        let (error, reason) = match &told {
-            Ok(told) => (told.error.to_string(), told.reason.to_string()),
-            Err(wrong) if wrong.is_data() => {
-                (reply.status.as_u16().to_string(), shown(&reply.body))
+        let (error, reason) = verdict::told(reply);
+        let crash = || {
+            Box::new(Crash::DocWriteFailed {
+                asked: reply.asked.to_string(),
+                code: reply.status.as_u16(),
+                error: error.clone(),
+                reason: reason.clone(),
+            })
+        };
+        match verdict {
+            Verdict::RefusedIfLetIn => {
+                let is_let_in = self.target.is_let_in(reply).await;
+                if !is_let_in.map_err(Failed::of_request)? {
+                    return Err(Failed::LockedOut(crash()));
+                }
             }
-            Err(_) => ("invalid_json".to_owned(), shown(&reply.body)),
-        };
-        let passed_over = match reply.status.as_u16() {
-            401 => error == "unauthorized",
-            403 => error == "forbidden",
-            413 | 415 => true,
-            400 => error == "bad_request" && reason.starts_with("Attachment name "),
-            412 if error == "missing_stub" => return Err(Failed::MissingStub),
-            _ => false,
-        };
-        if !passed_over {
-            return Err(Failed::Crash(Crash::DocWriteFailed { error, reason }));
+            Verdict::MissingStub => return Err(Failed::MissingStub),
+            Verdict::Unclear => return Err(Failed::RetryThen(crash())),
+            Verdict::Wrong => return Err(Failed::Crash(*crash())),
+            Verdict::Refused | Verdict::Written => {}
         }
         self.refuse(RefusedDoc {
             id: look.id.clone().into_owned(),
@@ -184,17 +167,6 @@ impl Worker {
         });
         Ok(())
     }
-}
-
-/// Whether a target says that it has the document: `{"ok":true, ..}`, or `[]`, which some answer to
-/// revisions that are not their own.
-fn says_written(body: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Written {
-        ok: bool,
-    }
-    let written = serde_json::from_slice::<Written>(body);
-    written.is_ok_and(|written| written.ok) || serde_json::from_slice::<[(); 0]>(body).is_ok()
 }
 
 fn put_request(look: &Look<'_>) -> Request {

@@ -3,33 +3,35 @@
 //! SUMMARY   [`Worker::single`] reads until everything wanted was had. Design documents and what
 //!           has attachments are written while the answer is still coming; the texts of others are
 //!           returned.
-//! PROMISES  After a failure only what is still missing is asked for again. A request's line stays
-//!           below [`LINE_MAX`] bytes, or what the source takes.
+//! PROMISES  Each revision comes, itself or a descendant in its place, or is said to be missing; if
+//!           neither, it is asked for again, and then the job ends. After a failure only what has not
+//!           come yet is asked for. A request's line stays below [`LINE_MAX`] bytes, or what the source
+//!           takes.
 //! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits,
 //!           tries, and `atts_since`.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::StreamExt;
+use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use slog::{info, warn};
 use tokio::time::sleep;
 
 use super::Worker;
-use super::document::{self, Attachment, DOCUMENT_MAX, Look};
+use super::attached::{Body, Fetched, Parts, following};
+use super::document::{self, DOCUMENT_MAX, Look};
+use super::failed::Failed;
+use super::inline::attachment_has_path;
 use super::missing::Wanted;
-use super::put::Attachments;
-use crate::replication::crash::{Crash, shown};
+use super::open_revs::OpenRevs;
+use crate::replication::crash::Crash;
 use crate::replication::endpoint::{
-    BodyStream, HeaderValue, Request, RequestFailed, StatusCode, StreamedReply, encode,
-    encode_doc_id,
+    BodyStream, HeaderValue, Request, StatusCode, StreamedReply, encode_doc_id, shown,
 };
-use crate::replication::multipart::parser::MultipartError;
-use crate::replication::multipart::reader::{Chunks, Multipart, collect};
-use crate::replication::multipart::writer::Following;
+use crate::replication::multipart::reader::{Multipart, collect};
 use crate::replication::refused::RefusedDoc;
 
 /// The longest line of a request, in bytes; halved when a source finds it too long.
@@ -40,62 +42,10 @@ const LINE_MIN: usize = 200;
 const WAIT_START: Duration = Duration::from_millis(250);
 /// No wait is more than twice as long.
 const WAIT_MAX: Duration = Duration::from_secs(300);
+/// How often a document is read again at once because the target does not know us any more.
+const RENEWALS_MAX: u32 = 3;
 /// The most of an error's body that is read.
 const ERROR_BODY_MAX: usize = 64 * 1024;
-
-/// Why a read, or the write that hangs on it, brought nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failed {
-    /// It is worth another try.
-    #[error("{0}")]
-    Retry(String),
-    /// The request's line is too long for the source.
-    #[error("the source takes no request of this length")]
-    UriTooLong,
-    /// The target has not the attachment that it was said to have.
-    #[error("the target misses an attachment")]
-    MissingStub,
-    /// It is the job's end.
-    #[error("{0}")]
-    Crash(Crash),
-}
-
-impl Failed {
-    pub(super) fn of_request(failed: RequestFailed) -> Self {
-        match failed.is_max_backoff() {
-            true => Self::Crash(Crash::MaxBackoff),
-            false => Self::Retry(failed.to_string()),
-        }
-    }
-
-    pub(super) fn wrong_length(attachment: &Following) -> Self {
-        let Following { name, length, .. } = attachment;
-        Self::Retry(format!("attachment '{name}' has not {length} bytes"))
-    }
-}
-
-impl From<MultipartError> for Failed {
-    fn from(error: MultipartError) -> Self {
-        Self::Retry(error.to_string())
-    }
-}
-
-/// The body of an answer, as what parts are read from.
-struct Body(BodyStream);
-
-impl Chunks for Body {
-    type Error = Failed;
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, Failed> {
-        loop {
-            match self.0.next().await.transpose() {
-                Ok(Some(piece)) if piece.is_empty() => {}
-                Ok(piece) => return Ok(piece),
-                Err(failed) => return Err(Failed::Retry(failed.to_string())),
-            }
-        }
-    }
-}
 
 /// A result in an answer of plain JSON.
 #[derive(Deserialize)]
@@ -111,21 +61,34 @@ struct Missing {
     missing: String,
 }
 
+/// What was read of a document.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// Texts that are still to be written.
+    pub(super) texts: Vec<String>,
+    /// What has to be read with the attachments in the text.
+    pub(super) inline: Option<Wanted>,
+}
+
 impl Worker {
-    /// Reads the wanted revisions. Returns the texts of those that are still to be written.
-    pub(super) async fn single(&self, wanted: Wanted) -> Result<Vec<String>, Crash> {
+    /// Reads the wanted revisions.
+    pub(super) async fn single(&self, wanted: Wanted) -> Result<Read, Crash> {
         let mut single = Single {
             worker: self,
-            left: wanted.revs,
+            open: OpenRevs::of(&wanted.revs),
+            queue: wanted.revs.into(),
             id: wanted.id,
             ancestors: wanted.ancestors,
             line_max: LINE_MAX,
-            had: Vec::new(),
-            missing: Vec::new(),
+            singly: false,
+            answers: Vec::new(),
+            counted: FxHashSet::default(),
+            missing: FxHashSet::default(),
             texts: Vec::new(),
         };
-        single.run().await?;
-        Ok(single.texts)
+        let inline = single.run().await?;
+        let texts = single.texts;
+        Ok(Read { texts, inline })
     }
 }
 
@@ -133,29 +96,36 @@ impl Worker {
 struct Single<'a> {
     worker: &'a Worker,
     id: String,
-    /// Revisions that are still to be had.
-    left: Vec<String>,
+    /// Revisions that are to be asked for. Those that have come in place of others are passed over.
+    queue: VecDeque<String>,
+    /// Revisions that have not come yet.
+    open: OpenRevs,
     ancestors: Vec<String>,
     line_max: usize,
-    /// Revisions that were had, also such as came in place of others.
-    had: Vec<String>,
+    /// One revision is asked for at a time.
+    singly: bool,
+    /// What the document at hand answers for, once it is written.
+    answers: Vec<String>,
+    /// Revisions that were counted as read.
+    counted: FxHashSet<String>,
     /// Revisions that the source says it has not.
-    missing: Vec<String>,
+    missing: FxHashSet<String>,
     texts: Vec<String>,
 }
 
 impl Single<'_> {
-    async fn run(&mut self) -> Result<(), Crash> {
+    /// Reads until everything has come. Returns what cannot be read like this.
+    async fn run(&mut self) -> Result<Option<Wanted>, Crash> {
         let (mut tries, mut wait) = (self.worker.retries, WAIT_START);
         let (mut waited_for_missing, mut waited_for_stub) = (false, false);
-        while !self.left.is_empty() {
-            let asked = self.fitting_revs();
-            let pause = match self.read(asked).await {
+        let mut renewals = RENEWALS_MAX;
+        while !self.open.is_empty() {
+            let pause = match self.read_some().await {
                 Ok(()) if self.missing.is_empty() => continue,
                 Ok(()) if waited_for_missing => return Err(self.missing_doc()),
                 Ok(()) => {
                     info!(self.worker.log, "the source misses revisions that it told of";
-                        "document" => &self.id, "rev" => self.missing.join(" "));
+                        "document" => &self.id, "rev" => self.missing_revs());
                     waited_for_missing = true;
                     self.ancestors.clear();
                     self.worker.missing_doc_retry
@@ -168,6 +138,15 @@ impl Single<'_> {
                     }
                     continue;
                 }
+                Err(Failed::AskSingly) => {
+                    self.singly = true;
+                    continue;
+                }
+                Err(Failed::Unnameable) => return Ok(Some(self.left())),
+                Err(Failed::LockedOut(_)) if renewals > 0 => {
+                    renewals -= 1;
+                    continue;
+                }
                 Err(Failed::MissingStub) if !waited_for_stub => {
                     waited_for_stub = true;
                     self.ancestors.clear();
@@ -177,7 +156,7 @@ impl Single<'_> {
                 Err(failed) => {
                     tries = tries.saturating_sub(1);
                     if tries == 0 || failed == Failed::MissingStub {
-                        return Err(self.failed(&failed));
+                        return Err(self.failed(failed));
                     }
                     warn!(self.worker.log, "a document is read again";
                         "document" => &self.id, "error" => %failed);
@@ -187,35 +166,68 @@ impl Single<'_> {
             };
             sleep(pause).await;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn missing_doc(&self) -> Crash {
         Crash::MissingDoc {
             id: self.id.clone(),
-            revs: self.missing.join(" "),
+            revs: self.missing_revs(),
         }
     }
 
-    fn failed(&self, failed: &Failed) -> Crash {
-        Crash::OpenDocRevsFailed {
+    /// Some of them: there may be thousands.
+    fn missing_revs(&self) -> String {
+        let revs: Vec<&str> = self.missing.iter().take(10).map(String::as_str).collect();
+        match self.missing.len() - revs.len() {
+            0 => revs.join(" "),
+            more => format!("{} and {more} more", revs.join(" ")),
+        }
+    }
+
+    fn failed(&self, failed: Failed) -> Crash {
+        match failed {
+            Failed::RetryThen(crash) | Failed::LockedOut(crash) => *crash,
+            failed => Crash::OpenDocRevsFailed {
+                id: self.id.clone(),
+                why: failed.to_string(),
+            },
+        }
+    }
+
+    fn left(&mut self) -> Wanted {
+        let queue = std::mem::take(&mut self.queue).into_iter();
+        Wanted {
             id: self.id.clone(),
-            why: failed.to_string(),
+            revs: queue.filter(|rev| self.open.is_open(rev)).collect(),
+            ancestors: Vec::new(),
         }
     }
 
-    /// How many of the revisions fit a request's line.
-    fn fitting_revs(&self) -> usize {
-        let mut length = self.worker.source.url().len() + 3 * self.id.len() + 64;
-        let fitting = self.left.iter().take_while(|rev| {
-            length += encoded_length(rev);
-            length <= self.line_max
-        });
-        fitting.count().max(1)
+    /// Takes as many of the open revisions as fit a request's line.
+    fn next_revs(&mut self) -> Vec<String> {
+        let mut length = self.line_length(&[]);
+        let mut revs = Vec::new();
+        while let Some(rev) = self.queue.pop_front() {
+            if !self.open.is_open(&rev) {
+                continue;
+            }
+            length += encoded_length(&rev);
+            if !revs.is_empty() && (self.singly || length > self.line_max) {
+                self.queue.push_front(rev);
+                break;
+            }
+            revs.push(rev);
+        }
+        revs
     }
 
-    fn request(&self, asked: usize) -> Request {
-        let revs = &self.left[..asked];
+    fn line_length(&self, revs: &[String]) -> usize {
+        let base = self.worker.source.url().len() + 3 * self.id.len() + 64;
+        base + revs.iter().map(|rev| encoded_length(rev)).sum::<usize>()
+    }
+
+    fn request(&self, revs: &[String]) -> Request {
         let mut request = Request::get(encode_doc_id(&self.id))
             .query("revs", "true")
             .query("open_revs", json(revs))
@@ -224,8 +236,7 @@ impl Single<'_> {
                 reqwest::header::ACCEPT,
                 HeaderValue::from_static("multipart/mixed"),
             );
-        let mut length = self.worker.source.url().len() + 3 * self.id.len() + 64;
-        length += revs.iter().map(|rev| encoded_length(rev)).sum::<usize>();
+        let mut length = self.line_length(revs);
         let fitting = self.ancestors.iter().take_while(|rev| {
             length += encoded_length(rev);
             length <= self.line_max
@@ -237,35 +248,56 @@ impl Single<'_> {
         request
     }
 
-    /// Reads so many of the revisions that are left.
-    async fn read(&mut self, asked: usize) -> Result<(), Failed> {
+    /// Reads some of the open revisions.
+    async fn read_some(&mut self) -> Result<(), Failed> {
+        let asked = self.next_revs();
+        let read = self.read(&asked).await;
+        for rev in asked.into_iter().rev() {
+            if self.open.is_open(&rev) {
+                self.queue.push_front(rev);
+            }
+        }
+        read
+    }
+
+    async fn read(&mut self, asked: &[String]) -> Result<(), Failed> {
         self.missing.clear();
         let source = &self.worker.source;
         let reply = source.stream(self.request(asked)).await;
         let reply = reply.map_err(Failed::of_request)?;
+        let request = reply.asked.clone();
         match reply.status {
-            StatusCode::OK => self.read_answer(reply).await?,
+            StatusCode::OK => self.read_answer(reply, asked).await?,
             StatusCode::URI_TOO_LONG => return Err(Failed::UriTooLong),
-            StatusCode::NOT_FOUND => self.missing.extend_from_slice(&self.left[..asked]),
+            StatusCode::NOT_FOUND => self.missing.extend(asked.iter().cloned()),
             status => {
                 let body = reply
                     .body
                     .read_to_end(ERROR_BODY_MAX)
                     .await
                     .unwrap_or_default();
-                return Err(Failed::Retry(format!("{status}: {}", shown(&body))));
+                let said = request.said(&body);
+                return Err(Failed::Retry(format!("{request}: {status}: {said}")));
             }
         }
-        // Whatever was not said to be missing was had, itself or something newer in its place.
-        let (missing, mut index) = (&self.missing, 0);
-        self.left.retain(|rev| {
-            index += 1;
-            index > asked || missing.contains(rev)
-        });
-        Ok(())
+        // Each revision comes, itself or something newer in its place, or is said to be missing.
+        let open = &self.open;
+        self.missing.retain(|rev| open.is_open(rev));
+        let is_silent = |rev: &&String| open.is_open(rev) && !self.missing.contains(*rev);
+        let mut silent = asked.iter().filter(is_silent);
+        match silent.next() {
+            None => Ok(()),
+            Some(first) => {
+                let count = 1 + silent.count();
+                Err(Failed::Retry(format!(
+                    "{request}: the answer says nothing of {count} of the {} revisions, of {first} for one",
+                    asked.len()
+                )))
+            }
+        }
     }
 
-    async fn read_answer(&mut self, reply: StreamedReply) -> Result<(), Failed> {
+    async fn read_answer(&mut self, reply: StreamedReply, asked: &[String]) -> Result<(), Failed> {
         let content_type = reply.headers.get(reqwest::header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
         match content_type {
@@ -276,20 +308,25 @@ impl Single<'_> {
                     .starts_with("multipart/") =>
             {
                 let body = Multipart::new(kind, Body(reply.body))?;
-                self.read_parts(body).await
+                self.read_parts(body, asked).await
             }
             _ => self.read_array(reply.body).await,
         }
     }
 
     /// An answer in parts: documents, documents with attachments, what is missing.
-    async fn read_parts(&mut self, mut body: Multipart<Body>) -> Result<(), Failed> {
+    async fn read_parts(
+        &mut self,
+        mut body: Multipart<Body>,
+        asked: &[String],
+    ) -> Result<(), Failed> {
         while let Some(headers) = body.next_part().await? {
             let value = headers.get("content-type").unwrap_or_default();
             let kind = headers.content_type();
             let is = |essence| kind.is_some_and(|kind| kind.is(essence));
             if is("multipart/related") {
-                self.read_related(Multipart::new(value, &mut body)?).await?;
+                let parts = Multipart::new(value, &mut body)?;
+                self.read_related(parts, asked).await?;
             } else if kind.and_then(|kind| kind.parameter("error")) == Some("true") {
                 let text = collect(&mut body, ERROR_BODY_MAX)
                     .await?
@@ -300,11 +337,11 @@ impl Single<'_> {
                         shown(&text)
                     )));
                 };
-                self.missing.push(missing);
+                self.missing.insert(missing);
             } else if is("application/json") {
                 match collect(&mut body, DOCUMENT_MAX).await? {
                     Some(text) => self.document(utf8(&text)?).await?,
-                    None => self.too_large(),
+                    None => self.too_large(asked)?,
                 }
             } else {
                 return Err(Failed::Retry(format!("a part of type '{value}'")));
@@ -317,13 +354,13 @@ impl Single<'_> {
     async fn read_related(
         &mut self,
         mut parts: Multipart<&mut Multipart<Body>>,
+        asked: &[String],
     ) -> Result<(), Failed> {
         if parts.next_part().await?.is_none() {
             return Err(Failed::Retry("a document has no part".to_owned()));
         }
         let Some(text) = collect(&mut parts, DOCUMENT_MAX).await? else {
-            self.too_large();
-            return Ok(());
+            return self.too_large(asked);
         };
         let text = utf8(&text)?;
         let look = self.look(text)?;
@@ -335,7 +372,7 @@ impl Single<'_> {
             let worker = self.worker;
             let parts = Parts(parts, &following);
             worker.put_with(text, &look, &following, parts).await?;
-            self.had.push(look.rev().to_owned());
+            self.close();
         }
         Ok(())
     }
@@ -352,7 +389,9 @@ impl Single<'_> {
                 Entry { ok: Some(raw), .. } => self.stubbed(raw.get()).await?,
                 Entry {
                     missing: Some(rev), ..
-                } => self.missing.push(rev.into_owned()),
+                } => {
+                    self.missing.insert(rev.into_owned());
+                }
                 Entry { .. } => return Err(Failed::Retry("a revision failed".to_owned())),
             }
         }
@@ -366,6 +405,9 @@ impl Single<'_> {
         if following.is_empty() {
             return self.document(text).await;
         }
+        if following.iter().any(|one| !attachment_has_path(&one.name)) {
+            return Err(Failed::Unnameable);
+        }
         if self.begins(&look, text).await? {
             let nonsense = || Failed::Retry("attachments that are none".to_owned());
             let text = document::with_following(text, &look).ok_or_else(nonsense)?;
@@ -377,7 +419,7 @@ impl Single<'_> {
                 body: None,
             };
             worker.put_with(&text, &look, &following, fetched).await?;
-            self.had.push(look.rev().to_owned());
+            self.close();
         }
         Ok(())
     }
@@ -393,7 +435,7 @@ impl Single<'_> {
         } else {
             self.texts.push(text.to_owned());
         }
-        self.had.push(look.rev().to_owned());
+        self.close();
         Ok(())
     }
 
@@ -403,17 +445,27 @@ impl Single<'_> {
         look.ok_or_else(|| Failed::Retry(format!("not the document asked for: {}", beginning())))
     }
 
-    /// Counts a document and returns `true`, unless it was had before, or does not pass the filter.
+    /// Counts a document and returns `true`, unless nobody waits for it, or it does not pass the filter.
     async fn begins(&mut self, look: &Look<'_>, text: &str) -> Result<bool, Failed> {
-        if self.had.iter().any(|rev| rev == look.rev()) {
+        self.answers = self.open.answered_by(look);
+        if self.answers.is_empty() {
             return Ok(false);
         }
         if self.worker.filter.is_some() && !self.passes(text).await? {
-            self.had.push(look.rev().to_owned());
+            self.close();
             return Ok(false);
         }
-        self.worker.count_read();
+        if self.counted.insert(look.rev().to_owned()) {
+            self.worker.count_read();
+        }
         Ok(true)
+    }
+
+    /// The document at hand is where it should be.
+    fn close(&mut self) {
+        for rev in std::mem::take(&mut self.answers) {
+            self.open.close(&rev);
+        }
     }
 
     async fn passes(&self, text: &str) -> Result<bool, Failed> {
@@ -423,100 +475,21 @@ impl Single<'_> {
         Ok(passing.map_err(Failed::Crash)?.contains(&true))
     }
 
-    fn too_large(&self) {
-        self.worker.refuse(RefusedDoc {
-            id: self.id.clone(),
-            rev: None,
-            error: "too_large".to_owned(),
-            reason: format!("it has more than {DOCUMENT_MAX} bytes without its attachments"),
-        });
-    }
-}
-
-/// The attachments of a `multipart/related`, which come in the order of the document.
-struct Parts<'a, 'b>(Multipart<&'a mut Multipart<Body>>, &'b [Following]);
-
-impl Attachments for Parts<'_, '_> {
-    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed> {
-        let Some(headers) = self.0.next_part().await? else {
-            return Err(Failed::Retry(format!(
-                "attachment '{}' is missing",
-                attachment.name
-            )));
+    /// Refuses a document of which nothing is known but that it was asked for.
+    fn too_large(&mut self, asked: &[String]) -> Result<(), Failed> {
+        let [rev] = asked else {
+            return Err(Failed::AskSingly);
         };
-        // Who names the parts must name them in the document's order.
-        let named = headers.get("content-disposition").and_then(|value| {
-            let (_, name) = value.split_once("filename=\"")?;
-            name.strip_suffix('"')
-        });
-        let is_another = |name| self.1.iter().any(|known| known.name == name);
-        match named {
-            Some(name) if name != attachment.name && is_another(name) => Err(Failed::Retry(
-                format!("attachment '{name}' is out of order"),
-            )),
-            _ => Ok(()),
+        if self.open.close(rev) {
+            self.worker.refuse(RefusedDoc {
+                id: self.id.clone(),
+                rev: Some(rev.clone()),
+                error: "too_large".to_owned(),
+                reason: format!("it has more than {DOCUMENT_MAX} bytes without its attachments"),
+            });
         }
-    }
-
-    async fn piece(&mut self) -> Result<Option<Bytes>, Failed> {
-        self.0.chunk().await
-    }
-}
-
-/// Attachments that are read one by one.
-struct Fetched<'a> {
-    worker: &'a Worker,
-    path: String,
-    rev: String,
-    body: Option<Body>,
-}
-
-impl Attachments for Fetched<'_> {
-    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed> {
-        let path = format!("{}/{}", self.path, encode(&attachment.name));
-        let request = Request::get(path).query("rev", &self.rev).header(
-            reqwest::header::ACCEPT_ENCODING,
-            HeaderValue::from_static("identity"),
-        );
-        let reply = self.worker.source.stream(request).await;
-        let reply = reply.map_err(Failed::of_request)?;
-        if reply.status != StatusCode::OK {
-            let why = format!("attachment '{}': {}", attachment.name, reply.status);
-            return Err(Failed::Retry(why));
-        }
-        self.body = Some(Body(reply.body));
         Ok(())
     }
-
-    async fn piece(&mut self) -> Result<Option<Bytes>, Failed> {
-        match &mut self.body {
-            Some(body) => body.chunk().await,
-            None => Ok(None),
-        }
-    }
-}
-
-/// The attachments of a document that are to be sent with it.
-fn following(
-    look: &Look<'_>,
-    sends: impl Fn(&Attachment) -> bool,
-) -> Result<Vec<Following>, Failed> {
-    let Some(raw) = look.attachments.filter(|_| look.has_attachments()) else {
-        return Ok(Vec::new());
-    };
-    let nonsense = || Failed::Retry("attachments that are none".to_owned());
-    let all = document::attachments(raw).ok_or_else(nonsense)?;
-    let sent = all.into_iter().filter(|(_, attachment)| sends(attachment));
-    sent.map(|(name, attachment)| {
-        let length = attachment.stored_length().ok_or_else(nonsense)?;
-        Ok(Following {
-            content_type: attachment.content_type().to_owned(),
-            length,
-            encoding: attachment.encoding,
-            name,
-        })
-    })
-    .collect()
 }
 
 fn utf8(text: &[u8]) -> Result<&str, Failed> {

@@ -30,9 +30,12 @@ struct Data {
     locals: BTreeMap<String, (u64, Map<String, Value>)>,
     /// Documents whose writes are refused.
     refused: BTreeSet<String>,
+    /// What `_bulk_docs` takes, and answers in place of what it should.
+    rewrite: Option<Box<Rewrite>>,
 }
 
 type Fault = dyn Fn(&Received) -> Option<Answer> + Send + Sync;
+type Rewrite = dyn Fn(&mut Vec<Value>) -> Option<Value> + Send + Sync;
 
 /// A server with one database.
 pub struct Couch {
@@ -101,6 +104,14 @@ impl Couch {
             *left = left.checked_sub(1)?;
             Some(answer.clone())
         });
+    }
+
+    /// `_bulk_docs` stores what this leaves of the documents, and answers what it returns, if anything.
+    pub fn rewrite_bulk_docs(
+        &self,
+        rewrite: impl Fn(&mut Vec<Value>) -> Option<Value> + Send + Sync + 'static,
+    ) {
+        self.data.lock().unwrap().rewrite = Some(Box::new(rewrite));
     }
 
     /// Writes of this document are refused, as by a validation function.

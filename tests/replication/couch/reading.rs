@@ -73,7 +73,17 @@ impl Data {
         let results: Vec<Value> = asked["docs"].as_array().unwrap().iter().map(|asked| {
             let (id, rev) = (asked["id"].as_str().unwrap(), asked["rev"].as_str().unwrap());
             let found = match self.latest(id, rev) {
-                Some(rev) => json!({"ok": self.document(id, &rev, &[], false).0}),
+                Some(rev) => {
+                    let mut document = self.document(id, &rev, &[], false).0;
+                    if request.param("attachments") == Some("true") {
+                        for attachment in &self.docs[id][&rev].attachments {
+                            let told = &mut document["_attachments"][&attachment.name];
+                            told["data"] = json!(data_encoding::BASE64.encode(&attachment.bytes));
+                            told.as_object_mut().unwrap().remove("stub");
+                        }
+                    }
+                    json!({ "ok": document })
+                }
                 None => json!({"error": {"id": id, "rev": rev, "error": "not_found", "reason": "missing"}}),
             };
             json!({"id": id, "docs": [found]})

@@ -12,7 +12,12 @@ impl Data {
         let body = request.json();
         assert_eq!(body["new_edits"], json!(false));
         let mut failures = Vec::new();
-        for document in body["docs"].as_array().unwrap() {
+        let mut documents = body["docs"].as_array().unwrap().clone();
+        let rewritten = self
+            .rewrite
+            .as_ref()
+            .and_then(|rewrite| rewrite(&mut documents));
+        for document in &documents {
             let id = document["_id"].as_str().unwrap();
             if self.refused.contains(id) {
                 failures.push(json!({"id": id, "rev": document["_rev"], "error": "forbidden", "reason": "not this one"}));
@@ -22,7 +27,7 @@ impl Data {
                 );
             }
         }
-        Answer::json(201, Value::Array(failures))
+        Answer::json(201, rewritten.unwrap_or(Value::Array(failures)))
     }
 
     pub(super) fn put_doc(&mut self, request: &Received) -> Answer {
@@ -73,6 +78,19 @@ impl Data {
                     content_type: told["content_type"].as_str().unwrap().to_owned(),
                     encoding: told["encoding"].as_str().map(str::to_owned),
                     bytes,
+                    revpos: told["revpos"].as_u64().unwrap(),
+                });
+                continue;
+            }
+            if let Some(data) = told["data"].as_str() {
+                attachments.push(Stored {
+                    name: name.clone(),
+                    content_type: told["content_type"].as_str().unwrap().to_owned(),
+                    encoding: None,
+                    bytes: data_encoding::BASE64
+                        .decode(data.as_bytes())
+                        .unwrap()
+                        .into(),
                     revpos: told["revpos"].as_u64().unwrap(),
                 });
                 continue;

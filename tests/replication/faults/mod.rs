@@ -1,8 +1,12 @@
 //! What servers, and networks, do wrong: at every request, and what the job makes of it.
 
+mod answers;
 mod documents;
 mod ends;
 mod feeds;
+mod paths;
+mod refusals;
+mod told;
 
 use std::sync::Mutex;
 use std::time::Duration;

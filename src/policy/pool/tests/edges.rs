@@ -85,7 +85,7 @@ fn cancelled_requests_get_no_answer_and_leave_no_trace() {
 }
 
 #[test]
-fn new_revision_takes_the_place_of_the_old_one() {
+fn another_text_takes_the_place_of_the_old_one() {
     let mut world = World::new(2, 2);
     let lease = world.take(1, affinity(Some("db"), "_design/1", "1-a"));
     world.give_back(lease);

@@ -7,6 +7,9 @@ mod ways;
 
 use super::{Cause, StatusCode};
 
-fn status(code: u16) -> Cause {
-    Cause::Status(StatusCode::from_u16(code).unwrap())
+fn status(code: u16, said: &str) -> Cause {
+    Cause::Status {
+        status: StatusCode::from_u16(code).unwrap(),
+        said: said.to_owned(),
+    }
 }

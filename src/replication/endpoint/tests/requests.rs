@@ -86,7 +86,7 @@ async fn failing_answers_are_tried_again_and_then_returned_as_failures() {
             settings.retries = 1;
         });
         let failed = endpoint.request(Request::get("x")).await.unwrap_err();
-        assert_eq!(failed.cause, status(code));
+        assert_eq!(failed.cause, status(code, "{}"));
         assert_eq!(server.lines().len(), 2);
         assert!(!failed.to_string().contains("s3cret"), "{failed}");
         assert!(
@@ -94,7 +94,7 @@ async fn failing_answers_are_tried_again_and_then_returned_as_failures() {
             "{failed}"
         );
         let failed = endpoint.stream(Request::get("x")).await.unwrap_err();
-        assert_eq!(failed.cause, status(code));
+        assert_eq!(failed.cause, status(code, "{}"));
         assert_eq!(
             server.lines().len(),
             3,
@@ -312,7 +312,7 @@ async fn streamed_bodies_are_sent_once_with_their_length_or_in_chunks() {
     let request = || Request::put("doc").header(CONTENT_TYPE, HeaderValue::from_static("a/b"));
     let body = RequestBody::stream(Some(5), parts());
     let failed = endpoint.request(request().body(body)).await.unwrap_err();
-    assert_eq!(failed.cause, status(500));
+    assert_eq!(failed.cause, status(500, ""));
     let body = RequestBody::stream(None, parts());
     endpoint.request(request().body(body)).await.unwrap_err();
     let [known, chunked] = &server.received()[..] else {
@@ -459,7 +459,7 @@ async fn a_body_that_is_streamed_is_not_sent_again_after_429() {
         .request(Request::put("d").body(body))
         .await
         .unwrap_err();
-    assert_eq!(failed.cause, status(429));
+    assert_eq!(failed.cause, status(429, ""));
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ async fn wrong_credentials_end_it_without_another_try() {
     let failed = endpoint.request(Request::get("")).await.unwrap_err();
     let text = failed.to_string();
     assert!(
-        text.ends_with("replication_auth_error: session_request_unauthorized"),
+        text.contains("replication_auth_error: session_request_unauthorized: POST "),
         "{text}"
     );
     assert!(!text.contains("wrong"), "{text}");

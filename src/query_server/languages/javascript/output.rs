@@ -1,0 +1,220 @@
+//! What the server prints: lines that are written together, and soon.
+//!
+//! SUMMARY   Lines are collected and written in one piece. Whoever reads the input says when.
+//! PROMISES  A line that waits while a later command runs is written within [`HELD_MAX`], whatever
+//!           that command does, also in native code that nothing interrupts: a thread of its own
+//!           does it. So the parent always knows which command takes long, and has every answer
+//!           from before it.
+//!           Whoever reads nothing for a while holds up neither the commands nor the reading of more,
+//!           until the lines have [`OUTPUT_BYTES_MAX`] bytes.
+//! LIMITS    The thread begins with the first line that has to wait, and sleeps while none does.
+
+use std::io::{self, Write};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// Lines are written at the latest when they have this many bytes. A peer that writes everything
+/// before it reads anything stops for ever once its answers outgrow this and a pipe.
+pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// How long a line may wait behind a command that runs.
+const HELD_MAX: Duration = Duration::from_millis(5);
+
+/// Lines on their way out.
+pub(super) struct Output {
+    shared: Arc<Shared>,
+    /// Writes what waits for too long; none before anything had to wait.
+    writer: Option<Thread>,
+}
+
+/// What both threads use. Whoever takes both locks takes `pipe` first.
+struct Shared {
+    /// Held while lines are written, which takes as long as the reader does: lines keep their order,
+    /// and the other thread can go on collecting.
+    pipe: Mutex<Pipe>,
+    held: Mutex<Held>,
+}
+
+struct Pipe {
+    output: Box<dyn Write + Send>,
+    /// The first error. Lines are added from inside user code too.
+    broken: Option<io::Error>,
+}
+
+impl Pipe {
+    fn send(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() && self.broken.is_none() {
+            let written = self.output.write_all(bytes);
+            self.broken = written.and_then(|()| self.output.flush()).err();
+        }
+    }
+}
+
+/// What is not written yet.
+#[derive(Default)]
+struct Held {
+    lines: Vec<u8>,
+    /// Whether the other thread will look at it.
+    is_watched: bool,
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        lock(&self.held)
+    }
+
+    /// Writes what waits; an error shows at the next [`Output::flush`].
+    fn write(&self) -> MutexGuard<'_, Pipe> {
+        let mut pipe = lock(&self.pipe);
+        let lines = mem::take(&mut self.held().lines);
+        pipe.send(&lines);
+        let mut held = self.held();
+        if held.lines.is_empty() && lines.capacity() > held.lines.capacity() {
+            // Its memory serves the next lines.
+            held.lines = lines;
+            held.lines.clear();
+        }
+        drop(held);
+        pipe
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Output {
+    pub(super) fn new(output: Box<dyn Write + Send>) -> Self {
+        let pipe = Pipe {
+            output,
+            broken: None,
+        };
+        let shared = Shared {
+            pipe: Mutex::new(pipe),
+            held: Mutex::default(),
+        };
+        Output {
+            shared: Arc::new(shared),
+            writer: None,
+        }
+    }
+
+    /// Adds one line.
+    pub(super) fn put(&mut self, line: &str) {
+        if line.len() >= OUTPUT_BYTES_MAX {
+            // A copy of a long line would be as much memory again.
+            let mut pipe = self.shared.write();
+            pipe.send(line.as_bytes());
+            return pipe.send(b"\n");
+        }
+        let mut held = self.shared.held();
+        held.lines.extend_from_slice(line.as_bytes());
+        held.lines.push(b'\n');
+        let is_full = held.lines.len() >= OUTPUT_BYTES_MAX;
+        drop(held);
+        if is_full {
+            drop(self.shared.write());
+        }
+    }
+
+    /// Writes what waits.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        let mut pipe = self.shared.write();
+        pipe.broken.take().map_or(Ok(()), Err)
+    }
+
+    /// Says that a command is about to run: what waits is written soon, however long that takes.
+    pub(super) fn hold(&mut self) {
+        let mut held = self.shared.held();
+        if held.lines.is_empty() || held.is_watched {
+            return;
+        }
+        if self.writer.is_none() {
+            self.writer = start_writer(&self.shared);
+        }
+        let Some(writer) = &self.writer else {
+            // The system has no room for a thread.
+            drop(held);
+            return drop(self.shared.write());
+        };
+        held.is_watched = true;
+        writer.unpark();
+    }
+}
+
+fn start_writer(shared: &Arc<Shared>) -> Option<Thread> {
+    let shared = Arc::clone(shared);
+    let writer = thread::Builder::new().name("output".to_owned());
+    // It ends with the process.
+    let started = writer.spawn(move || {
+        loop {
+            if !shared.held().is_watched {
+                thread::park();
+                continue;
+            }
+            thread::sleep(HELD_MAX);
+            let mut held = shared.held();
+            held.is_watched = !held.lines.is_empty();
+            let has_lines = held.is_watched;
+            drop(held);
+            if has_lines {
+                drop(shared.write());
+            }
+        }
+    });
+    started.ok().map(|writer| writer.thread().clone())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    struct Written(mpsc::Sender<Vec<u8>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            drop(self.0.send(bytes.to_vec()));
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_waits_behind_a_command_is_written_while_that_runs() {
+        let (sender, written) = mpsc::channel();
+        let mut output = Output::new(Box::new(Written(sender)));
+        let deadline = Duration::from_secs(20);
+        for _ in 0..3 {
+            output.put("answer");
+            // The command runs from here on, and nobody says anything more.
+            output.hold();
+            assert_eq!(written.recv_timeout(deadline).unwrap(), b"answer\n");
+        }
+        assert!(written.try_recv().is_err());
+    }
+
+    #[test]
+    fn lines_are_written_together_and_are_bounded() {
+        let (sender, written) = mpsc::channel();
+        let mut output = Output::new(Box::new(Written(sender)));
+        output.put("1");
+        output.put("2");
+        output.flush().unwrap();
+        assert_eq!(written.try_recv().unwrap(), b"1\n2\n");
+        output.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
+        output.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
+        assert_eq!(written.try_recv().unwrap().len(), OUTPUT_BYTES_MAX + 2);
+        output.put("before");
+        output.put(&"x".repeat(OUTPUT_BYTES_MAX));
+        let all: Vec<u8> = written.try_iter().flatten().collect();
+        assert_eq!(all.len(), "before\n".len() + OUTPUT_BYTES_MAX + 1);
+        assert!(all.starts_with(b"before\nx") && all.ends_with(b"x\n"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Asking a server for a session, before a request that needs one.
+//!
+//! SOURCE    couch_replicator_auth_session.
+
+use reqwest::Method;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use tokio::time::Instant;
+
+use super::body::RequestBody;
+use super::request::Timeouts;
+use super::said::shown_url;
+use super::send::{Failed, Sending};
+use super::session::{Before, Credentials, LoggedIn};
+use super::{Cause, Endpoint};
+
+impl Endpoint {
+    /// Returns what a request is to carry; asks for a session first, if it is time.
+    pub(super) async fn credentials(&self) -> Result<Credentials, Failed> {
+        // Whoever comes while somebody else asks waits for what that brings.
+        let mut session = self.session().await;
+        loop {
+            let now = Instant::now().into_std();
+            let with_basic = match session.before(now) {
+                Before::Send(credentials) => return Ok(credentials),
+                Before::LogIn { with_basic } => with_basic,
+            };
+            let mut login = self.login(with_basic);
+            let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
+            let (response, _) = exchange.map_err(|failed| match failed {
+                // Which says more.
+                Failed::Retry(Cause::UnknownHost) => Failed::Retry(Cause::UnknownHost),
+                Failed::Retry(cause) | Failed::Final(cause) => {
+                    Failed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
+                }
+                Failed::Again => Failed::Again,
+            })?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let said = self.drain_shown(response).await;
+            let now = Instant::now().into_std();
+            let in_full = |text: &str| format!("{text}: POST {}: {status}: {said}", login.shown);
+            match session.logged_in(status, &headers, now) {
+                LoggedIn::Known => {}
+                LoggedIn::Refused(text) => {
+                    return Err(Failed::Final(Cause::Refused(in_full(text))));
+                }
+                LoggedIn::Failed(text) => {
+                    return Err(Failed::Retry(Cause::Session(in_full(&text))));
+                }
+            }
+        }
+    }
+
+    /// Makes the request for a session.
+    fn login(&self, with_basic: bool) -> Sending {
+        let mut form = url::form_urlencoded::Serializer::new(String::new());
+        if let Some(auth) = self.auth() {
+            form.append_pair("name", &auth.user);
+            form.append_pair("password", &auth.password);
+        }
+        let mut headers = self.headers().clone();
+        let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(CONTENT_TYPE, form_type);
+        if with_basic && let Some(basic) = self.basic() {
+            headers.insert(AUTHORIZATION, basic.clone());
+        }
+        let body = RequestBody::Bytes(form.finish().into());
+        self.of_session(Method::POST, headers, body)
+    }
+
+    /// Makes a request about the session.
+    pub(super) fn of_session(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: RequestBody,
+    ) -> Sending {
+        Sending {
+            method,
+            shown: shown_url(self.session_url().as_str()),
+            url: self.session_url().clone(),
+            headers,
+            body,
+            spent: false,
+            redirects: 0,
+            renewals: 0,
+            trusted: true,
+            timeouts: Timeouts::Configured,
+            decodes: true,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Whether a refusal is about what was asked for, or about who asked.
+//!
+//! SUMMARY   [`Endpoint::is_let_in`] asks the server, after an answer 401 or 403 to a write, whether it still knows the
+//!           user and lets him read the database.
+//! PROMISES  A session that turns out to be over is renewed with the next request.
+//! DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::time::Instant;
+
+use super::body::RequestBody;
+use super::{Endpoint, Reply, Request, RequestFailed, StatusCode};
+
+/// The longest answer that is read, in bytes.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct About {
+    user_ctx: User,
+}
+
+#[derive(Deserialize)]
+struct User {
+    name: Option<IgnoredAny>,
+}
+
+impl Endpoint {
+    /// Returns whether the server, having refused something with 401 or 403, lets this user in otherwise. If so, it was
+    /// about what was asked for.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub async fn is_let_in(&self, refused: &Reply) -> Result<bool, RequestFailed> {
+        let epoch = refused.asked.epoch;
+        let is_known = match epoch {
+            Some(_) => self.is_session_known().await?,
+            None => true,
+        };
+        // A database that everybody may read says nothing about a session, and a session nothing about a database.
+        let is_let_in = is_known && {
+            let reply = self.request(Request::get("")).await?;
+            reply.status == StatusCode::OK
+        };
+        let mut session = self.session().await;
+        if let Some(epoch) = epoch
+            && !is_let_in
+        {
+            session.expire(epoch, Instant::now().into_std());
+        }
+        // A session that has begun since is known, but was not the one that was refused.
+        Ok(is_let_in && session.epoch() == epoch)
+    }
+
+    /// Whether the server knows the session; so does one that cannot be asked about it.
+    async fn is_session_known(&self) -> Result<bool, RequestFailed> {
+        let asking = self.of_session(Method::GET, self.headers().clone(), RequestBody::Empty);
+        let reply = self
+            .send_whole(asking, self.settings().retries, REPLY_BYTES_MAX)
+            .await?;
+        Ok(match reply.status {
+            StatusCode::OK => match reply.json::<About>() {
+                Ok(about) => about.user_ctx.name.is_some(),
+                Err(_) => true,
+            },
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => false,
+            _ => true,
+        })
+    }
+}

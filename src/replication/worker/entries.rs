@@ -1,0 +1,200 @@
+//! Which document each entry of an answer to `_bulk_docs` speaks of.
+//!
+//! SUMMARY   [`verdicts`] says of each document of a request what became of it.
+//! PROMISES  An answer that lists failures alone, as CouchDB's does, has written the rest. One that lists also what was
+//!           written, or an error of nobody knows whom, says nothing of a document that it does not name.
+
+use rustc_hash::FxHashMap;
+
+use super::document::Look;
+use super::verdict::{Entry, Verdict, of_entry};
+
+/// What became of a document, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) verdict: Verdict,
+    pub(super) error: String,
+    pub(super) reason: String,
+}
+
+/// Returns what an answer says of each document; `None` if it is no answer. `aborted` is one after which nothing is
+/// written that it does not say to be.
+pub(super) fn verdicts(answer: &[u8], documents: &[&[u8]], aborted: bool) -> Option<Vec<Outcome>> {
+    let entries: Vec<Entry<'_>> = serde_json::from_slice(answer).ok()?;
+    let mut outcomes: Vec<Option<Outcome>> = vec![None; documents.len()];
+    let mut names_all = aborted;
+    let mut stray = String::new();
+    if !entries.is_empty() {
+        let looks: Vec<Option<Look<'_>>> = documents.iter().map(|text| Look::at(text)).collect();
+        let places = Places::new(&entries, &looks);
+        for (nth, entry) in entries.iter().enumerate() {
+            let (verdict, error, reason) = of_entry(entry);
+            let is_written = verdict == Verdict::Written;
+            let place = places.of(nth, entry, &outcomes);
+            names_all |= is_written || place.is_none();
+            if place.is_none() && !is_written {
+                stray = format!(", and says of nobody knows which: {error}: {reason}");
+            }
+            // Of what is said twice, the worse holds.
+            let outcome = place.and_then(|place| outcomes.get_mut(place));
+            if let Some(outcome) = outcome.filter(|known| !is_written || known.is_none()) {
+                *outcome = Some(Outcome {
+                    verdict,
+                    error,
+                    reason,
+                });
+            }
+        }
+    }
+    let unnamed = || match names_all {
+        true => Outcome {
+            verdict: Verdict::Unclear,
+            error: "unknown".to_owned(),
+            reason: format!("the answer does not name it{stray}"),
+        },
+        false => Outcome {
+            verdict: Verdict::Written,
+            error: String::new(),
+            reason: String::new(),
+        },
+    };
+    Some(
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.unwrap_or_else(unnamed))
+            .collect(),
+    )
+}
+
+/// Where documents are in a request.
+struct Places<'a> {
+    /// Entries have the order and the number of the documents.
+    is_positional: bool,
+    by_rev: FxHashMap<(&'a str, &'a str), usize>,
+    by_id: FxHashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Places<'a> {
+    fn new(entries: &[Entry<'_>], looks: &'a [Option<Look<'_>>]) -> Self {
+        let mut places = Self {
+            is_positional: entries.len() == looks.len(),
+            by_rev: FxHashMap::default(),
+            by_id: FxHashMap::default(),
+        };
+        for (place, look) in looks.iter().enumerate() {
+            let Some(look) = look else {
+                continue;
+            };
+            places.by_rev.insert((&look.id, look.rev()), place);
+            places.by_id.entry(&look.id).or_default().push(place);
+        }
+        let fits = |(entry, look): (&Entry<'_>, &Option<Look<'_>>)| match (&entry.id, look) {
+            (Some(id), Some(look)) => *id == look.id,
+            _ => true,
+        };
+        places.is_positional &= entries.iter().zip(looks).all(fits);
+        places
+    }
+
+    fn of(&self, nth: usize, entry: &Entry<'_>, outcomes: &[Option<Outcome>]) -> Option<usize> {
+        let id = entry.id.as_deref();
+        let rev = entry.rev.as_deref();
+        let by_rev = id
+            .zip(rev)
+            .and_then(|place| self.by_rev.get(&place).copied());
+        let by_place = || self.is_positional.then_some(nth);
+        let by_id = || {
+            let places = self.by_id.get(id?)?;
+            places
+                .iter()
+                .copied()
+                .find(|place| outcomes[*place].is_none())
+        };
+        by_rev.or_else(by_place).or_else(by_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const REVS: [(&str, &str); 4] = [("a", "1-x"), ("a", "1-y"), ("b", "1-x"), ("c", "1-x")];
+
+    /// `w`ritten, `r`efused or `u`nclear, for each document.
+    fn said(answer: &Value, aborted: bool) -> String {
+        let text = |(id, rev): &(&str, &str)| {
+            json!({"_id": id, "_rev": rev, "_revisions": {"start": 1, "ids": ["x"]}}).to_string()
+        };
+        let texts: Vec<String> = REVS.iter().map(text).collect();
+        let documents: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        let verdicts = verdicts(answer.to_string().as_bytes(), &documents, aborted).unwrap();
+        let letter = |outcome: Outcome| match outcome.verdict {
+            Verdict::Written => 'w',
+            Verdict::Refused => 'r',
+            _ => 'u',
+        };
+        verdicts.into_iter().map(letter).collect()
+    }
+
+    #[test]
+    fn each_entry_is_about_the_document_that_it_names() {
+        let refused = |id, rev| json!({"id": id, "rev": rev, "error": "forbidden"});
+        let written = |id| json!({"ok": true, "id": id});
+        for (answer, expected) in [
+            (json!([]), "wwww"),
+            (json!([refused("a", "1-y")]), "wrww"),
+            (json!([refused("c", "1-x"), refused("a", "1-x")]), "rwwr"),
+            (json!([{"id": "b", "error": "timeout"}]), "wwuw"),
+            (
+                json!([{"id": "a", "error": "forbidden"}, {"id": "a", "error": "forbidden"}]),
+                "rrww",
+            ),
+            // All of them.
+            (
+                json!([written("a"), written("a"), written("b"), written("c")]),
+                "wwww",
+            ),
+            (
+                json!([{"ok": true}, {"error": "forbidden"}, {"ok": true}, {"error": "x"}]),
+                "wrwu",
+            ),
+            (
+                json!([written("c"), written("b"), written("a"), written("a")]),
+                "wwww",
+            ),
+            // Too few, too many, others.
+            (json!([written("a"), refused("b", "1-x")]), "wuru"),
+            (json!([written("z")]), "uuuu"),
+            (json!([refused("z", "1-x")]), "uuuu"),
+            (json!([{"error": "forbidden"}]), "uuuu"),
+            (
+                json!([refused("a", "1-x"), {"id": "a", "rev": "1-x", "ok": true}]),
+                "ruuu",
+            ),
+            (json!([{"id": "a", "ok": false}]), "uwww"),
+        ] {
+            assert_eq!(said(&answer, false), expected, "{answer}");
+        }
+        assert_eq!(said(&json!([refused("b", "1-x")]), true), "uuru");
+    }
+
+    #[test]
+    fn what_is_no_list_of_entries_is_no_answer() {
+        for answer in [
+            "",
+            "{}",
+            "<html>",
+            "[1]",
+            "[{\"id\":1}]",
+            "[{\"status\":\"x\"}]",
+        ] {
+            assert_eq!(
+                verdicts(answer.as_bytes(), &[b"{}"], false),
+                None,
+                "{answer}"
+            );
+        }
+    }
+}
