@@ -41,6 +41,7 @@ use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, S
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
+use crate::in_flight::InFlight;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
 use crate::query_server::child::Spawner;
@@ -144,6 +145,7 @@ impl App {
         service_sockets.commit(service_sockets.prepare(&config.services).await?);
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
+        let in_flight = InFlight::new(changes.clone());
         let store = open_store(&changes.borrow().clone(), &options.log).await?;
         let database = Database::new(store, changes.clone());
         let active = Rc::new(ActiveConfig {
@@ -228,6 +230,7 @@ impl App {
                 metrics.clone(),
                 address.address(),
                 replications,
+                in_flight,
                 log.clone(),
             );
             let options = HttpOptions {

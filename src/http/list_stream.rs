@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::Shared;
 use super::answer::{Answer, Refusal};
-use super::body::{self, IDLE_MAX};
+use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
 use crate::actors::gate::Inside;
 use crate::messages::client_error::ErrorReply;
@@ -28,8 +28,8 @@ const ROWS_AHEAD: usize = 64;
 /// A row, or why there is none.
 type Row = Result<ListRow, FunctionError>;
 
-pub(super) async fn answer(mut payload: web::Payload, shared: &web::Data<Shared>) -> Answer {
-    let first = FirstLine::read(&mut payload, shared).await?;
+pub(super) async fn answer(mut incoming: Incoming, shared: &web::Data<Shared>) -> Answer {
+    let first = FirstLine::read(&mut incoming, shared).await?;
     let start = first.arguments(ListStart::parse)?;
     let (rows, rows_in) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
@@ -37,17 +37,12 @@ pub(super) async fn answer(mut payload: web::Payload, shared: &web::Data<Shared>
         .gateway
         .run(move |inside| list(inside, start, rows_in, answers));
     let line_max = shared.config.borrow().server.line_max;
-    let pump = Box::pin(pump(payload, first.rest, line_max, rows));
+    let pump = Box::pin(pump(incoming, first.rest, line_max, rows));
     line_stream::answer(pump, answers_out, work, ()).await
 }
 
 /// Cuts what comes into rows and hands them over, until the end or an error.
-async fn pump(
-    mut payload: web::Payload,
-    first: BytesMut,
-    line_max: usize,
-    rows: mpsc::Sender<Row>,
-) {
+async fn pump(mut incoming: Incoming, first: BytesMut, line_max: usize, rows: mpsc::Sender<Row>) {
     let mut lines = LineBuffer::new(line_max);
     lines.add(first.freeze());
     // The arguments are the first line.
@@ -62,7 +57,7 @@ async fn pump(
                     return;
                 }
             }
-            Ok(None) => match body::next(&mut payload).await {
+            Ok(None) => match incoming.next().await {
                 Ok(Some(chunk)) => lines.add(chunk),
                 Ok(None) => break,
                 Err(refusal) => return give_up(&rows, number, &refusal.reason()).await,

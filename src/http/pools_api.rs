@@ -100,7 +100,7 @@ impl From<PoolError> for Refusal {
 
 /// Adds a pool, or changes the one that is there.
 async fn put(name: &str, request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Answer {
-    let body = body::read(request, payload, shared).await?;
+    let body = body::read_at_most(body::ORDER_BYTES_MAX, request, payload, shared).await?;
     let text = body.text()?;
     let mut settings: Map<String, Value> = match text.trim() {
         "" => Map::new(),

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::answer::{self, Answer, Refusal};
+use super::body::Incoming;
 use super::line_stream::NDJSON;
 use super::request::{content_type, require_json};
 use super::{Shared, body, list_stream, map_stream};
@@ -40,12 +41,12 @@ pub(super) async fn answer(
     payload: web::Payload,
     shared: &web::Data<Shared>,
 ) -> Answer {
-    if content_type(request) == NDJSON {
-        match name {
-            "map" => return map_stream::answer(payload, shared).await,
-            "list" => return list_stream::answer(payload, shared).await,
-            _ => {}
-        }
+    if content_type(request) == NDJSON && matches!(name, "map" | "list") {
+        let incoming = Incoming::new(request, payload, shared);
+        return match name {
+            "map" => map_stream::answer(incoming, shared).await,
+            _ => list_stream::answer(incoming, shared).await,
+        };
     }
     let call = NAMES
         .iter()

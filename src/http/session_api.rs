@@ -57,7 +57,8 @@ fn roles(is_admin: bool) -> &'static [&'static str] {
 }
 
 async fn log_in(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Answer {
-    let body = body::read(request, payload, shared).await?;
+    // Whoever logs in is not known yet.
+    let body = body::read_at_most(body::UNKNOWN_BYTES_MAX, request, payload, shared).await?;
     let login: Login = match content_type(request).as_str() {
         "application/json" => serde_json::from_str(body.text()?).map_err(|error| {
             Refusal::bad_request(format!(

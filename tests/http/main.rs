@@ -6,8 +6,11 @@ mod browser;
 mod service;
 
 mod admins;
+mod bounds;
 mod config;
 mod dashboard;
+mod floods;
 mod lines;
 mod requests;
+mod threads;
 mod webdriver;
