@@ -191,6 +191,7 @@ impl App {
             Arc::clone(&authority),
         )
         .with_metrics(metrics.clone())
+        .with_in_flight(Arc::clone(&in_flight))
         .telling_sums(Rc::clone(&sums))
         .with_replications(replications.clone());
         let services = Rc::new(services);

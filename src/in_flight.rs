@@ -155,6 +155,11 @@ impl Share {
         Ok(())
     }
 
+    /// Returns how many bytes it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Holds so many bytes more from now on.
     ///
     /// # Errors

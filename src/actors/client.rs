@@ -9,6 +9,7 @@
 //! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
 
+mod account;
 mod calls;
 mod farewell;
 mod holding;
@@ -21,8 +22,9 @@ pub mod stream;
 mod ticket;
 
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
@@ -36,6 +38,7 @@ use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
 use crate::auth::Authority;
+use crate::in_flight::InFlight;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{GetProcError, Lease};
@@ -62,6 +65,8 @@ pub struct Services {
     sums: Option<Rc<OverflowLog>>,
     /// Replications, where there are any.
     replications: Option<Replications>,
+    /// The memory that requests and replies share, where it is bounded.
+    in_flight: Option<Arc<InFlight>>,
     /// Who is let in, where that is asked.
     pub authority: Arc<Authority>,
     stopping: Cell<bool>,
@@ -82,6 +87,7 @@ impl Services {
             metrics: Metrics::new(),
             sums: None,
             replications: None,
+            in_flight: None,
             stopping: Cell::new(false),
             stop: Notify::new(),
         }
@@ -108,6 +114,13 @@ impl Services {
         self
     }
 
+    /// Bounds the memory of requests and replies.
+    #[must_use]
+    pub(crate) fn with_in_flight(mut self, in_flight: Arc<InFlight>) -> Self {
+        self.in_flight = Some(in_flight);
+        self
+    }
+
     /// Refuses whoever waits for a process, now and from now on: what they get could not be used
     /// any more.
     pub fn refuse_waiters(&self) {
@@ -129,8 +142,21 @@ pub struct ClientOptions {
     pub number: u64,
     /// The longest line it may send, in bytes.
     pub line_bytes_max: usize,
+    /// How long it may take nothing of what it is sent.
+    pub write_timeout: Duration,
     /// The log.
     pub log: Logger,
+}
+
+/// Ends a connection that wants nothing and holds nothing.
+pub struct EndIfIdle(Weak<Session>);
+
+impl EndIfIdle {
+    /// Returns whether the connection was idle, and ends.
+    pub fn end(&self) -> bool {
+        let session = self.0.upgrade();
+        session.is_some_and(|session| session.end_if_idle())
+    }
 }
 
 /// One connection.
@@ -152,12 +178,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts the actor for a connection. Returns where to tell it to stop, and its life.
+    /// Starts the actor for a connection. Returns where to tell it to stop, its life, and what ends it
+    /// if it is idle.
     pub fn serve(
         stream: Stream,
         services: Rc<Services>,
         options: ClientOptions,
-    ) -> (Recipient<Stop>, Pulse) {
+    ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
         Self::start_with(stream, services, options, None)
     }
 
@@ -166,7 +193,7 @@ impl Client {
         services: Rc<Services>,
         options: ClientOptions,
         lending: Option<Lending>,
-    ) -> (Recipient<Stop>, Pulse) {
+    ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let metrics = match &lending {
@@ -179,6 +206,7 @@ impl Client {
             line_bytes_max: options.line_bytes_max,
             open: lending.is_some(),
             metrics,
+            write_timeout: options.write_timeout,
         };
         let client = Self {
             session: Session::new(stream, services, caller, terms),
@@ -191,7 +219,8 @@ impl Client {
             log: options.log.new(o!("client" => options.number)),
             lifeline,
         };
-        (client.start().recipient(), pulse)
+        let idle = EndIfIdle(Rc::downgrade(&client.session));
+        (client.start().recipient(), pulse, idle)
     }
 
     fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
@@ -214,7 +243,10 @@ impl Client {
             let reason = format!("a line before the login may have {limit} bytes");
             return self.turn_away("null", &ErrorReply::unauthorized(reason), ctx);
         }
-        let error = ErrorReply::line_too_long(limit);
+        self.refuse_line(ErrorReply::line_too_long(limit), ctx);
+    }
+
+    fn refuse_line(&mut self, error: ErrorReply, ctx: &mut Context<Self>) {
         if self.lending.is_some() {
             return self.session.end_tunnel(error);
         }
@@ -274,6 +306,7 @@ impl StreamHandler<Input> for Client {
         match input {
             Input::Line(line) => self.take_line(line, ctx),
             Input::TooLong => self.refuse_long_line(ctx),
+            Input::NoRoom => self.refuse_line(ErrorReply::no_room(), ctx),
         }
     }
 

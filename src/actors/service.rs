@@ -220,6 +220,7 @@ impl Service {
         let options = ClientOptions {
             number: self.next_number,
             line_bytes_max: self.options.config.borrow().server.line_max,
+            write_timeout: self.options.config.borrow().server.request_timeout,
             log: self.log.clone(),
         };
         self.next_number += 1;

@@ -14,6 +14,7 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
@@ -66,15 +67,43 @@ impl From<NoRoom> for Refusal {
 }
 
 /// A body that was read.
-pub(super) struct Body(Bytes);
+pub(super) struct Body {
+    bytes: Bytes,
+    account: Option<Account>,
+}
 
 impl Body {
+    /// Counts what the body becomes when it is parsed, with so many bytes for each value in it. The bound
+    /// is a quarter of the memory, so that this counts for a quarter.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn count_parsed(&self, value_bytes: usize) -> Result<(), Refusal> {
+        let Some(account) = &self.account else {
+            return Ok(());
+        };
+        // As many as there may be: texts can have these letters, too.
+        let values = memchr::memchr3_iter(b',', b'[', b'{', &self.bytes).count();
+        account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))
+    }
+
+    /// Parses the body as JSON.
+    ///
+    /// # Errors
+    /// It is none, or there is no room for it.
+    pub(super) fn json(&self) -> Result<Value, Refusal> {
+        // A list or an object has room for up to twice as many as it holds.
+        self.count_parsed(2 * size_of::<Value>())?;
+        let value = serde_json::from_str(self.text()?);
+        value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+    }
+
     /// Returns the text.
     ///
     /// # Errors
     /// It is not UTF-8.
     pub(super) fn text(&self) -> Result<&str, Refusal> {
-        std::str::from_utf8(&self.0)
+        std::str::from_utf8(&self.bytes)
             .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON: the body is not UTF-8"))
     }
 }
@@ -130,7 +159,10 @@ pub(super) async fn read_at_most(
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Body(body.freeze()))
+    Ok(Body {
+        bytes: body.freeze(),
+        account,
+    })
 }
 
 /// The body of a stream of lines.

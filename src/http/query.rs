@@ -17,6 +17,10 @@ use super::{Shared, body, list_stream, map_stream};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 
+/// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
+/// that the system gives out.
+const RAW_VALUE_BYTES: usize = 64;
+
 /// Name in the path -> name of the call.
 const NAMES: &[(&str, &str)] = &[
     ("map", "map_docs"),
@@ -56,6 +60,7 @@ pub(super) async fn answer(
     };
     require_json(request)?;
     let body = body::read(request, payload, shared).await?;
+    body.count_parsed(RAW_VALUE_BYTES)?;
     let call = FunctionCall::parse(call, body.text()?)?;
     drop(body);
     let validates = match &call {

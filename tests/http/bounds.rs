@@ -170,6 +170,9 @@ fn a_client_that_does_not_read_its_answer_is_given_up() {
             .filter(|target| target.to_string_lossy().starts_with("socket:"))
             .count()
     };
+    // All threads of the service are there.
+    let mut other = web.connect();
+    assert_eq!(other.request("GET", "/_up", &[], "").status, 200);
     let without = sockets();
     let mut connection = web.connect();
     let long = json!({"lang": "javascript", "funs": ["function(doc) { emit(1, doc.s); }"],
@@ -246,10 +249,26 @@ fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
     std::thread::scope(|scope| {
         scope.spawn(|| crowd(address, 1000, 600, &arrived, &over));
         wait_until("a crowd", || arrived.load(Ordering::Relaxed) > 1);
+        let idle_clients: Vec<_> = (0..300).map(|_| web.service.connect()).collect();
         for _ in 0..10 {
+            web.service.status();
             web.send("POST", "/_query/map", &call()).ok();
         }
         over.store(true, Ordering::Relaxed);
+        drop(idle_clients);
     });
+    web.service.stop();
+}
+
+#[test]
+fn a_body_that_grows_when_it_is_parsed_counts_for_what_it_becomes() {
+    let web = Web::start("[server]\nin_flight_max = 10485760\n");
+    let lists = format!("[{}[]]", "[],".repeat(2_000_000));
+    let refused = web.send("POST", "/_replicator/_bulk_docs", &lists);
+    refused.error(503, "too_many_requests");
+    let ones = format!("{{\"docs\": [{}1]}}", "1,".repeat(3_000_000));
+    let refused = web.send("POST", "/_query/map", &ones);
+    refused.error(503, "too_many_requests");
+    web.send("POST", "/_query/map", &call()).ok();
     web.service.stop();
 }

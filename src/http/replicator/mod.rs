@@ -184,8 +184,7 @@ async fn info(call: &Call<'_>) -> Answer {
 /// Reads a body that is JSON.
 async fn json_body(call: &Call<'_>, payload: web::Payload) -> Result<Value, Refusal> {
     let body = body::read(call.request, payload, call.shared).await?;
-    let value = serde_json::from_str(body.text()?);
-    value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+    body.json()
 }
 
 fn incoming(value: Value) -> Result<Incoming, Refusal> {
