@@ -39,6 +39,7 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
 use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
 use crate::auth::Authority;
+use crate::blocking;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
 use crate::in_flight::InFlight;
@@ -180,6 +181,8 @@ impl App {
             filters: replication::filters_through(gateway.clone()),
             log: log.clone(),
         };
+        // Where there is no room for its thread, the start of an arbiter panics.
+        blocking::run("replication", || ()).await?;
         let Parts {
             scheduler,
             replications,

@@ -211,7 +211,9 @@ fn crowd(
         for (at, place) in streams.iter_mut().enumerate() {
             let is_open = match place {
                 Some(stream) if at < trickling => stream.write_all(b"G").is_ok(),
-                Some(stream) => !matches!(stream.read(&mut [0]), Ok(_)),
+                Some(stream) => matches!(
+                    stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock
+                ),
                 None => false,
             };
             if !is_open {
@@ -271,4 +273,34 @@ fn a_body_that_grows_when_it_is_parsed_counts_for_what_it_becomes() {
     refused.error(503, "too_many_requests");
     web.send("POST", "/_query/map", &call()).ok();
     web.service.stop();
+}
+
+#[test]
+fn a_client_of_the_socket_that_does_not_read_gives_its_process_back() {
+    let service = Service::start("[server]\nrequest_timeout = 1\n");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let echo = json!({"id": 1, "call": "prompt", "proc": proc,
+                      "data": ["echo", "x".repeat(100_000)]});
+    // More than the socket and the bound on what is unread take together.
+    for _ in 0..10 {
+        client.send(&echo);
+    }
+    let mut other = service.connect();
+    other.wait_for_pool("python", &[("used", 0)]);
+    drop(client);
+    service.stop();
+}
+
+#[test]
+fn a_line_of_the_socket_that_finds_no_room_is_refused() {
+    let service = Service::start("[server]\nin_flight_max = 1048576\n");
+    let mut client = service.connect();
+    client.send_raw(&vec![b' '; 2 << 20]);
+    let reply = client.reply();
+    assert_eq!(reply["error"]["name"], "too_many_requests", "{reply}");
+    let mut other = service.connect();
+    let proc = other.get_proc("python");
+    assert_eq!(other.prompt(&proc, json!(["echo", 1])), 1);
+    service.stop();
 }

@@ -19,6 +19,7 @@ mod http;
 mod limiter;
 mod location;
 mod request;
+mod resolver;
 mod retries;
 mod send;
 mod session;
