@@ -117,7 +117,7 @@ impl Wishes {
             db: Some(format!("accounts/customer-{db:05}").into()),
             ddoc: DdocKey {
                 id: "_design/reports".into(),
-                rev: "3-a81f6c0d5e".into(),
+                text: "3-a81f6c0d5e".into(),
             },
         };
         Self {
@@ -132,10 +132,10 @@ impl Wishes {
         self.databases[self.next % self.databases.len()].clone()
     }
 
-    /// A revision that no process knows, of the next database.
+    /// A text that no process knows, of the next database.
     fn unknown(&mut self) -> Affinity {
         let mut wish = self.known();
-        wish.ddoc.rev = format!("{}-c0ffee", self.next).into();
+        wish.ddoc.text = format!("{}-c0ffee", self.next).as_str().into();
         wish
     }
 }

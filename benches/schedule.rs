@@ -270,6 +270,7 @@ fn cycle_of_the_actor(bencher: Bencher<'_, '_>, jobs: usize) {
 async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
     let scheduler = ReplicationScheduler::new(SchedulerOptions {
         live: Default::default(),
+        states: Default::default(),
         settings: Settings {
             max_jobs: running,
             ..Settings::default()

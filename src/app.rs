@@ -50,8 +50,8 @@ use crate::query_server::language::Registry;
 use crate::query_server::reduce::OverflowLog;
 use crate::replication::endpoint::{Http, HttpConfigError};
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::{Database, http_config};
-use crate::store::{Place, Store, StoreError};
+use crate::replicator::{Database, DocStates, http_config};
+use crate::store::{Place, Store, StoreError, Watcher};
 use replication::{Parts, ReplicationOptions};
 use settings::manager_settings;
 
@@ -147,8 +147,9 @@ impl App {
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
         let in_flight = InFlight::new(changes.clone());
-        let store = open_store(&changes.borrow().clone(), &options.log).await?;
-        let database = Database::new(store, changes.clone());
+        let states = Arc::new(DocStates::default());
+        let store = open_store(&changes.borrow().clone(), &states, &options.log).await?;
+        let database = Database::new(store, states, changes.clone());
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(options.sources),
             service_sockets: Rc::clone(&service_sockets),
@@ -375,10 +376,15 @@ fn config_spec(
 /// place that is not there is made when it is needed first: a service that only lends processes needs
 /// none. One in the usual place that another service has, or that this user may not open, is tried
 /// again whenever it is needed.
-async fn open_store(config: &Config, log: &Logger) -> Result<Store, StartError> {
+async fn open_store(
+    config: &Config,
+    states: &Arc<DocStates>,
+    log: &Logger,
+) -> Result<Store, StartError> {
     let place = Place::of(config.store.file());
     let is_named = config.origin("store", "path") != Origin::Default;
-    let store = Store::start(place.clone(), log)?;
+    let watcher: Arc<dyn Watcher> = states.clone();
+    let store = Store::start_watched(place.clone(), watcher, log)?;
     if !is_named && !place.exists() {
         return Ok(store);
     }

@@ -152,7 +152,8 @@ function server(readLine, printLine) {
     });
     const output = stringify(results).length;
     const size = length - sources.reduce((total, source) => total + source.length, 0);
-    const { reduce_limit: limit, reduce_limit_threshold: threshold, reduce_limit_ratio: ratio } = config;
+    const { reduce_limit: limit } = config;
+    const { reduce_limit_threshold: threshold = 4096, reduce_limit_ratio: ratio = 2 } = config;
     if (limit && output > threshold && output * ratio > size) {
       const sizes = `input size: ${size} output size: ${output} context: ${context}`;
       const text = `Reduce output must shrink more rapidly: ${sizes}`;

@@ -23,7 +23,7 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::prompt;
 
 /// How often a compound call takes another process when the one it got is not reset.
-const RESET_TRIES: u32 = 3;
+pub(crate) const RESET_TRIES: u32 = 3;
 
 /// The delay before the second try; it doubles.
 const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);

@@ -10,13 +10,16 @@
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
 
 mod account;
+mod backup;
 mod calls;
 mod farewell;
+mod handover;
 mod holding;
 mod jobs;
 mod lent;
 mod lines;
 mod login;
+mod relay;
 mod session;
 pub mod stream;
 mod ticket;
@@ -38,6 +41,7 @@ use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::{Named, Stop};
 use crate::auth::Authority;
+use crate::config::Config;
 use crate::in_flight::InFlight;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
@@ -128,9 +132,14 @@ impl Services {
         self.stop.notify_waiters();
     }
 
+    /// Returns whether waiters are refused.
+    fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     /// Returns once waiters are refused.
     async fn refusal(&self) {
-        if !self.stopping.get() {
+        if !self.is_stopping() {
             self.stop.notified().await;
         }
     }
@@ -144,8 +153,26 @@ pub struct ClientOptions {
     pub line_bytes_max: usize,
     /// How long it may take nothing of what it is sent.
     pub write_timeout: Duration,
+    /// How long `attach` keeps a process that it has no line for.
+    pub attach_idle: Duration,
+    /// How long a client behind `attach` waits for an answer, as long as it does not tell.
+    pub attach_patience: Duration,
     /// The log.
     pub log: Logger,
+}
+
+impl ClientOptions {
+    /// Takes what the configuration has for new connections.
+    pub fn new(number: u64, config: &Config, log: &Logger) -> Self {
+        Self {
+            number,
+            line_bytes_max: config.server.line_max,
+            write_timeout: config.server.request_timeout,
+            attach_idle: config.query_server_config.attach_idle,
+            attach_patience: config.couchdb.os_process_timeout,
+            log: log.clone(),
+        }
+    }
 }
 
 /// Ends a connection that wants nothing and holds nothing.
@@ -169,6 +196,10 @@ pub struct Client {
     tunnel_end: Option<Watch>,
     /// Whether the client wants to be told what became of the tunnel's process.
     tells_end: bool,
+    /// The conversation over the client's own pipes, once it has handed them over.
+    relay: Option<handover::Running>,
+    attach_idle: Duration,
+    attach_patience: Duration,
     /// What a connection of a service is lent, and how.
     lending: Option<Lending>,
     /// None once it is closing.
@@ -214,6 +245,9 @@ impl Client {
             tunnel: None,
             tunnel_end: None,
             tells_end: false,
+            relay: None,
+            attach_idle: options.attach_idle,
+            attach_patience: options.attach_patience,
             lending,
             connected: Some(connected),
             log: options.log.new(o!("client" => options.number)),
@@ -224,6 +258,13 @@ impl Client {
     }
 
     fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
+        if self.relay.is_some() {
+            // It speaks over its pipes.
+            return;
+        }
+        if let Some(expected) = self.session.take_expected() {
+            return self.take_over(expected, ctx);
+        }
         match &self.tunnel {
             Some(process) => {
                 self.session.note_activity();
@@ -339,6 +380,9 @@ impl Handler<Stop> for Client {
             (Some(_), false) => return self.session.end_tunnel(GetProcError::ShuttingDown),
             (None, _) => {}
         }
+        if let (Some(relay), false) = (&self.relay, msg.now) {
+            return relay.signals.stop();
+        }
         let phase = if msg.now { Phase::Over } else { Phase::Closing };
         self.session.set_phase(phase);
     }
@@ -394,6 +438,9 @@ impl Handler<Down> for Client {
     type Result = ();
 
     fn handle(&mut self, _: Down, _: &mut Self::Context) {
+        if let Some(relay) = &self.relay {
+            return relay.signals.process_down();
+        }
         let doom = self.tunnel.as_ref().map(|process| process.shared().gone());
         match doom {
             Some(doom) => self.session.end_tunnel(doom),

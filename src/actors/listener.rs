@@ -198,12 +198,8 @@ impl Listener {
     }
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
-        let options = ClientOptions {
-            number: self.next_number,
-            line_bytes_max: self.options.config.borrow().server.line_max,
-            write_timeout: self.options.config.borrow().server.request_timeout,
-            log: self.options.log.clone(),
-        };
+        let config = self.options.config.borrow().clone();
+        let options = ClientOptions::new(self.next_number, &config, &self.options.log);
         let number = self.next_number;
         self.next_number += 1;
         let services = Rc::clone(&self.options.services);

@@ -31,7 +31,9 @@ use crate::messages::process::{
 use crate::metrics::KillReason;
 use crate::query_server::language::StartContext;
 use crate::query_server::line::{Line, classify};
-use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of, leaves_list_open};
+use crate::query_server::prompt::{
+    PromptClass, PromptKind, Work, kind_and_class_of, leaves_list_open,
+};
 
 /// How many prompts may wait for the server's thread.
 const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
@@ -123,6 +125,7 @@ impl NativeProcess {
             return;
         };
         let timeout = head.prompt.timeout.unwrap_or(self.prompt_timeout);
+        let work = Work::of(head.kind, head.class);
         self.head_since = Instant::now();
         let (answer, result) = oneshot::channel();
         // A thread that is gone drops the job, which is seen as an answer that never comes.
@@ -138,7 +141,7 @@ impl NativeProcess {
                     exit: Some("panicked".into()),
                     ..Obituary::default()
                 })),
-                Err(_) => Err(PromptError::Timeout { timeout }),
+                Err(_) => Err(PromptError::Timeout { timeout, work }),
             };
             process.answered(answer, ctx);
         }));
@@ -163,11 +166,10 @@ impl NativeProcess {
             .filter(|error| error.is_final())
             .cloned();
         if let Some(error) = &end {
-            // The error was that prompt's; the others are told of the end.
-            self.shared.set_doom(PromptError::Exited(Obituary {
-                exit: Some(format!("was given up: {error}")),
-                ..Obituary::default()
-            }));
+            // The error was that prompt's; the others were not run.
+            self.shared.set_doom(PromptError::NotRun {
+                because: Box::new(error.clone()),
+            });
         }
         head.answerer.send(match line {
             // As it was printed, error lines and all, with its line feed.

@@ -196,13 +196,17 @@ impl OsProcess {
     }
 
     fn check_deadline(&mut self, ctx: &mut Context<Self>) {
-        let Some(timeout) = self.unanswered.overdue() else {
+        if self.unanswered.overdue().is_some() {
+            // An answer that came in time may not have been read yet, where we are slow ourselves.
+            self.take_what_is_there();
+        }
+        let Some((timeout, work)) = self.unanswered.overdue() else {
             return self.watch_deadline(ctx);
         };
         warn!(self.log, "query server did not answer in time and is killed";
               "timeout_ms" => u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self.context.metrics.pool.prompt_timed_out();
-        self.end_for(PromptError::Timeout { timeout }, KillReason::Timeout);
+        self.end_for(PromptError::Timeout { timeout, work }, KillReason::Timeout);
     }
 }
 

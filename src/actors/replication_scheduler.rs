@@ -37,6 +37,7 @@ use crate::policy::schedule::{
     WallTime,
 };
 use crate::replication::crash::Crash;
+use crate::replicator::{DocStates, NAME};
 use registry::Registry;
 
 /// How many messages may wait for the scheduler before senders have to wait.
@@ -56,6 +57,8 @@ pub struct SchedulerOptions {
     pub jobs: Box<dyn StartJobs>,
     /// The runs that there are. Schedulers that follow one another have the same.
     pub live: LiveRuns,
+    /// Who is told of the states of documents' jobs.
+    pub states: Arc<DocStates>,
     /// Where it counts.
     pub metrics: Arc<ReplicationMetrics>,
     /// The log.
@@ -94,6 +97,7 @@ pub struct ReplicationScheduler {
     live: LiveRuns,
     events: Option<Recipient<JobEvent>>,
     clock: WallClock,
+    states: Arc<DocStates>,
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
     actions: Vec<Action>,
@@ -127,6 +131,7 @@ impl ReplicationScheduler {
             live: options.live,
             events: None,
             clock: WallClock::new(),
+            states: options.states,
             metrics: options.metrics,
             actions: Vec::new(),
             ending: None,
@@ -153,9 +158,21 @@ impl ReplicationScheduler {
             self.perform(action);
         }
         self.actions = actions;
+        self.tell_states();
         let (census, totals) = (self.core.census(), self.core.totals());
         self.metrics.publish(census, &before, totals);
         self.watch_wake(now, ctx);
+    }
+
+    /// Tells of the jobs of documents whose states are others now.
+    fn tell_states(&mut self) {
+        for id in self.core.take_changed() {
+            let entry = self.registry.get(&id);
+            let doc = entry.and_then(|entry| entry.replication.doc.as_ref());
+            if let Some(doc) = doc.filter(|doc| doc.database == NAME) {
+                self.states.set_job(&doc.id, &id, self.core.state(&id));
+            }
+        }
     }
 
     fn perform(&mut self, action: Action) {
@@ -270,6 +287,14 @@ impl ReplicationScheduler {
         };
         self.tell(id, Happening::Ended(outcome.clone()));
         if let Some(mut entry) = self.registry.remove(id) {
+            if let Some(doc) = entry
+                .replication
+                .doc
+                .as_ref()
+                .filter(|doc| doc.database == NAME)
+            {
+                self.states.set_job(&doc.id, id, None);
+            }
             entry.resolve(&outcome);
         }
     }

@@ -11,6 +11,7 @@
 mod follow;
 mod job;
 mod outcome;
+mod upkeep;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use futures_util::future::{LocalBoxFuture, join_all};
-use slog::{Logger, error, o, warn};
+use slog::{Logger, o, warn};
 use tokio::sync::{Semaphore, watch};
 
 use crate::actors::lifeline::{ExitReason, Lifeline};
@@ -37,7 +38,7 @@ use crate::replication::endpoint::Http;
 use crate::replication::filter::Filter;
 use crate::replication::id::{ReplicationId, replication_id};
 use crate::replication::spec::Replication;
-use crate::replicator::document::{members, parse};
+use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
@@ -49,6 +50,7 @@ use follow::follow;
 use job::add;
 pub use job::identify;
 use outcome::write;
+use upkeep::keep_small;
 
 /// Sources that are asked for the code of filters at a time.
 const FETCHES_MAX: usize = 32;
@@ -137,7 +139,11 @@ impl ReplicatorDocuments {
         let mut events = VecDeque::from([event]);
         let mut pending = Vec::new();
         while let Some(event) = events.pop_front() {
-            for action in self.rows.handle(event, now()) {
+            let doc = event.doc().to_owned();
+            let actions = self.rows.handle(event, now());
+            let state = self.rows.get(&doc).map(|row| row.state);
+            self.options.database.states().set_row(&doc, state);
+            for action in actions {
                 match action {
                     Action::Identify {
                         doc,
@@ -290,17 +296,17 @@ impl ReplicatorDocuments {
             Outcome::Failed { .. } => Some(false),
             _ => None,
         };
-        let writing = write(
-            Rc::clone(&self.options),
-            doc,
-            replication,
-            outcome,
-            update_docs,
-        );
         let (log, options) = (self.log.clone(), Rc::clone(&self.options));
         ctx.spawn(wrap_future(async move {
-            if let Err(error) = writing.await {
-                error!(log, "the outcome of a replication cannot be written"; "error" => %error);
+            let writing = write(
+                Rc::clone(&options),
+                doc,
+                replication,
+                outcome,
+                update_docs,
+                &log,
+            );
+            if !matches!(writing.await, Ok(true)) {
                 return;
             }
             let counters = options.http.counters();
@@ -322,15 +328,18 @@ impl ReplicatorDocuments {
             return Some(Wish::Nothing);
         }
         let body = members(document);
-        match body.get(state::STATE).and_then(serde_json::Value::as_str) {
+        match body.text(state::STATE).as_deref() {
             Some(state::COMPLETED | state::FAILED) => return Some(Wish::Nothing),
             Some(_) if !self.update_docs() => self.remove_state(document.id.clone(), ctx),
             _ => {}
         }
         let defaults = defaults(&self.options.config.borrow().replicator);
-        Some(match parse(&document.id, &body.into(), &defaults) {
+        Some(match parse(&document.id, &body, &defaults) {
             Ok(replication) => Wish::Run(Arc::new(replication)),
-            Err(reason) => Wish::Broken(reason),
+            Err(reason) => Wish::Broken {
+                reason,
+                replication: asked_by(&document.id, &body).map(Arc::new),
+            },
         })
     }
 
@@ -340,11 +349,10 @@ impl ReplicatorDocuments {
         ctx.spawn(wrap_future(async move {
             let removed = store.change(&doc, |document| {
                 let mut body = members(document);
-                let is_over = Some(&body[state::STATE])
-                    .and_then(|state| state.as_str())
-                    .is_none_or(|name| name == state::COMPLETED || name == state::FAILED);
-                (!is_over && state::remove(&mut body))
-                    .then(|| serde_json::Value::Object(body).to_string())
+                let state = body.text(state::STATE);
+                let is_over =
+                    state.is_none_or(|name| name == state::COMPLETED || name == state::FAILED);
+                (!is_over && state::remove(&mut body)).then(|| body.to_string())
             });
             // It only looks untidy; the next update tries again.
             drop(removed.await);
@@ -378,6 +386,8 @@ impl Actor for ReplicatorDocuments {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        let upkeep = keep_small(Rc::clone(&self.options), self.log.clone());
+        ctx.spawn(wrap_future(upkeep));
         self.begin(ctx);
     }
 }
@@ -388,6 +398,7 @@ impl Handler<BeginAnew> for ReplicatorDocuments {
     fn handle(&mut self, msg: BeginAnew, ctx: &mut Self::Context) {
         self.options.scheduler.replace(msg.scheduler);
         self.rows.clear();
+        self.options.database.states().forget_jobs();
         self.begin(ctx);
     }
 }

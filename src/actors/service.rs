@@ -217,12 +217,8 @@ impl Service {
             claim: Some(self.entrance.claims.claim()),
             metrics: Arc::clone(&self.metrics),
         };
-        let options = ClientOptions {
-            number: self.next_number,
-            line_bytes_max: self.options.config.borrow().server.line_max,
-            write_timeout: self.options.config.borrow().server.request_timeout,
-            log: self.log.clone(),
-        };
+        let config = self.options.config.borrow().clone();
+        let options = ClientOptions::new(self.next_number, &config, &self.log);
         self.next_number += 1;
         let services = Rc::clone(&self.options.services);
         let (stop, pulse) = Client::lend_to(stream, services, options, lending);

@@ -38,7 +38,7 @@ use crate::replication::endpoint::Http;
 use crate::replication::filter::FilterPool;
 use crate::replication::id::Identity;
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::{Database, Replications, http_config};
+use crate::replicator::{Database, DocStates, Replications, http_config};
 
 /// What replication needs.
 #[derive(Clone)]
@@ -83,8 +83,12 @@ type Told = Rc<RefCell<Option<Named<ReplicatorDocuments>>>>;
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
-    let (scheduler, scheduler_spec) =
-        scheduler_spec(options.clone(), Rc::clone(&arbiter), Rc::clone(&told));
+    let (scheduler, scheduler_spec) = scheduler_spec(
+        options.clone(),
+        &database,
+        Rc::clone(&arbiter),
+        Rc::clone(&told),
+    );
     let options = DocumentsOptions {
         database,
         scheduler: scheduler.clone(),
@@ -123,17 +127,19 @@ fn documents_spec(
 /// until they are gone.
 fn scheduler_spec(
     options: ReplicationOptions,
+    database: &Database,
     arbiter: Rc<OwnArbiter>,
     told: Told,
 ) -> (Named<ReplicationScheduler>, ChildSpec) {
     let live = LiveRuns::default();
+    let states = Arc::clone(database.states());
     let make = move || {
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
-        let (options, live) = (options.clone(), live.clone());
+        let (options, live, states) = (options.clone(), live.clone(), Arc::clone(&states));
         let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
-            ReplicationScheduler::with_lifeline(scheduler_options(options, live), lifeline)
+            ReplicationScheduler::with_lifeline(scheduler_options(options, live, states), lifeline)
         });
         if let Some(documents) = &*told.borrow() {
             // Ignores the mailbox's bound: it must not be lost.
@@ -145,7 +151,11 @@ fn scheduler_spec(
     named_spec("replication_scheduler", make)
 }
 
-fn scheduler_options(options: ReplicationOptions, live: LiveRuns) -> SchedulerOptions {
+fn scheduler_options(
+    options: ReplicationOptions,
+    live: LiveRuns,
+    states: Arc<DocStates>,
+) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
     let metrics = options.metrics.replication();
     metrics.watch(&options.http);
@@ -155,6 +165,7 @@ fn scheduler_options(options: ReplicationOptions, live: LiveRuns) -> SchedulerOp
         log: options.log.clone(),
         jobs: Box::new(Jobs(options)),
         live,
+        states,
     }
 }
 

@@ -36,7 +36,7 @@ pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -
         idle_limit: query_servers.os_process_idle_limit,
         // The process gets TERM after half of it, and KILL at its end.
         stop_grace: config.server.stop_grace * 2,
-        line_bytes_max: config.server.line_max.max(ANSWER_BYTES_MIN),
+        line_bytes_max: answer_bytes_max(config),
         log_lines_max: config.log.child_lines_max,
         log_bytes_max: config.log.pool_bytes_max,
         db_tag: match query_servers.db_tag {
@@ -67,16 +67,29 @@ fn registry(config: &Config, program: &Path, languages: &Registry) -> Registry {
     registry
 }
 
+/// How long a line of a query server may be, in bytes.
+fn answer_bytes_max(config: &Config) -> usize {
+    config.server.line_max.max(ANSWER_BYTES_MIN)
+}
+
 fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     let memory = config.sandbox.javascript_memory_max.to_string();
+    let line_max = answer_bytes_max(config).to_string();
+    let arguments = [
+        "couchjs",
+        "-S",
+        &memory,
+        "--line-max",
+        &line_max,
+        "--text-reasons",
+    ];
     CommandLanguage::from_spec(CommandSpec {
         program: program.to_owned(),
-        arguments: ["couchjs", "-S", &memory].map(Into::into).to_vec(),
+        arguments: arguments.map(Into::into).to_vec(),
         // Asks the child to end with its parent, whatever happens to that.
         environment: vec![("SETTEE_CHILD".to_owned(), "1".to_owned())],
     })
     .with_every_ability()
-    .with_memory_max(config.sandbox.javascript_memory_max)
 }
 
 #[cfg(test)]
@@ -98,7 +111,7 @@ mod tests {
         let javascript = described("JavaScript");
         assert_eq!(
             javascript.as_deref(),
-            Some("/bin/settee couchjs -S 67108864")
+            Some("/bin/settee couchjs -S 67108864 --line-max 67108864 --text-reasons")
         );
         assert_eq!(described("python").as_deref(), Some("couchpy --debug"));
         assert_eq!(described("echo").as_deref(), Some("native"));

@@ -2,14 +2,18 @@
 //!
 //! SUMMARY   [`Authority`] knows the admins of the configuration in force. A login costs a slow hash
 //!           on a thread of its own, a repeated one a look into a small cache.
-//! PROMISES  A wrong name costs what a wrong password costs. At most [`CHECKS_MAX`] hashes at a time
-//!           and [`WAITING_MAX`] waiting; who fails too often in a row has to wait. A changed
-//!           password ends what was remembered of the old one.
+//! PROMISES  A wrong name costs what a wrong password costs, whichever names there are. At most
+//!           [`CHECKS_MAX`] hashes at a time and [`WAITING_MAX`] waiting, of one address
+//!           [`WAITING_OF_ADDRESS_MAX`]. Failures are counted by name and address together: nobody
+//!           else waits for them. A changed password ends what was remembered of the old one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
 //! DIFFERS   There are admins and nobody else: no `_users` database. Being locked out is told with
 //!           429 and not with 403.
 
+mod decoy;
+mod ended;
 pub mod session;
+mod waiting;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,18 +22,24 @@ use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::blocking;
 use crate::config::Config;
 use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
+use decoy::Decoy;
+use ended::EndedSessions;
+use waiting::{Waiting, WaitingPlace};
 
 /// Passwords that are checked at a time.
 const CHECKS_MAX: usize = 2;
 
 /// Logins that wait for their check; more are refused.
 const WAITING_MAX: usize = 64;
+
+/// Logins of one address that wait for their check, so that others find room.
+const WAITING_OF_ADDRESS_MAX: usize = 32;
 
 /// How long a correct password need not be checked again.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -63,19 +73,21 @@ pub enum LoginError {
     NoThread,
 }
 
-/// Whose failures are counted together.
-type Suspect = (Option<IpAddr>, String);
+/// Whose failures are counted together: the keyed hash of a name as it was given, known or not, and
+/// where it came from.
+type Suspect = [u8; 32];
 
 /// Lets admins in. Shared by all threads.
 pub struct Authority {
     config: watch::Receiver<Arc<Config>>,
     checks: Arc<Semaphore>,
-    waiting: Semaphore,
+    waiting: Mutex<Waiting>,
     /// Keyed hash of name, password and the hash it was checked against -> until when it counts.
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
     failures: Mutex<HashMap<Suspect, (u32, Instant)>>,
     /// What is checked where there is no such admin.
-    nobody: PasswordHash,
+    decoy: Decoy,
+    ended: Mutex<EndedSessions>,
     cache_key: [u8; 32],
     /// Signs sessions where the configuration has no secret.
     secret: [u8; 32],
@@ -87,10 +99,11 @@ impl Authority {
         Self {
             config,
             checks: Arc::new(Semaphore::new(CHECKS_MAX)),
-            waiting: Semaphore::new(WAITING_MAX),
+            waiting: Mutex::default(),
             remembered: Mutex::default(),
             failures: Mutex::default(),
-            nobody: PasswordHash::unmatchable(),
+            decoy: Decoy::new(),
+            ended: Mutex::default(),
             cache_key: random(),
             secret: random(),
         }
@@ -118,17 +131,28 @@ impl Authority {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(LoginError::Incorrect);
         }
-        let found = self.hash_of(name);
-        let memory = found.as_ref().map(|hash| self.memory(name, password, hash));
+        let hash = self.hash_of(name);
+        let memory = hash.as_ref().map(|hash| self.memory(name, password, hash));
         if memory.is_some_and(|memory| self.is_remembered(&memory)) {
             return Ok(());
         }
-        let suspect = (from, found.as_ref().map_or("", |_| name).to_owned());
+        let suspect = self.suspect(name, from);
         if self.is_locked_out(&suspect) {
             return Err(LoginError::LockedOut);
         }
-        let hash = found.unwrap_or_else(|| self.nobody.clone());
-        let right = self.check(hash, password.to_owned()).await?;
+        let right = {
+            let _place = WaitingPlace::take(&self.waiting, from).ok_or(LoginError::Busy)?;
+            let checking = Arc::clone(&self.checks).acquire_owned().await;
+            let checking = checking.map_err(|_| LoginError::Busy)?;
+            // Others may have failed, or have got it right, in the meantime.
+            if memory.is_some_and(|memory| self.is_remembered(&memory)) {
+                return Ok(());
+            }
+            if self.is_locked_out(&suspect) {
+                return Err(LoginError::LockedOut);
+            }
+            self.check(hash, password.to_owned(), checking).await?
+        };
         match memory.filter(|_| right) {
             Some(memory) => {
                 self.remember(memory);
@@ -142,17 +166,33 @@ impl Authority {
         }
     }
 
-    async fn check(&self, hash: PasswordHash, password: String) -> Result<bool, LoginError> {
-        let _waiting = self.waiting.try_acquire().map_err(|_| LoginError::Busy)?;
-        let checking = Arc::clone(&self.checks).acquire_owned().await;
-        let checking = checking.map_err(|_| LoginError::Busy)?;
+    /// Compares, and does so much more where the password is wrong that each failure costs the same.
+    async fn check(
+        &self,
+        hash: Option<PasswordHash>,
+        password: String,
+        checking: OwnedSemaphorePermit,
+    ) -> Result<bool, LoginError> {
+        let config = Arc::clone(&self.config.borrow());
+        let decoy = self.decoy.clone();
         let checked = blocking::run("password", move || {
             // Held to the end of the work, also when the client has gone.
             let _checking = checking;
-            hash.matches(&password)
+            let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
+            if !right {
+                let known = config.admins.values();
+                decoy.spend(&password, hash.as_ref(), known);
+            }
+            right
         });
-        let checked = checked.await;
-        checked.map_err(|_| LoginError::NoThread)
+        checked.await.map_err(|_| LoginError::NoThread)
+    }
+
+    /// A name may be as long as a request: what is kept of it is not.
+    fn suspect(&self, name: &str, from: Option<IpAddr>) -> Suspect {
+        let mut mac = keyed(&self.cache_key);
+        mac.update(format!("{from:?} {name}").as_bytes());
+        mac.finalize().into_bytes().into()
     }
 
     fn memory(&self, name: &str, password: &str, hash: &PasswordHash) -> [u8; 32] {
@@ -192,7 +232,18 @@ impl Authority {
             failures.retain(|_, (_, last)| now - *last < LOCKOUT);
         }
         if failures.len() >= FAILURES_REMEMBERED_MAX {
-            failures.clear();
+            // Who fails under many names must not clear what is counted of one: those with the
+            // fewest failures go.
+            let mut counts: Vec<u32> = failures.values().map(|(count, _)| *count).collect();
+            let middle = counts.len() / 2;
+            let (_, fewest, _) = counts.select_nth_unstable(middle);
+            let fewest = *fewest;
+            let mut left = middle;
+            failures.retain(|_, (count, _)| {
+                let goes = *count <= fewest && left > 0;
+                left -= usize::from(goes);
+                !goes
+            });
         }
         let entry = failures.entry(suspect).or_insert((0, now));
         if now - entry.1 >= LOCKOUT {

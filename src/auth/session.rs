@@ -1,19 +1,21 @@
 //! Sessions: what stands in the cookie `AuthSession`.
 //!
-//! SUMMARY   `NAME:TIME:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
-//!           seconds, signed with the secret and the salt of the admin's password.
-//! PROMISES  Nothing is kept for a session. It ends with its time, with the secret, with the
-//!           password, and with the admin.
+//! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
+//!           seconds and the session's random number, signed with the secret and the salt of the
+//!           admin's password.
+//! PROMISES  Nothing is kept for a session that is not ended before its time. It ends when it is
+//!           logged out, with its time, with the secret, with the password, and with the admin.
 //! SOURCE    couch_httpd_auth: cookie_authentication_handler/1, cookie_auth_cookie/4.
-//! DIFFERS   Signed with SHA-256 only.
+//! DIFFERS   Signed with SHA-256 only. In CouchDB a cookie counts after its session was logged out.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use data_encoding::BASE64URL_NOPAD;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use hmac::Mac;
 
-use super::{Authority, keyed};
-use crate::config::password::PasswordHash;
+use super::ended::SessionId;
+use super::{Authority, keyed, lock};
+use crate::config::password::{PasswordHash, random};
 
 /// The name of the cookie.
 pub const COOKIE: &str = "AuthSession";
@@ -28,17 +30,34 @@ pub struct Session {
     pub name: String,
     /// Whether a tenth of its time has passed, so that it should be issued anew.
     pub is_worn: bool,
+    /// The same in all its cookies.
+    id: SessionId,
 }
 
 impl Authority {
-    /// Issues a session for somebody who has logged in.
-    pub fn issue(&self, name: &str) -> Option<String> {
-        self.issue_at(name, SystemTime::now())
+    /// Begins a session for somebody who has logged in; returns its cookie.
+    pub fn begin(&self, name: &str) -> Option<String> {
+        self.issue_at(name, random(), SystemTime::now())
     }
 
-    fn issue_at(&self, name: &str, now: SystemTime) -> Option<String> {
+    /// Returns a new cookie of a session, unless it has ended.
+    pub fn renew(&self, session: &Session) -> Option<String> {
+        let now = SystemTime::now();
+        let has_ended = lock(&self.ended).has(&session.name, &session.id, seconds(now));
+        (!has_ended).then(|| self.issue_at(&session.name, session.id, now))?
+    }
+
+    /// Ends a session: no cookie of it counts from now on.
+    pub fn end(&self, session: &Session) {
+        let timeout = self.config.borrow().chttpd_auth.timeout.as_secs();
+        let now = seconds(SystemTime::now());
+        lock(&self.ended).end(&session.name, session.id, now, timeout);
+    }
+
+    fn issue_at(&self, name: &str, id: SessionId, now: SystemTime) -> Option<String> {
         let hash = self.hash_of(name)?;
-        let mut cookie = format!("{name}:{:X}", seconds(now)).into_bytes();
+        let id = HEXLOWER.encode(&id);
+        let mut cookie = format!("{name}:{:X}:{id}", seconds(now)).into_bytes();
         let signature = self.sign(&cookie, &hash);
         cookie.push(b':');
         cookie.extend(signature.finalize().into_bytes());
@@ -58,19 +77,25 @@ impl Authority {
             .decode(cookie.trim_end_matches('=').as_bytes())
             .ok()?;
         let mut colons = memchr::memchr_iter(b':', &cookie);
-        let (name_end, time_end) = (colons.next()?, colons.next()?);
+        let (name_end, time_end, id_end) = (colons.next()?, colons.next()?, colons.next()?);
         let name = std::str::from_utf8(&cookie[..name_end]).ok()?;
         let hash = self.hash_of(name)?;
-        let signed = self.sign(&cookie[..time_end], &hash);
+        let signed = self.sign(&cookie[..id_end], &hash);
         // Takes the same time wherever the difference is.
-        signed.verify_slice(&cookie[time_end + 1..]).ok()?;
+        signed.verify_slice(&cookie[id_end + 1..]).ok()?;
         let issued = std::str::from_utf8(&cookie[name_end + 1..time_end]).ok()?;
         let issued = u64::from_str_radix(issued, 16).ok()?;
+        let id = HEXLOWER.decode(&cookie[time_end + 1..id_end]).ok()?;
+        let id = SessionId::try_from(id).ok()?;
+        if lock(&self.ended).has(name, &id, issued) {
+            return None;
+        }
         let timeout = self.config.borrow().chttpd_auth.timeout.as_secs();
         let age = seconds(now).saturating_sub(issued);
         (age < timeout).then(|| Session {
             name: name.to_owned(),
             is_worn: age.saturating_mul(10) >= timeout,
+            id,
         })
     }
 
@@ -122,7 +147,7 @@ mod tests {
     fn a_session_lasts_its_time_and_is_worn_after_a_tenth_of_it() {
         let (authority, _config) = authority(config("one", ""));
         let start = SystemTime::now();
-        let cookie = authority.issue_at("ann", start).unwrap();
+        let cookie = authority.issue_at("ann", random(), start).unwrap();
         let after = |seconds| {
             let now = start + Duration::from_secs(seconds);
             authority
@@ -134,15 +159,28 @@ mod tests {
         assert_eq!(after(60), Some(("ann".into(), true)));
         assert_eq!(after(599), Some(("ann".into(), true)));
         assert_eq!(after(600), None);
-        assert_eq!(authority.issue_at("bob", start), None);
+        assert_eq!(authority.issue_at("bob", random(), start), None);
+    }
+
+    #[test]
+    fn a_session_that_was_logged_out_counts_no_more_under_any_of_its_cookies() {
+        let (authority, _config) = authority(config("one", "secret"));
+        let cookie = authority.begin("ann").unwrap();
+        let other = authority.begin("ann").unwrap();
+        let session = authority.session(&cookie).unwrap();
+        let renewed = authority.renew(&session).unwrap();
+        authority.end(&authority.session(&renewed).unwrap());
+        assert_eq!(authority.session(&cookie), None);
+        assert_eq!(authority.session(&renewed), None);
+        assert!(authority.session(&other).is_some());
     }
 
     #[test]
     fn a_forged_session_is_none() {
         let (ours, _config) = authority(config("one", ""));
         let (other, _other) = authority(config("one", ""));
-        assert_eq!(ours.session(&other.issue("ann").unwrap()), None);
-        let cookie = ours.issue("ann").unwrap();
+        assert_eq!(ours.session(&other.begin("ann").unwrap()), None);
+        let cookie = ours.begin("ann").unwrap();
         for at in 0..cookie.len() {
             let mut forged = cookie.clone().into_bytes();
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
@@ -159,7 +197,7 @@ mod tests {
     fn a_session_ends_with_the_secret_the_password_and_the_admin() {
         let hashed = "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,4096";
         let (authority, sender) = authority(config(hashed, "secret"));
-        let cookie = authority.issue("ann").unwrap();
+        let cookie = authority.begin("ann").unwrap();
         let mut without = config(hashed, "secret");
         without.admins.clear();
         for other in [config(hashed, "other"), config("one", "secret"), without] {

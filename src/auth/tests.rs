@@ -55,11 +55,81 @@ async fn who_fails_too_often_has_to_wait_and_others_need_not() {
 }
 
 #[actix_rt::test]
+async fn who_fails_under_unknown_names_waits_for_them_and_for_no_other_name() {
+    let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
+    let (authority, _config) = authority(cheap);
+    let from = Some(IpAddr::from([10, 0, 0, 1]));
+    for number in 0..2 * FAILURES_MAX {
+        let name = format!("nobody{number}");
+        let refused = authority.log_in(&name, "wrong", from).await;
+        assert_eq!(refused, Err(LoginError::Incorrect), "{name}");
+    }
+    for _ in 1..FAILURES_MAX {
+        let refused = authority.log_in("nobody0", "wrong", from).await;
+        assert_eq!(refused, Err(LoginError::Incorrect));
+    }
+    // As it would be with a known one.
+    let refused = authority.log_in("nobody0", "wrong", from).await;
+    assert_eq!(refused, Err(LoginError::LockedOut));
+    assert_eq!(authority.log_in("ann", "password", from).await, Ok(()));
+}
+
+#[actix_rt::test]
+async fn many_names_do_not_clear_what_is_counted_of_one() {
+    let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
+    let (authority, _config) = authority(cheap);
+    for _ in 0..FAILURES_MAX {
+        let refused = authority.log_in("ann", "wrong", None).await;
+        assert_eq!(refused, Err(LoginError::Incorrect));
+    }
+    for number in 0..2 * FAILURES_REMEMBERED_MAX {
+        authority.count_failure(authority.suspect(&number.to_string(), None));
+        assert!(lock(&authority.failures).len() <= FAILURES_REMEMBERED_MAX);
+    }
+    let refused = authority.log_in("ann", "password", None).await;
+    assert_eq!(refused, Err(LoginError::LockedOut));
+}
+
+#[actix_rt::test]
+async fn one_address_leaves_room_for_the_logins_of_others() {
+    let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
+    let (authority, _config) = authority(cheap);
+    let from = |last| Some(IpAddr::from([10, 0, 0, last]));
+    let flood = (0..WAITING_MAX).map(|number| {
+        let (name, authority) = (format!("{number}"), &authority);
+        async move { authority.log_in(&name, "wrong", from(1)).await }
+    });
+    let flood = futures_util::future::join_all(flood);
+    let other = authority.log_in("ann", "password", from(2));
+    let (flooded, let_in) = futures_util::future::join(flood, other).await;
+    let busy = flooded.iter().filter(|r| **r == Err(LoginError::Busy));
+    assert_eq!(busy.count(), WAITING_MAX - WAITING_OF_ADDRESS_MAX);
+    assert_eq!(let_in, Ok(()));
+}
+
+#[actix_rt::test]
+async fn many_first_requests_at_a_time_are_one_check() {
+    let (authority, _config) = authority("right");
+    let all = (0..WAITING_OF_ADDRESS_MAX).map(|_| authority.log_in("ann", "right", None));
+    let results = futures_util::future::join_all(all).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert!(authority.waiting.lock().unwrap().is_empty());
+}
+
+#[actix_rt::test]
 async fn more_logins_than_may_wait_are_refused() {
     // A hash that costs little: this is about the queue.
     let cheap = "-pbkdf2-0c60c80f961f0e71f3a9b524af6012062fe037a6,salt,1";
     let (authority, _config) = authority(cheap);
-    let all = (0..WAITING_MAX + 10).map(|_| authority.log_in("ann", "wrong", None));
+    let from = |number: usize| Some(IpAddr::from([10, 0, 0, u8::from(number % 2 == 0)]));
+    let all = (0..WAITING_MAX + 10).map(|number| {
+        let authority = &authority;
+        async move {
+            authority
+                .log_in(&number.to_string(), "wrong", from(number))
+                .await
+        }
+    });
     let results = futures_util::future::join_all(all).await;
     let busy = results.iter().filter(|r| **r == Err(LoginError::Busy));
     assert_eq!(busy.count(), 10);

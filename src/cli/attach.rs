@@ -1,9 +1,10 @@
 //! `settee attach`: a drop-in `couchjs` that is a pooled process of a running service.
 //!
-//! SUMMARY   Copies standard input to the service and what comes back to standard output, byte by
-//!           byte, until one of them ends.
-//! PROMISES  Small and quick to start: no runtime, no configuration file, two threads. However it
-//!           ends, killed included, its connection ends with it and the service takes the process
+//! SUMMARY   Hands the pipes that it was started with to the service and waits for the end. Where the
+//!           service does not take them it copies standard input to the service and what comes back
+//!           to standard output, byte by byte, until one of them ends.
+//! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However
+//!           it ends, killed included, its connection ends with it and the service takes the process
 //!           back.
 
 use std::fs::File;
@@ -17,9 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::NonEmptyStringValueParser;
 
-use crate::client::{AttachEnd, ClientError, EndLine, TakeFrom, Tunnel, attach_blocking};
+use crate::client::{
+    AttachEnd, AttachedPipes, ClientError, EndLine, TakeFrom, Tunnel, attach_blocking, attach_pipes,
+};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 
+use super::attach_pipes::Pipes;
 use super::exit::{CliError, Exit};
 use super::service_socket::{SocketArgs, service_error};
 
@@ -37,12 +41,16 @@ Exit codes:
   64   the command line is wrong
   69   no service answers
   74   reading standard input or writing standard output failed
-  75   no process was free in time, or none could be started now
+  75   no process was free in time, or none could be started now; only where lines are copied
   77   the socket belongs to another user
   78   the service has no such language, pool or group, or cannot start the query server with its
        command
   255  the process ended by itself, if only after its last answer, or the service did; everything
        that it printed was delivered
+
+A process is lent for the lines that come, and goes back after a second without any (attach_idle in
+the configuration of the service), or sooner when others wait. When none is free in time the line is
+answered with [\"error\", \"timeout\", REASON].
 
 Example:
   COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb
@@ -77,6 +85,12 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         (None, Some(group)) => TakeFrom::Group(group),
         (None, None) => TakeFrom::Language(&args.language),
     };
+    if let Ok(pipes) = Pipes::open() {
+        let attached = attach_pipes(&socket, from, pipes.input.as_fd(), pipes.output.as_fd());
+        if let Some(attached) = attached.map_err(|error| refusal(&socket, &error))? {
+            return speak(&socket, attached, pipes);
+        }
+    }
     let tunnel = attach_blocking(&socket, from).map_err(|error| refusal(&socket, &error))?;
     // The streams of the standard library buffer what must not wait.
     let unbuffered = |stream: &dyn AsFd| stream.as_fd().try_clone_to_owned().map(File::from);
@@ -97,6 +111,22 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             _ => Ok(()),
         },
         End::Done | End::CutOff => Err(process_ended(None)),
+    }
+}
+
+/// Lets the service speak for itself, and ends as the conversation does.
+fn speak(socket: &Path, attached: AttachedPipes, pipes: Pipes) -> Result<(), CliError> {
+    let copying = pipes.start();
+    let copying = copying.map_err(|error| CliError::io("a thread", &error))?;
+    let end = attached.wait();
+    copying.finish()?;
+    match end {
+        Some(AttachEnd { alive: true, .. }) => Ok(()),
+        Some(AttachEnd {
+            error: Some(error), ..
+        }) => Err(refusal(socket, &ClientError::Service(error))),
+        Some(AttachEnd { exit, .. }) => Err(process_ended(exit.as_deref())),
+        None => Err(process_ended(None)),
     }
 }
 
@@ -189,7 +219,9 @@ fn deliver(tunnel: &Tunnel, output: &mut File) -> Result<End, CliError> {
     };
     let told = end.finish(|bytes| output.write_all(bytes));
     match told.map_err(|error| CliError::io("standard output", &error))? {
-        Some(AttachEnd { alive: false, exit }) => Ok(End::Died(exit)),
+        Some(AttachEnd {
+            alive: false, exit, ..
+        }) => Ok(End::Died(exit)),
         Some(_) => Ok(End::Done),
         // A service that tells the end and did not has ended itself.
         None if cut_off || tunnel.tells_end => Ok(End::CutOff),

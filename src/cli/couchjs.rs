@@ -19,6 +19,12 @@ use crate::query_server::languages::javascript::{self, Options};
 /// Less memory than this does not hold the standard objects of the functions of one view.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
 
+/// The option that says how long an answer may be.
+const LINE_MAX: &str = "--line-max";
+
+/// Shorter lines have no room for the errors that say so.
+const LINE_BYTES_MIN: usize = 4096;
+
 /// The exit status for options that make no sense: `couchjs`'s own.
 const BAD_OPTION_STATUS: u8 = 2;
 
@@ -34,6 +40,10 @@ Answers CouchDB's query server protocol on standard input and output.
   -V, --version  print the version
   -S BYTES       memory limit of the functions of views, and of those of design
   -M BYTES       documents; each has this much (default 67108864)
+  --line-max BYTES
+                 longest line that may be answered (default: no limit)
+  --text-reasons the reason of an error is always a text, also where CouchDB's
+                 couchjs answers {} or null
       --eval     accepted, and always on
   SCRIPT         accepted and ignored: the server is built in
 ";
@@ -132,10 +142,19 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
                 };
                 options.memory_bytes = memory(name, &value)?;
             }
+            "--text-reasons" => options.text_reasons = true,
+            LINE_MAX => options.line_bytes_max = line_max(&arguments.next().unwrap_or_default())?,
             _ => {}
         }
     }
     Ok(Request::Serve(options))
+}
+
+fn line_max(value: &str) -> Result<usize, String> {
+    let bytes = value.parse().ok().filter(|bytes| *bytes >= LINE_BYTES_MIN);
+    bytes.ok_or_else(|| {
+        format!("{LINE_MAX} needs a number of bytes, at least {LINE_BYTES_MIN}, not '{value}'")
+    })
 }
 
 fn memory(name: &str, value: &str) -> Result<usize, String> {
@@ -159,6 +178,7 @@ mod tests {
     fn serves_with(bytes: usize) -> Result<Request, String> {
         Ok(Request::Serve(Options {
             memory_bytes: bytes,
+            ..Options::default()
         }))
     }
 
@@ -184,6 +204,24 @@ mod tests {
             serves_with(4 << 20)
         );
         assert_eq!(request(&["--", "-h"]), serves_with(default));
+    }
+
+    #[test]
+    fn what_settee_tells_its_own_children_is_read() {
+        let told = request(&["-S", "2097152", "--line-max", "5000", "--text-reasons"]);
+        let options = Options {
+            memory_bytes: 2 << 20,
+            line_bytes_max: 5000,
+            text_reasons: true,
+        };
+        assert_eq!(told, Ok(Request::Serve(options)));
+        for value in ["", "0", "4095", "lots"] {
+            let refused = request(&["--line-max", value]);
+            assert!(
+                refused.is_err_and(|text| text.contains("--line-max")),
+                "{value}"
+            );
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::query_server::view::{
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
-use super::service_socket::service_error;
+use super::service_socket::{SocketArgs, service_error};
 use logs::LogLines;
 use printer::Printer;
 use progress::Progress;
@@ -96,9 +96,10 @@ pub struct Args {
     /// Print rows as they come, in any order: memory stays small however many there are.
     #[arg(long, requires = "map")]
     unsorted: bool,
-    /// Borrow the processes of the service that listens here.
-    #[arg(long, value_name = "PATH", requires = "map")]
-    socket: Option<PathBuf>,
+    /// Borrow the processes of the service that listens here; without PATH, which cannot be left out
+    /// right before INPUT: at $SETTEE__SERVER__SOCKET, or where `serve` puts its socket.
+    #[arg(long, value_name = "PATH", requires = "map", num_args = 0..=1)]
+    socket: Option<Option<PathBuf>>,
     /// The documents, one JSON object with an _id a line; - is standard input.
     #[arg(default_value = "-", value_name = "INPUT")]
     input: PathBuf,
@@ -159,9 +160,17 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
     };
     let input = input.map_err(|error| CliError::io("a thread for reading", &error))?;
-    let done = actix_rt::System::new().block_on(job.run(args.socket.as_deref(), input, &log));
+    let done = actix_rt::System::new().block_on(job.run(args.service(), input, &log));
     log_lines.summarise();
     done
+}
+
+impl Args {
+    /// Returns the service whose processes are to be borrowed, if any.
+    fn service(&self) -> Option<SocketArgs> {
+        let socket = self.socket.clone()?;
+        Some(SocketArgs { socket })
+    }
 }
 
 /// Whether it is certain that the built-in engine takes the functions. Then modules are checked
@@ -213,12 +222,12 @@ struct Job {
 impl Job {
     async fn run(
         &self,
-        socket: Option<&Path>,
+        service: Option<SocketArgs>,
         input: Batches,
         log: &Logger,
     ) -> Result<(), CliError> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let Some(socket) = socket else {
+        let Some(service) = service else {
             let pool = pool::Pool::start(&self.config, log)?;
             let limit = self.config.query_server_config.os_process_limit as usize;
             let done = self
@@ -227,9 +236,10 @@ impl Job {
             pool.stop().await;
             return done;
         };
-        let client = Client::connect(socket)
+        let socket = service.path();
+        let client = Client::connect(&socket)
             .await
-            .map_err(|error| service_error(socket, &error))?;
+            .map_err(|error| service_error(&socket, &error))?;
         self.produce(&Processes::Service(client), cores, input)
             .await
     }

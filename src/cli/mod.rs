@@ -5,6 +5,7 @@
 //! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
 
 pub mod attach;
+mod attach_pipes;
 pub mod check_config;
 pub mod completions;
 pub mod config_args;
@@ -21,6 +22,7 @@ pub mod service_manager;
 pub mod service_socket;
 pub mod status;
 mod status_table;
+pub mod store;
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -83,6 +85,10 @@ enum Command {
     ///
     /// Asks the running service over its socket. See docs/replication.md.
     Jobs(jobs::Args),
+    /// Copy the file that keeps replications, while the service runs.
+    ///
+    /// Asks the running service over its socket. See docs/replication.md.
+    Store(store::Args),
     /// Add, change and remove pools of the running service.
     ///
     /// A pool is a number of processes of one language under a name of its own. Nothing here can
@@ -146,6 +152,7 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Jobs(args) => jobs::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Pool(args) => pool::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Replicate(args) => replicate::run(&args),

@@ -4,12 +4,16 @@
 //!           runtime, which is what makes `settee attach` small and quick.
 //! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is handed on.
 
+use std::convert::Infallible;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
@@ -17,6 +21,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::TakeFrom;
+use super::attach_end::{AttachEnd, EndLine};
 use super::error::ClientError;
 use super::wire::{self, Borrowed};
 
@@ -145,6 +150,113 @@ fn request(from: TakeFrom<'_>, end: bool) -> Result<Vec<u8>, ClientError> {
         arguments["end"] = true.into();
     }
     wire::request(0, "attach", &arguments)
+}
+
+/// A conversation that the service leads over pipes of the client's: see [`attach_pipes`].
+#[derive(Debug)]
+pub struct AttachedPipes {
+    stream: BlockingStream,
+    end: EndLine,
+}
+
+/// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
+/// processes that it may change between two lines. `None`: this service does not, or cannot now.
+///
+/// The descriptors are made non-blocking. The conversation ends with the returned value.
+///
+/// # Errors
+/// As [`attach`]; no process is taken yet.
+pub fn attach_pipes(
+    path: &Path,
+    from: TakeFrom<'_>,
+    input: BorrowedFd<'_>,
+    output: BorrowedFd<'_>,
+) -> Result<Option<AttachedPipes>, ClientError> {
+    let mut stream = BlockingStream::connect(path)?;
+    let mut arguments = from.arguments();
+    for member in ["end", "descriptors"] {
+        arguments[member] = true.into();
+    }
+    stream.write_all(&wire::request(0, "attach", &arguments)?)?;
+    let mut received = Vec::new();
+    let answer: TakesPipes = read_reply(&mut stream, &mut received)?;
+    if !answer.descriptors {
+        return Ok(None);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let pipes = [input, output];
+    control.push(SendAncillaryMessage::ScmRights(&pipes));
+    let line = [io::IoSlice::new(b"\n")];
+    sendmsg(&stream, &line, &mut control, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
+    match read_reply::<bool>(&mut stream, &mut received) {
+        Ok(_) => {}
+        // It had no room for the descriptors.
+        Err(ClientError::Service(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let mut end = EndLine::default();
+    let Ok(()) = end.take(&received, ignore);
+    Ok(Some(AttachedPipes { stream, end }))
+}
+
+/// Whether the service takes pipes.
+#[derive(Deserialize)]
+struct TakesPipes {
+    #[serde(default)]
+    descriptors: bool,
+}
+
+fn ignore(_: &[u8]) -> Result<(), Infallible> {
+    Ok(())
+}
+
+/// Reads the next reply; what came behind it is left in `received`.
+fn read_reply<T: DeserializeOwned>(
+    stream: &mut BlockingStream,
+    received: &mut Vec<u8>,
+) -> Result<T, ClientError> {
+    let mut chunk = [0; REPLY_READ_BYTES];
+    let mut from = 0;
+    let end = loop {
+        if received.len() > from
+            && let Some(end) = line_end(received, from)?
+        {
+            break end;
+        }
+        from = received.len();
+        let length = stream.read(&mut chunk)?;
+        if length == 0 {
+            return Err(ClientError::Closed);
+        }
+        received.extend_from_slice(&chunk[..length]);
+    };
+    let value = accept(&received[..end]);
+    received.drain(..=end);
+    value
+}
+
+impl AttachedPipes {
+    /// Waits for the end. `None`: the service ended without a word.
+    pub fn wait(self) -> Option<AttachEnd> {
+        let Self {
+            mut stream,
+            mut end,
+        } = self;
+        let mut chunk = [0; REPLY_READ_BYTES];
+        loop {
+            match stream.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => {
+                    let Ok(()) = end.take(&chunk[..length], ignore);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        let Ok(end) = end.finish(ignore);
+        end
+    }
 }
 
 /// Finds the end of the reply in what was received; nothing new since `from` is the end of all.

@@ -9,6 +9,8 @@
 
 use serde::Deserialize;
 
+use super::error::ServiceError;
+
 /// How the line begins, before its JSON object.
 pub const END_MARK: u8 = 0;
 
@@ -16,13 +18,16 @@ pub const END_MARK: u8 = 0;
 const END_BYTES_MAX: usize = 4096;
 
 /// What became of the process.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct AttachEnd {
     /// Whether it lived until it went back to its pool.
     pub alive: bool,
     /// How it ended, in words.
     #[serde(default)]
     pub exit: Option<String>,
+    /// Why there was no process at all.
+    #[serde(default)]
+    pub error: Option<Box<ServiceError>>,
 }
 
 /// Parts what the process printed from the line at the end.
@@ -126,6 +131,7 @@ mod tests {
         let end = AttachEnd {
             alive: false,
             exit: Some("exited with status 1".into()),
+            error: None,
         };
         let line = b"\0{\"alive\":false,\"exit\":\"exited with status 1\"}\n";
         for own in [

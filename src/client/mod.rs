@@ -46,10 +46,13 @@ use tokio::sync::broadcast;
 
 use crate::query_server::status::ServiceStatus;
 use crate::replicator::JobOrder;
+use crate::store::DumpRow;
 use connection::Connection;
 
 pub use crate::messages::pools::PoolChange;
-pub use attach::{AttachOutput, Attached, Tunnel, attach, attach_blocking};
+pub use attach::{
+    AttachOutput, Attached, AttachedPipes, Tunnel, attach, attach_blocking, attach_pipes,
+};
 pub use attach_end::{AttachEnd, END_MARK, EndLine};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
@@ -272,6 +275,25 @@ impl Client {
     ) -> Result<Box<RawValue>, ClientError> {
         let arguments = json!({"skip": skip, "limit": limit, "states": states});
         self.connection.call("jobs", &arguments).await
+    }
+
+    /// Begins a copy of the store as it is now (`begin_backup`), in place of one that was begun over
+    /// this connection before.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `store_unavailable`.
+    pub async fn begin_backup(&self) -> Result<bool, ClientError> {
+        let begun = self.connection.call("begin_backup", &json!({})).await?;
+        wire::typed("begin_backup", &begun)
+    }
+
+    /// Returns the next rows of the copy that was begun (`backup_rows`); none at its end.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `bad_request` when none was begun, or its client took too long.
+    pub async fn backup_rows(&self) -> Result<Vec<DumpRow>, ClientError> {
+        let rows = self.connection.call("backup_rows", &json!({})).await?;
+        wire::typed("backup_rows", &rows)
     }
 
     /// Returns a job of a replication (`job`).

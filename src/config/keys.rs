@@ -113,6 +113,8 @@ pub enum Kind {
     FilePath,
     /// The path of the store; empty is the usual place.
     StorePath,
+    /// Names of hosts with commas between them; empty is none.
+    Hosts,
     /// Addresses that stand for others: `pattern:port:target:port` with commas between them.
     ConnectTo,
     /// A path of a Unix socket; empty is the usual place.
@@ -276,6 +278,11 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "query_server_config",
+        "attach_idle",
+        duration(Unit::Milliseconds, 0, HOUR),
+    ),
+    key(
+        "query_server_config",
         "limit_follows_pressure",
         Kind::Boolean,
     ),
@@ -288,6 +295,7 @@ pub const KEYS: &[Key] = &[
     start_key("server", "socket", Kind::SocketPath),
     start_key("server", "tcp", Kind::Address),
     start_key("server", "http", Kind::Address),
+    key("server", "hosts", Kind::Hosts),
     key(
         "server",
         "body_max",
@@ -370,6 +378,7 @@ pub const KEYS: &[Key] = &[
     ),
     replicator("auth_plugins", AUTH_PLUGINS),
     start_key("store", "path", Kind::StorePath),
+    key("store", "deleted_kept_for", seconds(0, 10 * YEAR)),
     key("log", "level", LEVEL),
     start_key("log", "format", FORMAT),
     key("log", "child_lines_max", count(0, 1_000_000)),
@@ -541,6 +550,47 @@ pub fn runtime(section: &str, name: &str) -> bool {
         QUERY_SERVERS | NATIVE_QUERY_SERVERS | ADMINS | SHARES
     ) || find(section, name).is_some_and(|key| key.runtime)
 }
+
+/// Returns why a key cannot be set over HTTP; `None`: it can.
+///
+/// Whoever reaches the address, an administrator's password in hand, must not thereby become the
+/// user whom the service runs as: what runs a program, opens or moves a socket, reads a file, lets
+/// somebody in, or sends credentials elsewhere is for who owns the files. It goes by kinds, so that
+/// a new key of such a kind is not forgotten.
+///
+/// # Source
+/// CVE-2017-12636; `chttpd_util:is_whitelisted`'s list begins with such keys, too.
+pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
+    let owner = family(section).map_or(section, |(family, _)| family);
+    if let Some((_, _, why)) = NOT_OVER_HTTP
+        .iter()
+        .find(|(place, key, _)| *place == owner && (key.is_empty() || *key == name))
+    {
+        return Some(why);
+    }
+    Some(match kind(section, name)? {
+        Kind::Command => "it runs a program on this machine",
+        Kind::ServiceAddress | Kind::Address | Kind::SocketPath => "it opens a socket",
+        Kind::FilePath | Kind::StorePath => "it names a file of this machine",
+        Kind::Password | Kind::Secret => "it decides who is let in",
+        Kind::Hosts => "it decides which web pages are let in",
+        Kind::ConnectTo => "it decides where credentials are sent",
+        _ => return None,
+    })
+}
+
+/// What cannot be set over HTTP though its kind does not tell: section or family, key (empty is
+/// every key), why.
+const NOT_OVER_HTTP: &[(&str, &str, &str)] = &[
+    (QUERY_SERVERS, "", "it runs a program on this machine"),
+    (ADMINS, "", "it decides who is let in"),
+    (SERVICES, "local_only", "it decides who is let in"),
+    (
+        REPLICATOR,
+        "verify_ssl_certificates",
+        "it decides whom credentials are sent to",
+    ),
+];
 
 /// Returns the names of the fixed keys of `section`, in order.
 pub fn names(section: &str) -> Vec<&'static str> {

@@ -33,12 +33,29 @@ pub const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The hash function below PBKDF2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Prf {
+pub(crate) enum Prf {
     Sha1,
     Sha224,
     Sha256,
     Sha384,
     Sha512,
+}
+
+/// What it costs to compare a password with a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) prf: Prf,
+    pub(crate) iterations: u32,
+}
+
+impl Cost {
+    /// Returns what the hash of a plain password costs.
+    pub(crate) const fn of_plain() -> Self {
+        Self {
+            prf: Prf::Sha256,
+            iterations: PLAIN_ITERATIONS,
+        }
+    }
 }
 
 impl Prf {
@@ -111,11 +128,9 @@ impl PasswordHash {
 
     /// Returns a hash that costs what a plain password's costs and that nothing matches.
     pub fn unmatchable() -> Self {
+        let Cost { prf, iterations } = Cost::of_plain();
         Self {
-            form: Form::Pbkdf2 {
-                prf: Prf::Sha256,
-                iterations: PLAIN_ITERATIONS,
-            },
+            form: Form::Pbkdf2 { prf, iterations },
             key: random::<32>().to_vec(),
             salt: HEXLOWER.encode(&random::<16>()),
         }
@@ -181,6 +196,25 @@ impl PasswordHash {
                 .to_vec(),
         };
         key.ct_eq(&self.key).into()
+    }
+
+    /// Returns what it costs to compare a password with it.
+    pub(crate) fn cost(&self) -> Cost {
+        match self.form {
+            Form::Pbkdf2 { prf, iterations } => Cost { prf, iterations },
+            Form::Simple => Cost {
+                prf: Prf::Sha1,
+                iterations: 1,
+            },
+        }
+    }
+
+    /// Returns it as something that costs this much to compare, and that nothing matches any more.
+    pub(crate) fn at_cost(&self, Cost { prf, iterations }: Cost) -> Self {
+        Self {
+            form: Form::Pbkdf2 { prf, iterations },
+            ..self.clone()
+        }
     }
 
     /// Returns the salt.

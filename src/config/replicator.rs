@@ -121,6 +121,9 @@ pub struct Replicator {
 pub struct Store {
     /// The file; the word [`Store::MEMORY`] is none.
     pub path: PathBuf,
+    /// How long deleted documents are kept.
+    #[serde(with = "milliseconds")]
+    pub deleted_kept_for: Duration,
 }
 
 impl Store {

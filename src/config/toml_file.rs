@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use super::keys;
 use super::layer::{Entry, Layer};
@@ -137,9 +137,15 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
         }
         DeValue::Boolean(value) => Raw::Boolean(*value),
         DeValue::Datetime(_) => Raw::Other("a date"),
-        DeValue::Array(_) => Raw::Other("a list"),
+        DeValue::Array(array) => texts(array),
         DeValue::Table(_) => Raw::Other("a table"),
     }
+}
+
+fn texts(array: &DeArray<'_>) -> Raw {
+    let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
+    let texts: Option<Vec<String>> = array.iter().map(text).collect();
+    texts.map_or(Raw::Other("a list of other things than texts"), Raw::Texts)
 }
 
 /// Where the lines of a text start, to turn offsets into line numbers.

@@ -90,6 +90,9 @@ pub struct QueryServerConfig {
     /// CouchDB, which never waits.
     #[serde(with = "milliseconds")]
     pub affinity_wait: Duration,
+    /// How long an attached client keeps a process that it has no line for. Not in CouchDB.
+    #[serde(with = "milliseconds")]
+    pub attach_idle: Duration,
     /// Whether the limits follow the machine, between the soft one and the hard one. Not in CouchDB.
     pub limit_follows_pressure: bool,
     /// How often the machine is looked at for that.
@@ -169,6 +172,9 @@ pub struct Server {
     /// The HTTP address, if there is one.
     #[serde(with = "address_or_off")]
     pub http: Option<SocketAddr>,
+    /// Names under which HTTP is reached, beside addresses and the machine's own names.
+    #[serde(with = "comma_list")]
+    pub hosts: Vec<String>,
     /// Longest body of an HTTP request that is taken whole, in bytes.
     pub body_max: usize,
     /// Longest line a client may send, in bytes.
@@ -341,6 +347,35 @@ mod hashes {
             Ok((name, hash))
         });
         hashes.collect()
+    }
+}
+
+/// Lists travel through the layers as text, with commas between their entries.
+pub(super) mod comma_list {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in crate::config) fn serialize<T: Display, S: Serializer>(
+        value: &[T],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let texts: Vec<String> = value.iter().map(ToString::to_string).collect();
+        to.serialize_str(&texts.join(","))
+    }
+
+    pub(in crate::config) fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<T>, D::Error>
+    where
+        T::Err: Display,
+    {
+        let text = String::deserialize(from)?;
+        let entries = text.split(',').filter(|entry| !entry.is_empty());
+        entries
+            .map(|entry| entry.parse().map_err(Error::custom))
+            .collect()
     }
 }
 

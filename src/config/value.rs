@@ -36,7 +36,9 @@ pub(super) enum Raw {
     Float(f64),
     /// `true` or `false`.
     Boolean(bool),
-    /// Something no key can be: `a table`, `a list`, `a date`.
+    /// Texts, in the order in which they stand.
+    Texts(Vec<String>),
+    /// Something no key can be: `a table`, `a list of numbers`, `a date`.
     Other(&'static str),
     /// Nothing (`key =` in an `.ini`): back to the built-in default.
     Unset,
@@ -51,6 +53,7 @@ impl Raw {
             Self::Integer(None) => "a number of more than 128 bits".to_owned(),
             Self::Float(number) => format!("the number {number:?}"),
             Self::Boolean(value) => format!("the boolean {value}"),
+            Self::Texts(texts) => format!("the list {texts:?}"),
             Self::Other(what) => (*what).to_owned(),
             Self::Unset => "nothing".to_owned(),
         }
@@ -92,6 +95,7 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Kind::Coefficient => coefficient(kind, raw),
         Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
         Kind::Words(words) => list::words(kind, words, raw),
+        Kind::Hosts => list::hosts(kind, raw),
         Kind::ConnectTo => connect_to(kind, raw),
         Kind::Duration { unit, min, max } => {
             let scale = i128::from(unit.milliseconds());
@@ -178,6 +182,7 @@ fn expectation(kind: Kind) -> String {
         Kind::Coefficient => "a number from 0.0 to 1.0".to_owned(),
         Kind::OrInfinity(inner) => format!("\"{INFINITY}\" or {}", expectation(*inner)),
         Kind::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
+        Kind::Hosts => "names of hosts without ports, as a list or with commas".to_owned(),
         Kind::FilePath => "text: the path of a file, or \"\" for none".to_owned(),
         Kind::StorePath => format!(
             "text: the path of a file, {:?} for one that ends with the service, or \"\" for the \

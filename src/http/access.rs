@@ -2,8 +2,7 @@
 //!
 //! SUMMARY   [`admit`] looks at where a request comes from and whose name it bears; its [`Visitor`]
 //!           says what that allows.
-//! PROMISES  Without admins only this machine's own programs get in: a web page that somebody here
-//!           looks at does not, whatever name it gives to this address (DNS rebinding).
+//! PROMISES  A web page from elsewhere gets nowhere: see [`super::origin`].
 //! SOURCE    chttpd_auth; couch_httpd_auth: default_authentication_handler/1,
 //!           cookie_authentication_handler/1.
 //! DIFFERS   CouchDB lets web pages of other origins in when CORS is enabled; here they never are.
@@ -15,10 +14,10 @@ use actix_web::cookie::{Cookie, SameSite, time};
 use actix_web::http::header;
 use data_encoding::BASE64;
 
-use super::Shared;
 use super::answer::Refusal;
 use super::request::text;
-use crate::auth::session::COOKIE;
+use super::{Shared, origin};
+use crate::auth::session::{COOKIE, Session};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -27,8 +26,8 @@ pub(super) struct Visitor {
     pub(super) name: Option<String>,
     /// How: `default` (Basic) or `cookie`.
     pub(super) by: Option<&'static str>,
-    /// Whether the session should be issued anew.
-    pub(super) is_worn: bool,
+    /// The session, if that is how.
+    pub(super) session: Option<Session>,
     /// Whether there are no admins, so that everybody is one.
     is_party: bool,
     /// Whether the address can be reached from other machines.
@@ -63,12 +62,11 @@ impl Visitor {
 /// The request comes from a web page elsewhere, or its credentials are wrong.
 pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visitor, Refusal> {
     let is_party = shared.authority.is_open();
-    check_host(request, is_party)?;
-    check_origin(request)?;
+    origin::check(request, &shared.config.borrow().server.hosts)?;
     let mut visitor = Visitor {
         name: None,
         by: None,
-        is_worn: false,
+        session: None,
         is_party,
         is_public: !shared.address.ip().is_loopback(),
     };
@@ -86,8 +84,8 @@ pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visi
     } else if let Some(cookie) = request.cookie(COOKIE)
         && let Some(session) = shared.authority.session(cookie.value())
     {
-        visitor.name = Some(session.name);
-        visitor.is_worn = session.is_worn;
+        visitor.name = Some(session.name.clone());
+        visitor.session = Some(session);
         visitor.by = Some("cookie");
     }
     Ok(visitor)
@@ -98,12 +96,33 @@ pub(super) fn peer(request: &HttpRequest) -> Option<IpAddr> {
     request.peer_addr().map(|address| address.ip())
 }
 
-/// Returns the cookie that begins or renews a session.
-pub(super) fn session_cookie(shared: &Shared, name: &str) -> Option<Cookie<'static>> {
+/// Returns the cookie that begins a session.
+pub(super) fn new_session(shared: &Shared, name: &str) -> Option<Cookie<'static>> {
+    Some(session_cookie(shared, shared.authority.begin(name)?))
+}
+
+/// Returns the cookie that renews the session of a visitor, if it is time for that.
+pub(super) fn renewed_session(shared: &Shared, visitor: &Visitor) -> Option<Cookie<'static>> {
+    let session = visitor.session.as_ref().filter(|session| session.is_worn)?;
+    Some(session_cookie(shared, shared.authority.renew(session)?))
+}
+
+/// Ends every session that a request bears a cookie of.
+pub(super) fn end_sessions(request: &HttpRequest, shared: &Shared) {
+    let Ok(cookies) = request.cookies() else {
+        return;
+    };
+    for cookie in cookies.iter().filter(|cookie| cookie.name() == COOKIE) {
+        if let Some(session) = shared.authority.session(cookie.value()) {
+            shared.authority.end(&session);
+        }
+    }
+}
+
+fn session_cookie(shared: &Shared, value: String) -> Cookie<'static> {
     let timeout = shared.config.borrow().chttpd_auth.timeout;
     let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-    let value = shared.authority.issue(name)?;
-    Some(cookie(value, seconds))
+    cookie(value, seconds)
 }
 
 /// Returns the cookie that ends a session.
@@ -133,80 +152,9 @@ fn basic(credentials: &str) -> Result<(String, String), Refusal> {
     Ok((name.to_owned(), password.to_owned()))
 }
 
-/// A browser says under which name it found this address.
-fn check_host(request: &HttpRequest, is_party: bool) -> Result<(), Refusal> {
-    let Some(host) = text(request, header::HOST).filter(|_| is_party) else {
-        return Ok(());
-    };
-    if is_loopback(host) {
-        return Ok(());
-    }
-    let reason = "without any admin the Host of a request must be this machine itself, localhost \
-                  or 127.0.0.1: use such an address, or name an admin in [admins]";
-    Err(Refusal::forbidden(reason))
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    name == "localhost"
-        || name.ends_with(".localhost")
-        || name
-            .parse()
-            .is_ok_and(|address: IpAddr| address.is_loopback())
-}
-
-/// A browser says which page a request comes from, unless it only follows a link.
-fn check_origin(request: &HttpRequest) -> Result<(), Refusal> {
-    let Some(origin) = text(request, header::ORIGIN) else {
-        return Ok(());
-    };
-    let origin_host = origin.split_once("://").map(|(_, host)| host);
-    let host = text(request, header::HOST);
-    let same = origin_host
-        .zip(host)
-        .is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host));
-    match same {
-        true => Ok(()),
-        false => Err(Refusal::forbidden(
-            "requests of web pages from elsewhere are not answered",
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_that_are_this_machine_are_known() {
-        for host in [
-            "localhost",
-            "LOCALHOST:5995",
-            "localhost.",
-            "a.localhost:1",
-            "127.0.0.1",
-            "127.1.2.3:5995",
-            "[::1]:5995",
-            "[::1]",
-        ] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in [
-            "",
-            "example.org",
-            "localhost.example.org",
-            "10.0.0.1:5995",
-            "[::2]",
-            "127.0.0.1.example.org",
-            "evil-localhost",
-        ] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
 
     #[test]
     fn credentials_are_taken_apart_at_the_first_colon() {

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   Values are texts, as in CouchDB. What is set stands on top of files, environment and
 //!           options until the service ends, also after a reload.
-//! PROMISES  A value is held to the same rules as one in a file, together with all others. Nothing
-//!           that starts a program or lets somebody in can be set here (CVE-2017-12636). Passwords
-//!           are not shown.
+//! PROMISES  A value is held to the same rules as one in a file, together with all others. What
+//!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not
+//!           shown.
 //! SOURCE    chttpd_node: handle_node_req/1 for `_config`.
 //! DIFFERS   CouchDB writes what is set into its last file, and takes any key.
 
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, Answer, Refusal};
 use super::request::allow;
 use super::{Shared, body};
-use crate::config::keys::{self, ADMINS, QUERY_SERVERS};
+use crate::config::keys;
 use crate::config::{Config, Setting, reload::Change};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 
@@ -100,18 +100,13 @@ fn known(config: &Config, section: &str, key: &str) -> Result<String, Refusal> {
 
 /// Refuses what nobody may set who does not own the files.
 fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
-    let reason = match (section, key) {
-        (QUERY_SERVERS, _) => {
-            "commands of query servers come from files and the environment only, for they run \
-             programs on this machine"
-        }
-        (ADMINS, _) => "admins come from files and the environment only",
-        ("chttpd_auth", "secret") => {
-            "the secret of sessions comes from files and the environment only"
-        }
-        _ => return Ok(()),
-    };
-    Err(Refusal::forbidden(reason))
+    match keys::refused_over_http(section, key) {
+        Some(why) => Err(Refusal::forbidden(format!(
+            "[{section}] {key} comes from files and the environment only, for {why}: set it there, \
+             and reload the configuration or restart the service"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Sets a value or takes it back, and answers with the one before.

@@ -20,6 +20,7 @@ mod info;
 mod line_stream;
 mod list_stream;
 mod map_stream;
+mod origin;
 mod outgoing;
 mod params;
 mod pools_api;

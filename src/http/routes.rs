@@ -1,11 +1,11 @@
 //! The paths: which part of the service answers what, and who may ask.
 
 use actix_web::body::{BodySize, MessageBody};
-use actix_web::http::Method;
+use actix_web::http::{Method, header};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use tokio::time::Instant;
 
-use super::access::{Visitor, admit, peer, session_cookie};
+use super::access::{Visitor, admit, peer, renewed_session};
 use super::answer::{Answer, Refusal};
 use super::body::Account;
 use super::guard::Exchange;
@@ -53,14 +53,12 @@ async fn respond(
         let account = Account::new(shared.in_flight.share(sender));
         request.extensions_mut().insert(account);
     }
-    let renewed = visitor
-        .name
-        .as_deref()
-        .filter(|_| visitor.is_worn)
-        .and_then(|name| session_cookie(shared, name));
     let answer = answer_to(request, payload, shared, &visitor).await;
     let mut response = answer.unwrap_or_else(|refusal| refusal.response());
-    if let Some(cookie) = renewed {
+    // A session that was begun or ended just now is not the one that came with the request.
+    if !response.headers().contains_key(header::SET_COOKIE)
+        && let Some(cookie) = renewed_session(shared, &visitor)
+    {
         // A cookie of these letters can always be written.
         let _ = response.add_cookie(&cookie);
     }

@@ -13,6 +13,7 @@ use super::params::Params;
 use super::replicator::{page_of, person};
 use super::request::{allow, require_json};
 use super::{Shared, body};
+use crate::replicator::members::Members;
 use crate::replicator::{JobOrder, NAME, ReplicatorError, STATES};
 
 /// Jobs of a page, unless told.
@@ -159,9 +160,11 @@ async fn list(request: &HttpRequest, shared: &Shared) -> Answer {
     let states = states(params.get("states"))?;
     let page = page_of(&params)?;
     let (total, offset, docs) = shared.replications.docs(page, &states).await?;
-    Ok(answer::ok(
-        &json!({"total_rows": total, "offset": offset, "docs": docs}),
-    ))
+    let listing = Members::default()
+        .with("total_rows", total)
+        .with("offset", offset)
+        .with("docs", docs);
+    Ok(answer::ok(&listing))
 }
 
 fn states(text: Option<&str>) -> Result<Vec<String>, Refusal> {

@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::access::{Visitor, no_session_cookie, peer, session_cookie};
+use super::access::{Visitor, end_sessions, new_session, no_session_cookie, peer};
 use super::answer::{self, Answer, Refusal};
 use super::request::{allow, content_type};
 use super::{Shared, body};
@@ -31,6 +31,7 @@ pub(super) async fn answer(
     match *request.method() {
         Method::POST => log_in(request, payload, shared).await,
         Method::DELETE => {
+            end_sessions(request, shared);
             let mut response = answer::done();
             // A cookie of these letters can always be written.
             let _ = response.add_cookie(&no_session_cookie());
@@ -81,7 +82,7 @@ async fn log_in(request: &HttpRequest, payload: web::Payload, shared: &Shared) -
         .log_in(&login.name, &login.password, peer(request))
         .await
         .map_err(|error| Refusal::from(error).for_a_form())?;
-    let cookie = session_cookie(shared, &login.name).ok_or_else(|| {
+    let cookie = new_session(shared, &login.name).ok_or_else(|| {
         Refusal::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",

@@ -107,12 +107,18 @@ pub enum Call<'a> {
     Function(Box<FunctionCall>),
     /// Show jobs of replications, or tell one what to do.
     Jobs(JobCall),
+    /// Hold the store as it is now, to be copied.
+    BeginBackup,
+    /// Send the next rows of that copy.
+    BackupRows,
     /// Turn the connection into a tunnel to one process.
     Attach {
         /// Which process.
         want: Want,
         /// Whether the last line is to tell what became of the process.
         end: bool,
+        /// Whether the client hands its pipes over, and shares processes with others.
+        descriptors: bool,
     },
     /// Log in; the first call over TCP.
     Auth {
@@ -206,6 +212,8 @@ struct Members<'a> {
     #[serde(borrow)]
     end: Option<&'a RawValue>,
     #[serde(borrow)]
+    descriptors: Option<&'a RawValue>,
+    #[serde(borrow)]
     name: Option<&'a RawValue>,
     #[serde(borrow)]
     password: Option<&'a RawValue>,
@@ -281,6 +289,7 @@ impl<'a> Members<'a> {
             "attach" => Call::Attach {
                 want: self.want_with(None)?,
                 end: self.end.is_some_and(|end| end.get() == "true"),
+                descriptors: self.descriptors.is_some_and(|yes| yes.get() == "true"),
             },
             "auth" => Call::Auth {
                 name: string("name", required("name", self.name)?)?,
@@ -292,6 +301,8 @@ impl<'a> Members<'a> {
             "reload_config" => Call::ReloadConfig,
             "terminate_stale_procs" => Call::TerminateStaleProcs,
             "status" => Call::Status(self.pool.map(|pool| string("pool", pool)).transpose()?),
+            "begin_backup" => Call::BeginBackup,
+            "backup_rows" => Call::BackupRows,
             "add_pool" => Call::AddPool(NamedPool::parse(text)?),
             "reconfigure_pool" => Call::ReconfigurePool(NamedPool::parse(text)?),
             "remove_pool" => Call::RemovePool {

@@ -6,6 +6,7 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -36,7 +37,8 @@ pub struct ErrorReply {
     pub name: String,
     /// What happened and what to do: text, or any JSON that a query server gave as its reason.
     pub reason: Box<RawValue>,
-    /// What was going on: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
+    /// What was going on: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`, and for what took too
+    /// long what it was ([`Work::phase`](crate::query_server::prompt::Work::phase)).
     pub phase: &'static str,
     /// Whose doing it is.
     pub fault: Fault,
@@ -44,6 +46,8 @@ pub struct ErrorReply {
     pub retry: bool,
     /// After which time, where that is known, in milliseconds.
     pub retry_after_ms: Option<NonZero<u32>>,
+    /// How long the process might take to answer, where it took longer; in milliseconds.
+    pub limit_ms: Option<NonZero<u32>>,
     /// Whether the query server ends over it.
     pub fatal: bool,
     /// How the query server ended, if that is what happened.
@@ -63,6 +67,7 @@ impl ErrorReply {
             fault,
             retry,
             retry_after_ms: None,
+            limit_ms: None,
             fatal: false,
             obituary: None,
             proc: None,
@@ -183,12 +188,13 @@ impl From<GetProcError> for ErrorReply {
             error.retryable(),
         );
         reply.obituary = error.obituary().cloned().map(Box::new);
-        reply.retry_after_ms = error.retry_in().and_then(|time| {
-            let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-            NonZero::new(milliseconds)
-        });
+        reply.retry_after_ms = error.retry_in().and_then(milliseconds);
         reply
     }
+}
+
+fn milliseconds(time: Duration) -> Option<NonZero<u32>> {
+    NonZero::new(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
 }
 
 impl From<PoolError> for ErrorReply {
@@ -205,7 +211,8 @@ impl From<PromptError> for ErrorReply {
     fn from(error: PromptError) -> Self {
         let (name, phase) = match &error {
             PromptError::Function { name, .. } => (name.as_str(), "prompt"),
-            PromptError::Timeout { .. } => ("timeout", "prompt"),
+            PromptError::Timeout { work, .. } => ("timeout", work.phase()),
+            PromptError::NotRun { .. } => ("not_run", "prompt"),
             PromptError::Exited(_) => ("os_process_error", "exit"),
             PromptError::Protocol { .. } => ("os_process_error", "prompt"),
             PromptError::BadPrompt => ("bad_request", "prompt"),
@@ -229,6 +236,7 @@ impl From<PromptError> for ErrorReply {
                 }
             }
             PromptError::Exited(obituary) => reply.obituary = Some(Box::new(obituary)),
+            PromptError::Timeout { timeout, .. } => reply.limit_ms = milliseconds(timeout),
             _ => {}
         }
         reply
@@ -258,6 +266,9 @@ impl Serialize for ErrorReply {
         map.serialize_entry("retry", &self.retry)?;
         if let Some(time) = self.retry_after_ms {
             map.serialize_entry("retry_after_ms", &time)?;
+        }
+        if let Some(time) = self.limit_ms {
+            map.serialize_entry("limit_ms", &time)?;
         }
         if self.fatal {
             map.serialize_entry("fatal", &true)?;
@@ -300,12 +311,11 @@ impl Serialize for ErrorReply {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::{Value, json};
 
     use super::*;
     use crate::policy::pool::Phase;
+    use crate::query_server::prompt::Work;
 
     fn wire(error: impl Into<ErrorReply>) -> Value {
         serde_json::to_value(error.into()).unwrap()
@@ -372,8 +382,37 @@ mod tests {
     fn a_failed_reset_of_a_compound_call_is_told_as_one() {
         let timeout = PromptError::Timeout {
             timeout: Duration::from_secs(5),
+            work: Work::Other,
         };
         assert_eq!(wire(timeout.clone())["phase"], "prompt");
         assert_eq!(wire(CallError::Reset(timeout))["phase"], "reset");
+    }
+
+    #[test]
+    fn a_function_that_takes_too_long_is_to_blame_and_not_worth_a_retry() {
+        let timeout = |work| PromptError::Timeout {
+            timeout: Duration::from_millis(300),
+            work,
+        };
+        let looping = wire(timeout(Work::DdocCall));
+        let members = ["name", "phase", "fault", "retry", "limit_ms"];
+        assert_eq!(
+            members.map(|name| looping[name].clone()),
+            [
+                json!("timeout"),
+                json!("ddoc call"),
+                json!("function"),
+                json!(false),
+                json!(300)
+            ]
+        );
+        assert_eq!(wire(timeout(Work::Reset))["fault"], "query_server");
+        let behind = wire(PromptError::NotRun {
+            because: Box::new(timeout(Work::DdocCall)),
+        });
+        assert_eq!(
+            (&behind["name"], &behind["retry"]),
+            (&json!("not_run"), &json!(true))
+        );
     }
 }

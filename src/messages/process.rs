@@ -14,6 +14,7 @@ use crate::actors::lifeline::Pulse;
 use crate::policy::pool::{Condition, Token};
 use crate::policy::time::Timestamp;
 use crate::query_server::line::ErrorLine;
+use crate::query_server::prompt::Work;
 
 /// Sends one command to the process and waits for its answer.
 ///
@@ -93,8 +94,10 @@ pub struct ProcShared {
     assignment: AtomicU64,
     in_flight: AtomicU32,
     list_open: AtomicBool,
+    said_no: AtomicBool,
     taught_by_client: AtomicBool,
     touched: AtomicBool,
+    closed_output: AtomicBool,
     served: AtomicBool,
     last_activity: AtomicU64,
     doom: OnceLock<PromptError>,
@@ -114,8 +117,10 @@ impl ProcShared {
             assignment: AtomicU64::new(UNASSIGNED),
             in_flight: AtomicU32::new(0),
             list_open: AtomicBool::new(false),
+            said_no: AtomicBool::new(false),
             taught_by_client: AtomicBool::new(false),
             touched: AtomicBool::new(false),
+            closed_output: AtomicBool::new(false),
             served: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
             doom: OnceLock::new(),
@@ -137,6 +142,11 @@ impl ProcShared {
     /// Returns whether `token` is the assignment in force.
     pub fn is_assigned_to(&self, token: Token) -> bool {
         token.0 != UNASSIGNED && self.assignment.load(Ordering::Acquire) == token.0
+    }
+
+    /// Returns whether it is lent, or taught or reset by the manager.
+    pub fn is_assigned(&self) -> bool {
+        self.assignment.load(Ordering::Acquire) != UNASSIGNED
     }
 
     /// Counts a prompt that is sent. Called by the process's actor only.
@@ -169,6 +179,23 @@ impl ProcShared {
     /// Says whether the process is in the middle of a list. Called by the process's actor only.
     pub fn set_list_open(&self, open: bool) {
         self.list_open.store(open, Ordering::Relaxed);
+    }
+
+    /// Says whether the latest answer was an error line. Called by the process's actor only.
+    pub fn set_said_no(&self, said_no: bool) {
+        self.said_no.store(said_no, Ordering::Relaxed);
+    }
+
+    /// Returns whether the latest answer was an error line: a query server may end over that after
+    /// it has printed it.
+    pub fn said_no(&self) -> bool {
+        self.said_no.load(Ordering::Relaxed)
+    }
+
+    /// Says that the process will not answer any more, though it has not ended yet. Called by the
+    /// process's actor only.
+    pub fn set_closed_output(&self) {
+        self.closed_output.store(true, Ordering::Relaxed);
     }
 
     /// Says that a client taught the process a design document by itself: what the process knows
@@ -217,7 +244,8 @@ impl ProcShared {
     pub fn condition_on_return(&self) -> Condition {
         let halfway = self.in_flight() > 0 || self.list_open.load(Ordering::Relaxed);
         let taught = self.taught_by_client.load(Ordering::Relaxed);
-        if halfway || taught || self.doom().is_some() {
+        let closed = self.closed_output.load(Ordering::Relaxed);
+        if halfway || taught || closed || self.doom().is_some() {
             Condition::Broken
         } else {
             Condition::Clean
@@ -256,6 +284,8 @@ pub struct ProcessRef {
 pub enum Fault {
     /// The caller's, or that of the function that it sent.
     Client,
+    /// The function's: it takes longer than it may, or does not end.
+    Function,
     /// The query server's.
     QueryServer,
     /// The machine's: memory, processes, files, permissions.
@@ -269,6 +299,7 @@ impl Fault {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
+            Self::Function => "function",
             Self::QueryServer => "query_server",
             Self::Host => "host",
             Self::Settee => "settee",
@@ -323,11 +354,20 @@ pub enum PromptError {
         /// Whether the query server ends over it.
         fatal: bool,
     },
-    /// No answer came in time. The process was killed. Worth a retry with another one.
-    #[error("the query server did not answer within {} ms and was killed", timeout.as_millis())]
+    /// No answer came in time. The process was killed. Where functions are run for the prompt, the
+    /// function is to blame; otherwise the query server is, and another one may do better.
+    #[error("{}", timeout_text(*timeout, *work))]
     Timeout {
         /// The time it had.
         timeout: Duration,
+        /// What it was to do.
+        work: Work,
+    },
+    /// The prompt was sent behind another one, over which the process ended. Worth a retry.
+    #[error("the prompt was not run, because an earlier one ended the process: {because}")]
+    NotRun {
+        /// What became of the earlier one.
+        because: Box<PromptError>,
     },
     /// The process ended before it answered. Worth a retry with another one.
     #[error("{0}")]
@@ -353,6 +393,19 @@ pub enum PromptError {
     /// The caller does not hold the process, or no longer.
     #[error("the process is not held under this token")]
     NotHolder,
+}
+
+fn timeout_text(timeout: Duration, work: Work) -> String {
+    let limit = timeout.as_millis();
+    if work.runs_functions() {
+        format!(
+            "the function did not answer within {limit} ms and its process was killed: it is slow, \
+             or never ends ({}; the limit is timeout_ms or [couchdb] os_process_timeout)",
+            work.phase()
+        )
+    } else {
+        format!("the query server did not answer within {limit} ms and was killed")
+    }
 }
 
 /// How much of a bad line an error quotes, in bytes.
@@ -396,7 +449,8 @@ impl PromptError {
     pub fn is_own_end(&self) -> bool {
         match self {
             Self::Exited(obituary) => obituary.exit.as_deref() != Some(TOLD_TO_STOP),
-            Self::Protocol { .. } => true,
+            Self::Protocol { .. } | Self::Function { fatal: true, .. } => true,
+            Self::NotRun { because } => because.is_own_end(),
             _ => false,
         }
     }
@@ -404,6 +458,8 @@ impl PromptError {
     /// Returns whose fault it is.
     pub const fn fault(&self) -> Fault {
         match self {
+            Self::Timeout { work, .. } if work.runs_functions() => Fault::Function,
+            Self::NotRun { because } => because.fault(),
             Self::Function { .. } | Self::BadPrompt | Self::TooMany { .. } | Self::NotHolder => {
                 Fault::Client
             }
@@ -413,10 +469,14 @@ impl PromptError {
 
     /// Returns whether the same call may succeed with another process.
     pub const fn retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::Timeout { .. } | Self::Exited(_) | Self::Protocol { .. } | Self::TooMany { .. }
-        )
+        match self {
+            Self::Timeout { work, .. } => !work.runs_functions(),
+            Self::Exited(_)
+            | Self::Protocol { .. }
+            | Self::TooMany { .. }
+            | Self::NotRun { .. } => true,
+            Self::Function { .. } | Self::BadPrompt | Self::NotHolder => false,
+        }
     }
 
     /// Returns whether the process cannot be used any more.
@@ -426,6 +486,7 @@ impl PromptError {
             Self::Timeout { .. }
                 | Self::Exited(_)
                 | Self::Protocol { .. }
+                | Self::NotRun { .. }
                 | Self::Function { fatal: true, .. }
         )
     }

@@ -195,13 +195,18 @@ impl Message for GetJob {
 /// Asks for jobs (`jobs`), in order of their ids.
 #[derive(Clone, Debug)]
 pub struct GetJobs {
+    /// Only jobs whose ids come after this one.
+    pub after: Option<String>,
     /// Passes over as many.
     pub skip: usize,
-    /// At most as many.
+    /// At most as many, and at most [`JOBS_MAX`].
     pub limit: usize,
     /// Of which.
     pub of: JobChoice,
 }
+
+/// The most jobs that are answered at a time, so that no answer takes long.
+pub const JOBS_MAX: usize = 200;
 
 /// Which jobs are asked for.
 #[derive(Clone, Debug)]
@@ -210,7 +215,7 @@ pub enum JobChoice {
     All,
     /// Those that have a run.
     Running,
-    /// Those in one of these states. Every job is looked at.
+    /// Those in one of these states.
     In(Vec<JobState>),
 }
 

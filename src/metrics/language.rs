@@ -129,6 +129,7 @@ impl LanguageMetrics {
             PromptError::Timeout { .. } => Failure::Timeout,
             PromptError::Protocol { .. } => Failure::Protocol,
             PromptError::Exited(_)
+            | PromptError::NotRun { .. }
             | PromptError::BadPrompt
             | PromptError::TooMany { .. }
             | PromptError::NotHolder => Failure::Exit,

@@ -72,7 +72,7 @@ impl OpenFailure {
 impl From<Fault> for OpenFailure {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Client => Self::Client,
+            Fault::Client | Fault::Function => Self::Client,
             Fault::QueryServer => Self::QueryServer,
             Fault::Host => Self::Host,
             Fault::Settee => Self::Settee,

@@ -4,6 +4,8 @@
 //! actors in [`crate::actors`] translate messages into events and carry the actions out.
 
 pub mod admission;
+pub mod attach;
+pub mod counted;
 pub mod invariants;
 pub mod pool;
 pub mod pressure;

@@ -273,11 +273,6 @@ impl Exit {
             .unwrap_or(-1)
     }
 
-    /// Returns whether a signal ended it.
-    pub fn is_signal(self) -> bool {
-        self.0.signal().is_some()
-    }
-
     /// Returns whether it ended by itself and in order.
     pub fn is_success(self) -> bool {
         self.0.success()

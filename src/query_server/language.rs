@@ -74,9 +74,6 @@ pub struct StartContext {
     pub stop_send: Option<Arc<str>>,
     /// How long a polite stop may take.
     pub stop_grace: Duration,
-    /// The memory that the process limits itself to, in bytes, as far as its language knows: named
-    /// where it is killed, since that is the likeliest cause.
-    pub memory_max: Option<u64>,
     /// The longest line that it may print, in bytes.
     pub line_bytes_max: usize,
     /// Whether its pool is under stress: it should work for shorter times.

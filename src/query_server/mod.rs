@@ -19,4 +19,5 @@ pub mod reduce;
 pub mod sandbox;
 pub mod status;
 pub mod stderr;
+pub(crate) mod taught;
 pub mod view;

@@ -15,8 +15,72 @@ pub enum PromptKind {
     OpenList,
     /// `list_row` or `list_end`: goes on with a list.
     ListRow,
+    /// `index_doc` or `nouveau_index_doc`: as [`Self::Plain`], and functions are run.
+    Index,
     /// Anything else: nothing is left half done once it is answered.
     Plain,
+}
+
+/// What a process does for a command, as errors name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// `reset`.
+    Reset,
+    /// `ddoc new`.
+    Teach,
+    /// `add_fun`: the source of a function is run to get the function.
+    Compile,
+    /// `map_doc`.
+    Map,
+    /// `reduce` or `rereduce`.
+    Reduce,
+    /// `index_doc` or `nouveau_index_doc`.
+    Index,
+    /// A function of a design document, also one that waits for the rows of a list.
+    DdocCall,
+    /// Anything else.
+    Other,
+}
+
+impl Work {
+    /// Tells what a process does for a command of this kind.
+    pub const fn of(kind: PromptKind, class: PromptClass) -> Self {
+        match (kind, class) {
+            (PromptKind::Teach, _) => Self::Teach,
+            (PromptKind::OpenList | PromptKind::ListRow, _) => Self::DdocCall,
+            (PromptKind::Index, _) => Self::Index,
+            (PromptKind::Plain, class) => match class {
+                PromptClass::Map => Self::Map,
+                PromptClass::Reduce => Self::Reduce,
+                PromptClass::Reset => Self::Reset,
+                PromptClass::AddFun => Self::Compile,
+                PromptClass::DdocNew => Self::Teach,
+                PromptClass::DdocVdu | PromptClass::DdocFilter | PromptClass::DdocOther => {
+                    Self::DdocCall
+                }
+                PromptClass::Other => Self::Other,
+            },
+        }
+    }
+
+    /// Returns its name as the phase of an error.
+    pub const fn phase(self) -> &'static str {
+        match self {
+            Self::Reset => "reset",
+            Self::Teach => "teach",
+            Self::Compile => "compile",
+            Self::Map => "map",
+            Self::Reduce => "reduce",
+            Self::Index => "index",
+            Self::DdocCall => "ddoc call",
+            Self::Other => "prompt",
+        }
+    }
+
+    /// Returns whether it runs functions of users, which may take for ever.
+    pub const fn runs_functions(self) -> bool {
+        !matches!(self, Self::Reset | Self::Teach | Self::Other)
+    }
 }
 
 /// What a command is counted as.
@@ -97,6 +161,9 @@ pub fn kind_and_class_of(line: &[u8]) -> Option<(PromptKind, PromptClass)> {
         b"\"reduce\"" | b"\"rereduce\"" => PromptClass::Reduce,
         b"\"reset\"" => PromptClass::Reset,
         b"\"add_fun\"" => PromptClass::AddFun,
+        b"\"index_doc\"" | b"\"nouveau_index_doc\"" => {
+            return Some((PromptKind::Index, PromptClass::Other));
+        }
         b"\"ddoc\"" => return parsed(line),
         word if word.starts_with(b"\"list_") || word.contains(&b'\\') => return parsed(line),
         _ => PromptClass::Other,
@@ -133,6 +200,7 @@ fn parsed(line: &[u8]) -> Option<(PromptKind, PromptClass)> {
         Some("reduce" | "rereduce") => plain(PromptClass::Reduce),
         Some("reset") => plain(PromptClass::Reset),
         Some("add_fun") => plain(PromptClass::AddFun),
+        Some("index_doc" | "nouveau_index_doc") => (PromptKind::Index, PromptClass::Other),
         _ => plain(PromptClass::Other),
     })
 }
@@ -158,7 +226,9 @@ pub fn reset(config: &str) -> Bytes {
 
 /// `["ddoc", "new", ID, DDOC]`.
 pub fn teach(ddoc: &Ddoc) -> Bytes {
-    line(&("ddoc", "new", &*ddoc.key.id, &ddoc.json))
+    let text: &RawValue = serde_json::from_str(ddoc.key.text.as_str())
+        .expect("PM-10: a design document was checked to be JSON");
+    line(&("ddoc", "new", &*ddoc.key.id, text))
 }
 
 /// `["ddoc", ID, PATH, ARGS]`.
@@ -171,8 +241,10 @@ pub fn line(command: &impl Serialize) -> Bytes {
     let mut bytes =
         serde_json::to_vec(command).expect("PM-10: strings and JSON texts can be written");
     // A line feed in JSON stands between values, never in a string.
-    while let Some(at) = memchr::memchr(b'\n', &bytes) {
-        bytes[at] = b' ';
+    let mut seen = 0;
+    while let Some(found) = memchr::memchr(b'\n', &bytes[seen..]) {
+        seen += found;
+        bytes[seen] = b' ';
     }
     Bytes::from(bytes)
 }
@@ -202,6 +274,7 @@ mod tests {
             Some(PromptKind::Teach)
         );
         assert_eq!(kind(r#"["list_row",{}]"#), Some(PromptKind::ListRow));
+        assert_eq!(kind(r#"["index_doc",{}]"#), Some(PromptKind::Index));
         assert_eq!(kind("[]"), Some(PromptKind::Plain));
     }
 
@@ -241,6 +314,34 @@ mod tests {
         }
         let long = format!("[\"{}\"]", "x".repeat(100));
         assert_eq!(class(&long), Some(PromptClass::Other));
+    }
+
+    #[test]
+    fn the_work_for_a_command_says_whether_functions_are_run() {
+        let work = |text: &str| {
+            let (kind, class) = kind_and_class_of(text.as_bytes()).unwrap();
+            Work::of(kind, class)
+        };
+        for (text, expected, runs) in [
+            (r#"["reset",{}]"#, Work::Reset, false),
+            (r#"["ddoc","new","x",{}]"#, Work::Teach, false),
+            (r#"["add_lib",{}]"#, Work::Other, false),
+            (r#"["add_fun","f"]"#, Work::Compile, true),
+            (r#"["map_doc",{}]"#, Work::Map, true),
+            (r#"["rereduce",[],[]]"#, Work::Reduce, true),
+            (r#"["nouveau_index_doc",{}]"#, Work::Index, true),
+            (r#"["index\u005fdoc",{}]"#, Work::Index, true),
+            (
+                r#"["ddoc","x",["validate_doc_update"],[]]"#,
+                Work::DdocCall,
+                true,
+            ),
+            (r#"["ddoc","x",["lists","l"],[]]"#, Work::DdocCall, true),
+            (r#"["list_end"]"#, Work::DdocCall, true),
+        ] {
+            assert_eq!(work(text), expected, "{text}");
+            assert_eq!(expected.runs_functions(), runs, "{text}");
+        }
     }
 
     #[test]

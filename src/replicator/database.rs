@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::document::{
     DocumentError, Incoming, Person, Sort, check, invalid_rev, sort_of, with_head,
 };
+use super::members::Members;
+use super::states::DocStates;
 use crate::config::Config;
 use crate::store::{Edit, Leaf, Merge, Revision, Store, StoreError};
 
@@ -18,6 +19,7 @@ pub const NAME: &str = "_replicator";
 #[derive(Clone)]
 pub struct Database {
     store: Store,
+    states: Arc<DocStates>,
     config: watch::Receiver<Arc<Config>>,
 }
 
@@ -34,9 +36,18 @@ pub struct Written {
 pub type Refused = (String, DocumentError);
 
 impl Database {
-    /// Makes a database of a store.
-    pub fn new(store: Store, config: watch::Receiver<Arc<Config>>) -> Self {
-        Self { store, config }
+    /// Makes a database of a store, which tells `states` of its documents.
+    pub fn new(store: Store, states: Arc<DocStates>, config: watch::Receiver<Arc<Config>>) -> Self {
+        Self {
+            store,
+            states,
+            config,
+        }
+    }
+
+    /// Returns the states of the documents.
+    pub fn states(&self) -> &Arc<DocStates> {
+        &self.states
     }
 
     /// Returns where it is kept.
@@ -116,7 +127,7 @@ impl Database {
                     let leaf = Leaf {
                         history,
                         deleted: incoming.deleted,
-                        body: text(incoming.members),
+                        body: incoming.members.to_string(),
                     };
                     let id = id.clone();
                     places.push(results.len());
@@ -150,7 +161,7 @@ impl Database {
             Ok(expected) => expected,
             Err(error) => return Ok(Err(error)),
         };
-        let body = (!incoming.deleted).then(|| text(incoming.members));
+        let body = (!incoming.deleted).then(|| incoming.members.to_string());
         let written = self.store.edit_local(local_name(id), expected, body);
         Ok(match written.await? {
             Ok(number) => Ok(Written {
@@ -165,10 +176,10 @@ impl Database {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn local(&self, id: &str) -> Result<Option<Map<String, Value>>, StoreError> {
+    pub async fn local(&self, id: &str) -> Result<Option<Members>, StoreError> {
         let found = self.store.local(local_name(id)).await?;
         Ok(found.map(|found| {
-            let members = serde_json::from_str(&found.body).unwrap_or_default();
+            let members = Members::parse(&found.body).unwrap_or_default();
             with_head(id, &local_rev(found.number, false), false, members)
         }))
     }
@@ -194,10 +205,6 @@ fn edit(id: &str, incoming: Incoming) -> Result<Edit, DocumentError> {
         id: id.to_owned(),
         expected: expected.transpose().map_err(|_| invalid_rev())?,
         deleted: incoming.deleted,
-        body: text(incoming.members),
+        body: incoming.members.to_string(),
     })
-}
-
-fn text(members: Map<String, Value>) -> String {
-    Value::Object(members).to_string()
 }

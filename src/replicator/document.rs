@@ -9,9 +9,11 @@
 //! DIFFERS   Errors of every kind stand in the reason as plain text, where CouchDB prints some of them
 //!           as Erlang terms.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
-use crate::replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_credentials};
+use super::members::Members;
+use crate::replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 use crate::store::{Document, History, RevHash, Revision};
 
 /// Members with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
@@ -123,9 +125,8 @@ impl Person {
     }
 
     /// Returns whether they may read the credentials of a document.
-    pub fn reads_credentials(&self, members: &Map<String, Value>) -> bool {
-        let owner = members.get("owner").and_then(Value::as_str);
-        self.is_admin || self.name.is_some() && owner == self.name.as_deref()
+    pub fn reads_credentials(&self, members: &Members) -> bool {
+        self.is_admin || self.name.is_some() && members.text("owner") == self.name
     }
 }
 
@@ -141,45 +142,49 @@ pub struct Incoming {
     /// Whether it is a deletion.
     pub deleted: bool,
     /// Everything else.
-    pub members: Map<String, Value>,
+    pub members: Members,
 }
 
 impl Incoming {
     /// Takes a document apart.
     ///
     /// # Errors
-    /// It is no JSON object, or a member with a leading underscore is wrong.
-    pub fn of(value: Value) -> Result<Self, DocumentError> {
-        let Value::Object(mut members) = value else {
+    /// It is no JSON object, its id is none, or a member with a leading underscore is wrong.
+    pub fn of(text: &str) -> Result<Self, DocumentError> {
+        let mut members = Members::parse(text).map_err(|_| {
             let text = "Document must be a JSON object";
-            return Err(DocumentError::BadRequest(text.to_owned()));
-        };
-        let mut text = |name: &str, wrong: DocumentError| match members.shift_remove(name) {
+            DocumentError::BadRequest(text.to_owned())
+        })?;
+        let mut text = |name: &str, wrong: DocumentError| match members.remove(name) {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(wrong),
+            Some(raw) => {
+                let text: Result<String, _> = serde_json::from_str(raw.get());
+                text.map(Some).map_err(|_| wrong)
+            }
         };
         let id = text(
             "_id",
             DocumentError::IllegalId("Document id must be a string".to_owned()),
         )?;
+        if let Some(id) = &id {
+            sort_of(id)?;
+        }
         let rev = text("_rev", invalid_rev())?;
-        let deleted = match members.shift_remove("_deleted") {
-            None => false,
-            Some(Value::Bool(deleted)) => deleted,
-            Some(_) => {
-                let text = "`_deleted` must be a boolean";
-                return Err(DocumentError::Special(text.to_owned()));
-            }
-        };
-        let revisions = members.shift_remove("_revisions");
-        let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
-        members.retain(|name, value| match name.as_str() {
-            "_attachments" => !is_empty(value),
+        let deleted = members
+            .remove("_deleted")
+            .map_or("false".to_owned(), |raw| raw.get().to_owned());
+        let deleted: bool = deleted.parse().map_err(|_| {
+            let text = "`_deleted` must be a boolean";
+            DocumentError::Special(text.to_owned())
+        })?;
+        let revisions = members.remove("_revisions");
+        let revisions = revisions.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default());
+        members.retain(|name, text| match name {
+            "_attachments" => text.get() != "{}",
             name => !IGNORED_MEMBERS.contains(&name),
         });
-        for name in members.keys().filter(|name| name.starts_with('_')) {
-            let text = match name.as_str() {
+        for name in members.names().filter(|name| name.starts_with('_')) {
+            let text = match name {
                 "_attachments" => "attachments are not kept in the replicator database".to_owned(),
                 name if STATE_MEMBERS.contains(&name) => continue,
                 name => format!("Bad special document member: {name}"),
@@ -245,11 +250,11 @@ pub fn check(
         return Ok(());
     }
     set_owner(&mut incoming.members, writer)?;
-    if incoming.members.get(super::state::STATE) == Some(&Value::from(super::state::FAILED)) {
+    let state = incoming.members.text(super::state::STATE);
+    if state.as_deref() == Some(super::state::FAILED) {
         return Ok(());
     }
-    let body = Value::Object(incoming.members.clone());
-    match parse(id, &body, defaults) {
+    match parse(id, &incoming.members, defaults) {
         Ok(_) => Ok(()),
         Err(why) => Err(DocumentError::Forbidden(why)),
     }
@@ -259,7 +264,8 @@ pub fn check(
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub fn parse(id: &str, body: &Value, defaults: &Defaults) -> Result<Replication, String> {
+pub fn parse(id: &str, members: &Members, defaults: &Defaults) -> Result<Replication, String> {
+    let body = &members.value();
     let doc = DocRef {
         database: super::NAME.to_owned(),
         id: id.to_owned(),
@@ -268,11 +274,17 @@ pub fn parse(id: &str, body: &Value, defaults: &Defaults) -> Result<Replication,
     Replication::parse(body, defaults, user, Some(doc)).map_err(|error| error.to_string())
 }
 
-fn set_owner(members: &mut Map<String, Value>, writer: &Person) -> Result<(), DocumentError> {
+/// Returns what a document asks for, under whatever configuration; none where it asks for no
+/// replication.
+pub fn asked_by(id: &str, members: &Members) -> Option<Replication> {
+    parse(id, members, &Defaults::default()).ok()
+}
+
+fn set_owner(members: &mut Members, writer: &Person) -> Result<(), DocumentError> {
     let name = writer.name();
     match members.get("owner") {
         None => {}
-        Some(owner) if *owner == name => return Ok(()),
+        Some(owner) if owner == name => return Ok(()),
         Some(Value::Null) if writer.is_admin => {}
         Some(_) if writer.is_admin => return Ok(()),
         Some(_) => {
@@ -280,12 +292,12 @@ fn set_owner(members: &mut Map<String, Value>, writer: &Person) -> Result<(), Do
             return Err(DocumentError::Forbidden(text.to_owned()));
         }
     }
-    members.insert("owner".to_owned(), name);
+    members.set("owner", name);
     Ok(())
 }
 
 /// Returns a document as this reader may see it, with its id and revision.
-pub fn shown(document: &Document, reader: &Person) -> Map<String, Value> {
+pub fn shown(document: &Document, reader: &Person) -> Members {
     let (members, is_stripped) = seen_by(members(document), reader);
     let revision = match is_stripped {
         true => lookalike(document.revision),
@@ -300,17 +312,41 @@ pub fn shown(document: &Document, reader: &Person) -> Map<String, Value> {
 }
 
 /// Returns members as this reader may see them, and whether something was taken out of them.
-pub(super) fn seen_by(members: Map<String, Value>, reader: &Person) -> (Map<String, Value>, bool) {
+pub(super) fn seen_by(mut members: Members, reader: &Person) -> (Members, bool) {
     if reader.reads_credentials(&members) {
         return (members, false);
     }
-    let whole = Value::Object(members);
-    let stripped = strip_credentials(&whole);
-    let is_stripped = stripped != whole;
-    match stripped {
-        Value::Object(members) => (members, is_stripped),
-        _ => (Map::new(), is_stripped),
+    let mut is_stripped = false;
+    for name in ["source", "target", "proxy", "source_proxy", "target_proxy"] {
+        if let Some(stripped) = members.raw(name).and_then(without_credentials) {
+            members.set(name, stripped);
+            is_stripped = true;
+        }
     }
+    (members, is_stripped)
+}
+
+/// Returns an endpoint without what only its owner may read; none if there is nothing of that in it.
+fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
+    let stripped = match (
+        serde_json::from_str(endpoint.get()),
+        Members::parse(endpoint.get()),
+    ) {
+        (Ok(url), _) => {
+            let url: String = url;
+            to_raw_value(&strip_url(&url))
+        }
+        (_, Ok(mut members)) => {
+            members.retain(|name, _| !matches!(name, "headers" | "auth"));
+            if let Some(url) = members.raw("url").and_then(without_credentials) {
+                members.set("url", url);
+            }
+            to_raw_value(&members)
+        }
+        _ => return None,
+    };
+    let stripped = stripped.expect("document: texts and objects can always be written");
+    (stripped.get() != endpoint.get()).then_some(stripped)
 }
 
 /// Returns the revision that a reader sees who must not write the document back: the number is the
@@ -323,22 +359,15 @@ pub(super) fn lookalike(revision: Revision) -> Revision {
 }
 
 /// Returns the members that a document has beside its id and revision.
-pub fn members(document: &Document) -> Map<String, Value> {
-    serde_json::from_str(&document.body).unwrap_or_default()
+pub fn members(document: &Document) -> Members {
+    Members::parse(&document.body).unwrap_or_default()
 }
 
 /// Puts `_id`, `_rev` and, where it is so, `_deleted` in front of members.
-pub fn with_head(
-    id: &str,
-    rev: &str,
-    deleted: bool,
-    members: Map<String, Value>,
-) -> Map<String, Value> {
-    let mut whole = Map::with_capacity(members.len() + 3);
-    whole.insert("_id".to_owned(), id.into());
-    whole.insert("_rev".to_owned(), rev.into());
+pub fn with_head(id: &str, rev: &str, deleted: bool, members: Members) -> Members {
+    let mut whole = Members::default().with("_id", id).with("_rev", rev);
     if deleted {
-        whole.insert("_deleted".to_owned(), true.into());
+        whole.set("_deleted", true);
     }
     whole.extend(members);
     whole

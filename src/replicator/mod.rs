@@ -10,14 +10,17 @@ mod database;
 pub mod document;
 pub mod identity;
 pub mod kept;
+pub mod members;
 pub mod rows;
 pub mod seen;
 mod service;
 pub mod state;
+pub mod states;
 pub mod view;
 
 pub use database::{Database, NAME, Refused, Written};
-pub use service::{JobOrder, Replicated, Replications, ReplicatorError, STATES};
+pub use service::{JobOrder, Replicated, Replications, ReplicatorError};
+pub use states::{DocStates, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;

@@ -147,9 +147,11 @@ impl Rows {
         match wish {
             Wish::Run(replication) => self.wanted(doc, replication, now),
             Wish::Nothing => self.forget(&doc),
-            Wish::Broken(reason) => {
+            Wish::Broken {
+                reason,
+                replication,
+            } => {
                 let mut actions = self.forget(&doc);
-                let replication = None;
                 actions.push(Action::WriteFailed {
                     doc,
                     reason,

@@ -5,9 +5,8 @@
 //!           replication of such a reader makes branches that go together.
 //! SOURCE    couch_replicator_docs: strip_credentials/1.
 
-use serde_json::{Map, Value};
-
 use super::document::{Person, lookalike, seen_by, with_head};
+use super::members::Members;
 use crate::store::{Leaf, Revision, Tree};
 
 /// A leaf, as a reader may see it.
@@ -17,12 +16,12 @@ pub struct SeenLeaf {
     pub deleted: bool,
     /// Newest first; never empty.
     revisions: Vec<Revision>,
-    members: Map<String, Value>,
+    members: Members,
 }
 
 impl SeenLeaf {
     fn of(leaf: &Leaf, reader: &Person) -> Self {
-        let members = serde_json::from_str(&leaf.body).unwrap_or_default();
+        let members = Members::parse(&leaf.body).unwrap_or_default();
         let (members, is_stripped) = seen_by(members, reader);
         let revisions = leaf.history.revisions();
         Self {
@@ -46,7 +45,7 @@ impl SeenLeaf {
     }
 
     /// Returns the whole document, with its id and revision.
-    pub fn whole(&self, id: &str) -> Map<String, Value> {
+    pub fn whole(&self, id: &str) -> Members {
         let members = self.members.clone();
         with_head(id, &self.revision().to_string(), self.deleted, members)
     }
@@ -69,7 +68,7 @@ pub fn choose(leaves: &[SeenLeaf], revision: Revision, latest: bool) -> Vec<&See
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::store::History;
@@ -97,7 +96,7 @@ mod tests {
             },
             Person::default(),
         );
-        let whole = seen(&before, &admin)[0].whole("x");
+        let whole = seen(&before, &admin)[0].whole("x").value();
         assert_eq!(
             (&whole["_rev"], &whole["source"]),
             (&json!("2-b"), &secret["source"])
@@ -105,8 +104,8 @@ mod tests {
         assert_eq!(seen(&other, &guest)[0].revision(), "2-b".parse().unwrap());
         let early = seen(&before, &guest);
         let late = seen(&after, &guest);
-        assert!(!early[0].whole("x").contains_key("_deleted"));
-        assert_eq!(early[0].whole("x")["source"], "http://h/a");
+        assert!(early[0].whole("x").raw("_deleted").is_none());
+        assert_eq!(early[0].whole("x").get("source").unwrap(), "http://h/a");
         assert_ne!(early[0].revision(), "2-b".parse().unwrap());
         assert_eq!(choose(&late, early[0].revision(), true), [&late[0]]);
         assert_eq!(

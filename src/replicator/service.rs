@@ -11,12 +11,14 @@
 mod calls;
 mod error;
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Context, Handler, Message};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::document::Person;
 use super::kept::Kept;
@@ -38,17 +40,6 @@ pub use error::ReplicatorError;
 
 /// Documents, and jobs, that are read at a time.
 const BATCH: usize = 256;
-
-/// States that documents may be asked for by.
-pub const STATES: &[&str] = &[
-    "initializing",
-    "error",
-    "pending",
-    "running",
-    "crashing",
-    "completed",
-    "failed",
-];
 
 /// What can be done with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +101,33 @@ impl Replications {
             [] => JobChoice::All,
             _ => JobChoice::In(JobState::ALL.into_iter().filter(is_asked_for).collect()),
         };
-        let list = self.scheduler(GetJobs { skip, limit, of }).await?;
-        Ok((list.total, list.jobs.iter().map(view::job).collect()))
+        let (total, jobs) = self.some_jobs(of, skip, limit).await?;
+        Ok((total, jobs.iter().map(view::job).collect()))
+    }
+
+    /// Asks for jobs, as many times as it takes: each answer is short, so that the scheduler is not
+    /// kept from its work.
+    async fn some_jobs(
+        &self,
+        of: JobChoice,
+        mut skip: usize,
+        limit: usize,
+    ) -> Result<(usize, Vec<JobInfo>), ReplicatorError> {
+        let (mut jobs, mut after): (Vec<JobInfo>, _) = (Vec::new(), None);
+        loop {
+            let order = GetJobs {
+                after,
+                skip: std::mem::take(&mut skip),
+                limit: limit - jobs.len(),
+                of: of.clone(),
+            };
+            let list = self.scheduler(order).await?;
+            after = list.jobs.last().map(|job| job.id.to_string());
+            jobs.extend(list.jobs);
+            if after.is_none() || jobs.len() >= limit {
+                return Ok((list.total, jobs));
+            }
+        }
     }
 
     /// Returns how many jobs there are in which state; no job is looked at.
@@ -142,13 +158,8 @@ impl Replications {
     /// # Errors
     /// The service ends.
     pub async fn tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
-        let order = GetJobs {
-            skip: 0,
-            limit: usize::MAX,
-            of: JobChoice::Running,
-        };
-        let list = self.scheduler(order).await?;
-        Ok(list.jobs.iter().filter_map(view::task).collect())
+        let (_, jobs) = self.some_jobs(JobChoice::Running, 0, usize::MAX).await?;
+        Ok(jobs.iter().filter_map(view::task).collect())
     }
 
     /// Tells a job what to do, and keeps that over restarts where it belongs to a document.
@@ -206,40 +217,36 @@ impl Replications {
         &self,
         mut page: Page,
         states: &[String],
-    ) -> Result<(u64, u64, Vec<Value>), ReplicatorError> {
-        let (mut skip, limit) = (page.skip, page.limit);
-        (page.skip, page.limit) = (0, BATCH);
-        let (mut shown, mut total, mut offset) = (Vec::new(), 0, 0);
+    ) -> Result<(usize, usize, Vec<Box<RawValue>>), ReplicatorError> {
+        let database = self.database();
+        // The states are known once the store is open.
+        database.store().open().await?;
+        let limit = std::mem::replace(&mut page.limit, 0);
+        let head = database.states().page(&page, states);
+        let mut shown = Vec::new();
         loop {
-            let listing = self.database().store().list(page.clone()).await?;
-            total = listing.total.max(total);
-            let is_last = listing.documents.len() < BATCH;
-            page.start = match listing.documents.last() {
-                Some(last) => std::ops::Bound::Excluded(last.id.clone()),
-                None => page.start,
-            };
-            for (state, value) in self.summaries(listing.documents).await? {
-                if !states.is_empty() && !states.contains(&state) {
-                    continue;
-                }
-                if skip > 0 {
-                    skip -= 1;
-                    offset += 1;
-                } else if shown.len() < limit {
+            page.limit = (limit - shown.len()).min(BATCH);
+            let ids = database.states().page(&page, states).ids;
+            let Some(last) = ids.last() else { break };
+            (page.start, page.skip) = (Bound::Excluded(last.to_string()), 0);
+            let ids = ids.iter().map(ToString::to_string).collect();
+            let found = database.store().documents(ids).await?.into_iter();
+            let there = found.flatten().filter(|document| !document.deleted);
+            for (state, value) in self.summaries(there.collect()).await? {
+                // It may be in another one by now.
+                if states.is_empty() || states.contains(&state) {
                     shown.push(value);
                 }
             }
-            if is_last || shown.len() >= limit {
-                return Ok((total, offset, shown));
-            }
         }
+        Ok((head.total, head.offset, shown))
     }
 
     /// Returns a document as in `_scheduler/docs`.
     ///
     /// # Errors
     /// There is none, the store fails, or the service ends.
-    pub async fn doc(&self, id: &str) -> Result<Value, ReplicatorError> {
+    pub async fn doc(&self, id: &str) -> Result<Box<RawValue>, ReplicatorError> {
         let found = self.database().store().document(id).await?;
         let documents = found.into_iter().filter(|document| !document.deleted);
         let shown = self.summaries(documents.collect()).await?;
@@ -250,7 +257,7 @@ impl Replications {
     async fn summaries(
         &self,
         mut documents: Vec<Document>,
-    ) -> Result<Vec<(String, Value)>, ReplicatorError> {
+    ) -> Result<Vec<(String, Box<RawValue>)>, ReplicatorError> {
         documents.retain(|document| !document.id.starts_with("_design/"));
         let docs = documents
             .iter()

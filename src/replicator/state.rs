@@ -4,7 +4,10 @@
 //!           update_error/2, remove_state_fields/2.
 //! DIFFERS   Nothing is written over a document that asks for something else by then.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
+
+use super::members::Members;
 
 /// The member that names the state.
 pub const STATE: &str = "_replication_state";
@@ -62,34 +65,34 @@ impl Outcome {
     }
 
     /// Writes it into the members of a document. `now` is a time as it is shown.
-    pub fn write(self, members: &mut Map<String, Value>, now: &str, update_docs: bool) {
+    pub fn write(self, members: &mut Members, now: &str, update_docs: bool) {
         let (state, reason, id, stats) = match self {
             Self::Triggered { id } => (TRIGGERED, None, Some(id), None),
             Self::Error { id, reason } => (ERROR, Some(reason), id, None),
             Self::Failed { reason } => (FAILED, Some(reason), None, None),
             Self::Completed { stats, id } => (COMPLETED, None, Some(id), Some(stats)),
         };
-        if members.get(STATE).and_then(Value::as_str) != Some(state) {
-            set(members, STATE, Some(state.into()));
-            set(members, TIME, Some(now.into()));
+        if members.text(STATE).as_deref() != Some(state) {
+            members.set(STATE, state);
+            members.set(TIME, now);
         }
-        set(members, REASON, reason.map(Value::String));
-        set(members, STATS, stats.map(Value::Object));
-        set(members, ID, id.filter(|_| update_docs).map(Value::String));
+        set(members, REASON, reason);
+        set(members, STATS, stats);
+        set(members, ID, id.filter(|_| update_docs));
     }
 }
 
 /// Takes out of a document what was written of an outcome. Returns whether there was something.
-pub fn remove(members: &mut Map<String, Value>) -> bool {
+pub fn remove(members: &mut Members) -> bool {
     let before = members.len();
-    members.retain(|name, _| ![STATE, TIME, REASON, ID, STATS].contains(&name.as_str()));
+    members.retain(|name, _| ![STATE, TIME, REASON, ID, STATS].contains(&name));
     members.len() != before
 }
 
-fn set(members: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+fn set(members: &mut Members, name: &str, value: Option<impl Serialize>) {
     match value {
-        Some(value) => drop(members.insert(name.to_owned(), value)),
-        None => drop(members.shift_remove(name)),
+        Some(value) => members.set(name, value),
+        None => drop(members.remove(name)),
     }
 }
 
@@ -102,11 +105,9 @@ mod tests {
     const NOW: &str = "2024-05-01T10:00:03Z";
 
     fn after(before: Value, outcome: Outcome, update_docs: bool) -> Value {
-        let Value::Object(mut members) = before else {
-            panic!("an object");
-        };
+        let mut members = Members::parse(&before.to_string()).unwrap();
         outcome.write(&mut members, NOW, update_docs);
-        Value::Object(members)
+        members.value()
     }
 
     #[test]
@@ -142,9 +143,9 @@ mod tests {
             reason: String::new(),
         };
         assert!(failed.is_written(false));
-        let mut members = json!({"a": 1, STATE: 1, TIME: 1, REASON: 1, ID: 1, STATS: 1});
-        let members = members.as_object_mut().unwrap();
-        assert!(remove(members) && !remove(members));
+        let members = json!({"a": 1, STATE: 1, TIME: 1, REASON: 1, ID: 1, STATS: 1});
+        let mut members = Members::parse(&members.to_string()).unwrap();
+        assert!(remove(&mut members) && !remove(&mut members));
         assert_eq!(members.len(), 1);
     }
 }

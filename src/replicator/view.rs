@@ -7,16 +7,19 @@
 
 use std::time::UNIX_EPOCH;
 
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::document::members;
+use super::members::Members;
 use super::rows::{Row, RowState};
 use super::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
 use crate::policy::schedule::{Entry, JobState, WallTime, What};
 use crate::replication::seq::Seq;
-use crate::replication::spec::{Replication, mask_url, strip_credentials};
+use crate::replication::spec::{Replication, mask_url, strip_url};
 use crate::store::Document;
 
 /// The name of this node, as in the paths below `/_node`.
@@ -148,7 +151,11 @@ pub fn task(info: &JobInfo) -> Option<Value> {
 /// Returns a document as in `_scheduler/docs`, and the name of its state.
 ///
 /// `row` is what the doc processor knows of it, `info` what the scheduler does.
-pub fn document(document: &Document, row: Option<&Row>, info: Option<&JobInfo>) -> (String, Value) {
+pub fn document(
+    document: &Document,
+    row: Option<&Row>,
+    info: Option<&JobInfo>,
+) -> (String, Box<RawValue>) {
     match (row, info) {
         (_, Some(info)) => scheduled(document, info),
         (Some(row), None) => waiting(document, row),
@@ -156,7 +163,7 @@ pub fn document(document: &Document, row: Option<&Row>, info: Option<&JobInfo>) 
     }
 }
 
-fn scheduled(document: &Document, info: &JobInfo) -> (String, Value) {
+fn scheduled(document: &Document, info: &JobInfo) -> (String, Box<RawValue>) {
     let replication = &info.replication;
     let summary = &info.summary;
     let shown = match (&summary.state, &summary.error) {
@@ -185,11 +192,11 @@ fn scheduled(document: &Document, info: &JobInfo) -> (String, Value) {
     if !info.refused.is_empty() {
         value["refused"] = json!(info.refused);
     }
-    (state.to_owned(), value)
+    (state.to_owned(), raw(&value))
 }
 
 /// A document on its way to a job; one whose job has gone this moment is pending.
-fn waiting(document: &Document, row: &Row) -> (String, Value) {
+fn waiting(document: &Document, row: &Row) -> (String, Box<RawValue>) {
     let state = match row.state {
         RowState::Initializing => "initializing",
         RowState::Error => "error",
@@ -207,46 +214,49 @@ fn waiting(document: &Document, row: &Row) -> (String, Value) {
         "last_updated": row.last_updated.to_string(),
         "start_time": start_time(&row.replication),
     });
-    (state.to_owned(), value)
+    (state.to_owned(), raw(&value))
 }
 
 /// A document that has a state of its own, or that nobody has looked at yet.
-fn settled(document: &Document) -> (String, Value) {
+fn settled(document: &Document) -> (String, Box<RawValue>) {
     let body = members(document);
-    let time = body.get(TIME).cloned().unwrap_or_default();
-    let (state, info, error_count, start) = match body.get(STATE).and_then(Value::as_str) {
+    let time = body.get(TIME).unwrap_or_default();
+    let (state, info, error_count, start) = match body.text(STATE).as_deref() {
         Some(COMPLETED) => {
-            let mut stats = body.get(STATS).and_then(Value::as_object).cloned();
-            let start = stats
-                .as_mut()
-                .and_then(|stats| stats.shift_remove("start_time"));
-            (
-                COMPLETED,
-                stats.map(Value::Object),
-                0,
-                start.unwrap_or_else(|| time.clone()),
-            )
+            let stats = body.raw(STATS).map(|stats| Members::parse(stats.get()));
+            let mut stats = stats.and_then(Result::ok);
+            let start = stats.as_mut().and_then(|stats| {
+                let start = stats.get("start_time");
+                stats.remove("start_time");
+                start
+            });
+            (COMPLETED, stats, 0, start.unwrap_or_else(|| time.clone()))
         }
         Some(FAILED) => {
-            let reason = body.get(REASON).cloned().unwrap_or_default();
-            (FAILED, Some(json!({"error": reason})), 1, time.clone())
+            let reason = body.raw(REASON);
+            let info = Members::default().with("error", reason);
+            (FAILED, Some(info), 1, time.clone())
         }
         _ => ("initializing", None, 0, time.clone()),
     };
-    let stripped = strip_credentials(&Value::Object(body));
-    let value = json!({
-        "database": super::NAME,
-        "doc_id": document.id,
-        "id": null,
-        "source": endpoint(&stripped["source"]),
-        "target": endpoint(&stripped["target"]),
-        "state": state,
-        "error_count": error_count,
-        "info": info,
-        "start_time": start,
-        "last_updated": time,
-    });
-    (state.to_owned(), value)
+    let side = |name| endpoint(&body.get(name).unwrap_or_default());
+    let value = Members::default()
+        .with("database", super::NAME)
+        .with("doc_id", &document.id)
+        .with("id", Value::Null)
+        .with("source", side("source"))
+        .with("target", side("target"))
+        .with("state", state)
+        .with("error_count", error_count)
+        .with("info", info)
+        .with("start_time", start)
+        .with("last_updated", time);
+    (state.to_owned(), raw(&value))
+}
+
+/// Returns an object as text.
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("view: an object of texts and numbers can be written")
 }
 
 /// Returns the URL of an endpoint; none for what is no URL, for nobody knows where in it a password
@@ -256,7 +266,7 @@ fn endpoint(value: &Value) -> Option<String> {
         Value::String(url) => url,
         other => other.get("url")?.as_str()?,
     };
-    let masked = mask_url(url)?;
+    let masked = mask_url(&strip_url(url))?;
     let has_end = masked.ends_with('/') || masked.contains('?');
     Some(if has_end {
         masked

@@ -11,6 +11,7 @@ use redb::ReadableTable;
 use super::records::{Records, Snapshot};
 use super::revision::{RevHash, Revision};
 use super::tree::{self, Conflict, History, Leaf, TooManyBranches, Tree};
+use super::trees::OpenTrees;
 
 /// Revision number, its hash, whether deleted, sequence number, body.
 pub(super) type Row = (u64, &'static str, bool, u64, &'static str);
@@ -72,7 +73,7 @@ pub struct Info {
     pub update_seq: u64,
     /// The name of the store.
     pub uuid: String,
-    /// What the documents take, in bytes.
+    /// What the bodies of documents take, in bytes; of each its winner's.
     pub bytes: u64,
 }
 
@@ -168,6 +169,7 @@ impl Snapshot {
     pub(super) fn info(&self) -> Result<Info, redb::Error> {
         use redb::ReadableTableMetadata;
 
+        // What a walk over the table would tell is counted: this is asked often.
         let all = self.documents.len()?;
         let deleted = self.counter("deleted")?;
         Ok(Info {
@@ -175,11 +177,11 @@ impl Snapshot {
             deleted,
             update_seq: self.counter("last_update")?,
             uuid: self.uuid()?,
-            bytes: self.documents.stats()?.stored_bytes(),
+            bytes: self.counter("bytes")?,
         })
     }
 
-    fn counter(&self, name: &str) -> Result<u64, redb::Error> {
+    pub(super) fn counter(&self, name: &str) -> Result<u64, redb::Error> {
         Ok(self.counters.get(name)?.map_or(0, |count| count.value()))
     }
 }
@@ -205,30 +207,49 @@ impl Records<'_> {
             deleted: false,
             body,
         };
-        Ok(self.edit(edit)?.ok())
+        let written = self.edit(vec![edit])?;
+        Ok(written.into_iter().find_map(Result::ok))
     }
 
-    /// Writes a document, if its writer knows its last revision.
-    pub(super) fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, redb::Error> {
-        let mut tree = self.tree(&edit.id)?;
-        let written = tree.edit(edit.expected, edit.deleted, edit.body);
-        if written.is_ok() {
-            self.save(&edit.id, &tree)?;
+    /// Writes documents whose writers know their last revisions. An edit sees those before it.
+    pub(super) fn edit(
+        &mut self,
+        edits: Vec<Edit>,
+    ) -> Result<Vec<Result<Revision, Conflict>>, redb::Error> {
+        let mut open = OpenTrees::default();
+        let mut written = Vec::with_capacity(edits.len());
+        for edit in edits {
+            let tree = open.get(&edit.id, || self.tree(&edit.id))?;
+            written.push(tree.change(|tree| {
+                let written = tree.edit(edit.expected, edit.deleted, edit.body);
+                (written.is_ok(), written)
+            }));
         }
+        self.save_all(open)?;
         Ok(written)
     }
 
-    /// Takes in a revision that was written elsewhere. Returns whether it was news.
+    /// Takes in revisions that were written elsewhere. Returns whether they were news.
     pub(super) fn merge(
         &mut self,
-        Merge { id, leaf }: Merge,
-    ) -> Result<Result<bool, TooManyBranches>, redb::Error> {
-        let mut tree = self.tree(&id)?;
-        let is_news = tree.merge(leaf);
-        if is_news == Ok(true) {
-            self.save(&id, &tree)?;
+        merges: Vec<Merge>,
+    ) -> Result<Vec<Result<bool, TooManyBranches>>, redb::Error> {
+        let mut open = OpenTrees::default();
+        let mut merged = Vec::with_capacity(merges.len());
+        for Merge { id, leaf } in merges {
+            let tree = open.get(&id, || self.tree(&id))?;
+            merged.push(tree.change(|tree| {
+                let is_news = tree.merge(leaf);
+                (is_news == Ok(true), is_news)
+            }));
         }
-        Ok(is_news)
+        self.save_all(open)?;
+        Ok(merged)
+    }
+
+    fn save_all(&mut self, open: OpenTrees) -> Result<(), redb::Error> {
+        let mut changed = open.changed();
+        changed.try_for_each(|(id, tree)| self.save(&id, &tree))
     }
 
     fn tree(&self, id: &str) -> Result<Tree, redb::Error> {
@@ -243,15 +264,23 @@ impl Records<'_> {
         let before = self
             .documents
             .get(id)?
-            .map(|row| (row.value().2, row.value().3));
+            .map(|row| (row.value().2, row.value().3, row.value().4.len() as u64));
         let seq = self.update_seq()? + 1;
-        if let Some((_, before)) = before {
+        if let Some((_, before, _)) = before {
             self.updates.remove(before)?;
+            self.deaths.remove(before)?;
         }
         self.updates.insert(seq, id)?;
+        if winner.deleted {
+            self.deaths.insert(seq, self.now)?;
+        }
+        let class = (!winner.deleted).then(|| self.watcher.class(id, &winner.body));
+        self.saved.push((id.to_owned(), class));
         self.counters.insert("last_update", seq)?;
-        let was_deleted = before.is_some_and(|(deleted, _)| deleted);
-        self.count_deleted(was_deleted, winner.deleted)?;
+        let was_deleted = before.is_some_and(|(deleted, ..)| deleted);
+        self.count("deleted", u64::from(was_deleted), u64::from(winner.deleted))?;
+        let bytes_before = before.map_or(0, |(.., bytes)| bytes);
+        self.count("bytes", bytes_before, winner.body.len() as u64)?;
         let Revision { number, hash } = winner.revision();
         let row = (
             number,
@@ -270,20 +299,14 @@ impl Records<'_> {
         put(&mut self.conflicts, id, &conflicts)
     }
 
-    fn count_deleted(&mut self, before: bool, after: bool) -> Result<(), redb::Error> {
-        if before == after {
+    /// Counts something of a document that was so much before and is so much now.
+    pub(super) fn count(&mut self, name: &str, before: u64, now: u64) -> Result<(), redb::Error> {
+        if before == now {
             return Ok(());
         }
-        let count = self
-            .counters
-            .get("deleted")?
-            .map_or(0, |count| count.value());
-        let count = if after {
-            count + 1
-        } else {
-            count.saturating_sub(1)
-        };
-        self.counters.insert("deleted", count)?;
+        let count = self.counters.get(name)?.map_or(0, |count| count.value());
+        let count = count.saturating_add(now).saturating_sub(before);
+        self.counters.insert(name, count)?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //!           have passwords. What is not a store, or a broken one, is left as it is.
 
 use std::fmt;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -104,14 +104,25 @@ impl Place {
         }
     }
 
+    /// Returns the size of the file, in bytes.
+    pub(super) fn file_bytes(&self) -> u64 {
+        match self {
+            Self::File(path) => path.metadata().map_or(0, |metadata| metadata.len()),
+            Self::Memory => 0,
+        }
+    }
+
     pub(super) fn open(&self) -> Result<Database, OpenError> {
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES);
         let opened = match self {
             Self::Memory => builder.create_with_backend(InMemoryBackend::new()),
             Self::File(path) => {
-                make(path).map_err(|error| self.io(&error))?;
-                builder.create(path)
+                let opened = make(path).map(|()| builder.create(path));
+                let opened = opened.map_err(|error| self.io(&error))?;
+                // The file's name is safe once its folder is; so is a folder's own.
+                sync_folders(path).map_err(|error| self.io(&error))?;
+                opened
             }
         };
         opened.map_err(|error| match error {
@@ -139,6 +150,23 @@ impl Place {
             problem,
         }
     }
+}
+
+/// Writes the entries of a file's folder, and of the folder above it, to the disk.
+pub(super) fn sync_folders(path: &Path) -> io::Result<()> {
+    let parents = path.ancestors().skip(1).take(2);
+    for folder in parents {
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
+        // A folder that may be entered and not read was made by somebody else, who saw to it.
+        match File::open(folder) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            folder => folder?.sync_all()?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes an empty file that only its owner can read, unless there is one.

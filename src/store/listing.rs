@@ -39,8 +39,6 @@ impl Default for Page {
 pub struct Listing {
     /// How many there are in all.
     pub total: u64,
-    /// How many stand before the first of the page.
-    pub offset: u64,
     /// Those of the page.
     pub documents: Vec<Document>,
     /// The last sequence number.
@@ -52,7 +50,6 @@ impl Snapshot {
         let info = self.info()?;
         let mut listing = Listing {
             total: info.documents,
-            offset: self.before(page)?,
             update_seq: info.update_seq,
             ..Listing::default()
         };
@@ -68,7 +65,6 @@ impl Snapshot {
             }
             if to_skip > 0 {
                 to_skip -= 1;
-                listing.offset += 1;
             } else {
                 listing.documents.push(document(id.value(), row)?);
             }
@@ -97,22 +93,6 @@ impl Snapshot {
                 None => return Ok(listing),
             }
         }
-    }
-
-    /// Counts what stands before the beginning of a page.
-    fn before(&self, page: &Page) -> Result<u64, redb::Error> {
-        let range: (Bound<&str>, Bound<&str>) = match (&page.start, page.descending) {
-            (Bound::Unbounded, _) => return Ok(0),
-            (Bound::Included(id), false) => (Bound::Unbounded, Bound::Excluded(id)),
-            (Bound::Excluded(id), false) => (Bound::Unbounded, Bound::Included(id)),
-            (Bound::Included(id), true) => (Bound::Excluded(id), Bound::Unbounded),
-            (Bound::Excluded(id), true) => (Bound::Included(id), Bound::Unbounded),
-        };
-        let mut count = 0;
-        for entry in self.documents.range::<&str>(range)? {
-            count += u64::from(!entry?.1.value().2);
-        }
-        Ok(count)
     }
 }
 

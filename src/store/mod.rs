@@ -7,6 +7,7 @@
 //! CALLED    By HTTP and by actors, on any thread; nobody is blocked.
 //! LIMITS    [`REQUESTS_MAX`] requests wait; who comes then waits for room. One process has the file.
 
+mod backup;
 mod documents;
 mod file;
 mod listing;
@@ -16,8 +17,11 @@ mod revision;
 mod tests;
 mod thread;
 mod tree;
+mod trees;
+mod upkeep;
 pub mod uuid_file;
 
+pub use backup::{BackupError, Dump, DumpRow, NewFile};
 pub use documents::{Changes, Document, Edit, Info, Merge};
 pub use file::{OpenError, OpenProblem, Place};
 pub use listing::{Listing, Page};
@@ -26,7 +30,9 @@ pub use revision::{InvalidRevision, RevHash, Revision};
 pub use tree::{
     Conflict, History, LEAVES_MAX, Leaf, Missing, REVISIONS_MAX, TooManyBranches, Tree,
 };
+pub use upkeep::{Purged, unix_now};
 
+use std::fmt;
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
@@ -34,11 +40,35 @@ use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::password::random;
+use crate::policy::counted::Class;
 use records::{Records, Snapshot};
 use thread::{ReadWork, Request, WriteWork};
 
 /// Requests that wait for the thread.
 const REQUESTS_MAX: usize = 1024;
+
+/// Who is told of the documents of a store, on the store's thread.
+pub trait Watcher: Send + Sync + fmt::Debug {
+    /// Returns the class of a document: a number below
+    /// [`CLASSES_MAX`](crate::policy::counted::CLASSES_MAX).
+    fn class(&self, id: &str, body: &str) -> Class;
+    /// The file was opened: it has these documents.
+    fn opened(&self, documents: Vec<(String, Class)>);
+    /// These documents were written, or deleted: then they have no class. Called when they are on the
+    /// disk, before their writers are answered.
+    fn written(&self, documents: Vec<(String, Option<Class>)>);
+}
+
+/// Nobody.
+impl Watcher for () {
+    fn class(&self, _: &str, _: &str) -> Class {
+        0
+    }
+
+    fn opened(&self, _: Vec<(String, Class)>) {}
+
+    fn written(&self, _: Vec<(String, Option<Class>)>) {}
+}
 
 /// A request to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +100,18 @@ impl Store {
     /// # Errors
     /// The system has no room for a thread.
     pub fn start(place: Place, log: &Logger) -> std::io::Result<Self> {
+        Self::start_watched(place, Arc::new(()), log)
+    }
+
+    /// Starts the thread, which tells `watcher` of each document.
+    ///
+    /// # Errors
+    /// As [`Store::start`].
+    pub fn start_watched(
+        place: Place,
+        watcher: Arc<dyn Watcher>,
+        log: &Logger,
+    ) -> std::io::Result<Self> {
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let (seq, update_seq) = watch::channel(None);
         let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
@@ -78,6 +120,7 @@ impl Store {
         thread::start(
             place.clone(),
             Arc::clone(&new_uuid),
+            watcher,
             waiting,
             seq,
             log.clone(),
@@ -212,8 +255,7 @@ impl Store {
         &self,
         edits: Vec<Edit>,
     ) -> Result<Vec<Result<Revision, Conflict>>, StoreError> {
-        self.write(move |tables| edits.into_iter().map(|edit| tables.edit(edit)).collect())
-            .await
+        self.write(move |tables| tables.edit(edits)).await
     }
 
     /// Takes in revisions that were written elsewhere: nothing conflicts, what is known already stays
@@ -225,8 +267,7 @@ impl Store {
         &self,
         merges: Vec<Merge>,
     ) -> Result<Vec<Result<bool, TooManyBranches>>, StoreError> {
-        self.write(move |tables| merges.into_iter().map(|one| tables.merge(one)).collect())
-            .await
+        self.write(move |tables| tables.merge(merges)).await
     }
 
     /// Returns a `_local/` document by the rest of its id.
@@ -270,6 +311,48 @@ impl Store {
         let id = id.to_owned();
         self.write(move |tables| tables.keep(&id, value.as_deref()))
             .await
+    }
+
+    /// Removes deleted documents for good: of those deleted after the update `after`, at most `limit`
+    /// are looked at, and removed if they were deleted before `before`, in seconds since 1970.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn purge(&self, before: u64, after: u64, limit: usize) -> Result<Purged, StoreError> {
+        self.write(move |tables| tables.purge(before, after, limit))
+            .await
+    }
+
+    /// Gives what is free in the file back to the system, if that is much. Returns how many bytes
+    /// that was.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn compact(&self) -> Result<u64, StoreError> {
+        let (reply, result) = oneshot::channel();
+        self.ask(Request::Compact(reply), result).await
+    }
+
+    /// Begins a copy of everything as it is now.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn begin_dump(&self) -> Result<Dump, StoreError> {
+        let (reply, result) = oneshot::channel();
+        let snapshot = self.ask(Request::Hold(reply), result).await?;
+        Ok(Dump::of(snapshot))
+    }
+
+    /// Returns the next rows of a copy, none at its end.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn dump(&self, mut dump: Dump) -> Result<(Dump, Vec<DumpRow>), StoreError> {
+        self.read(move |_| {
+            let rows = dump.next_rows()?;
+            Ok((dump, rows))
+        })
+        .await
     }
 
     async fn read<T: Send + 'static>(

@@ -5,15 +5,18 @@
 //!           this one when it is opened.
 
 use redb::{
-    Database, ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableDefinition,
-    WriteTransaction,
+    Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
+    TableDefinition, WriteTransaction,
 };
 
+use super::Watcher;
 use super::documents::Row;
 use super::tree::Conflict;
+use super::upkeep::unix_now;
+use crate::policy::counted::Class;
 
 /// The form of the file, which a later program may not know any more.
-const FORMAT: &str = "2";
+pub(super) const FORMAT: &str = "2";
 /// The form before: a document had one revision and no history.
 const FORMAT_1: &str = "1";
 /// Documents of that form: revision number, hash, whether deleted, sequence number, body.
@@ -31,14 +34,16 @@ pub(super) const ANCESTORS: TableDefinition<&str, &str> = TableDefinition::new("
 pub(super) const CONFLICTS: TableDefinition<&str, &str> = TableDefinition::new("conflicts");
 /// Sequence number -> id; each document once, at its last update.
 pub(super) const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
-/// `last_update` and `deleted`, for documents.
+/// Sequence number of a deletion -> when it was, in seconds since 1970; each deleted document once.
+pub(super) const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
+/// `last_update`, `deleted` and `bytes`, for documents.
 pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 /// Id without `_local/` -> number of updates, body as JSON text.
 const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
 /// Document id -> JSON text.
 const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 /// `format` and `uuid`.
-const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
+pub(super) const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 
 /// The file is not as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -51,11 +56,15 @@ pub(super) enum PrepareError {
 }
 
 /// Makes what is not there yet: tables, `new_uuid` as the uuid. Returns the last sequence number and
-/// the uuid.
-pub(super) fn prepare(database: &Database, new_uuid: &str) -> Result<(u64, String), PrepareError> {
+/// the uuid; tells `watcher` of all documents.
+pub(super) fn prepare(
+    database: &Database,
+    new_uuid: &str,
+    watcher: &dyn Watcher,
+) -> Result<(u64, String), PrepareError> {
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let prepared = {
-        let mut records = Records::of(&transaction)?;
+        let mut records = Records::of(&transaction, watcher)?;
         let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let known = meta.get("format").map_err(redb::Error::from)?;
         let known = known.map(|format| format.value().to_owned());
@@ -77,6 +86,7 @@ pub(super) fn prepare(database: &Database, new_uuid: &str) -> Result<(u64, Strin
         }
         let uuid = meta.get("uuid").map_err(redb::Error::from)?;
         let uuid = uuid.map_or_else(String::new, |uuid| uuid.value().to_owned());
+        watcher.opened(records.take_stock()?);
         (records.update_seq()?, uuid)
     };
     transaction
@@ -101,10 +111,11 @@ pub(super) struct Snapshot {
     pub(super) ancestors: ReadOnlyTable<&'static str, &'static str>,
     pub(super) conflicts: ReadOnlyTable<&'static str, &'static str>,
     pub(super) updates: ReadOnlyTable<u64, &'static str>,
+    pub(super) deaths: ReadOnlyTable<u64, u64>,
     pub(super) counters: ReadOnlyTable<&'static str, u64>,
-    locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
-    jobs: ReadOnlyTable<&'static str, &'static str>,
-    meta: ReadOnlyTable<&'static str, &'static str>,
+    pub(super) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
+    pub(super) jobs: ReadOnlyTable<&'static str, &'static str>,
+    pub(super) meta: ReadOnlyTable<&'static str, &'static str>,
 }
 
 impl Snapshot {
@@ -114,6 +125,7 @@ impl Snapshot {
             ancestors: transaction.open_table(ANCESTORS)?,
             conflicts: transaction.open_table(CONFLICTS)?,
             updates: transaction.open_table(UPDATES)?,
+            deaths: transaction.open_table(DEATHS)?,
             counters: transaction.open_table(COUNTERS)?,
             locals: transaction.open_table(LOCALS)?,
             jobs: transaction.open_table(JOBS)?,
@@ -149,22 +161,58 @@ pub(super) struct Records<'t> {
     pub(super) ancestors: Table<'t, &'static str, &'static str>,
     pub(super) conflicts: Table<'t, &'static str, &'static str>,
     pub(super) updates: Table<'t, u64, &'static str>,
+    pub(super) deaths: Table<'t, u64, u64>,
     pub(super) counters: Table<'t, &'static str, u64>,
-    locals: Table<'t, &'static str, (u64, &'static str)>,
-    jobs: Table<'t, &'static str, &'static str>,
+    pub(super) locals: Table<'t, &'static str, (u64, &'static str)>,
+    pub(super) jobs: Table<'t, &'static str, &'static str>,
+    pub(super) watcher: &'t dyn Watcher,
+    /// Documents that were saved, each with its class while it is there.
+    pub(super) saved: Vec<(String, Option<Class>)>,
+    /// When the transaction began, in seconds since 1970.
+    pub(super) now: u64,
 }
 
 impl<'t> Records<'t> {
-    pub(super) fn of(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
+    pub(super) fn of(
+        transaction: &'t WriteTransaction,
+        watcher: &'t dyn Watcher,
+    ) -> Result<Self, redb::Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
             ancestors: transaction.open_table(ANCESTORS)?,
             conflicts: transaction.open_table(CONFLICTS)?,
             updates: transaction.open_table(UPDATES)?,
+            deaths: transaction.open_table(DEATHS)?,
             counters: transaction.open_table(COUNTERS)?,
             locals: transaction.open_table(LOCALS)?,
             jobs: transaction.open_table(JOBS)?,
+            watcher,
+            saved: Vec::new(),
+            now: unix_now(),
         })
+    }
+
+    /// Returns the documents that are there, with their classes. What an earlier program did not
+    /// count is counted: sizes, and deletions, which are taken to be of now.
+    fn take_stock(&mut self) -> Result<Vec<(String, Class)>, redb::Error> {
+        let (mut there, mut deaths, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for entry in self.documents.iter()? {
+            let (id, row) = entry?;
+            let (_, _, deleted, seq, body) = row.value();
+            bytes += body.len() as u64;
+            match deleted {
+                true => deaths.push(seq),
+                false => there.push((id.value().to_owned(), self.watcher.class(id.value(), body))),
+            }
+        }
+        if self.deaths.len()? != deaths.len() as u64 {
+            self.deaths.retain(|_, _| false)?;
+            for seq in deaths {
+                self.deaths.insert(seq, self.now)?;
+            }
+        }
+        self.counters.insert("bytes", bytes)?;
+        Ok(there)
     }
 
     /// Takes over the documents of a file of the first form.

@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::file::Place;
 use super::records::{Records, Snapshot, prepare};
-use super::{StoreError, uuid_file};
+use super::upkeep::compact;
+use super::{StoreError, Watcher, uuid_file};
 
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
@@ -23,6 +24,10 @@ const BATCH_MAX: usize = 256;
 pub(super) enum Request {
     Read(Box<dyn Read>),
     Write(Box<dyn Write>),
+    /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
+    Compact(oneshot::Sender<Result<u64, StoreError>>),
+    /// Hold the tables as they are now.
+    Hold(oneshot::Sender<Result<Snapshot, StoreError>>),
 }
 
 /// Work that reads.
@@ -82,7 +87,7 @@ where
     }
 }
 
-fn failed(error: redb::Error) -> StoreError {
+pub(super) fn failed(error: redb::Error) -> StoreError {
     StoreError::Failed(error.to_string())
 }
 
@@ -90,6 +95,7 @@ fn failed(error: redb::Error) -> StoreError {
 pub(super) fn start(
     place: Place,
     new_uuid: Arc<str>,
+    watcher: Arc<dyn Watcher>,
     requests: mpsc::Receiver<Request>,
     update_seq: watch::Sender<Option<u64>>,
     log: Logger,
@@ -97,6 +103,7 @@ pub(super) fn start(
     let keeper = Keeper {
         place,
         new_uuid,
+        watcher,
         requests,
         update_seq,
         database: None,
@@ -112,6 +119,7 @@ struct Keeper {
     place: Place,
     /// What a new store is called.
     new_uuid: Arc<str>,
+    watcher: Arc<dyn Watcher>,
     requests: mpsc::Receiver<Request>,
     update_seq: watch::Sender<Option<u64>>,
     database: Option<Database>,
@@ -124,6 +132,9 @@ impl Keeper {
         while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
             match request {
                 Request::Read(work) => self.read(work),
+                // Nobody may wait any more.
+                Request::Compact(reply) => drop(reply.send(self.compact())),
+                Request::Hold(reply) => drop(reply.send(self.snapshot())),
                 Request::Write(work) => {
                     let mut batch = vec![work];
                     while batch.len() < BATCH_MAX && next.is_none() {
@@ -145,7 +156,7 @@ impl Keeper {
             Some(database) => database,
             None => {
                 let database = self.place.open()?;
-                let prepared = prepare(&database, &self.new_uuid);
+                let prepared = prepare(&database, &self.new_uuid, &*self.watcher);
                 let (update_seq, uuid) = prepared.map_err(|error| self.place.broken(&error))?;
                 self.tell(&uuid);
                 self.update_seq.send_replace(Some(update_seq));
@@ -167,11 +178,25 @@ impl Keeper {
         }
     }
 
-    fn read(&mut self, work: Box<dyn Read>) {
-        let snapshot = self.database().and_then(|database| {
+    fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+        self.database().and_then(|database| {
             let read = database.begin_read().map_err(redb::Error::from);
             read.and_then(|read| Snapshot::of(&read)).map_err(failed)
-        });
+        })
+    }
+
+    fn compact(&mut self) -> Result<u64, StoreError> {
+        self.database()?;
+        let database = self.database.as_mut().ok_or(StoreError::Closed)?;
+        let given_back = compact(database, &self.place);
+        if given_back.is_err() {
+            self.database = None;
+        }
+        given_back.map_err(failed)
+    }
+
+    fn read(&mut self, work: Box<dyn Read>) {
+        let snapshot = self.snapshot();
         let is_done = work.run(snapshot.as_ref().map_err(Clone::clone));
         drop(snapshot);
         if !is_done {
@@ -180,9 +205,10 @@ impl Keeper {
     }
 
     fn write(&mut self, mut batch: Vec<Box<dyn Write>>) {
-        let written = self
-            .database()
-            .and_then(|database| write(database, &mut batch).map_err(failed));
+        let written = self.database().map(|_| ()).and_then(|()| {
+            let database = self.database.as_ref().ok_or(StoreError::Closed)?;
+            write(database, &*self.watcher, &mut batch).map_err(failed)
+        });
         match &written {
             Ok(update_seq) => {
                 let seq = Some(*update_seq);
@@ -202,15 +228,20 @@ impl Keeper {
 }
 
 /// Carries out a batch in one transaction; returns the last sequence number.
-fn write(database: &Database, batch: &mut [Box<dyn Write>]) -> Result<u64, redb::Error> {
+fn write(
+    database: &Database,
+    watcher: &dyn Watcher,
+    batch: &mut [Box<dyn Write>],
+) -> Result<u64, redb::Error> {
     let transaction = database.begin_write()?;
-    let update_seq = {
-        let mut tables = Records::of(&transaction)?;
+    let (update_seq, saved) = {
+        let mut tables = Records::of(&transaction, watcher)?;
         for work in batch {
             work.run(&mut tables)?;
         }
-        tables.update_seq()?
+        (tables.update_seq()?, tables.saved)
     };
     transaction.commit()?;
+    watcher.written(saved);
     Ok(update_seq)
 }

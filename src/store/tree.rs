@@ -10,6 +10,7 @@
 
 use std::cmp::Reverse;
 
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use super::revision::{InvalidRevision, RevHash, Revision};
@@ -192,8 +193,19 @@ impl Tree {
 
     /// Returns which revisions are not here.
     pub fn missing(&self, revisions: &[Revision]) -> Missing {
+        let mut unknown: FxHashSet<Revision> = revisions.iter().copied().collect();
+        for leaf in &self.leaves {
+            // Whichever is less: the revisions that are asked for, or those of the branch.
+            if unknown.len() <= leaf.history.hashes.len() {
+                unknown.retain(|one| !leaf.history.contains(*one));
+            } else {
+                for one in leaf.history.revisions() {
+                    unknown.remove(&one);
+                }
+            }
+        }
         let revisions = revisions.iter().copied();
-        let missing: Vec<Revision> = revisions.filter(|&one| !self.contains(one)).collect();
+        let missing: Vec<Revision> = revisions.filter(|one| unknown.contains(one)).collect();
         let newest = missing.iter().map(|one| one.number).max().unwrap_or(0);
         let leaves = self.leaves.iter().map(Leaf::revision);
         Missing {

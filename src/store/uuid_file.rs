@@ -2,12 +2,13 @@
 //!
 //! SUMMARY   The service and `settee replicate` find their checkpoints under the same uuid, whoever
 //!           came first: a new store takes the uuid of the file, and a store without a file writes it.
-//! PROMISES  The file is there whole or not at all.
+//! PROMISES  The file is there whole, and on the disk, or not at all.
 
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
-use super::file::Place;
+use super::file::{Place, sync_folders};
 
 /// The name of the file.
 const NAME: &str = "replicate.uuid";
@@ -37,8 +38,11 @@ pub fn write(file: &Path, uuid: &str) -> io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     let new = file.with_extension(format!("{}.new", std::process::id()));
-    fs::write(&new, format!("{uuid}\n"))?;
-    fs::rename(new, file)
+    let mut written = File::create(&new)?;
+    written.write_all(format!("{uuid}\n").as_bytes())?;
+    written.sync_all()?;
+    fs::rename(new, file)?;
+    sync_folders(file)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::messages::process::{
     Fault, Obituary, ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout, StopProc,
 };
 use crate::query_server::language::{Language, StartContext};
+use crate::query_server::prompt::{Work, kind_and_class_of};
 
 /// What becomes of one start of a fake process.
 #[derive(Clone, Debug)]
@@ -190,6 +191,8 @@ impl FakeProcess {
         let limit = head.prompt.timeout.unwrap_or(self.prompt_timeout);
         let text = String::from_utf8_lossy(&head.prompt.line);
         let answer = (self.language.answers)(&text);
+        let work = kind_and_class_of(&head.prompt.line)
+            .map_or(Work::Other, |(kind, class)| Work::of(kind, class));
         let answer = timeout(limit, async move {
             match answer {
                 FakeAnswer::Now(text) => Ok(Bytes::from(text)),
@@ -202,7 +205,10 @@ impl FakeProcess {
             }
         });
         ctx.spawn(answer.into_actor(self).map(move |answer, process, ctx| {
-            let answer = answer.unwrap_or(Err(PromptError::Timeout { timeout: limit }));
+            let answer = answer.unwrap_or(Err(PromptError::Timeout {
+                timeout: limit,
+                work,
+            }));
             process.answered(answer, ctx);
         }));
     }

@@ -279,7 +279,7 @@ async fn a_fatal_line_is_the_answer_and_the_end_of_the_process() {
     let error = second.answer().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the query server was killed after it reported a fatal error"
+        "the prompt was not run, because an earlier one ended the process: query_protocol_error: no"
     );
     assert_only_that_process_is_lost(pool, client, other).await;
 }

@@ -238,26 +238,30 @@ async fn a_child_that_hangs_while_it_is_taught_delays_nobody_else() {
 }
 
 #[actix_rt::test]
-async fn a_process_is_taught_the_very_document_and_once_a_revision() {
+async fn a_process_is_taught_the_very_document_and_once_a_text() {
     let child = ScriptedChild::new(Script::echo());
     let pool = TestPool::builder()
         .hard_limit(1)
         .script("x", &child)
         .start();
-    let want =
-        |body: &str| pool.ddoc_with("db", "_design/a", &format!("\"language\":\"X\",{body}"));
     let mut client = pool.client("1");
-    client
-        .takes(want("\"v\":1.0,\"s\":\"\\u00e9\u{e9}\""))
-        .await;
-    client.returns().await;
-    client
-        .takes(want("\"other\":\"text, same revision\""))
-        .await;
-    client.returns().await;
-    let taught = "[\"ddoc\",\"new\",\"_design/a\",{\"_id\":\"_design/a\",\"_rev\":\"1-a\",\
-                  \"language\":\"X\",\"v\":1.0,\"s\":\"\\u00e9\u{e9}\"}]";
-    assert_eq!(child.prompts(), [taught]);
+    for body in [
+        "\"v\":1.0,\"s\":\"\\u00e9\u{e9}\"",
+        "\"v\":1.0,\"s\":\"\\u00e9\u{e9}\"",
+        "\"other\":\"text, same revision\"",
+        "\"other\":\"text, same revision\",\"_revisions\":{},\"_local_seq\":7",
+    ] {
+        let body = format!("\"language\":\"X\",{body}");
+        client.takes(pool.ddoc_with("db", "_design/a", &body)).await;
+        client.returns().await;
+    }
+    let taught = |body: &str| {
+        let head = r#"["ddoc","new","_design/a",{"_id":"_design/a","_rev":"1-a","language":"X","#;
+        format!("{head}{body}}}]")
+    };
+    let first = taught("\"v\":1.0,\"s\":\"\\u00e9\u{e9}\"");
+    let second = taught("\"other\":\"text, same revision\"");
+    assert_eq!(child.prompts(), [first, second]);
     pool.assert_quiet().await;
 }
 

@@ -3,9 +3,17 @@
 use std::time::{Duration, Instant};
 
 use settee::messages::process::{Prompt, PromptError, SetTimeout};
+use settee::query_server::prompt::Work;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
 
 const SHORT: Duration = Duration::from_millis(300);
+
+fn timed_out() -> PromptError {
+    PromptError::Timeout {
+        timeout: SHORT,
+        work: Work::Other,
+    }
+}
 
 /// Far more than any of these tests needs, far less than a child that is waited for takes.
 const SOON: Duration = Duration::from_secs(10);
@@ -24,10 +32,12 @@ async fn assert_times_out(steps: impl Into<Vec<Step>>) {
     let asked = Instant::now();
     let rogue = client.sends_within("[\"rogue\"]", Some(SHORT));
     assert_eq!(other.prompts("[\"x\"]").await.as_deref(), Ok("[\"x\"]"));
-    let expected = PromptError::Timeout { timeout: SHORT };
+    let expected = timed_out();
     assert_eq!(rogue.answer().await, Err(expected.clone()));
     assert!(asked.elapsed() >= SHORT && asked.elapsed() < SOON);
-    assert_eq!(client.prompts("[\"x\"]").await, Err(expected));
+    let because = Box::new(expected);
+    let later = Err(PromptError::NotRun { because });
+    assert_eq!(client.prompts("[\"x\"]").await, later);
     client.returns().await;
     pool.becomes("the process is gone", |pool| pool.procs.len() == 1)
         .await;
@@ -154,12 +164,9 @@ async fn a_pipelined_prompt_has_its_whole_time_from_when_it_is_the_oldest() {
     .await;
     child.release("one");
     assert_eq!(first.answer().await.as_deref(), Ok("[\"one\"]"));
-    assert_eq!(
-        second.answer().await,
-        Err(PromptError::Timeout { timeout: SHORT })
-    );
+    assert_eq!(second.answer().await, Err(timed_out()));
     let error = third.answer().await.unwrap_err();
-    assert!(matches!(error, PromptError::Exited(_)), "{error}");
+    assert!(matches!(error, PromptError::NotRun { .. }), "{error}");
     client.returns().await;
     pool.assert_quiet().await;
 }

@@ -7,8 +7,10 @@ mod service;
 
 mod arguments;
 mod attach;
+mod attach_shared;
 mod check_config;
 mod conform;
 mod couchjs;
+mod readme;
 mod serve;
 mod status;

@@ -295,20 +295,6 @@ async fn a_process_that_dies_over_a_function_is_told_with_its_exit_and_last_word
 }
 
 #[actix_rt::test]
-async fn a_process_that_is_killed_is_told_with_the_memory_that_it_may_take() {
-    let script = Script::echo().on_text("\"shows\"", [Step::Signal("KILL")]);
-    let child = ScriptedChild::new(script);
-    let language = child.language().with_memory_max(64 << 20);
-    let builder = TestPool::builder().language("limited", language);
-    let functions = Functions::on(builder, "limited");
-    let error = functions
-        .error("show", json!({"ddoc": {}, "name": "s"}))
-        .await;
-    assert_eq!(error["exit"], "was killed by SIGKILL, memory limit 64 MiB");
-    functions.quiet().await;
-}
-
-#[actix_rt::test]
 async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
     let functions = Functions::javascript();
     let ddoc = json!({"shows": {"s": "function(doc) { while (doc) {} return 'ok' }"}});
@@ -317,11 +303,15 @@ async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
     let error = functions.error("show", call(json!({"_id": "d1"}))).await;
     assert_eq!(
         (&error["name"], &error["phase"]),
-        (&json!("timeout"), &json!("prompt"))
+        (&json!("timeout"), &json!("ddoc call"))
     );
     assert_eq!(
         (&error["doc"], &error["retry"]),
-        (&json!("d1"), &json!(true))
+        (&json!("d1"), &json!(false))
+    );
+    assert_eq!(
+        (&error["fault"], &error["limit_ms"]),
+        (&json!("function"), &json!(300))
     );
     functions.ok("show", call(json!(null))).await;
     assert_eq!(functions.pool.started().len(), 2);

@@ -5,7 +5,9 @@ mod service;
 mod support;
 
 mod compile;
+mod content;
 mod ddoc;
+mod endless;
 mod filter;
 mod list;
 mod map;

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::service::Service;
+use crate::service::{Service, signal};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use settee::client::{Client, ClientError, Compiling, DdocIn, Indexing, Mapping, Reducing};
@@ -294,4 +294,59 @@ async fn the_examples_of_the_documentation_do_what_they_say() {
         );
         assert_eq!(reply["id"], request["id"], "{name}");
     }
+}
+
+#[test]
+fn a_process_that_somebody_kills_is_not_said_to_have_reached_a_limit() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "javascript"}));
+    let pid = u32::try_from(got["os_pid"].as_u64().unwrap()).unwrap();
+    // It is at work, so that its end is the answer.
+    let endless = json!(["add_fun", "for (;;) {}"]);
+    client.send(&json!({"id": 2, "call": "prompt", "proc": got["proc"], "data": endless}));
+    signal(pid, "KILL");
+    let reply = client.reply();
+    let error = &reply["error"];
+    assert_eq!(error["exit"], "was killed by SIGKILL", "{reply}");
+    assert!(!reply.to_string().contains("limit"), "{reply}");
+    service.stop();
+}
+
+#[test]
+fn the_reason_of_an_error_in_a_function_is_the_text_of_it() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    // An empty request is the default of a show function.
+    let ddoc = json!({"_id": "_design/d", "_rev": "1-s", "shows": {"s": "function() { throw new Error('boom') }"}});
+    let call = json!({"id": 1, "call": "show", "db": "shop", "ddoc": ddoc, "name": "s"});
+    let error = client.error(&call);
+    assert_eq!(error["name"], "render_error");
+    assert!(
+        error["reason"].as_str().unwrap().contains("Error: boom"),
+        "{error}"
+    );
+    for (thrown, name, reason) in [
+        ("new Error('boom')", "Error", "boom"),
+        ("'boom'", "unnamed_error", "boom"),
+        ("null", "TypeError", "the function threw null"),
+        ("{error: 'odd', reason: {a: 1}}", "odd", r#"{"a":1}"#),
+        (
+            "(function() { var a = {}; for (;;) a = {a: a} })()",
+            "out_of_memory",
+            "filters/f of _design/d",
+        ),
+    ] {
+        let source = format!("function() {{ throw {thrown} }}");
+        let ddoc = json!({"_id": "_design/d", "_rev": format!("1-{}", thrown.len()), "filters": {"f": source}});
+        let call = json!({"id": 1, "call": "filter_docs", "db": "shop", "ddoc": ddoc, "name": "f",
+                          "docs": [{"_id": "a"}], "req": {}});
+        let error = client.error(&call);
+        assert_eq!(error["name"], name, "{error}");
+        assert!(
+            error["reason"].as_str().unwrap().starts_with(reason),
+            "{error}"
+        );
+    }
+    service.stop();
 }

@@ -156,6 +156,58 @@ fn a_session_lets_its_admin_in_until_it_ends() {
 }
 
 #[test]
+fn a_session_that_was_logged_out_is_refused_afterwards() {
+    let web = Web::start(ADMINS);
+    let with =
+        |cookie: &str, method: &str, path: &str| ask(&web, method, path, &[("Cookie", cookie)], "");
+    let one = cookie(&log_in(&web, "ann", "open sesame"));
+    let other = cookie(&log_in(&web, "ann", "open sesame"));
+    with(&one, "DELETE", "/_session").ok();
+    with(&one, "GET", "/_node/_local/_config/log").error(401, "unauthorized");
+    let nobody = with(&one, "GET", "/_session").ok();
+    assert_eq!(nobody["userCtx"]["name"], json!(null));
+    with(&other, "GET", "/_node/_local/_config/log").ok();
+    web.service.stop();
+}
+
+#[test]
+fn a_new_session_takes_the_place_of_the_one_that_the_request_came_with() {
+    let web = Web::start(&format!("{ADMINS}[chttpd_auth]\ntimeout = 10\n"));
+    let begun = log_in(&web, "bob", "password");
+    let set = begun.header("set-cookie").unwrap();
+    let old = set.split(';').next().unwrap().to_owned();
+    let old = [("Cookie", old.as_str())];
+    crate::service::wait_until("a session that is worn", || {
+        let answer = ask(&web, "GET", "/_session", &old, "");
+        answer.header("set-cookie").is_some()
+    });
+    let body = json!({"name": "ann", "password": "open sesame"}).to_string();
+    let begun = ask(&web, "POST", "/_session", &old, &body);
+    assert_eq!(
+        begun.head.matches("set-cookie").count(),
+        1,
+        "{}",
+        begun.head
+    );
+    let new = begun
+        .header("set-cookie")
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap();
+    let who = ask(&web, "GET", "/_session", &[("Cookie", new)], "").ok();
+    assert_eq!(who["userCtx"]["name"], "ann");
+    let ended = ask(&web, "DELETE", "/_session", &old, "");
+    assert_eq!(
+        ended.head.matches("set-cookie").count(),
+        1,
+        "{}",
+        ended.head
+    );
+    web.service.stop();
+}
+
+#[test]
 fn a_session_that_is_worn_is_issued_anew() {
     let web = Web::start(&format!("{ADMINS}[chttpd_auth]\ntimeout = 10\n"));
     let begun = log_in(&web, "bob", "password");

@@ -106,15 +106,9 @@ fn are_held_to_the_rules_of_files_all_together() {
             "must be a JSON string",
         ),
         (
-            "server",
-            "socket",
-            json!("/tmp/x"),
-            "cannot change while the service runs",
-        ),
-        (
-            "server",
-            "http",
-            json!("off"),
+            "log",
+            "format",
+            json!("json"),
             "cannot change while the service runs",
         ),
     ] {
@@ -129,19 +123,43 @@ fn are_held_to_the_rules_of_files_all_together() {
 }
 
 #[test]
-fn that_run_programs_or_let_somebody_in_cannot_be_set() {
-    let web = Web::start("[query_servers]\nx = \"true\"\n");
+fn that_run_programs_open_sockets_read_files_or_let_somebody_in_cannot_be_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", directory.path().join("s.sock").display());
+    let web = Web::start(&format!(
+        "[query_servers]\nx = \"true\"\n[services.door]\nlisten = \"{socket}\"\nlanguage = \"x\"\n"
+    ));
     for (section, key) in [
         ("query_servers", "javascript"),
         ("query_servers", "x"),
         ("query_servers", "new"),
         ("admins", "eve"),
         ("chttpd_auth", "secret"),
+        ("services.door", "listen"),
+        ("services.door", "local_only"),
+        ("services.Door", "listen"),
+        ("services.new", "listen"),
+        ("server", "socket"),
+        ("server", "tcp"),
+        ("server", "http"),
+        ("server", "hosts"),
+        ("store", "path"),
+        ("replicator", "cert_file"),
+        ("replicator", "key_file"),
+        ("replicator", "password"),
+        ("replicator", "ssl_trusted_certificates_file"),
+        ("replicator", "connect_to"),
+        ("replicator", "verify_ssl_certificates"),
     ] {
-        put(&web, section, key, &json!("touch /tmp/x")).error(403, "forbidden");
+        let refused = put(&web, section, key, &json!("127.0.0.1:0"));
+        let reason = refused.reason(403, "forbidden");
+        assert!(reason.contains("files and the environment"), "{reason}");
         let status = web.send("DELETE", &path(section, key), "").status;
         assert!([403, 404].contains(&status), "{section} {key}: {status}");
     }
     assert_eq!(get(&web, "query_servers", "x"), "true");
+    assert_eq!(get(&web, "services.door", "listen"), socket);
+    // What moves nothing and lets nobody in can be set.
+    put(&web, "services.door", "prompt_timeout", &json!("9")).ok();
     web.service.stop();
 }

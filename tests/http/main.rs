@@ -10,6 +10,7 @@ mod bounds;
 mod config;
 mod dashboard;
 mod floods;
+mod hosts;
 mod lines;
 mod requests;
 mod threads;

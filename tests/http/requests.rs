@@ -216,7 +216,7 @@ fn a_function_that_takes_too_long_is_an_error_with_its_phase() {
     let response = web.send("POST", "/_query/ddoc", &body);
     let reason = response.reason(500, "timeout");
     assert!(reason.contains("500 ms"), "{reason}");
-    assert_eq!(response.json()["phase"], "prompt");
+    assert_eq!(response.json()["phase"], "ddoc call");
     web.wait_until_idle();
     web.service.stop();
 }
@@ -277,25 +277,6 @@ fn query_servers_are_reloaded_by_whoever_sends_no_form() {
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let reason = ask(&form).reason(415, "bad_content_type");
     assert_eq!(reason, "Content-Type must be application/json");
-    web.service.stop();
-}
-
-#[test]
-fn pages_of_others_and_names_of_others_are_refused() {
-    let web = Web::start("");
-    let ask = |headers: &[(&str, &str)]| web.connect().request("GET", "/", headers, "");
-    for host in ["localhost", "127.0.0.1:5995", "[::1]:80", "LOCALHOST"] {
-        assert_eq!(ask(&[("Host", host)]).status, 200, "{host}");
-    }
-    for host in ["example.org", "127.0.0.1.example.org", "10.0.0.1"] {
-        let reason = ask(&[("Host", host)]).reason(403, "forbidden");
-        assert!(reason.contains("[admins]"), "{reason}");
-    }
-    let own = [("Host", "localhost:1"), ("Origin", "http://localhost:1")];
-    assert_eq!(ask(&own).status, 200);
-    for origin in ["http://example.org", "null", "http://localhost:2"] {
-        ask(&[("Host", "localhost:1"), ("Origin", origin)]).error(403, "forbidden");
-    }
     web.service.stop();
 }
 

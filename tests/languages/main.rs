@@ -5,6 +5,9 @@ mod program;
 #[path = "../service/mod.rs"]
 mod service;
 
+mod couchjs;
 mod examples;
+mod javascript_errors;
+mod javascript_rows;
 mod javascript_transcripts;
 mod mango;

@@ -1,6 +1,7 @@
 //! The process manager with real processes: whom it lends what, whom it loses, and what must never happen.
 
 mod abilities;
+mod after_errors;
 mod cases;
 mod clients_lost;
 mod defects;

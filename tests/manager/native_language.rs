@@ -136,8 +136,15 @@ async fn a_native_server_that_hangs_is_given_up_at_the_deadline() {
     let timeout = Duration::from_millis(100);
     let first = client.sends_within("[\"hang\"]", Some(timeout));
     let second = client.sends("[2]");
-    assert_eq!(first.answer().await, Err(PromptError::Timeout { timeout }));
-    assert!(matches!(second.answer().await, Err(PromptError::Exited(_))));
+    let work = settee::query_server::prompt::Work::Other;
+    assert_eq!(
+        first.answer().await,
+        Err(PromptError::Timeout { timeout, work })
+    );
+    assert!(matches!(
+        second.answer().await,
+        Err(PromptError::NotRun { .. })
+    ));
     client.lets_go();
     client.takes(pool.any()).await;
     assert_eq!(client.prompts("[1]").await.as_deref(), Ok("true"));

@@ -14,6 +14,7 @@ use settee::messages::proc_manager::Lease;
 use settee::messages::process::{ProcessRef, PromptError};
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::language::{Language, StartContext};
+use settee::query_server::prompt::Work;
 use settee::testkit::{
     FakeLanguage, Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually,
 };
@@ -41,10 +42,6 @@ async fn answers(
         answers.push(answer.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()));
     }
     answers
-}
-
-fn killed_with_others() -> String {
-    "the query server was killed because of an earlier prompt".to_owned()
 }
 
 #[actix_rt::test]
@@ -94,7 +91,7 @@ async fn many_are_answered_while_others_come_one_by_one() {
 }
 
 #[actix_rt::test]
-async fn the_one_that_takes_too_long_times_out_and_the_rest_hear_of_the_end() {
+async fn the_one_that_takes_too_long_times_out_and_the_rest_are_not_run() {
     let child = ScriptedChild::new(Script::echo().on("hang", [Step::Hang]));
     let pool = with(&child).start();
     let caller = pool.caller();
@@ -104,11 +101,14 @@ async fn the_one_that_takes_too_long_times_out_and_the_rest_hear_of_the_end() {
     let said = answers(&lease, &commands, Some(timeout)).await;
     assert_eq!(said.len(), 5);
     assert_eq!(said[1].as_deref(), Ok("[2]"));
-    assert_eq!(said[2], Err(PromptError::Timeout { timeout }));
-    for rest in &said[3..] {
-        let error = rest.as_ref().unwrap_err();
-        assert_eq!(error.to_string(), killed_with_others());
-    }
+    let timed_out = PromptError::Timeout {
+        timeout,
+        work: Work::Other,
+    };
+    assert_eq!(said[2], Err(timed_out.clone()));
+    let because = Box::new(timed_out);
+    let not_run = Err(PromptError::NotRun { because });
+    assert_eq!(said[3..], [not_run.clone(), not_run]);
     lease.ret_proc(ReturnStatus::Ok).await;
     pool.assert_quiet().await;
 }
@@ -289,11 +289,8 @@ async fn a_native_query_server_takes_several_too() {
     let said = answers(&held, &["[\"a\"]", "[\"panic\"]", "[\"b\"]"], None).await;
     assert_eq!(said[0].as_deref(), Ok("[\"A\"]"));
     assert_eq!(said.len(), 3);
-    assert!(
-        said[1..]
-            .iter()
-            .all(|answer| matches!(answer, Err(PromptError::Exited(_))))
-    );
+    assert!(matches!(said[1], Err(PromptError::Exited(_))));
+    assert!(matches!(said[2], Err(PromptError::NotRun { .. })));
     held.ret_proc(ReturnStatus::Ok).await;
     pool.assert_quiet().await;
 }

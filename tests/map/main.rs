@@ -10,3 +10,4 @@ mod errors;
 mod reduce;
 mod rows;
 mod selector;
+mod sources;

@@ -153,6 +153,57 @@ fn groups_are_in_the_order_of_views_and_values_are_ranked_in_it() {
 }
 
 #[test]
+fn keys_that_collate_as_equal_are_one_group_under_the_first_rows_key() {
+    let work = Work::new();
+    // Composed and decomposed, soft hyphen, zero width joiner, a control character; 1 and 1.0.
+    let equal = [
+        [
+            "\"\u{e9}\"",
+            "\"e\u{301}\"",
+            "\"\u{e9}\u{ad}\"",
+            "\"e\u{200d}\\u0301\"",
+        ],
+        ["\"ab\"", "\"a\\u00adb\"", "\"a\\u0001b\"", "\"\\ufeffab\""],
+        [
+            "[\"\u{e9}\",1]",
+            "[\"e\\u0301\",1.0]",
+            "[\"\u{e9}\\u00ad\",1e0]",
+            "[\"\u{e9}\",1]",
+        ],
+        [
+            "{\"\u{e9}\":[1]}",
+            "{\"e\\u0301\":[1.0]}",
+            "{\"\u{e9}\":[10e-1]}",
+            "{ \"\u{e9}\" : [1] }",
+        ],
+        ["1", "1.0", "1", "10e-1"],
+    ];
+    let other = ["\"e\"", "\"ac\"", "[\"\u{e9}\",2]", "{\"\u{e9}\":1}", "2"];
+    let groups = |map: &str, arguments: &[&str], input: &str| -> Vec<(Value, Value)> {
+        let mut command = work.map(map, &["--reduce", "_count"]);
+        let rows = lines(&run(command.args(arguments), input.as_bytes()));
+        rows.iter()
+            .map(|row| (row["key"].clone(), row["value"].clone()))
+            .collect()
+    };
+    for (keys, other) in equal.iter().zip(other) {
+        // The first two are mixed by the order of ids: each stands on both sides of the others.
+        let document =
+            |(number, key): (usize, &&str)| format!("{{\"_id\":\"{number:02}\",\"v\":{key}}}\n");
+        let rounds = keys.iter().chain(keys).chain([&other]);
+        let input: String = rounds.enumerate().map(document).collect();
+        let first: Value = serde_json::from_str(keys[0]).unwrap();
+        let grouped = groups(ONE, &["--group"], &input);
+        assert_eq!(grouped.len(), 2, "{grouped:?}");
+        assert!(grouped.contains(&(first.clone(), json!(8))), "{grouped:?}");
+        let below = "function(doc) { emit([doc.v, doc._id], 1) }";
+        let grouped = groups(below, &["--group-level", "1"], &input);
+        assert_eq!(grouped.len(), 2, "{grouped:?}");
+        assert!(grouped.contains(&(json!([first]), json!(8))), "{grouped:?}");
+    }
+}
+
+#[test]
 fn first_and_last_are_by_key_and_id_not_by_the_order_of_the_input() {
     let input = "{\"_id\":\"z\",\"v\":2}\n{\"_id\":\"b\",\"v\":1}\n{\"_id\":\"a\",\"v\":2}\n\
                  {\"_id\":\"B\",\"v\":1}\n";

@@ -87,7 +87,7 @@ fn what_is_wrong_with_a_selector_is_told_with_its_place() {
             "{\"a\":{\"$regex\":\"(\"}}",
             &["s.json:1:", "bad_arg", "$regex"],
         ),
-        ("[1]", &["s.json:1:1", "missing_field_name"]),
+        ("[1]", &["s.json:1:1", "must be a JSON object, not array"]),
     ] {
         let selector = work.file("s.json", text);
         fails(

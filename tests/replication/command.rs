@@ -95,6 +95,23 @@ async fn it_replicates_sums_up_and_goes_on_where_it_ended() {
 }
 
 #[actix_rt::test]
+async fn another_server_with_the_same_uuid_goes_on_from_its_checkpoints() {
+    let (source, target) = two().await;
+    let looked_at = async |uuid: &str| {
+        let folder = folder();
+        std::fs::write(folder.path().join("replicate.uuid"), uuid).unwrap();
+        let (_, out, _) = code(&run(&folder, &source.url(), &target.url(), &[]).await);
+        let words = out.strip_prefix("everything is replicated: ").unwrap();
+        words.split(' ').next().unwrap().to_owned()
+    };
+    let (couchdb, other) = ("0123456789abcdef0123456789abcdef", "f".repeat(32));
+    assert_eq!(looked_at(couchdb).await, "20");
+    source.put("later", None, json!({}));
+    assert_eq!(looked_at(couchdb).await, "1");
+    assert_eq!(looked_at(&other).await, "21");
+}
+
+#[actix_rt::test]
 async fn its_exit_codes_tell_what_to_do() {
     let folder = folder();
     let cases = [

@@ -146,7 +146,7 @@ fn what_is_no_replication_is_forbidden_with_the_reason() {
             assert_eq!(put(&web, path, &free).status, 201, "{path}");
         }
     }
-    for (id, error) in [("_x", "not_found"), ("%ff", "bad_request")] {
+    for (id, error) in [("_x", "illegal_docid"), ("%ff", "bad_request")] {
         let answer = put(&web, &format!("/_replicator/{id}"), &body());
         assert_eq!(answer.json()["error"], error);
     }
@@ -292,5 +292,145 @@ fn who_is_no_admin_writes_nothing_and_reads_no_credentials() {
     ] {
         web.send(method, path, "{}").reason(401, "unauthorized");
     }
+    web.service.stop();
+}
+
+#[test]
+fn numbers_keep_their_digits_wherever_a_document_is_read() {
+    let web = start();
+    const NUMBERS: &str = r#""n":[123456789012345678901234567890,1.0,-0.10,1E30]"#;
+    let target = |id: &str| format!("http://127.0.0.1:1/digits-{id}");
+    let text = |id: &str| {
+        format!(
+            "{{\n \"_id\": \"{id}\", \"source\": \"http://127.0.0.1:1/a\",\n \"target\": \"{}\", {} }}",
+            target(id),
+            NUMBERS.replace(',', " ,\n ")
+        )
+    };
+    assert_eq!(
+        web.send("PUT", "/_replicator/put", &text("put")).status,
+        201
+    );
+    assert_eq!(web.send("POST", "/_replicator", &text("post")).status, 201);
+    let bulk = format!("{{\"docs\": [{}, {}]}}", text("bulk"), text("_design/d"));
+    assert_eq!(
+        web.send("POST", "/_replicator/_bulk_docs", &bulk).status,
+        201
+    );
+    let copy = format!(
+        "{{\"new_edits\": false, \"docs\": [{}]}}",
+        text("copy").replacen('{', "{\"_rev\": \"1-a\", ", 1)
+    );
+    assert_eq!(
+        web.send("POST", "/_replicator/_bulk_docs", &copy).json(),
+        json!([])
+    );
+    assert_eq!(
+        web.send("PUT", "/_replicator/_local/l", &text("_local/l"))
+            .status,
+        201
+    );
+    let asked = json!({"docs": [{"id": "put"}, {"id": "post"}, {"id": "bulk"}, {"id": "copy"}, {"id": "_design/d"}]});
+    let listed = |body: &str| body.matches(NUMBERS).count();
+    for id in ["put", "post", "bulk", "copy", "_design/d", "_local/l"] {
+        let read = web.get(&format!("/_replicator/{id}")).body;
+        assert_eq!(listed(&read), 1, "{id}: {read}");
+    }
+    for path in [
+        "_all_docs?include_docs=true",
+        "_changes?include_docs=true",
+        "_changes?include_docs=true&descending=true",
+    ] {
+        let read = web.get(&format!("/_replicator/{path}")).body;
+        assert_eq!(listed(&read), 5, "{path}: {read}");
+    }
+    let lines = web
+        .get("/_replicator/_changes?include_docs=true&feed=continuous&timeout=1")
+        .body;
+    assert_eq!(listed(&lines), 5, "each row is a line: {lines}");
+    let got = post(&web, "/_replicator/_bulk_get", &asked).body;
+    assert_eq!(listed(&got), 5, "{got}");
+    assert_eq!(listed(&web.get("/_replicator/put?open_revs=all").body), 1);
+    // A state that the service writes leaves the rest as it is.
+    let same = text("put").replace("\"_id\": \"put\",", "");
+    assert_eq!(web.send("PUT", "/_replicator/same", &same).status, 201);
+    crate::service::wait_until("a state", || {
+        web.get("/_replicator/same").json()["_replication_state"] == "failed"
+    });
+    assert_eq!(listed(&web.get("/_replicator/same").body), 1);
+    let beyond = text("beyond").replace("1E30", "1E400");
+    let refused = web.send("PUT", "/_replicator/beyond", &beyond);
+    refused.reason(400, "bad_request");
+    web.service.stop();
+}
+
+#[test]
+fn ids_that_cannot_be_are_refused_with_their_name_wherever_they_are_written() {
+    let web = start();
+    let reserved = "Only reserved document ids may start with underscore.";
+    for id in ["_x", "_design", "_local", "_all_docs_", "_x%2Fy", "_"] {
+        let path = format!("/_replicator/{id}");
+        let refused = put(&web, &path, &body()).reason(400, "illegal_docid");
+        assert_eq!(refused, reserved, "{id}");
+        web.get(&path).reason(404, "not_found");
+        web.send("DELETE", &path, "").reason(404, "not_found");
+    }
+    for (id, reason) in [
+        (json!("_x"), reserved),
+        (json!(""), "Document id must not be empty"),
+        (json!("_design/"), "Illegal document id `_design/`"),
+        (json!(7), "Document id must be a string"),
+        (json!(null), "Document id must be a string"),
+    ] {
+        let mut doc = body();
+        doc["_id"] = id.clone();
+        for refused in [
+            post(&web, "/_replicator", &doc),
+            put(&web, "/_replicator/fine", &doc),
+            post(
+                &web,
+                "/_replicator/_bulk_docs",
+                &json!({"docs": [body(), doc]}),
+            ),
+        ] {
+            assert_eq!(refused.reason(400, "illegal_docid"), reason, "{id}");
+        }
+        // A replication goes on without it.
+        let copies = json!({"new_edits": false, "docs": [doc]});
+        let told = post(&web, "/_replicator/_bulk_docs", &copies).json();
+        assert_eq!(told[0]["error"], "illegal_docid", "{id}");
+    }
+    assert_eq!(web.get("/_replicator").ok()["doc_count"], 0);
+    web.service.stop();
+}
+
+#[test]
+fn auth_that_is_no_object_is_forbidden_and_starts_nothing() {
+    let web = start();
+    for side in ["source", "target"] {
+        for auth in [json!(null), json!([]), json!("basic")] {
+            let mut body = body();
+            body[side] = json!({"url": body[side], "auth": auth});
+            let reason = format!("`auth` of `{side}`: must be a JSON object");
+            let refused = put(&web, "/_replicator/a", &body);
+            assert_eq!(refused.reason(403, "forbidden"), reason);
+            let refused = post(&web, "/_replicate", &body);
+            assert_eq!(refused.reason(400, "invalid_replication"), reason);
+        }
+    }
+    web.service.stop();
+}
+
+#[test]
+fn the_security_of_the_database_is_couchdbs_and_stays() {
+    let web = start();
+    let admins = json!({"roles": ["_admin"]});
+    let security = json!({"members": admins, "admins": admins});
+    assert_eq!(web.get("/_replicator/_security").ok(), security);
+    let same = put(&web, "/_replicator/_security", &security);
+    assert_eq!(same.ok(), json!({"ok": true}));
+    let other = json!({"members": {"names": ["bob"]}});
+    put(&web, "/_replicator/_security", &other).reason(501, "not_implemented");
+    assert_eq!(web.get("/_replicator/_security").ok(), security);
     web.service.stop();
 }

@@ -359,3 +359,42 @@ fn documents_that_were_refused_and_what_became_of_documents_are_told() {
     );
     world.stop();
 }
+
+#[test]
+fn an_outcome_is_written_whatever_the_configuration_has_become() {
+    let world = World::start_with("max_jobs = 0\n");
+    world.fill(3);
+    create(&world.web, "one", &world.body());
+    let mut other = world.body();
+    other["user_ctx"] = json!({"name": "bob"});
+    create(&world.web, "same", &other);
+    world.wait_for_state("one", "pending");
+    let set = |key: &str, value: &str| {
+        let path = format!("/_node/_local/_config/replicator/{key}");
+        let answer = put(&world.web, &path, &value.into());
+        assert_eq!(answer.status, 200, "{key}: {answer:?}");
+    };
+    for (key, value) in [
+        ("worker_processes", "2"),
+        ("worker_batch_size", "7"),
+        ("http_connections", "3"),
+        ("connection_timeout", "12345"),
+        ("retries_per_request", "4"),
+        ("checkpoint_interval", "9999"),
+        ("use_bulk_get", "false"),
+        ("valid_endpoint_protocols", "https"),
+    ] {
+        set(key, value);
+    }
+    // An edit that touches no replication is not the moment to begin it anew.
+    let mut doc = world.web.get("/_replicator/one").ok();
+    doc["note"] = "x".into();
+    set("valid_endpoint_protocols", "http,https");
+    assert_eq!(put(&world.web, "/_replicator/one", &doc).status, 201);
+    set("valid_endpoint_protocols", "https");
+    set("max_jobs", "5");
+    let done = world.wait_for_state("one", "completed");
+    assert_eq!(done["info"]["docs_written"], 3);
+    assert_eq!(world.wait_for_state("same", "failed")["error_count"], 1);
+    world.stop();
+}

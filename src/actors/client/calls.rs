@@ -15,6 +15,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Client;
+use super::backup;
+use super::handover;
 use super::holding::Holding;
 use super::jobs::jobs;
 use super::login::{Login, log_in};
@@ -112,10 +114,17 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             }
             get_proc(ticket, want, timeout);
         }
-        Call::Attach { want, end } => attach(ticket, want, end, ctx),
+        Call::Attach {
+            want,
+            descriptors: true,
+            ..
+        } if session.is_local() => handover::expect(ticket, want),
+        Call::Attach { want, end, .. } => attach(ticket, want, end, ctx),
         Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
+        Call::BeginBackup => backup::begin(ticket),
+        Call::BackupRows => backup::rows(ticket),
         call => take_service_request(ticket, call),
     }
 }
@@ -236,6 +245,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
 fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
     session.set_attaching(true);
+    session.set_tunnel();
     let get = async move {
         let proc = session.query_servers.caller().get_clean_proc(&want, None);
         tokio::select! {

@@ -4,10 +4,14 @@
 //!           tell until it is asked again. So it is reset here, as it is after every tunnel, and its
 //!           answer is awaited before the connection ends.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::holding::Holding;
 use crate::client::END_MARK;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::Lease;
 use crate::messages::process::{ProcShared, PromptError};
 use crate::policy::pool::{Condition, ReturnStatus};
 
@@ -17,47 +21,87 @@ pub(super) struct TunnelEnd {
     alive: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<String>,
+    /// Why there was no process at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Box<ErrorReply>>,
 }
 
 impl TunnelEnd {
-    fn of(shared: &ProcShared) -> Self {
-        let doom = shared.doom();
-        let exit = doom.map(|doom| match doom {
-            PromptError::Exited(obituary) => obituary.exit.clone(),
-            error => Some(format!("was given up: {error}")),
-        });
+    pub(super) fn of(shared: &ProcShared) -> Self {
+        shared.doom().map_or_else(Self::alive, Self::over)
+    }
+
+    /// The process is gone.
+    pub(super) fn over(doom: &PromptError) -> Self {
         Self {
-            alive: doom.is_none(),
-            exit: exit.flatten(),
+            alive: false,
+            exit: match doom {
+                PromptError::Exited(obituary) => obituary.exit.clone(),
+                error => Some(format!("was given up: {error}")),
+            },
+            error: None,
+        }
+    }
+
+    /// It lives, or there was none at the end.
+    pub(super) fn alive() -> Self {
+        Self {
+            alive: true,
+            exit: None,
+            error: None,
+        }
+    }
+
+    /// The client's conversation was ended, in words that follow "the process".
+    pub(super) fn ended(how: &str) -> Self {
+        Self {
+            alive: false,
+            exit: Some(how.to_owned()),
+            error: None,
+        }
+    }
+
+    /// There is no process for the client, and there will be none.
+    pub(super) fn refused(error: impl Into<ErrorReply>) -> Self {
+        Self {
+            alive: false,
+            exit: None,
+            error: Some(Box::new(error.into())),
         }
     }
 
     /// Returns the last line of the connection.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = vec![END_MARK];
-        // A flag and a text can always be written.
+        // Flags and texts can always be written.
         line.extend(serde_json::to_vec(self).unwrap_or_default());
         line.push(b'\n');
         line
     }
 }
 
+/// Gives a process back after everything that was asked of it was answered, and tells whether it
+/// lives.
+pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
+    let shared = Arc::clone(&lease.process.shared);
+    let is_fit = match shared.condition_on_loss() {
+        Condition::Clean => true,
+        Condition::NeedsReset => lease.reset().await.is_ok(),
+        Condition::Broken => false,
+    };
+    // Otherwise it goes back as lost, which replaces it.
+    if is_fit {
+        lease.ret_proc(ReturnStatus::Ok).await;
+    }
+    TunnelEnd::of(&shared)
+}
+
 impl Holding {
-    /// Gives the process back after everything that was asked of it was answered, and tells whether
-    /// it lives.
+    /// Gives the process back as [`give_back`] does.
     pub(super) async fn finish(&self) -> TunnelEnd {
-        let shared = self.shared();
-        if let Some(lease) = self.take() {
-            let is_fit = match shared.condition_on_loss() {
-                Condition::Clean => true,
-                Condition::NeedsReset => lease.reset().await.is_ok(),
-                Condition::Broken => false,
-            };
-            // Otherwise it goes back as lost, which replaces it.
-            if is_fit {
-                lease.ret_proc(ReturnStatus::Ok).await;
-            }
+        match self.take() {
+            Some(lease) => give_back(lease).await,
+            None => TunnelEnd::of(&self.shared()),
         }
-        TunnelEnd::of(&shared)
     }
 }

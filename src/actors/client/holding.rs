@@ -26,7 +26,7 @@ use crate::messages::process::{ProcShared, Prompt, PromptError, SetTimeout};
 use crate::policy::pool::ReturnStatus;
 
 /// What a tunnel answers to a line that a native language cannot be given, as a query server would.
-const NO_COMMAND: &[u8] =
+pub(super) const NO_COMMAND: &[u8] =
     b"[\"error\",\"bad_request\",\"a command must be one JSON array on one line\"]\n";
 
 /// Something that was asked of the process, or that waits for what was asked before it.

@@ -20,6 +20,8 @@ use serde::Serialize;
 use tokio::io::Interest;
 
 use super::account::{Account, FREE_BYTES};
+use super::backup::Backup;
+use super::handover::Expected;
 use super::holding::Holding;
 use super::stream::Stream;
 use super::{Services, login};
@@ -103,10 +105,14 @@ pub(super) struct Session {
     pub(super) in_hand: Load,
     /// What waits for a process, and does not.
     pub(super) waiting: Load,
+    /// The copy of the store that is being made over it.
+    pub(super) backup: RefCell<Backup>,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
     /// Whether it is, or was, a tunnel.
     is_tunnel: Cell<bool>,
+    /// The pipes of an attached client, which come next.
+    expected: RefCell<Option<Expected>>,
     /// Why a tunnel of a service ends, for its last line; the first reason counts.
     epitaph: RefCell<Option<ErrorReply>>,
     /// When something last came through a tunnel, or went through it.
@@ -172,8 +178,10 @@ impl Session {
             reader: RefCell::new(None),
             in_hand: Load::default(),
             waiting: Load::default(),
+            backup: RefCell::new(Backup::default()),
             attaching: Cell::new(false),
             is_tunnel: Cell::new(false),
+            expected: RefCell::new(None),
             epitaph: RefCell::new(None),
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
@@ -216,8 +224,11 @@ impl Session {
 
     /// Returns whether it wants nothing and holds nothing, so that it loses nothing with its connection.
     fn is_idle(&self) -> bool {
-        let holds = self.attaching.get() || !self.held.borrow().is_empty();
-        self.is_quiet() && !holds && !self.is_tunnel.get() && self.phase.get() == Phase::Open
+        let holds = self.is_tunnel.get()
+            || self.attaching.get()
+            || self.backup.borrow().is_begun()
+            || !self.held.borrow().is_empty();
+        self.is_quiet() && !holds && self.phase.get() == Phase::Open
     }
 
     /// Ends the connection if it is idle. Returns whether it did.
@@ -262,8 +273,32 @@ impl Session {
 
     pub(super) fn set_attaching(&self, attaching: bool) {
         self.attaching.set(attaching);
-        self.is_tunnel.set(true);
         self.wake_reader();
+    }
+
+    /// Returns whether it is a connection of this machine, which descriptors can come over.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Notes that it is a process's from now on: it is not closed for others.
+    pub(super) fn set_tunnel(&self) {
+        self.is_tunnel.set(true);
+    }
+
+    /// Keeps the descriptors that come from now on.
+    pub(super) fn expect_pipes(&self, expected: Expected) {
+        self.set_tunnel();
+        self.expected.replace(Some(expected));
+    }
+
+    pub(super) fn take_expected(&self) -> Option<Expected> {
+        self.expected.take()
+    }
+
+    /// Returns where it is counted.
+    pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
+        &self.metrics
     }
 
     pub(super) fn wake_reader_later(&self, waker: &Waker) {
@@ -303,7 +338,10 @@ impl Session {
     fn read(&self, scratch: &mut [u8]) -> io::Result<usize> {
         let mut short = None;
         let result = self.stream.try_io(Interest::READABLE, || {
-            let length = rustix::io::read(&self.stream, &mut *scratch)?;
+            let length = match &mut *self.expected.borrow_mut() {
+                Some(expected) => expected.read(self.stream.as_fd(), scratch)?,
+                None => rustix::io::read(&self.stream, &mut *scratch)?,
+            };
             if (1..scratch.len()).contains(&length) {
                 short = Some(length);
                 return Err(io::ErrorKind::WouldBlock.into());

@@ -57,6 +57,11 @@ impl Ticket {
         &self.session
     }
 
+    /// Returns the JSON text of the request's id.
+    pub(super) fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or("null")
+    }
+
     pub(super) fn is_tunnel(&self) -> bool {
         self.id.is_none()
     }

@@ -19,7 +19,12 @@ impl OsProcess {
         self.kill(why);
         self.stdin = None;
         // First, so that whoever hears of it and returns the process at once returns a broken one.
-        self.shared.set_doom(reason.clone());
+        self.shared.set_doom(match &reason {
+            PromptError::Timeout { .. } => PromptError::NotRun {
+                because: Box::new(reason.clone()),
+            },
+            _ => reason.clone(),
+        });
         self.unanswered.fail(&reason);
     }
 
@@ -30,22 +35,12 @@ impl OsProcess {
         self.child.kill();
     }
 
-    /// A signal that we did not send is most often the answer to too much memory.
-    fn exit_in_words(&self, exit: Exit) -> String {
-        match self.context.memory_max {
-            Some(bytes) if exit.is_signal() && !self.killed => {
-                format!("{exit}, memory limit {} MiB", bytes.div_ceil(1 << 20))
-            }
-            _ => exit.to_string(),
-        }
-    }
-
     /// The child has ended: takes its last words, answers what it answered, fails the rest.
     pub(super) fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
         self.take_what_is_there();
         self.take_complaints();
         let obituary = Obituary {
-            exit: Some(self.exit_in_words(exit)),
+            exit: Some(exit.to_string()),
             status: Some(exit.status()),
             stderr: self.stderr_log.last_words(),
         };

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use slog::warn;
 
 use super::OsProcess;
-use crate::messages::process::{Obituary, PromptError};
+use crate::messages::process::PromptError;
 use crate::metrics::KillReason;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::pipe::{Chunks, PipeReader};
@@ -81,14 +81,11 @@ impl OsProcess {
                     .answer(Err(PromptError::function(error, false)), false, now);
             }
             Line::Fatal(error) => {
-                self.unanswered
-                    .answer(Err(PromptError::function(error, true)), false, now);
-                // The error was that prompt's; the others are told of the end.
-                let end = PromptError::Exited(Obituary {
-                    exit: Some("was killed after it reported a fatal error".into()),
-                    ..Obituary::default()
-                });
-                self.end_for(end, KillReason::Fatal);
+                let error = PromptError::function(error, true);
+                self.unanswered.answer(Err(error.clone()), false, now);
+                // The error was that prompt's; the others were not run.
+                let because = Box::new(error);
+                self.end_for(PromptError::NotRun { because }, KillReason::Fatal);
             }
         }
     }
@@ -151,6 +148,12 @@ impl StreamHandler<StdoutChunk> for OsProcess {
 
     /// The child closed its output: its exit should follow at once, and is made to.
     fn finished(&mut self, ctx: &mut Self::Context) {
+        self.shared.set_closed_output();
+        if !self.shared.is_assigned() {
+            // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending
+            // already, it ends with its own status.
+            return self.child.kill();
+        }
         ctx.run_later(OUTPUT_END_GRACE, |process, _| {
             process.break_off("the end of its output while it runs on", b"");
         });

@@ -12,9 +12,9 @@ use actix_rt::time::Instant;
 use bytes::Bytes;
 
 use crate::actors::answerer::Answerer;
-use crate::messages::process::{Obituary, ProcShared, PromptError};
+use crate::messages::process::{ProcShared, PromptError};
 use crate::metrics::LanguageMetrics;
-use crate::query_server::prompt::{PromptClass, PromptKind};
+use crate::query_server::prompt::{PromptClass, PromptKind, Work};
 
 /// A prompt that waits for its answer, or several of one kind that came together.
 pub(super) struct Pending {
@@ -74,10 +74,11 @@ impl Unanswered {
         self.head_since.checked_add(self.queue.front()?.timeout)
     }
 
-    /// The timeout of the oldest, when it is over.
-    pub(super) fn overdue(&self) -> Option<Duration> {
-        let timeout = self.queue.front()?.timeout;
-        (self.head_since.elapsed() >= timeout).then_some(timeout)
+    /// The timeout of the oldest and what that was to do, when its time is over.
+    pub(super) fn overdue(&self) -> Option<(Duration, Work)> {
+        let head = self.queue.front()?;
+        let work = Work::of(head.kind, head.class);
+        (self.head_since.elapsed() >= head.timeout).then_some((head.timeout, work))
     }
 
     /// Where everything is kept that is printed for the oldest, if that is its answer.
@@ -103,6 +104,8 @@ impl Unanswered {
         if result.is_ok() && !matches!(head.class, PromptClass::Reset | PromptClass::DdocNew) {
             self.shared.set_served();
         }
+        let said_no = matches!(result, Err(PromptError::Function { .. }));
+        self.shared.set_said_no(said_no);
         let took = now - std::mem::replace(&mut self.head_since, now);
         self.metrics.prompt_done(head.class, took, &result);
         if head.count > 1
@@ -125,14 +128,12 @@ impl Unanswered {
 
     /// Answers all with an error; the oldest gets the reason itself.
     pub(super) fn fail(&mut self, reason: &PromptError) {
-        // These were not at fault: they are told of the end, not of its cause.
         let not_at_fault = match reason {
             // The end itself is the same for all.
-            PromptError::Exited(_) => reason.clone(),
-            _ => PromptError::Exited(Obituary {
-                exit: Some("was killed because of an earlier prompt".into()),
-                ..Obituary::default()
-            }),
+            PromptError::Exited(_) | PromptError::NotRun { .. } => reason.clone(),
+            _ => PromptError::NotRun {
+                because: Box::new(reason.clone()),
+            },
         };
         let mut error = reason;
         for prompts in std::mem::take(&mut self.queue) {

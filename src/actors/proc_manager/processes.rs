@@ -50,7 +50,6 @@ impl ProcManager {
             idle_limit: self.settings.idle_limit,
             stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
             stop_send,
-            memory_max: None,
             line_bytes_max: self.settings.line_bytes_max,
             stress: stressed,
             log: self
@@ -143,6 +142,10 @@ impl ProcManager {
         // What the process knows about its end says more than the reason does.
         let served = process.as_ref().is_some_and(|p| p.shared.has_served());
         let doom = process.and_then(|process| process.shared.doom().cloned());
+        let doom = doom.map(|doom| match doom {
+            PromptError::NotRun { because } => *because,
+            doom => doom,
+        });
         let by_itself = doom.as_ref().is_some_and(PromptError::is_own_end);
         let error = doom.unwrap_or_else(|| {
             PromptError::Exited(Obituary {

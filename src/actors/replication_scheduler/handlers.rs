@@ -15,10 +15,10 @@ use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, Added, Configure, Counts, FindJobs, GetCounts, GetJob, GetJobs,
-    GetJobsById, Happening, JobChoice, JobInfo, JobList, Outcome, PauseJob, RemoveAllJobs,
-    RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
+    GetJobsById, Happening, JOBS_MAX, JobChoice, JobInfo, JobList, Outcome, PauseJob,
+    RemoveAllJobs, RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
 };
-use crate::policy::schedule::{Event, JobId, NewJob, Run, WallTime};
+use crate::policy::schedule::{Event, JobId, JobState, NewJob, Run, WallTime};
 use crate::replication::id::ReplicationId;
 use crate::replication::spec::Replication;
 
@@ -111,18 +111,6 @@ impl ReplicationScheduler {
             paused: job.paused.cloned(),
             why_not: job.why_not,
         })
-    }
-
-    /// Returns the ids of jobs that have a run, in order.
-    fn running(&self) -> Vec<&JobId> {
-        let rows = self.runs.iter();
-        let known = rows.filter(|(run, row)| {
-            let job = self.core.job(&row.id);
-            job.is_some_and(|job| job.owns(**run))
-        });
-        let mut ids: Vec<_> = known.map(|(_, row)| &row.id).collect();
-        ids.sort_unstable();
-        ids
     }
 }
 
@@ -228,34 +216,18 @@ impl Handler<GetJobs> for ReplicationScheduler {
     type Result = MessageResult<GetJobs>;
 
     fn handle(&mut self, msg: GetJobs, _: &mut Self::Context) -> Self::Result {
-        let some = |ids: &mut dyn Iterator<Item = &JobId>| {
-            let ids = ids.skip(msg.skip).take(msg.limit);
-            ids.filter_map(|id| self.info(id)).collect()
+        let states: &[JobState] = match &msg.of {
+            JobChoice::All => &JobState::ALL,
+            JobChoice::Running => &[JobState::Running],
+            JobChoice::In(states) => states,
         };
-        let mut all = self.registry.iter().map(|(id, _)| id);
-        MessageResult(match msg.of {
-            JobChoice::All => JobList {
-                total: self.registry.len(),
-                jobs: some(&mut all),
-            },
-            JobChoice::Running => {
-                let running = self.running();
-                JobList {
-                    total: running.len(),
-                    jobs: some(&mut running.into_iter()),
-                }
-            }
-            JobChoice::In(states) => {
-                let is_in = |id: &&JobId| {
-                    let summary = self.core.summary(id);
-                    summary.is_some_and(|summary| states.contains(&summary.state))
-                };
-                let chosen: Vec<&JobId> = all.filter(is_in).collect();
-                JobList {
-                    total: chosen.len(),
-                    jobs: some(&mut chosen.into_iter()),
-                }
-            }
+        let limit = msg.limit.min(JOBS_MAX);
+        let ids = self
+            .core
+            .page(states, msg.after.as_deref(), msg.skip, limit);
+        MessageResult(JobList {
+            total: self.core.count(states),
+            jobs: ids.iter().filter_map(|id| self.info(id)).collect(),
         })
     }
 }

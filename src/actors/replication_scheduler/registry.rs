@@ -93,15 +93,6 @@ impl Registry {
         Some(entry)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.jobs.len()
-    }
-
-    /// Returns all jobs, by id.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&JobId, &Entry)> {
-        self.jobs.iter()
-    }
-
     /// Returns the ids of a document's jobs, or of a database's.
     pub(super) fn find(&self, database: &str, doc_id: Option<&str>) -> Vec<ReplicationId> {
         let first = doc_id.unwrap_or_default();

@@ -7,36 +7,46 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use slog::{Logger, error};
+
 use super::{DocumentsOptions, now};
 use crate::replication::spec::Replication;
-use crate::replicator::defaults;
-use crate::replicator::document::{members, parse};
+use crate::replicator::document::{asked_by, members};
 use crate::replicator::state::Outcome;
 use crate::store::StoreError;
 
-/// How often an outcome is written that the store does not take.
-const WRITES_MAX: u32 = 5;
+/// The first wait after the store failed; it doubles each time.
+const WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// Writes an outcome; tries again while the store fails.
+/// The longest wait.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Writes an outcome; tries again for as long as the store fails. Returns whether it was written.
 ///
 /// # Errors
-/// The store has failed too often.
+/// The store is closed.
 pub(super) async fn write(
     options: Rc<DocumentsOptions>,
     doc: String,
     replication: Option<Arc<Replication>>,
     outcome: Outcome,
     update_docs: bool,
-) -> Result<(), StoreError> {
-    let mut wait = Duration::from_secs(1);
-    for _ in 1..WRITES_MAX {
+    log: &Logger,
+) -> Result<bool, StoreError> {
+    let mut wait = WAIT_MIN;
+    loop {
         match write_once(&options, &doc, &replication, &outcome, update_docs).await {
-            Err(StoreError::Failed(_)) => actix_rt::time::sleep(wait).await,
+            Err(error) if error != StoreError::Closed => {
+                if wait == WAIT_MIN {
+                    error!(log, "the outcome of a replication cannot be written";
+                           "document" => &doc, "error" => %error, "effect" => "it is tried again");
+                }
+                actix_rt::time::sleep(wait).await;
+                wait = (wait * 2).min(WAIT_MAX);
+            }
             result => return result,
         }
-        wait *= 2;
     }
-    write_once(&options, &doc, &replication, &outcome, update_docs).await
 }
 
 async fn write_once(
@@ -45,13 +55,11 @@ async fn write_once(
     replication: &Option<Arc<Replication>>,
     outcome: &Outcome,
     update_docs: bool,
-) -> Result<(), StoreError> {
-    let defaults = defaults(&options.config.borrow().replicator);
+) -> Result<bool, StoreError> {
     let (outcome, asked) = (outcome.clone(), replication.clone());
     let written = options.database.store().change(doc, move |document| {
         let mut body = members(document);
-        let now_asked = parse(&document.id, &body.clone().into(), &defaults).ok();
-        let is_same = match (&now_asked, &asked) {
+        let is_same = match (&asked_by(&document.id, &body), &asked) {
             (Some(now), Some(before)) => now.same_as(before),
             (now, before) => now.is_none() && before.is_none(),
         };
@@ -59,7 +67,7 @@ async fn write_once(
             return None;
         }
         outcome.write(&mut body, &now().to_string(), update_docs);
-        Some(serde_json::Value::Object(body).to_string())
+        Some(body.to_string())
     });
-    written.await.map(drop)
+    Ok(written.await?.is_some())
 }

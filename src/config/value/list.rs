@@ -1,20 +1,46 @@
-//! Lists in one text, with commas between their entries.
+//! Lists: in one text with commas between the entries, or as a list where the source has lists.
 
 use config::ValueKind;
 
 use super::super::keys::Kind;
 use super::{Fault, Raw, expectation, misfit};
 
+/// Returns the entries; the empty text is one empty entry.
+fn entries(raw: &Raw) -> Option<Vec<&str>> {
+    match raw {
+        Raw::Text(text) => Some(text.split(',').map(str::trim).collect()),
+        Raw::Texts(texts) => Some(texts.iter().map(|text| text.trim()).collect()),
+        _ => None,
+    }
+}
+
+/// Returns the entries with commas between them, if all are right; there may be none.
+fn joined(kind: Kind, raw: &Raw, is_right: impl Fn(&str) -> bool) -> Result<ValueKind, Fault> {
+    let mut named = entries(raw).ok_or_else(|| misfit(kind, raw))?;
+    if named == [""] {
+        named.clear();
+    }
+    match named.iter().all(|name| is_right(name)) {
+        true => Ok(ValueKind::String(named.join(","))),
+        false => Err(misfit(kind, raw)),
+    }
+}
+
+/// Names of hosts, without the dot at the end that a full name may have.
+pub(super) fn hosts(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    joined(kind, raw, |name| {
+        !name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.chars().all(fits)
+    })
+}
+
 /// The words in the order of the table, each once.
 pub(super) fn words(kind: Kind, words: &[&'static str], raw: &Raw) -> Result<ValueKind, Fault> {
-    let Raw::Text(text) = raw else {
-        return Err(misfit(kind, raw));
-    };
-    let named: Vec<&str> = text.split(',').map(str::trim).collect();
+    let named = entries(raw).ok_or_else(|| misfit(kind, raw))?;
     if !named.iter().all(|word| words.contains(word)) {
         return Err(misfit(kind, raw));
     }
-    let chosen = words.iter().filter(|word| named.contains(*word));
+    let chosen = words.iter().filter(|word| named.contains(word));
     let chosen: Vec<&str> = chosen.copied().collect();
     Ok(ValueKind::String(chosen.join(",")))
 }

@@ -12,6 +12,7 @@ use super::super::answer::{self, Answer, Refusal};
 use super::super::params::Params;
 use super::{Call, changes, json_body};
 use crate::replicator::document::shown;
+use crate::replicator::members::Members;
 use crate::store::{Document, Page};
 
 pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
@@ -29,20 +30,29 @@ pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
 
 async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answer {
     let store = call.database.store();
-    let listing = store.list(page(params)?).await?;
-    let rows: Vec<Value> = listing
+    // What is passed over is counted, not read.
+    store.open().await?;
+    let mut page = page(params)?;
+    let limit = std::mem::replace(&mut page.limit, 1);
+    let head = call.database.states().page_of_all(&page);
+    page.skip = 0;
+    page.limit = if head.ids.is_empty() { 0 } else { limit };
+    if let Some(first) = head.ids.first() {
+        page.start = Bound::Included(first.to_string());
+    }
+    let listing = store.list(page).await?;
+    let rows: Vec<Members> = listing
         .documents
         .iter()
         .map(|document| row(call, document, include_docs))
         .collect();
-    let mut answer = json!({
-        "total_rows": listing.total,
-        "offset": listing.offset.min(listing.total),
-        "rows": rows,
-    });
+    let mut answer = Members::default()
+        .with("total_rows", listing.total)
+        .with("offset", head.offset)
+        .with("rows", rows);
     if params.boolean("update_seq", false)? {
         let uuid = store.uuid().await?;
-        answer["update_seq"] = changes::seq(listing.update_seq, &uuid).into();
+        answer.set("update_seq", changes::seq(listing.update_seq, &uuid));
     }
     Ok(answer::ok(&answer))
 }
@@ -54,20 +64,22 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
         .map(|key| key.as_str().unwrap_or_default().to_owned());
     let documents = call.database.store().documents(ids.collect()).await?;
     let total = call.database.store().info().await?.documents;
-    let mut rows: Vec<Value> = keys
+    let mut rows: Vec<Members> = keys
         .iter()
         .zip(&documents)
         .map(|(key, document)| match document {
             Some(document) if document.deleted => {
                 let value = json!({"rev": document.revision.to_string(), "deleted": true});
-                let mut row = json!({"id": document.id, "key": document.id, "value": value});
+                let mut row = head(&document.id).with("value", value);
                 if include_docs {
-                    row["doc"] = Value::Null;
+                    row.set("doc", Value::Null);
                 }
                 row
             }
             Some(document) => row(call, document, include_docs),
-            None => json!({"key": key, "error": "not_found"}),
+            None => Members::default()
+                .with("key", key)
+                .with("error", "not_found"),
         })
         .collect();
     if params.boolean("descending", false)? {
@@ -75,20 +87,23 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
     }
     let skip = usize_of(params.count("skip")?.unwrap_or(0));
     let limit = usize_of(params.count("limit")?.unwrap_or(u64::MAX));
-    let rows: Vec<Value> = rows.into_iter().skip(skip).take(limit).collect();
-    let answer = json!({"total_rows": total, "offset": null, "rows": rows});
+    let rows: Vec<Members> = rows.into_iter().skip(skip).take(limit).collect();
+    let answer = Members::default()
+        .with("total_rows", total)
+        .with("offset", Value::Null)
+        .with("rows", rows);
     Ok(answer::ok(&answer))
 }
 
-fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> Value {
+fn head(id: &str) -> Members {
+    Members::default().with("id", id).with("key", id)
+}
+
+fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> Members {
     let whole = shown(document, &call.person);
-    let mut row = json!({
-        "id": document.id,
-        "key": document.id,
-        "value": {"rev": whole["_rev"]},
-    });
+    let mut row = head(&document.id).with("value", json!({"rev": whole.get("_rev")}));
     if include_docs {
-        row["doc"] = whole.into();
+        row.set("doc", whole);
     }
     row
 }

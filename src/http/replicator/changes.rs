@@ -14,7 +14,8 @@ use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
 use bytes::Bytes;
 use futures_util::stream;
-use serde_json::{Value, json};
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -23,6 +24,7 @@ use super::super::params::Params;
 use super::{Call, json_body};
 use crate::actors::gate::GateError;
 use crate::replicator::document::{Person, shown};
+use crate::replicator::members::Members;
 use crate::store::{Document, Store, StoreError};
 use filter::Filter;
 pub(super) use rows::seq;
@@ -236,7 +238,8 @@ impl Feed {
             match self.kind {
                 Kind::Continuous => text.push_str(&format!("{row}\n")),
                 Kind::EventSource => {
-                    text.push_str(&format!("data: {row}\nid: {}\n\n", row["seq"]));
+                    let seq = row.raw("seq").map_or("", RawValue::get);
+                    text.push_str(&format!("data: {row}\nid: {seq}\n\n"));
                 }
                 Kind::Normal | Kind::Longpoll if self.is_first => text.push_str(&row.to_string()),
                 Kind::Normal | Kind::Longpoll => text.push_str(&format!(",\n{row}")),
@@ -321,12 +324,15 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
         .unzip();
     let last = chosen.last().map_or(0, |document| document.seq);
     let leaves = other_leaves(store, &chosen, &call.person, all_leaves(params)?).await?;
-    let rows: Vec<Value> = chosen
+    let rows: Vec<Members> = chosen
         .iter()
         .zip(wholes)
         .zip(&leaves)
         .map(|((document, whole), leaves)| row(document, whole, leaves, &uuid, include_docs))
         .collect();
-    let answer = json!({"results": rows, "last_seq": seq(last, &uuid), "pending": 0});
+    let answer = Members::default()
+        .with("results", rows)
+        .with("last_seq", seq(last, &uuid))
+        .with("pending", 0);
     Ok(super::super::answer::ok(&answer))
 }

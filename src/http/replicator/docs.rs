@@ -5,13 +5,15 @@
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
 use super::super::request::{content_type, text};
 use super::revisions::{Wants, open_revs, parse_rev};
-use super::{Call, incoming, missing};
+use super::{Call, missing};
 use crate::replicator::document::{Incoming, Sort, sort_of};
+use crate::replicator::members::Members;
 use crate::replicator::seen::{SeenLeaf, choose, seen};
 use crate::replicator::{NAME, Refused, Written};
 use crate::store::StoreError;
@@ -53,9 +55,9 @@ fn one<'a>(call: &Call<'_>, leaves: &'a [SeenLeaf]) -> Result<&'a SeenLeaf, Refu
 }
 
 /// `PUT`.
-pub(super) async fn put(call: &Call<'_>, id: &str, value: Value) -> Answer {
+pub(super) async fn put(call: &Call<'_>, id: &str, body: &RawValue) -> Answer {
     sort_of(id)?;
-    let incoming = incoming(value)?;
+    let incoming = Incoming::of(body.get())?;
     write(call, id, incoming).await
 }
 
@@ -97,7 +99,7 @@ pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
         rev: None,
         revisions: None,
         deleted: true,
-        members: Map::new(),
+        members: Members::default(),
     };
     let written = written(call, id, deletion).await?;
     let etag = etag(&written.rev);
@@ -157,28 +159,35 @@ async fn written_all(
 }
 
 /// `POST _bulk_docs`. Of copies only those are told that were not taken.
-pub(super) async fn bulk(call: &Call<'_>, body: &Value) -> Answer {
-    let are_copies = body.get("new_edits") == Some(&Value::Bool(false));
-    let Some(docs) = body.get("docs").and_then(Value::as_array) else {
+pub(super) async fn bulk(call: &Call<'_>, body: &RawValue) -> Answer {
+    let body = Members::parse(body.get());
+    let body = body.map_err(|_| Refusal::bad_request("Request body must be a JSON object"))?;
+    let are_copies = body.get("new_edits") == Some(Value::Bool(false));
+    let docs = body
+        .raw("docs")
+        .map(|docs| serde_json::from_str(docs.get()));
+    let Some(Ok(docs)) = docs else {
         return Err(Refusal::bad_request(
             "POST body must include `docs` parameter.",
         ));
     };
+    let docs: Vec<&RawValue> = docs;
     let mut rows = Vec::new();
     let mut incoming = Vec::with_capacity(docs.len());
     for doc in docs {
-        let mut one = match Incoming::of(doc.clone()) {
+        let mut one = match Incoming::of(doc.get()) {
             Ok(one) => one,
             // A replication goes on without it.
             Err(error) if are_copies => {
-                let id = doc["_id"].clone();
+                let id = Members::parse(doc.get())
+                    .ok()
+                    .and_then(|doc| doc.get("_id"));
                 rows.push(json!({"id": id, "error": error.name(), "reason": error.to_string()}));
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        let id = one.id.take().filter(|id| !id.is_empty());
-        one.id = Some(id.unwrap_or_else(super::new_id));
+        one.id.get_or_insert_with(super::new_id);
         incoming.push(one);
     }
     for result in written_all(call, incoming, are_copies).await? {

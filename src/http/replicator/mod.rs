@@ -13,6 +13,8 @@ mod revisions;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, web};
 use data_encoding::HEXLOWER;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::access::Visitor;
@@ -21,7 +23,7 @@ use super::params::Params;
 use super::request::{allow, require_json};
 use super::{Shared, body};
 use crate::config::password::random;
-use crate::replicator::document::{DocumentError, Incoming, Person};
+use crate::replicator::document::{DocumentError, Incoming, Person, sort_of};
 use crate::replicator::{Database, NAME};
 use crate::store::{Page, REVISIONS_MAX, StoreError};
 
@@ -70,7 +72,7 @@ pub(super) async fn answer(
             allow(request, POST)?;
             visitor.must_be_admin()?;
             require_json(request)?;
-            return docs::bulk(&call, &json_body(&call, payload).await?).await;
+            return docs::bulk(&call, &raw_body(&call, payload).await?).await;
         }
         ["_bulk_get"] => {
             allow(request, POST)?;
@@ -96,26 +98,25 @@ pub(super) async fn answer(
             return Ok(answer::with_status(StatusCode::CREATED, &done));
         }
         ["_security"] => {
-            allow(request, READ)?;
-            visitor.may_look()?;
-            let admins = json!({"names": [], "roles": ["_admin"]});
-            let security = json!({"admins": admins, "members": admins});
-            return Ok(answer::ok(&security));
+            allow(request, &[Method::GET, Method::PUT])?;
+            return security(&call, payload, visitor).await;
         }
         [kind @ ("_design" | "_local"), name] => format!("{kind}/{name}"),
-        [name] if *name == "_design" || *name == "_local" || !name.starts_with('_') => {
-            (*name).to_owned()
-        }
-        // What a client did not encode: an id begins with a word that is kept for the server.
-        [name] if name.starts_with("_design/") || name.starts_with("_local/") => (*name).to_owned(),
-        [_] | [_, ..] => return Err(missing()),
+        [name] => (*name).to_owned(),
+        [_, ..] => return Err(missing()),
     };
     allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
+    // Nobody can have written it, and a writer is told why.
+    let cannot_be = matches!(sort_of(&id), Err(DocumentError::IllegalId(_)));
+    if cannot_be && request.method() != Method::PUT {
+        visitor.may_look()?;
+        return Err(missing());
+    }
     match *request.method() {
         Method::PUT => {
             visitor.must_be_admin()?;
             docs::refuse_parts(request)?;
-            docs::put(&call, &id, json_body(&call, payload).await?).await
+            docs::put(&call, &id, &raw_body(&call, payload).await?).await
         }
         Method::DELETE => {
             visitor.must_be_admin()?;
@@ -152,15 +153,37 @@ async fn database(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> 
         Method::POST => {
             visitor.must_be_admin()?;
             require_json(call.request)?;
-            let mut incoming = incoming(json_body(call, payload).await?)?;
-            let id = incoming.id.take().filter(|id| !id.is_empty());
-            let id = id.unwrap_or_else(new_id);
+            let mut incoming = Incoming::of(raw_body(call, payload).await?.get())?;
+            let id = incoming.id.take().unwrap_or_else(new_id);
             docs::write(call, &id, incoming).await
         }
         _ => {
             visitor.may_look()?;
             info(call).await
         }
+    }
+}
+
+/// Who may do what: as in a CouchDB where nobody has changed it. It cannot be changed here, for what
+/// was written would not hold.
+async fn security(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> Answer {
+    let admins = json!({"roles": ["_admin"]});
+    let security = json!({"members": admins, "admins": admins});
+    if *call.request.method() != Method::PUT {
+        visitor.may_look()?;
+        return Ok(answer::ok(&security));
+    }
+    visitor.must_be_admin()?;
+    require_json(call.request)?;
+    let wanted: Value = json_body(call, payload).await?;
+    match wanted == security {
+        true => Ok(answer::ok(&json!({"ok": true}))),
+        false => Err(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "not_implemented",
+            "who may read and write this database cannot be changed: admins write, and readers see \
+             documents without credentials; name admins in [admins]",
+        )),
     }
 }
 
@@ -182,13 +205,21 @@ async fn info(call: &Call<'_>) -> Answer {
 }
 
 /// Reads a body that is JSON.
-async fn json_body(call: &Call<'_>, payload: web::Payload) -> Result<Value, Refusal> {
+async fn json_body<T: DeserializeOwned>(
+    call: &Call<'_>,
+    payload: web::Payload,
+) -> Result<T, Refusal> {
     let body = body::read(call.request, payload, call.shared).await?;
     body.json()
 }
 
-fn incoming(value: Value) -> Result<Incoming, Refusal> {
-    Ok(Incoming::of(value)?)
+/// Reads a body that is JSON with documents in it, whose texts are kept. What no reader could make a
+/// value of is refused all the same: a number beyond all bounds, a very deep nesting.
+async fn raw_body(call: &Call<'_>, payload: web::Payload) -> Result<Box<RawValue>, Refusal> {
+    let raw: Box<RawValue> = json_body(call, payload).await?;
+    let value: Result<Value, _> = serde_json::from_str(raw.get());
+    value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))?;
+    Ok(raw)
 }
 
 /// Makes an id for a document that comes without one.

@@ -8,6 +8,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::header;
 use data_encoding::HEXLOWER;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
@@ -16,7 +17,8 @@ use super::super::request::text;
 use super::{Call, missing};
 use crate::config::password::random;
 use crate::replicator::document::invalid_rev;
-use crate::replicator::seen::{SeenLeaf, choose, seen};
+use crate::replicator::members::Members;
+use crate::replicator::seen::{SeenLeaf, seen};
 use crate::store::Revision;
 
 /// What a reader wants to know of a document's revisions beside the document.
@@ -41,18 +43,13 @@ impl Wants {
     }
 
     /// Returns a leaf as a document, with what is wanted to be known of it. `leaves` are all of them.
-    pub(super) fn whole(
-        self,
-        id: &str,
-        leaf: &SeenLeaf,
-        leaves: &[SeenLeaf],
-    ) -> Map<String, Value> {
+    pub(super) fn whole(self, id: &str, leaf: &SeenLeaf, leaves: &[SeenLeaf]) -> Members {
         let mut whole = leaf.whole(id);
         if self.revs {
             let hashes = leaf.revisions().iter().map(|rev| rev.hash.as_str().into());
             let ids: Vec<Value> = hashes.collect();
             let revisions = json!({"start": leaf.revision().number, "ids": ids});
-            whole.insert("_revisions".to_owned(), revisions);
+            whole.set("_revisions", revisions);
         }
         if self.revs_info {
             let own = if leaf.deleted { "deleted" } else { "available" };
@@ -61,7 +58,7 @@ impl Wants {
                 false => json!({"rev": rev.to_string(), "status": "missing"}),
             };
             let infos: Vec<Value> = leaf.revisions().iter().map(info).collect();
-            whole.insert("_revs_info".to_owned(), infos.into());
+            whole.set("_revs_info", infos);
         }
         let mut others = |name: &str, deleted: bool| {
             let others = leaves
@@ -69,7 +66,7 @@ impl Wants {
                 .filter(|other| other.deleted == deleted && other.revision() != leaf.revision());
             let revs: Vec<Value> = others.map(|other| rev_text(other).into()).collect();
             if !revs.is_empty() {
-                whole.insert(name.to_owned(), revs.into());
+                whole.set(name, revs);
             }
         };
         if self.conflicts {
@@ -120,16 +117,29 @@ fn find<'a>(leaves: &'a [SeenLeaf], wanted: &Wanted, latest: bool) -> Vec<Found<
         Wanted::All => return leaves.iter().map(Ok).collect(),
         Wanted::These(revs) => revs,
     };
-    let mut found: Vec<Found<'a>> = Vec::with_capacity(revs.len());
-    for rev in revs {
-        let chosen = choose(leaves, *rev, latest);
-        if chosen.is_empty() {
-            found.push(Err(*rev));
+    // One walk over the leaves, however many revisions are asked for.
+    let asked: FxHashSet<Revision> = revs.iter().copied().collect();
+    let mut places: FxHashMap<Revision, Vec<usize>> = FxHashMap::default();
+    for (place, leaf) in leaves.iter().enumerate() {
+        let known = match latest {
+            true => leaf.revisions(),
+            false => &leaf.revisions()[..1],
+        };
+        for rev in known.iter().filter(|rev| asked.contains(rev)) {
+            places.entry(*rev).or_default().push(place);
         }
-        for leaf in chosen {
+    }
+    let mut found: Vec<Found<'a>> = Vec::with_capacity(revs.len());
+    let mut is_found = vec![false; leaves.len()];
+    for rev in revs {
+        let Some(places) = places.get(rev) else {
+            found.push(Err(*rev));
+            continue;
+        };
+        for &place in places {
             // Two revisions of one branch have the same leaf.
-            if !found.contains(&Ok(leaf)) {
-                found.push(Ok(leaf));
+            if !std::mem::replace(&mut is_found[place], true) {
+                found.push(Ok(&leaves[place]));
             }
         }
     }
@@ -153,22 +163,22 @@ pub(super) fn open_revs(call: &Call<'_>, id: &str, leaves: &[SeenLeaf], wanted: 
         return Ok(parts(found.into_iter().map(|found| found.map(whole))));
     }
     let rows = found.into_iter().map(|found| match found {
-        Ok(leaf) => json!({"ok": whole(leaf)}),
-        Err(rev) => json!({"missing": rev.to_string()}),
+        Ok(leaf) => Members::default().with("ok", whole(leaf)),
+        Err(rev) => Members::default().with("missing", rev.to_string()),
     });
     Ok(answer::ok(&rows.collect::<Vec<_>>()))
 }
 
 /// Documents, and revisions that are not there, as a `multipart/mixed`.
-fn parts(found: impl Iterator<Item = Result<Map<String, Value>, Revision>>) -> HttpResponse {
+fn parts(found: impl Iterator<Item = Result<Members, Revision>>) -> HttpResponse {
     let boundary = HEXLOWER.encode(&random::<16>());
     let mut body = format!("--{boundary}");
     for found in found {
         let (kind, value) = match found {
-            Ok(whole) => ("application/json", Value::Object(whole)),
+            Ok(whole) => ("application/json", whole),
             Err(rev) => (
                 "application/json; error=\"true\"",
-                json!({"missing": rev.to_string()}),
+                Members::default().with("missing", rev.to_string()),
             ),
         };
         body.push_str(&format!(
@@ -211,27 +221,28 @@ pub(super) async fn bulk_get(call: &Call<'_>, body: &Value) -> Answer {
                 "bad_request",
                 "document id missed",
             );
-            results.push(json!({"id": null, "docs": [error]}));
+            let row = Members::default().with("id", Value::Null);
+            results.push(row.with("docs", [error]));
             continue;
         };
         let leaves = trees.next().map(|tree| seen(tree, &call.person));
         let leaves = leaves.unwrap_or_default();
         let failed = |rev: Value, name, reason| error_of(&id.as_str().into(), &rev, name, reason);
         let given = rev.map_or_else(|| "undefined".into(), Value::String);
-        let shown: Vec<Value> = match wanted {
+        let shown: Vec<Members> = match wanted {
             None => vec![failed(given, "bad_request", "Invalid rev format")],
             Some(_) if leaves.is_empty() => vec![failed(given, "not_found", "missing")],
             Some(wanted) => find(&leaves, &wanted, latest)
                 .into_iter()
                 .map(|found| match found {
-                    Ok(leaf) => json!({"ok": wants.whole(&id, leaf, &leaves)}),
+                    Ok(leaf) => Members::default().with("ok", wants.whole(&id, leaf, &leaves)),
                     Err(rev) => failed(rev.to_string().into(), "not_found", "missing"),
                 })
                 .collect(),
         };
-        results.push(json!({"id": id, "docs": shown}));
+        results.push(Members::default().with("id", id).with("docs", shown));
     }
-    Ok(answer::ok(&json!({"results": results})))
+    Ok(answer::ok(&Members::default().with("results", results)))
 }
 
 /// Reads an entry; none without an id.
@@ -245,8 +256,9 @@ fn asked(entry: &Value) -> Option<Asked> {
     Some(Asked { id, rev, wanted })
 }
 
-fn error_of(id: &Value, rev: &Value, name: &str, reason: &str) -> Value {
-    json!({"error": {"id": id, "rev": rev, "error": name, "reason": reason}})
+fn error_of(id: &Value, rev: &Value, name: &str, reason: &str) -> Members {
+    let error = json!({"id": id, "rev": rev, "error": name, "reason": reason});
+    Members::default().with("error", error)
 }
 
 /// `POST _revs_diff`: of the revisions that are sent those that are not here.

@@ -47,12 +47,22 @@ pub struct Lease {
 impl Lease {
     /// Gives the process back (`ret_proc`). Returns whether the client still held it.
     ///
+    /// A process whose latest answer was an error line is reset first: a query server may end over
+    /// an error after it has told it, and only another answer shows that it has not.
+    ///
     /// # Errors
     /// None: a manager that is gone took all its processes with it, which is `false`.
     pub async fn ret_proc(mut self, status: ReturnStatus) -> bool {
-        if !std::mem::take(&mut self.is_out) {
+        if !self.is_out {
             return false;
         }
+        let is_in_doubt = status == ReturnStatus::Ok && self.process.shared.said_no();
+        let status = if is_in_doubt && self.reset().await.is_err() {
+            ReturnStatus::Fail
+        } else {
+            status
+        };
+        self.is_out = false;
         let ret_proc = self.return_as(status, false);
         let answer = self.lender.manager.send(ret_proc).await;
         answer.unwrap_or(false)

@@ -5,7 +5,10 @@
 //!           something that is gone is recognised and ignored.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+use rustc_hash::FxHasher;
 
 use super::settings::{GroupId, LanguageId};
 
@@ -47,13 +50,53 @@ impl fmt::Display for ProcId {
 /// The tag that ties a process to a database (`db_tag`), already reduced to what counts.
 pub type DbKey = Arc<str>;
 
-/// A design document in one revision. A process knows at most one revision of an id.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A design document as a process is taught it. A process knows at most one text of an id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DdocKey {
     /// `_id`, for example `_design/shop`.
     pub id: Arc<str>,
-    /// `_rev`, for example `3-a81f`.
-    pub rev: Arc<str>,
+    /// The document, to the letter. Its `_rev` says nothing: another document may bear the same.
+    pub text: TaughtText,
+}
+
+/// The text of a design document, with a hash that tells most different ones apart at once.
+#[derive(Clone, Debug)]
+pub struct TaughtText {
+    hash: u64,
+    text: Arc<str>,
+}
+
+impl TaughtText {
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<&str> for TaughtText {
+    fn from(text: &str) -> Self {
+        let mut hasher = FxHasher::default();
+        hasher.write(text.as_bytes());
+        Self {
+            hash: hasher.finish(),
+            text: text.into(),
+        }
+    }
+}
+
+/// The hash is a shortcut; the text decides.
+impl PartialEq for TaughtText {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
+    }
+}
+
+impl Eq for TaughtText {}
+
+impl Hash for TaughtText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
 }
 
 /// What a design-document client wants beyond the language.
@@ -84,4 +127,20 @@ pub enum Lane {
     Interactive,
     /// Many documents, nobody in a hurry: map, reduce.
     Bulk,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_with_the_same_hash_are_told_apart() {
+        let one = TaughtText::from("one");
+        let two = TaughtText {
+            hash: one.hash,
+            text: "two".into(),
+        };
+        assert_ne!(one, two);
+        assert_eq!(one, TaughtText::from("one"));
+    }
 }

@@ -59,7 +59,7 @@ pub(in crate::policy) struct Proc {
     pub(in crate::policy) state: ProcState,
     /// The database it is tagged for, once and for all (PM-8).
     pub(in crate::policy) db: Option<DbKey>,
-    /// What it knows, one revision of an id. A short list: it is walked at each lending.
+    /// What it knows, one text of an id. A short list: it is walked at each lending.
     pub(in crate::policy) ddocs: Vec<DdocKey>,
     /// How often it was assigned.
     pub(super) uses: u64,
@@ -297,7 +297,7 @@ impl Pool {
         }
     }
 
-    /// Notes that a process in hand knows `ddoc` and no other revision of its id.
+    /// Notes that a process in hand knows `ddoc` and no other text of its id.
     pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");

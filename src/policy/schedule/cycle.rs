@@ -28,55 +28,49 @@ impl Scheduler {
         let stopping = self.jobs.census().stopping;
         let excess = self.trim(out);
         let churn = self.settings.max_churn.saturating_sub(excess + stopping);
-        let running = self.jobs.running().len();
-        let free = self.settings.max_jobs.saturating_sub(running);
-        let without = self.jobs.waiting().saturating_sub(free);
-        self.stop_some(
-            without.min(running).min(churn),
-            true,
-            StopReason::Rotated,
-            out,
-        );
+        self.rotate(churn, out);
         self.fill(now, out);
     }
 
     /// Either trims, or fills, or rotates, by what there was at the beginning.
     fn cycle_seed(&mut self, now: WallTime, out: &mut Vec<Action>) {
         let running = self.jobs.running().len();
-        let waiting = self.jobs.waiting();
         self.trim(out);
         if running < self.settings.max_jobs {
             self.fill(now, out);
         } else if running == self.settings.max_jobs {
-            let count = waiting.min(running).min(self.settings.max_churn);
-            self.stop_some(count, true, StopReason::Rotated, out);
+            self.rotate(self.settings.max_churn, out);
         }
     }
 
-    /// Stops what runs beyond `max_jobs`: continuous jobs before others. Returns how many that are.
+    /// Stops continuous jobs for those that wait beyond the free slots, at most `churn` of them, and
+    /// none for a job of a lower priority than its own.
+    fn rotate(&mut self, churn: usize, out: &mut Vec<Action>) {
+        let free = self
+            .settings
+            .max_jobs
+            .saturating_sub(self.jobs.running().len());
+        let order = self.jobs.stop_order(churn, |job| job.continuous);
+        let waiting = self.jobs.waiting_levels(free + order.len());
+        // The priorities of those that wait fall, those of the ones to stop rise.
+        let pairs = order.into_iter().zip(waiting.into_iter().skip(free));
+        for (slot, waiting) in pairs {
+            if self.jobs.get(slot).level > waiting {
+                return;
+            }
+            self.stop(slot, Then::Pend, StopReason::Rotated, out);
+        }
+    }
+
+    /// Stops what runs beyond `max_jobs`: of one priority, continuous jobs before others. Returns how
+    /// many that are.
     fn trim(&mut self, out: &mut Vec<Action>) -> usize {
         let running = self.jobs.running().len();
         let excess = running.saturating_sub(self.settings.max_jobs);
-        let stopped = self.stop_some(excess, true, StopReason::Excess, out);
-        self.stop_some(excess - stopped, false, StopReason::Excess, out);
+        for slot in self.jobs.stop_order(excess, |_| true) {
+            self.stop(slot, Then::Pend, StopReason::Excess, out);
+        }
         excess
-    }
-
-    fn stop_some(
-        &mut self,
-        count: usize,
-        continuous: bool,
-        why: StopReason,
-        out: &mut Vec<Action>,
-    ) -> usize {
-        if count == 0 {
-            return 0;
-        }
-        let slots = self.jobs.stop_order(continuous, count);
-        for slot in &slots {
-            self.stop(*slot, Then::Pend, why, out);
-        }
-        slots.len()
     }
 
     /// Charges what runs, forgets a part of what was, and raises the penalties of what runs.

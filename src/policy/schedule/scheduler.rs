@@ -48,10 +48,12 @@ pub struct Scheduler {
 impl Scheduler {
     /// Returns a scheduler without jobs.
     pub fn new(settings: Settings) -> Self {
+        let mut jobs = Jobs::default();
+        jobs.judge_by(&settings);
         Self {
             fair_share: FairShare::new(settings.shares.clone()),
             settings,
-            jobs: Jobs::default(),
+            jobs,
             totals: Totals::default(),
             next_run: 1,
             shutting_down: false,
@@ -292,6 +294,7 @@ impl Scheduler {
 
     fn configure(&mut self, settings: Settings, now: WallTime) {
         self.fair_share.set_shares(settings.shares.clone());
+        self.jobs.judge_by(&settings);
         self.settings = settings;
         let settings = &self.settings;
         for slot in self.jobs.backing_off() {

@@ -9,14 +9,17 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::event::{JobId, Level, Pause, Run};
 use super::fair_share::KeyId;
 use super::history::History;
-use super::settings::Coefficient;
+use super::settings::{Coefficient, RuleSet, Settings};
+use super::view::JobState;
 use super::wall_time::WallTime;
+use crate::policy::counted::{Class, CountedNames};
 
 /// Where a row is; reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +81,17 @@ impl Phase {
         }
     }
 
+    /// Whether the job waits for its turn once its incarnation is gone.
+    const fn returns(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopping {
+                then: Then::Pend,
+                ..
+            }
+        )
+    }
+
     /// Whether the job was removed and only its incarnation is still there.
     pub(super) const fn is_leaving(&self) -> bool {
         matches!(
@@ -135,10 +149,6 @@ impl Ready {
         }
     }
 
-    fn len(&self) -> usize {
-        self.clean.len() + self.penalised.len()
-    }
-
     /// Takes the penalties as they are now. Which of two different ones is larger has not changed,
     /// so that the sorting of what is almost sorted is cheap; but they may be equal now.
     fn renew(&mut self, penalties: &[u64]) {
@@ -171,6 +181,35 @@ pub struct Census {
     pub backing_off: usize,
 }
 
+/// By what a job's state is judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Judge {
+    rules: RuleSet,
+    health_threshold: Duration,
+}
+
+impl Judge {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            rules: settings.rules,
+            health_threshold: settings.health_threshold,
+        }
+    }
+
+    pub(super) fn state(&self, job: &Job) -> JobState {
+        let history = &job.history;
+        match job.phase {
+            Phase::Running(_) | Phase::Stopping { foreign: false, .. } => JobState::Running,
+            _ if history.consecutive_crashes(self.health_threshold) > 0 => JobState::Crashing,
+            // The first version calls a job pending whose crash does not count.
+            _ if self.rules == RuleSet::Head && history.fresh_crash().is_some() => {
+                JobState::Crashing
+            }
+            _ => JobState::Pending,
+        }
+    }
+}
+
 /// All jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Jobs {
@@ -185,8 +224,11 @@ pub(super) struct Jobs {
     /// When the wait of a crashed job ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
-    /// How many are told to stop and wait for their turn then.
-    returning: usize,
+    /// Ids in order with their states, but of jobs that are leaving.
+    states: CountedNames,
+    /// Jobs whose states are others than when this was taken last.
+    changed: Vec<JobId>,
+    judge: Judge,
     census: Census,
 }
 
@@ -211,6 +253,7 @@ impl Jobs {
         let job = self.rows[slot.0 as usize].take();
         let job = job.expect("a slot that is passed around has a row");
         self.by_id.remove(&job.id);
+        self.states.remove(&job.id);
         self.penalties[slot.0 as usize] = 0;
         self.free.push(slot);
         job
@@ -268,10 +311,19 @@ impl Jobs {
         self.running.iter().copied()
     }
 
-    /// Returns how many wait for their turn: those that could run, and those that can once they
-    /// have stopped.
-    pub(super) fn waiting(&self) -> usize {
-        self.ready.len() + self.returning
+    /// Returns the priorities of those that wait for their turn, the highest first, at most `count`:
+    /// of those that could run, and of those that can once they have stopped.
+    pub(super) fn waiting_levels(&self, count: usize) -> Vec<Level> {
+        let ready = self.next_few(count).into_iter();
+        let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
+        if self.census.stopping > 0 {
+            let with_a_run = self.by_run.values().map(|slot| self.get(*slot));
+            let returning = with_a_run.filter(|job| job.phase.returns());
+            levels.extend(returning.map(|job| job.level));
+            levels.sort_unstable_by_key(|level| Reverse(*level));
+            levels.truncate(count);
+        }
+        levels
     }
 
     /// Returns whose turn it is.
@@ -309,17 +361,19 @@ impl Jobs {
         self.backing_off.iter().map(|(_, slot)| *slot).collect()
     }
 
-    /// Returns in which order running jobs are stopped: those whose turn is last, first. Stops are
-    /// picked from `count` of them, of one kind.
-    pub(super) fn stop_order(&self, continuous: bool, count: usize) -> Vec<Slot> {
-        let of_kind = self
-            .running()
-            .filter(|slot| self.get(*slot).continuous == continuous);
+    /// Returns which running jobs of a kind are stopped first, at most `count`: the lowest priority
+    /// first, of one priority continuous jobs before others, then those whose turn is last.
+    pub(super) fn stop_order(&self, count: usize, is_of_kind: impl Fn(&Job) -> bool) -> Vec<Slot> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let of_kind = self.running().filter(|slot| is_of_kind(self.get(*slot)));
         let mut order: Vec<_> = of_kind
             .map(|slot| {
                 let job = self.get(slot);
+                let kind = Reverse(job.continuous);
                 let penalty = Reverse(self.penalty(slot));
-                (job.level, penalty, job.last_started, &job.id, slot)
+                (job.level, kind, penalty, job.last_started, &job.id, slot)
             })
             .collect();
         if count < order.len() {
@@ -373,6 +427,44 @@ impl Jobs {
             Phase::Paused(_) => {}
         }
         self.count(slot, |number| *number += 1);
+        self.note_state(slot);
+    }
+
+    fn note_state(&mut self, slot: Slot) {
+        let job = self.rows[slot.0 as usize].as_ref();
+        let job = job.expect("a slot that is passed around has a row");
+        if job.phase.is_leaving() {
+            self.states.remove(&job.id);
+            return;
+        }
+        let class = self.judge.state(job) as Class;
+        if self.states.set(&job.id, class) != Some(class) {
+            self.changed.push(job.id.clone());
+        }
+    }
+
+    /// Returns the states of jobs, by which lists are made.
+    pub(super) const fn states(&self) -> &CountedNames {
+        &self.states
+    }
+
+    /// Returns the jobs whose states are others than at the last call, some of them more than once.
+    pub(super) fn take_changed(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub(super) const fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
+    /// Judges states by these settings from now on.
+    pub(super) fn judge_by(&mut self, settings: &Settings) {
+        let judge = Judge::of(settings);
+        if self.judge != judge {
+            self.judge = judge;
+            let slots: Vec<_> = self.slots().collect();
+            slots.into_iter().for_each(|slot| self.note_state(slot));
+        }
     }
 
     /// Takes a row out of the orders.
@@ -404,12 +496,9 @@ impl Jobs {
         }
         match &job.phase {
             Phase::Running(_) => by(&mut census.running),
-            Phase::Stopping { then, .. } => {
+            Phase::Stopping { .. } => {
                 by(&mut census.running);
                 by(&mut census.stopping);
-                if *then == Then::Pend {
-                    by(&mut self.returning);
-                }
             }
             waiting => {
                 match waiting {

@@ -5,14 +5,15 @@
 //! DIFFERS   A job that does not run says why, in words.
 
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use super::event::{Level, Pause, Run};
+use super::event::{JobId, Level, Pause, Run};
 use super::history::{History, Reason};
 use super::scheduler::Scheduler;
-use super::settings::RuleSet;
 use super::table::{Census, Job, Phase, Slot, Then};
 use super::wall_time::WallTime;
+use crate::policy::counted::{Class, Classes, Section};
 
 /// A job's state, as in `_scheduler/docs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,6 +150,10 @@ impl fmt::Display for WhyNot {
     }
 }
 
+fn classes(states: &[JobState]) -> Classes {
+    states.iter().map(|state| *state as Class).collect()
+}
+
 impl Scheduler {
     /// Returns a job.
     pub fn job(&self, id: &str) -> Option<JobView<'_>> {
@@ -166,6 +171,39 @@ impl Scheduler {
     pub fn summary(&self, id: &str) -> Option<Summary> {
         let slot = self.find(id)?;
         Some(self.summary_of(self.jobs.get(slot)))
+    }
+
+    /// Returns the state of a job; none once it is gone.
+    pub fn state(&self, id: &str) -> Option<JobState> {
+        let slot = self.find(id)?;
+        Some(self.jobs.judge().state(self.jobs.get(slot)))
+    }
+
+    /// Returns how many jobs are in some states.
+    pub fn count(&self, states: &[JobState]) -> usize {
+        self.jobs.states().count(classes(states), Section::ALL)
+    }
+
+    /// Returns the ids of jobs in some states, in order: at most `limit` of those after `after`, but
+    /// for the first `skip` of them. Costs what it returns.
+    pub fn page(
+        &self,
+        states: &[JobState],
+        after: Option<&str>,
+        skip: usize,
+        limit: usize,
+    ) -> Vec<JobId> {
+        let section = Section {
+            lower: after.map_or(Bound::Unbounded, Bound::Excluded),
+            upper: Bound::Unbounded,
+        };
+        let names = self.jobs.states();
+        names.page(classes(states), section, false, skip, limit)
+    }
+
+    /// Returns the jobs whose states are others than at the last call; some more than once.
+    pub fn take_changed(&mut self) -> Vec<JobId> {
+        self.jobs.take_changed()
     }
 
     /// Returns how many jobs are in which state. Costs nothing.
@@ -211,16 +249,7 @@ impl Scheduler {
         let history = &job.history;
         let threshold = self.settings.health_threshold;
         let error_count = history.consecutive_crashes(threshold);
-        // The first version calls a job pending whose crash does not count.
-        let crashed = match self.settings.rules {
-            RuleSet::Head => error_count > 0 || history.fresh_crash().is_some(),
-            RuleSet::Seed => error_count > 0,
-        };
-        let state = match job.phase {
-            Phase::Running(_) | Phase::Stopping { foreign: false, .. } => JobState::Running,
-            _ if crashed => JobState::Crashing,
-            _ => JobState::Pending,
-        };
+        let state = self.jobs.judge().state(job);
         let is_crashing = state == JobState::Crashing;
         Summary {
             state,

@@ -46,17 +46,25 @@ impl QueryServers {
         timeout: Option<Duration>,
     ) -> Result<(Lease, Answer), FunctionError> {
         let mut retry = ResetRetry::new();
+        let mut together = true;
         loop {
             let lease = self.caller.get_proc(want.clone(), timeout).await;
             let lease = lease.map_err(CallError::GetProc)?;
-            // Both prompts are on their way before the first is answered: one wake-up of the child.
-            let (reset, answer) =
-                futures_util::future::join(lease.reset(), lease.prompt(line.clone(), timeout))
-                    .await;
+            let line = line.clone();
+            let (reset, answer) = if together {
+                // Both are on their way before the first is answered: one wake-up of the child.
+                futures_util::future::join(lease.reset(), lease.prompt(line, timeout)).await
+            } else {
+                let reset = lease.reset().await;
+                (reset, lease.prompt(line, timeout).await)
+            };
             match reset {
                 Ok(()) => return Ok((lease, answer)),
                 Err(error) => retry.after(lease, error).await?,
             }
+            // A query server may hold its answer to `reset` back while it works on what comes next:
+            // one after the other they show which of them fails.
+            together = false;
         }
     }
 

@@ -120,7 +120,9 @@ impl FunctionError {
             Trouble::Reset(error) | Trouble::Prompt(error) => match error {
                 PromptError::Function { .. } => Class::Function,
                 PromptError::Timeout { .. } => Class::Timeout,
-                PromptError::Exited(_) | PromptError::Protocol { .. } => Class::Protocol,
+                PromptError::Exited(_)
+                | PromptError::Protocol { .. }
+                | PromptError::NotRun { .. } => Class::Protocol,
                 PromptError::BadPrompt => Class::Call,
                 PromptError::TooMany { .. } | PromptError::NotHolder => Class::Unavailable,
             },

@@ -26,7 +26,6 @@ pub struct CommandLanguage {
     text: String,
     spec: Stressed<CommandSpec>,
     knowledge: Knowledge,
-    memory_max: Option<u64>,
 }
 
 /// What is known about the abilities of a command.
@@ -47,7 +46,6 @@ impl CommandLanguage {
                 stressed: command_spec(&expand(text, true)),
             }),
             knowledge: Knowledge::ToProbe,
-            memory_max: None,
         }
     }
 
@@ -68,7 +66,6 @@ impl CommandLanguage {
                 stressed: spec,
             }),
             knowledge: Knowledge::ToProbe,
-            memory_max: None,
         }
     }
 
@@ -76,13 +73,6 @@ impl CommandLanguage {
     #[must_use]
     pub fn with_every_ability(mut self) -> Self {
         self.knowledge = Knowledge::Everything;
-        self
-    }
-
-    /// Says to how many bytes of memory its processes limit themselves.
-    #[must_use]
-    pub fn with_memory_max(mut self, bytes: u64) -> Self {
-        self.memory_max = Some(bytes);
         self
     }
 
@@ -138,10 +128,9 @@ impl Language for CommandLanguage {
 
     fn start(
         &self,
-        mut context: StartContext,
+        context: StartContext,
     ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
         let spec = self.spec.clone().under(context.stress);
-        context.memory_max = self.memory_max;
         async move {
             let child = context.spawner.spawn(spec).await.map_err(start_error)?;
             OsProcess::start_with(child, context).map_err(|error| StartError {

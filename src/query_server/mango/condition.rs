@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::error::{MatchError, SelectorErrorKind};
-use super::json::{Elements, Kind, Members, is_integer, kind_of};
+use super::json::{Elements, Kind, Members, is_integer, kind_of, last_members};
 use super::modulo::Modulo;
 use super::operand::{Operand, Order};
 use super::pattern::Pattern;
@@ -144,7 +144,7 @@ impl Everything {
 /// Bytes that are equal when the values are, 1 and 1.0 being one.
 fn identity(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
-    if let Ok(value) = serde_json::from_str(text) {
+    if let Ok(value) = serde_json::from_str(&last_members(text)) {
         write_identity(value, &mut bytes);
     }
     bytes

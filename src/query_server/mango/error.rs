@@ -51,7 +51,10 @@ pub enum SelectorErrorKind {
     /// It is not JSON.
     #[error("not JSON: {0}")]
     NotJson(String),
-    /// A condition stands where a field has to: a bare value, or an operator on no field.
+    /// It is JSON of another kind.
+    #[error("a selector must be a JSON object, not {0}")]
+    NotAnObject(&'static str),
+    /// A condition stands where a field has to: an operator on no field.
     #[error("missing_field_name: one or more conditions have no field name")]
     MissingFieldName,
     /// An operator's argument is not of its kind.
@@ -89,6 +92,7 @@ impl SelectorErrorKind {
     pub fn name(&self) -> &'static str {
         match self {
             Self::NotJson(_) => "invalid_json",
+            Self::NotAnObject(_) => "invalid_selector_json",
             Self::MissingFieldName | Self::TooLarge { .. } => "invalid_selector",
             Self::BadArgument { .. } => "bad_arg",
             Self::NotSupported(_) => "not_supported",

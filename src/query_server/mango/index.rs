@@ -86,6 +86,7 @@ impl Index {
     pub fn parse(text: &str) -> Result<Self, IndexError> {
         let shape = |what: &str| IndexError::Shape(what.to_owned());
         let text = json::checked(text).map_err(|error| shape(&format!("not JSON: {error}")))?;
+        let text = &*json::last_members(text);
         if kind_of(text) != Kind::Object {
             return Err(shape("an index definition is an object"));
         }
@@ -171,7 +172,7 @@ impl Index {
 }
 
 fn is_design(document: &str) -> bool {
-    let ids = Members::of(document).filter(|(name, _)| *name == "\"_id\"");
+    let ids = Members::of(document).filter(|(name, _)| *string_bytes(name.as_bytes()) == *b"_id");
     ids.last().is_some_and(|(_, id)| {
         kind_of(id) == Kind::String && string_bytes(id.as_bytes()).starts_with(b"_design/")
     })
@@ -363,6 +364,14 @@ mod tests {
     }
 
     #[test]
+    fn of_members_of_one_name_the_last_counts() {
+        let index = Index::parse(r#"{"fields":{"a":"asc","b":"asc","\u0061":"desc"}}"#).unwrap();
+        let rows = |document| index.rows(document).unwrap();
+        assert_eq!(rows(r#"{"_id":"x","a":1,"b":2,"a":3}"#), "[[[2,3],null]]");
+        assert_eq!(rows(r#"{"\u005fid":"_design/x","a":1,"b":2}"#), "[]");
+    }
+
+    #[test]
     fn what_is_no_definition_says_why() {
         for (definition, words) in [
             ("[]", "is an object"),
@@ -386,7 +395,7 @@ mod tests {
             ),
             (
                 r#"{"fields":{"a":"asc"},"partial_filter_selector":"x"}"#,
-                "missing_field_name",
+                "must be a JSON object",
             ),
             (
                 r#"{"selector":{"a":{"$foo":1}}}"#,

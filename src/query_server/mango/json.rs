@@ -1,13 +1,17 @@
 //! Walking through JSON text without building anything from it.
 //!
 //! SUMMARY   [`checked`] makes sure that a text is JSON; [`Members`] and [`Elements`] cut an object
-//!           or an array into the texts of its parts; [`kind_of`] tells what a text is.
+//!           or an array into the texts of its parts; [`kind_of`] tells what a text is;
+//!           [`last_members`] leaves of members of one name the last.
 //! PROMISES  No recursion and no copies: a document may be nested as deeply as it likes. On a text
 //!           that is not JSON the walk ends early; it never panics.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use serde_json::value::RawValue;
 
-use crate::query_server::collation::string_length;
+use crate::query_server::collation::{string_bytes, string_length};
 
 /// What a JSON text is, in the order of the collation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +71,61 @@ pub fn checked(text: &str) -> Result<&str, serde_json::Error> {
 pub fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Replaces members that a later one of the same name follows by white space, at every depth: in
+/// CouchDB the last counts. What stays is where it was.
+pub fn last_members(text: &str) -> Cow<'_, str> {
+    /// An object that is open: where its members start, and which of them has a name.
+    #[derive(Default)]
+    struct Object<'a> {
+        starts: Vec<usize>,
+        by_name: HashMap<Cow<'a, [u8]>, usize>,
+    }
+    let bytes = text.as_bytes();
+    let mut open: Vec<Option<Object<'_>>> = Vec::new();
+    let mut repeated = Vec::new();
+    let mut at_name = false;
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'{' => open.push(Some(Object::default())),
+            b'[' => open.push(None),
+            b'}' | b']' => drop(open.pop()),
+            b'"' => {
+                let end = at + string_length(&bytes[at..]);
+                if at_name && let Some(Some(object)) = open.last_mut() {
+                    object.starts.push(at);
+                    let index = object.starts.len() - 1;
+                    let name = string_bytes(&bytes[at..end]);
+                    if let Some(earlier) = object.by_name.insert(name, index) {
+                        repeated.push(object.starts[earlier]..object.starts[earlier + 1]);
+                    }
+                }
+                at = end;
+                at_name = false;
+                continue;
+            }
+            _ => {}
+        }
+        at_name = match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => at_name,
+            b'{' => true,
+            b',' => matches!(open.last(), Some(Some(_))),
+            _ => false,
+        };
+        at += 1;
+    }
+    if repeated.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut blanked = bytes.to_vec();
+    for byte in repeated.into_iter().flatten() {
+        if blanked[byte] != b'\n' {
+            blanked[byte] = b' ';
+        }
+    }
+    String::from_utf8(blanked).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 /// The members of an object: names with their quotes, and values.
@@ -186,6 +245,28 @@ mod tests {
             Elements::of("[]").count() + Elements::of("[ \n]").count(),
             0
         );
+    }
+
+    #[test]
+    fn of_members_of_one_name_the_last_stays_where_it_was() {
+        for (text, expected) in [
+            (r#"{"a":1,"b":2,"a":3}"#, r#"{      "b":2,"a":3}"#),
+            ("{\"a\":1 ,\n \"\\u0061\":2}", "{       \n \"\\u0061\":2}"),
+            (
+                r#"[{"é":{"b":1,"b":2},"é":3}]"#,
+                r#"[{                   "é":3}]"#,
+            ),
+            (r#"{"a":1,"a":2,"a":3}"#, r#"{            "a":3}"#),
+            (
+                r#"{"a":{"a":1},"b":["a","a"]}"#,
+                r#"{"a":{"a":1},"b":["a","a"]}"#,
+            ),
+        ] {
+            assert_eq!(last_members(text), expected, "{text}");
+        }
+        for broken in ["", "{\"a\":1,\"a", "}]", "{,\"a\":\"a\",\"a\"", "\"a\":1"] {
+            last_members(broken);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 
-use super::json::{Kind, kind_of};
+use super::json::{Kind, kind_of, last_members};
 use super::terms;
 use crate::query_server::collation::{Collation, string_bytes};
 use crate::query_server::number;
@@ -116,7 +116,7 @@ fn number_key(text: &str) -> Vec<u8> {
 fn collation_key(text: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(text.len() * 2);
     // Every text here was checked to be JSON, or is a part of one that was.
-    if let Ok(value) = serde_json::from_str::<&RawValue>(text) {
+    if let Ok(value) = serde_json::from_str::<&RawValue>(&last_members(text)) {
         COLLATION.write_key(value, &mut key);
     }
     key

@@ -42,10 +42,15 @@ impl Selector {
                 column: error.column().max(1),
             }
         })?;
-        if kind_of(checked) == Kind::Object && json::Members::of(checked).next().is_none() {
+        if kind_of(checked) != Kind::Object {
+            let kind = SelectorErrorKind::NotAnObject(kind_of(checked).name());
+            return Err(SelectorError::at(checked, 0, kind).after(text, checked));
+        }
+        let selector = json::last_members(checked);
+        if json::Members::of(&selector).next().is_none() {
             return Ok(Self { scope: None });
         }
-        let scope = normal::parse(checked).map_err(|error| error.after(text, checked))?;
+        let scope = normal::parse(&selector).map_err(|error| error.after(text, checked))?;
         Ok(Self { scope: Some(scope) })
     }
 

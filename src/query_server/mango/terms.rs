@@ -8,7 +8,7 @@
 use crate::query_server::collation::{string_bytes, string_length};
 use crate::query_server::number;
 
-use super::json::is_integer;
+use super::json::{is_integer, last_members};
 
 /// First byte of a value in an order key.
 mod rank {
@@ -85,6 +85,7 @@ fn walk(
     write_text: impl Fn(&[u8], &mut Vec<u8>),
     write_number: impl Fn(&str, &mut Vec<u8>),
 ) {
+    let text = &*last_members(text);
     let bytes = text.as_bytes();
     // Whether each value that is open is an object.
     let mut open: Vec<bool> = Vec::new();

@@ -1,4 +1,5 @@
-//! `_stats`: sum, count, minimum, maximum and sum of squares of numbers or arrays of numbers.
+//! `_stats`: sum, count, minimum, maximum and sum of squares of numbers, or of each element of
+//! arrays, which may be nested.
 //!
 //! SOURCE    couch_query_servers: builtin_stats/2.
 //! DIFFERS   What crashes the reference is an error: arrays of unequal length, numbers among
@@ -9,6 +10,9 @@ use serde_json::value::RawValue;
 
 use super::number::Number;
 use super::{InvalidValue, quoted, raw};
+
+/// How deep arrays may be nested.
+const DEPTH_MAX: usize = 128;
 
 /// The result without any value.
 const NOTHING: &str = r#"{"sum":0,"count":0,"min":0,"max":0,"sumsqr":0}"#;
@@ -162,18 +166,18 @@ enum Place {
 /// The statistics of values so far, or of each of their elements.
 enum Total {
     One(Stats),
-    Many(Vec<Stats>),
+    Many(Vec<Total>),
 }
 
 impl Total {
-    fn of_first(value: &RawValue) -> Result<Self, InvalidValue> {
-        let Some(elements) = elements(value) else {
+    fn of_first(value: &RawValue, depth: usize) -> Result<Self, InvalidValue> {
+        let Some(elements) = elements(value, depth)? else {
             return Stats::of_value(value, Place::First).map(Self::One);
         };
-        let stats = elements
+        let totals = elements
             .into_iter()
-            .map(|element| Stats::of_value(element, Place::First));
-        stats.collect::<Result<_, _>>().map(Self::Many)
+            .map(|element| Self::of_first(element, depth + 1));
+        totals.collect::<Result<_, _>>().map(Self::Many)
     }
 
     fn take(&mut self, value: &RawValue) -> Result<(), InvalidValue> {
@@ -181,19 +185,25 @@ impl Total {
             Self::One(stats) => return stats.take(value),
             Self::Many(many) => many,
         };
+        let is_number = |total: &Self| matches!(total, Self::One(_));
         // Most arrays are of numbers.
         if let Some(numbers) = Number::parse_array(value.get())
             && numbers.len() == many.len()
+            && many.iter().all(is_number)
         {
             let mut pairs = many.iter_mut().zip(numbers);
-            let done = pairs.try_for_each(|(stats, number)| stats.take_number(number));
+            let done = pairs.try_for_each(|(total, number)| match total {
+                Self::One(stats) => stats.take_number(number),
+                Self::Many(_) => None,
+            });
             return done.ok_or_else(|| too_large(value));
         }
-        match elements(value) {
+        // The first value was not nested too deeply, and this one is looked at no deeper.
+        match elements(value, 0)? {
             Some(elements) if elements.len() == many.len() => many
                 .iter_mut()
                 .zip(elements)
-                .try_for_each(|(stats, element)| stats.take(element)),
+                .try_for_each(|(total, element)| total.take(element)),
             _ => Err(InvalidValue(format!(
                 "The _stats function requires that map values be arrays of one length, here {}, \
                  not '{}'",
@@ -202,13 +212,33 @@ impl Total {
             ))),
         }
     }
+
+    fn write(&self, text: &mut String) {
+        let many = match self {
+            Self::One(stats) => return stats.write(text),
+            Self::Many(many) => many,
+        };
+        text.push('[');
+        for (index, total) in many.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            total.write(text);
+        }
+        text.push(']');
+    }
 }
 
-fn elements(value: &RawValue) -> Option<Vec<&RawValue>> {
+/// Returns the elements of an array; `None` of what is none.
+fn elements(value: &RawValue, depth: usize) -> Result<Option<Vec<&RawValue>>, InvalidValue> {
     if !value.get().starts_with('[') {
-        return None;
+        return Ok(None);
     }
-    serde_json::from_str(value.get()).ok()
+    if depth == DEPTH_MAX {
+        let problem = format!("_stats input is nested more than {DEPTH_MAX} levels deep");
+        return Err(InvalidValue(problem));
+    }
+    Ok(serde_json::from_str(value.get()).ok())
 }
 
 /// Computes the statistics of values, which are numbers, arrays or earlier results.
@@ -218,21 +248,9 @@ pub(super) fn stats<'a>(
     let Some(first) = values.next() else {
         return Ok(raw(NOTHING.to_owned()));
     };
-    let mut total = Total::of_first(first)?;
+    let mut total = Total::of_first(first, 0)?;
     values.try_for_each(|value| total.take(value))?;
     let mut text = String::new();
-    match total {
-        Total::One(stats) => stats.write(&mut text),
-        Total::Many(many) => {
-            text.push('[');
-            for (index, stats) in many.iter().enumerate() {
-                if index > 0 {
-                    text.push(',');
-                }
-                stats.write(&mut text);
-            }
-            text.push(']');
-        }
-    }
+    total.write(&mut text);
     Ok(raw(text))
 }

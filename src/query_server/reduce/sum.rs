@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_query_servers: builtin_sum_rows/2, sum_values/2.
 //! DIFFERS   Mixtures that crash the reference give its error object, and so do sums that no float
-//!           can hold.
+//!           can hold: their `caused_by` is the value.
 //! LIMITS    Objects are merged [`DEPTH_MAX`] levels deep.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,8 @@ pub(super) fn error_object(reason: &str, cause: Option<&RawValue>) -> Box<RawVal
     ))
 }
 
-/// Adds up values. A value that cannot be added ends the sum and becomes its result's `caused_by`.
+/// Adds up values. A value that cannot be added ends the sum and becomes its result's `caused_by`; of
+/// arrays that is the sum so far, from the first element that cannot be added on, as in CouchDB.
 pub(super) fn sum<'a>(values: impl Iterator<Item = &'a RawValue>) -> Box<RawValue> {
     let mut total = Sum::Number(Number::Integer(0));
     for value in values {
@@ -55,6 +56,7 @@ pub(super) fn sum<'a>(values: impl Iterator<Item = &'a RawValue>) -> Box<RawValu
         total = match total.add(value, 0) {
             Ok(sum) => sum,
             Err(Failure::Cause(cause)) => return error_object(BAD_VALUE, Some(cause)),
+            Err(Failure::Rest(rest)) => return error_object(BAD_VALUE, Some(&rest)),
             Err(Failure::Earlier(error)) => return error.to_owned(),
         };
     }
@@ -112,6 +114,8 @@ fn add_numbers(sums: &mut Vec<Sum<'_>>, value: &RawValue) -> Added {
 enum Failure<'a> {
     /// It cannot be.
     Cause(&'a RawValue),
+    /// An element of an array cannot be: the sum so far from there on.
+    Rest(Box<RawValue>),
     /// It is the error of an earlier sum.
     Earlier(&'a RawValue),
 }
@@ -141,9 +145,15 @@ impl<'a> Sum<'a> {
         };
         match (total, summand) {
             (Self::Number(total), Self::Number(number)) => total.add(&number).map(Self::Number),
-            (Self::Array(total), Self::Array(elements)) => add_arrays(total, elements),
-            (Self::Array(total), number @ Self::Number(_)) => add_arrays(total, vec![number]),
-            (total @ Self::Number(_), Self::Array(elements)) => add_arrays(vec![total], elements),
+            (Self::Array(total), Self::Array(elements)) => {
+                return add_arrays(total, elements, value);
+            }
+            (Self::Array(total), number @ Self::Number(_)) => {
+                return add_arrays(total, vec![number], value);
+            }
+            (total @ Self::Number(_), Self::Array(elements)) => {
+                return add_arrays(vec![total], elements, value);
+            }
             (Self::Object(total), Self::Object(members)) => {
                 return add_objects(total, members, depth);
             }
@@ -182,13 +192,7 @@ impl<'a> Sum<'a> {
         match self {
             Self::Number(number) => drop(write!(text, "{number}")),
             Self::Untouched(value) => text.push_str(value.get()),
-            Self::Array(elements) => {
-                for (index, element) in elements.iter().enumerate() {
-                    text.push(if index == 0 { '[' } else { ',' });
-                    element.write(text);
-                }
-                text.push_str(if elements.is_empty() { "[]" } else { "]" });
-            }
+            Self::Array(elements) => write_array(elements, text),
             Self::Object(members) => {
                 for (index, (name, member)) in members.iter().enumerate() {
                     text.push(if index == 0 { '{' } else { ',' });
@@ -202,15 +206,34 @@ impl<'a> Sum<'a> {
     }
 }
 
-/// Element by element; the tail of the longer one stays as it is.
-fn add_arrays<'a>(mut total: Vec<Sum<'a>>, elements: Vec<Sum<'a>>) -> Option<Sum<'a>> {
-    for (index, element) in elements.into_iter().enumerate() {
-        match total.get_mut(index) {
-            Some(sum) => *sum = Sum::Number(sum.number()?.add(&element.number()?)?),
-            None => total.push(element),
-        }
+fn write_array(elements: &[Sum<'_>], text: &mut String) {
+    for (index, element) in elements.iter().enumerate() {
+        text.push(if index == 0 { '[' } else { ',' });
+        element.write(text);
     }
-    Some(Sum::Array(total))
+    text.push_str(if elements.is_empty() { "[]" } else { "]" });
+}
+
+/// Element by element; the tail of the longer one stays as it is.
+fn add_arrays<'a>(
+    mut total: Vec<Sum<'a>>,
+    elements: Vec<Sum<'a>>,
+    value: &'a RawValue,
+) -> Result<Sum<'a>, Failure<'a>> {
+    for (index, element) in elements.into_iter().enumerate() {
+        let Some(sum) = total.get(index) else {
+            total.push(element);
+            continue;
+        };
+        let (Some(one), Some(other)) = (sum.number(), element.number()) else {
+            let mut rest = String::new();
+            write_array(&total[index..], &mut rest);
+            return Err(Failure::Rest(raw(rest)));
+        };
+        let sum = one.add(&other).ok_or(Failure::Cause(value))?;
+        total[index] = Sum::Number(sum);
+    }
+    Ok(Sum::Array(total))
 }
 
 /// Member by member; the names are in byte order afterwards.

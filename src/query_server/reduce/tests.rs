@@ -108,9 +108,23 @@ fn a_value_that_cannot_be_added_is_told_in_the_result() {
         (&["1", r#"{"a":1}"#], Some(r#"{"a":1}"#)),
         (&[r#"{"a":1}"#, r#"{"a":{"b":1}}"#], Some(r#"{"b":1}"#)),
         (&[r#"{"a":1}"#, r#"{"a":"x"}"#], Some("\"x\"")),
-        (&["[[1]]"], Some("[[1]]")),
-        (&["[[1]]", "5"], Some("[[1]]")),
-        (&["[1]", r#"[1,"a"]"#, "[1,2]"], Some("[1,2]")),
+        (&["[[1]]"], Some("[0]")),
+        (&["[\"a\",1]", "5"], Some("[0]")),
+        (&["7", "[1]", "[\"a\"]"], Some("[8]")),
+        (&["[1]", r#"[1,"a"]"#, "[1,2]"], Some("[\"a\"]")),
+        (&["[1,2,3]", r#"[1,"a",3]"#], Some("[2,3]")),
+        (&["[1.5,2,[3]]", r#"[1,2,3,4]"#], Some("[[3]]")),
+        (
+            &["[1]", r#"[1,"a",{}]"#, "[1]", "[1,1]"],
+            Some(r#"["a",{}]"#),
+        ),
+        (&[r#"{"a":[1,2]}"#, r#"{"a":[1,null]}"#], Some("[2]")),
+        (
+            &[r#"{"a":{"b":[1,"x"]}}"#, r#"{"a":{"b":[1,2,3]}}"#],
+            Some(r#"["x"]"#),
+        ),
+        (&[r#"{"a":["x"]}"#, r#"{"a":1}"#], Some(r#"["x"]"#)),
+        (&[r#"{"a":"x"}"#, r#"{"a":[1]}"#], Some("[1]")),
         (&["1e308", "1e308"], Some("1e308")),
         (&["1e400"], Some("1e400")),
         (&[&deep, &deep], None),
@@ -223,6 +237,18 @@ fn stats_of_numbers_and_arrays() {
         ),
         (&["[]", "[]"], "[]"),
         (
+            &["[1,[2,[3]]]", "[3,[4,[5]]]"],
+            r#"[{"sum":4,"count":2,"min":1,"max":3,"sumsqr":10},[{"sum":6,"count":2,"min":2,"max":4,"sumsqr":20},[{"sum":8,"count":2,"min":3,"max":5,"sumsqr":34}]]]"#,
+        ),
+        (&["[[],[[]]]", "[[],[[]]]"], "[[],[[]]]"),
+        (
+            &[
+                "[[1]]",
+                r#"[[{"sum":3,"count":2,"min":1,"max":2,"sumsqr":5}]]"#,
+            ],
+            r#"[[{"sum":4,"count":3,"min":1,"max":2,"sumsqr":6}]]"#,
+        ),
+        (
             &[user, "11"],
             r#"{"sum":21,"count":3,"min":1,"max":11,"sumsqr":203}"#,
         ),
@@ -247,6 +273,9 @@ fn stats_of_stats_are_the_stats_of_all() {
     let parts = [stats(&["[1,2]"]).unwrap(), stats(&["[5,6]"]).unwrap()];
     let merged = rereduce("_stats", &[&parts[0], &parts[1]]);
     assert_eq!(merged, stats(&["[1,2]", "[5,6]"]));
+    let parts = [stats(&["[[1],2]"]).unwrap(), stats(&["[[5],6]"]).unwrap()];
+    let merged = rereduce("_stats", &[&parts[0], &parts[1]]);
+    assert_eq!(merged, stats(&["[[1],2]", "[[5],6]"]));
 }
 
 #[test]
@@ -271,6 +300,12 @@ fn stats_refuse_what_is_no_number() {
              '[2]'",
         ),
         (
+            &["[[1]]", "[1]"],
+            "The _stats function requires that map values be arrays of one length, here 1, not \
+             '1'",
+        ),
+        (&["[[1,\"x\"]]"], "non-numeric _stats input: \"x\""),
+        (
             &["[1]", "[1,2]"],
             "The _stats function requires that map values be arrays of one length, here 1, not \
              '[1,2]'",
@@ -294,6 +329,8 @@ fn stats_refuse_what_is_no_number() {
     }
     let long = format!("\"{}\"", "\u{e9}".repeat(100_000));
     assert!(error(&[&long]).len() < 1000);
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(error(&[&deep]).contains("levels deep"));
 }
 
 fn distinct(keys: impl Iterator<Item = String>) -> String {

@@ -1,8 +1,9 @@
 //! Reducing ordered rows, group by group.
 //!
-//! SUMMARY   Rows with the same key, or the same beginning of it, are one group; a group is reduced
-//!           in pieces, and the pieces' results are reduced again.
-//! SOURCE    couch_mrview_util: grouping; couch_query_servers: reduce/4, rereduce/4.
+//! SUMMARY   Rows whose keys, or whose keys' beginnings, collate as equal are one group, shown under
+//!           the key of its first row; a group is reduced in pieces, and the pieces' results are
+//!           reduced again.
+//! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
 //! DIFFERS   CouchDB reduces along its tree's nodes, here pieces have a size. A function whose
 //!           result
 //!           depends on that is wrong there too.
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use super::ViewError;
 use super::processes::{Process, ProcessError, Processes};
 use super::rows::Rows;
-use crate::query_server::collation::write_identity;
+use crate::query_server::collation::{Collation, KeyCache};
 use crate::query_server::prompt;
 use crate::query_server::reduce::{Builtin, OverflowLog, ReduceContext, SumLimit};
 
@@ -131,6 +132,8 @@ async fn reduce_groups(
     let groups = Groups {
         rows,
         grouping,
+        collation: Collation::new(),
+        cache: KeyCache::default(),
         next: 0,
     };
     let results = stream::iter(groups).map(|group| async move {
@@ -192,6 +195,8 @@ impl From<ProcessError> for ReduceFailure {
 struct Groups<'a> {
     rows: &'a Rows,
     grouping: Grouping,
+    collation: Collation,
+    cache: KeyCache,
     next: usize,
 }
 
@@ -205,9 +210,10 @@ impl Iterator for Groups<'_> {
         }
         let mut end = self.rows.len();
         if self.grouping != Grouping::None {
-            let head = Group::of(self.rows.get(start).key, self.grouping);
-            let belongs = |row: &usize| head.has(self.rows.get(*row).key, self.grouping);
-            end = (start + 1..end).find(|row| !belongs(row)).unwrap_or(end);
+            let mut group = self.group(start);
+            end = (start + 1..end)
+                .find(|row| !self.belongs(*row, &mut group))
+                .unwrap_or(end);
         }
         self.next = end;
         Some(start..end)
@@ -216,24 +222,42 @@ impl Iterator for Groups<'_> {
 
 /// What the keys of a group have in common.
 struct Group {
-    key: Box<RawValue>,
-    identity: Vec<u8>,
+    /// The group's key in the last row that was looked at.
+    text: Box<RawValue>,
+    sort_key: Vec<u8>,
 }
 
-impl Group {
-    fn of(key: &RawValue, grouping: Grouping) -> Self {
-        let key = group_key(key, grouping);
-        let mut identity = Vec::new();
-        write_identity(&key, &mut identity);
-        Self { key, identity }
+impl Groups<'_> {
+    fn group(&mut self, row: usize) -> Group {
+        let text = group_key(self.rows.get(row).key, self.grouping);
+        let sort_key = self.sort_key(&text);
+        Group { text, sort_key }
     }
 
-    fn has(&self, key: &RawValue, grouping: Grouping) -> bool {
+    /// Returns whether the key of a row collates as equal to a group's.
+    fn belongs(&mut self, row: usize, group: &mut Group) -> bool {
+        let key = self.rows.get(row).key;
         // Most keys of a group are written in the same way.
-        if grouping == Grouping::Exact && key.get() == self.key.get() {
+        if self.grouping == Grouping::Exact && key.get() == group.text.get() {
             return true;
         }
-        Self::of(key, grouping).identity == self.identity
+        let text = group_key(key, self.grouping);
+        if text.get() == group.text.get() {
+            return true;
+        }
+        let belongs = self.sort_key(&text) == group.sort_key;
+        if belongs {
+            group.text = text;
+        }
+        belongs
+    }
+
+    fn sort_key(&mut self, key: &RawValue) -> Vec<u8> {
+        let mut sort_key = Vec::new();
+        let json = key.get().as_bytes();
+        self.collation
+            .write_key_cached(json, &mut self.cache, &mut sort_key);
+        sort_key
     }
 }
 

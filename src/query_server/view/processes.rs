@@ -260,7 +260,7 @@ impl From<PromptError> for ProcessError {
                 reason,
                 cause,
             },
-            PromptError::Timeout { timeout } => Self::Timeout {
+            PromptError::Timeout { timeout, .. } => Self::Timeout {
                 reason: no_answer(timeout),
                 cause,
             },

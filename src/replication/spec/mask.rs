@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::credentials::user_info;
+use super::credentials::{split_url, user_info};
 
 /// Stands for a password.
 const MASK: &str = "*****";
@@ -45,13 +45,15 @@ pub fn strip_credentials(body: &Value) -> Value {
     body
 }
 
+/// Takes the user information out of a URL.
+#[must_use]
+pub fn strip_url(url: &str) -> String {
+    split_url(url).0
+}
+
 fn strip(endpoint: &mut Value) {
     match endpoint {
-        Value::String(url) => {
-            if let Some(range) = user_info(url) {
-                url.replace_range(range, "");
-            }
-        }
+        Value::String(url) => *url = strip_url(url),
         Value::Object(members) => {
             members.shift_remove("headers");
             members.shift_remove("auth");

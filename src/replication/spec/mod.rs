@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value};
 
 pub use self::credentials::BasicAuth;
-pub use self::mask::{mask_url, strip_credentials};
+pub use self::mask::{mask_url, strip_credentials, strip_url};
 pub use self::options::Lowered;
 pub use self::parse::CallBody;
 pub use self::proxy::ProxySpec;
@@ -45,15 +45,16 @@ pub struct Replication {
 }
 
 impl Replication {
-    /// Whether `other` asks for the same in every respect but the user and the time. A job that is
-    /// added again unchanged goes on undisturbed.
+    /// Whether `other` asks for the same in every respect but the user and the time. What the bodies
+    /// say counts, not the configuration's defaults. A job that is added again unchanged goes on
+    /// undisturbed.
     ///
     /// SOURCE couch_replicator_utils, comparison of normalised replications.
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         self.source == other.source
             && self.target == other.target
-            && self.options == other.options
+            && self.options.same_as(&other.options)
             && self.doc == other.doc
     }
 
@@ -136,6 +137,8 @@ pub struct Options {
     pub retries_per_request: u32,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
+    /// Which of the options with a default in the configuration stand in the body.
+    pub given: Vec<&'static str>,
 }
 
 /// What the configuration says about every replication.

@@ -38,7 +38,62 @@ pub struct Lowered {
     pub to: u64,
 }
 
+/// The options that the configuration has defaults for.
+const CONFIGURED: [&str; 8] = [
+    "use_checkpoints",
+    "use_bulk_get",
+    "worker_processes",
+    "worker_batch_size",
+    "http_connections",
+    "connection_timeout",
+    "retries_per_request",
+    "checkpoint_interval",
+];
+
 impl Options {
+    /// Returns whether two bodies ask for the same. Defaults of the configuration do not count: they
+    /// may have changed since one of the bodies was read.
+    pub(super) fn same_as(&self, other: &Self) -> bool {
+        let same = |name, is_same| is_same || !self.given.contains(&name);
+        self.given == other.given
+            && self.continuous == other.continuous
+            && self.create_target == other.create_target
+            && self.create_target_params == other.create_target_params
+            && self.winning_revs_only == other.winning_revs_only
+            && self.filter == other.filter
+            && self.filter_at == other.filter_at
+            && self.since_seq == other.since_seq
+            && same(
+                "use_checkpoints",
+                self.use_checkpoints == other.use_checkpoints,
+            )
+            && same("use_bulk_get", self.use_bulk_get == other.use_bulk_get)
+            && same(
+                "worker_processes",
+                self.worker_processes == other.worker_processes,
+            )
+            && same(
+                "worker_batch_size",
+                self.worker_batch_size == other.worker_batch_size,
+            )
+            && same(
+                "http_connections",
+                self.http_connections == other.http_connections,
+            )
+            && same(
+                "connection_timeout",
+                self.connection_timeout == other.connection_timeout,
+            )
+            && same(
+                "retries_per_request",
+                self.retries_per_request == other.retries_per_request,
+            )
+            && same(
+                "checkpoint_interval",
+                self.checkpoint_interval == other.checkpoint_interval,
+            )
+    }
+
     /// Reads the options of a body; other members are ignored.
     pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
         let flag = |name, default| boolean(body, name, default);
@@ -83,6 +138,10 @@ impl Options {
                 0..=RETRIES_MAX,
             )?,
             checkpoint_interval: time("checkpoint_interval", defaults.checkpoint_interval)?,
+            given: CONFIGURED
+                .into_iter()
+                .filter(|name| body.contains_key(*name))
+                .collect(),
         })
     }
 

@@ -182,7 +182,13 @@ impl EndpointSpec {
         }
         let mut headers = parse_headers(name, headers)?;
         let header_auth = split_headers(&mut headers);
-        let auth = auth.and_then(BasicAuth::of_auth);
+        let auth = match auth {
+            None | Some(Value::Object(_)) => auth.and_then(BasicAuth::of_auth),
+            Some(_) => {
+                let text = format!("`auth` of `{name}`: must be a JSON object");
+                return Err(SpecError::invalid(text));
+            }
+        };
         let proxy = proxy
             .map(|url| ProxySpec::parse(url, &defaults.valid_proxy_protocols))
             .transpose()?;
@@ -209,7 +215,7 @@ fn with_slash(mut url: String) -> String {
 fn parse_headers(side: &str, headers: Option<&Value>) -> Result<Vec<(String, String)>, SpecError> {
     let wrong = |what: String| SpecError::invalid(format!("`headers` of `{side}`: {what}"));
     let members = match headers {
-        None | Some(Value::Null) => return Ok(Vec::new()),
+        None => return Ok(Vec::new()),
         Some(Value::Object(members)) => members,
         Some(_) => return Err(wrong("must be a JSON object".into())),
     };
@@ -319,6 +325,64 @@ mod tests {
         assert!(refused(source(json!({"a": 1}))).contains("must be a text"));
         let text = refused(source(json!({"a": "s3cret\n"})));
         assert!(!text.contains("s3cret"), "{text}");
+    }
+
+    #[test]
+    fn auth_and_headers_that_are_no_objects_are_refused() {
+        for side in ["source", "target"] {
+            for name in ["auth", "headers"] {
+                for value in [
+                    json!(null),
+                    json!([]),
+                    json!("basic"),
+                    json!(1),
+                    json!(false),
+                ] {
+                    let body = json!({side: {"url": "http://h/d", name: value}});
+                    let expected = format!("`{name}` of `{side}`: must be a JSON object");
+                    assert_eq!(refused(body), expected);
+                }
+                assert!(parse(json!({side: {"url": "http://h/d", name: {}}})).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
+        let of = |body: &Value, defaults: &Defaults| {
+            Replication::parse(body, defaults, UserCtx::default(), None).unwrap()
+        };
+        let others = Defaults {
+            worker_processes: 9,
+            worker_batch_size: 9,
+            http_connections: 9,
+            connection_timeout: Duration::from_secs(9),
+            retries_per_request: 9,
+            checkpoint_interval: Duration::from_secs(9),
+            use_checkpoints: false,
+            use_bulk_get: false,
+            ..Defaults::default()
+        };
+        let plain = json!({"source": "http://s/a", "target": "http://t/b"});
+        assert!(of(&plain, &Defaults::default()).same_as(&of(&plain, &others)));
+        let usual = json!({
+            "use_checkpoints": true, "use_bulk_get": true, "worker_processes": 4,
+            "worker_batch_size": "500", "http_connections": 20, "connection_timeout": 30_000,
+            "retries_per_request": 5, "checkpoint_interval": 30_000,
+        });
+        for (name, value) in usual.as_object().unwrap() {
+            let mut asked = plain.clone();
+            asked[name] = value.clone();
+            let asked = of(&asked, &Defaults::default());
+            assert!(
+                !asked.same_as(&of(&plain, &Defaults::default())),
+                "{name} was added"
+            );
+            assert!(
+                !of(&plain, &Defaults::default()).same_as(&asked),
+                "{name} was taken out"
+            );
+        }
     }
 
     #[test]

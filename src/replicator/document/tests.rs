@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn incoming(value: Value) -> Incoming {
-    Incoming::of(value).unwrap()
+    Incoming::of(&value.to_string()).unwrap()
 }
 
 fn person(name: &str, is_admin: bool) -> Person {
@@ -18,7 +18,7 @@ fn person(name: &str, is_admin: bool) -> Person {
 fn write(id: &str, value: Value, writer: &Person) -> Result<Value, DocumentError> {
     let mut incoming = incoming(value);
     check(id, &mut incoming, writer, &Defaults::default())?;
-    Ok(Value::Object(incoming.members))
+    Ok(incoming.members.value())
 }
 
 #[test]
@@ -77,13 +77,17 @@ fn ids_and_special_members_are_held_to_couchdbs_rules() {
     for (value, name) in [
         (json!([]), "bad_request"),
         (json!({"_id": 1}), "illegal_docid"),
+        (json!({"_id": null}), "illegal_docid"),
+        (json!({"_id": ""}), "illegal_docid"),
+        (json!({"_id": "_x"}), "illegal_docid"),
+        (json!({"_id": "_design/"}), "illegal_docid"),
         (json!({"_rev": 1}), "bad_request"),
         (json!({"_deleted": 1}), "doc_validation"),
         (json!({"_foo": 1}), "doc_validation"),
         (json!({"_attachments": {"a": {}}}), "doc_validation"),
     ] {
         assert_eq!(
-            Incoming::of(value.clone()).unwrap_err().name(),
+            Incoming::of(&value.to_string()).unwrap_err().name(),
             name,
             "{value}"
         );
@@ -101,15 +105,36 @@ fn other_readers_see_no_credentials_and_cannot_write_back_what_they_see() {
         body: body.to_string(),
     };
     for reader in [person("ann", true), person("bob", false)] {
-        let seen = shown(&document, &reader);
+        let seen = shown(&document, &reader).value();
         assert_eq!(seen["source"], body["source"]);
         assert_eq!(seen["_rev"], document.revision.to_string());
     }
     for reader in [person("eve", false), Person::default()] {
-        let seen = shown(&document, &reader);
+        let seen = shown(&document, &reader).value();
         assert_eq!(seen["source"], "http://h/a");
         let rev: Revision = seen["_rev"].as_str().unwrap().parse().unwrap();
         assert_eq!(rev.number, 1);
         assert_ne!(rev, document.revision);
     }
+}
+
+#[test]
+fn other_readers_see_endpoints_as_they_were_written_but_for_the_credentials() {
+    let endpoint =
+        r#"{"url":"http://u:p@h/b","n":123456789012345678901,"auth":{},"headers":{"a":"b"}}"#;
+    let document = Document {
+        id: "r".to_owned(),
+        revision: Revision::after(None, false, "x"),
+        deleted: false,
+        seq: 1,
+        body: format!(r#"{{"source":"http://u:p@h/a","target":{endpoint},"proxy":7}}"#),
+    };
+    let seen = shown(&document, &Person::default());
+    let raw = |name| seen.raw(name).unwrap().get();
+    assert_eq!(raw("source"), r#""http://h/a""#);
+    assert_eq!(
+        raw("target"),
+        r#"{"url":"http://h/b","n":123456789012345678901}"#
+    );
+    assert_eq!(raw("proxy"), "7");
 }

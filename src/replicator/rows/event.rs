@@ -56,6 +56,19 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Returns the document that it happened to.
+    pub fn doc(&self) -> &str {
+        match self {
+            Self::Changed { doc, .. }
+            | Self::Identified { doc, .. }
+            | Self::Scheduled { doc, .. }
+            | Self::Due { doc, .. }
+            | Self::Completed { doc, .. } => doc,
+        }
+    }
+}
+
 /// What a document asks for.
 #[derive(Clone, Debug)]
 pub enum Wish {
@@ -63,8 +76,13 @@ pub enum Wish {
     Run(Arc<Replication>),
     /// Nothing: it is deleted, has completed or has failed.
     Nothing,
-    /// Something that is no replication.
-    Broken(String),
+    /// Something that is no replication, or not one that may run.
+    Broken {
+        /// Why.
+        reason: String,
+        /// What it would be under another configuration; none for what never is a replication.
+        replication: Option<Arc<Replication>>,
+    },
 }
 
 /// Somebody else has a job of the same id.

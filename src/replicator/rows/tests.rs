@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::replication::spec::{Defaults, DocRef};
 use crate::replicator::document::parse;
+use crate::replicator::members::Members;
 
 const NOW: WallTime = WallTime::from_micros(7);
 
@@ -13,7 +14,14 @@ fn replication(doc: &str, more: &Value) -> Arc<Replication> {
     for (name, value) in more.as_object().unwrap() {
         body[name] = value.clone();
     }
-    Arc::new(parse(doc, &body, &Defaults::default()).unwrap())
+    Arc::new(
+        parse(
+            doc,
+            &Members::parse(&body.to_string()).unwrap(),
+            &Defaults::default(),
+        )
+        .unwrap(),
+    )
 }
 
 fn id(base: &str) -> ReplicationId {
@@ -110,7 +118,10 @@ fn a_document_gets_an_id_and_then_a_job() {
 #[test]
 fn what_cannot_be_read_is_written_as_failed_and_its_job_goes() {
     let mut fixture = Fixture::default();
-    let broken = || Wish::Broken("why".to_owned());
+    let broken = || Wish::Broken {
+        reason: "why".to_owned(),
+        replication: None,
+    };
     assert_eq!(fixture.wish(broken()), ["failed d: why"]);
     let mut fixture = Fixture::started(json!({}));
     assert_eq!(fixture.wish(broken()), ["remove abc", "failed d: why"]);

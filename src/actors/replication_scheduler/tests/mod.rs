@@ -193,6 +193,7 @@ impl World {
             settings: settings.clone(),
             jobs: Box::new(jobs.clone()),
             live: live.clone(),
+            states: Arc::default(),
             metrics: metrics.replication(),
             log: Logger::root(Discard, o!()),
         });

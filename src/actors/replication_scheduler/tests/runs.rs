@@ -199,7 +199,14 @@ async fn jobs_are_listed_by_id_and_found_by_document() {
     for name in ["c", "a", "b"] {
         world.add(name).await.expect("it is new");
     }
-    let list = |skip, limit, of| world.ask(GetJobs { skip, limit, of });
+    let list = |skip, limit, of| {
+        world.ask(GetJobs {
+            after: None,
+            skip,
+            limit,
+            of,
+        })
+    };
     let names = |list: JobList| -> (usize, Vec<String>) {
         (
             list.total,

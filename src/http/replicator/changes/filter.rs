@@ -5,11 +5,12 @@
 //! PROMISES  A selector sees of a document what its reader sees: nobody guesses a password with one.
 
 use actix_web::http::StatusCode;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::super::answer::Refusal;
 use super::super::super::params::Params;
 use crate::query_server::mango::Selector;
+use crate::replicator::members::Members;
 
 /// Which documents are shown.
 pub(super) enum Filter {
@@ -55,15 +56,12 @@ impl Filter {
     }
 
     /// Returns whether a document is shown. `whole` is what the reader sees of it.
-    pub(super) fn wants(&self, id: &str, whole: &Map<String, Value>) -> bool {
+    pub(super) fn wants(&self, id: &str, whole: &Members) -> bool {
         match self {
             Self::All => true,
             Self::Ids(ids) => ids.iter().any(|wanted| wanted == id),
             Self::Design => id.starts_with("_design/"),
-            Self::Selector(selector) => {
-                let text = serde_json::to_string(whole).unwrap_or_default();
-                selector.matches(&text).unwrap_or(false)
-            }
+            Self::Selector(selector) => selector.matches(&whole.to_string()).unwrap_or(false),
         }
     }
 }

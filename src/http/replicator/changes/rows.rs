@@ -2,11 +2,12 @@
 //!
 //! SOURCE    fabric_view_changes: changes_row/1.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::super::super::answer::Refusal;
 use super::super::super::params::Params;
 use crate::replicator::document::Person;
+use crate::replicator::members::Members;
 use crate::replicator::seen::{SeenLeaf, seen};
 use crate::store::{Document, Revision, Store, StoreError};
 
@@ -54,12 +55,12 @@ pub(super) async fn other_leaves(
 /// Returns the row of a document of which `whole` is what its reader sees.
 pub(super) fn row(
     document: &Document,
-    whole: Map<String, Value>,
+    whole: Members,
     leaves: &[Revision],
     uuid: &str,
     include_docs: bool,
-) -> Value {
-    let own = whole["_rev"].as_str().unwrap_or_default().to_owned();
+) -> Members {
+    let own = whole.text("_rev").unwrap_or_default();
     let mut changes = vec![json!({"rev": own})];
     let others = leaves.iter().map(Revision::to_string);
     changes.extend(
@@ -67,16 +68,15 @@ pub(super) fn row(
             .filter(|rev| *rev != own)
             .map(|rev| json!({"rev": rev})),
     );
-    let mut row = json!({
-        "seq": seq(document.seq, uuid),
-        "id": document.id,
-        "changes": changes,
-    });
+    let mut row = Members::default()
+        .with("seq", seq(document.seq, uuid))
+        .with("id", &document.id)
+        .with("changes", changes);
     if document.deleted {
-        row["deleted"] = true.into();
+        row.set("deleted", true);
     }
     if include_docs {
-        row["doc"] = whole.into();
+        row.set("doc", whole);
     }
     row
 }

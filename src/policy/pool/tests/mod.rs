@@ -56,17 +56,17 @@ fn limits(hard: u32, soft: u32) -> Limits {
     }
 }
 
-fn affinity(db: Option<&str>, ddoc: &str, rev: &str) -> Option<Affinity> {
+fn affinity(db: Option<&str>, ddoc: &str, text: &str) -> Option<Affinity> {
     Some(Affinity {
         db: db.map(Into::into),
         ddoc: DdocKey {
             id: ddoc.into(),
-            rev: rev.into(),
+            text: text.into(),
         },
     })
 }
 
-/// A design-document client of a database, in the only revision there is.
+/// A design-document client of a database, in the only text there is.
 fn tagged(db: &str, ddoc: &str) -> Option<Affinity> {
     affinity(Some(db), ddoc, "1-a")
 }

@@ -96,7 +96,7 @@ fn process_that_learns_the_wrong_document_is_found() {
         let ProcState::Teaching { ddoc, .. } = &mut proc(pools, 3).state else {
             panic!("it learns");
         };
-        ddoc.rev = "other".into();
+        ddoc.text = "other".into();
     });
 }
 

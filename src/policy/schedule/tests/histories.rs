@@ -131,7 +131,7 @@ fn oldest_job_first() {
             },
         });
         let world = World::new(RuleSet::Head, jobs);
-        let slots = world.scheduler.jobs.stop_order(true, 10);
+        let slots = world.scheduler.jobs.stop_order(10, |job| job.continuous);
         let id = |slot| world.scheduler.jobs.get(slot).id.to_string();
         slots.into_iter().map(id).collect()
     };

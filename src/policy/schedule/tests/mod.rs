@@ -7,6 +7,7 @@ mod cases;
 mod edges;
 mod histories;
 mod model;
+mod priorities;
 mod properties;
 mod shares;
 mod summaries;

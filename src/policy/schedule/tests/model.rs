@@ -48,9 +48,10 @@ impl ModelJob {
         )
     }
 
-    fn stop_turn(&self) -> (Level, Reverse<u64>, WallTime, JobId) {
+    fn stop_turn(&self) -> (Level, Reverse<bool>, Reverse<u64>, WallTime, JobId) {
         (
             self.level,
+            Reverse(self.continuous),
             Reverse(self.penalty),
             self.last_started,
             self.id.clone(),
@@ -369,23 +370,37 @@ impl Model {
         }
     }
 
-    fn waiting(&self) -> usize {
+    /// The priorities of those that wait, the highest first.
+    fn waiting(&self) -> Vec<Level> {
         let returns = |job: &&ModelJob| job.stopping && job.paused.is_none() && !job.leaving;
         let jobs = self.jobs.iter();
-        jobs.filter(|job| job.is_ready() || returns(job)).count()
+        let waiting = jobs.filter(|job| job.is_ready() || returns(job));
+        let mut levels: Vec<_> = waiting.map(|job| job.level).collect();
+        levels.sort_by_key(|level| Reverse(*level));
+        levels
     }
 
     fn running(&self) -> usize {
         self.jobs.iter().filter(|job| job.is_running()).count()
     }
 
-    fn stop_some(&mut self, count: usize, continuous: bool, why: StopReason) -> usize {
+    /// Those that run, in the order in which they are stopped.
+    fn to_stop(&self) -> Vec<ModelJob> {
         let running = self.jobs.iter().filter(|job| job.is_running());
-        let mut order: Vec<_> = running.filter(|job| job.continuous == continuous).collect();
+        let mut order: Vec<_> = running.cloned().collect();
         order.sort_by_key(|job| job.stop_turn());
-        let ids: Vec<_> = order.iter().take(count).map(|job| job.id.clone()).collect();
-        ids.iter().for_each(|id| self.stop(id, why));
-        ids.len()
+        order
+    }
+
+    /// Stops a continuous job for each that waits without a slot, while that is none of lower
+    /// priority.
+    fn rotate(&mut self, churn: usize) {
+        let free = self.settings.max_jobs - self.running();
+        let order = self.to_stop().into_iter().filter(|job| job.continuous);
+        let pairs = order.zip(self.waiting().into_iter().skip(free));
+        let stopped = pairs.take_while(|(job, waiting)| job.level <= *waiting);
+        let ids: Vec<_> = stopped.take(churn).map(|(job, _)| job.id).collect();
+        ids.iter().for_each(|id| self.stop(id, StopReason::Rotated));
     }
 
     fn cycle(&mut self) {
@@ -399,24 +414,18 @@ impl Model {
             self.update_shares();
         }
         let stopping = self.jobs.iter().filter(|job| job.stopping).count();
-        let (running, waiting) = (self.running(), self.waiting());
+        let running = self.running();
         let excess = running.saturating_sub(max_jobs);
-        let stopped = self.stop_some(excess, true, StopReason::Excess);
-        self.stop_some(excess - stopped, false, StopReason::Excess);
+        for job in self.to_stop().iter().take(excess) {
+            self.stop(&job.id, StopReason::Excess);
+        }
         match rules {
             RuleSet::Head => {
-                let churn = max_churn.saturating_sub(excess + stopping);
-                let free = max_jobs - self.running();
-                let without = self.waiting().saturating_sub(free);
-                let count = without.min(self.running()).min(churn);
-                self.stop_some(count, true, StopReason::Rotated);
+                self.rotate(max_churn.saturating_sub(excess + stopping));
                 self.fill(usize::MAX);
             }
             RuleSet::Seed if running < max_jobs => self.fill(usize::MAX),
-            RuleSet::Seed if running == max_jobs => {
-                let count = waiting.min(running).min(max_churn);
-                self.stop_some(count, true, StopReason::Rotated);
-            }
+            RuleSet::Seed if running == max_jobs => self.rotate(max_churn),
             RuleSet::Seed => {}
         }
     }

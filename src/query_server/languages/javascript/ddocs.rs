@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use super::command::value_as_text;
 use super::failure::{Failure, json};
 use super::realm::{Engine, Realm, Shared, Tree, compilation_error};
-use super::text::unquote;
+use super::text::{kind_of, unquote};
 use super::views::parse;
 
 /// The kinds of functions, by the head of their path.
@@ -61,6 +61,8 @@ enum Leaf {
     /// Compiled by an earlier call, or put there by user code.
     Function(Persistent<Function<'static>>),
     Source(String),
+    /// Anything else, as JSON text.
+    Other(String),
 }
 
 impl DesignDocs {
@@ -73,19 +75,32 @@ impl DesignDocs {
     }
 
     /// Keeps a design document, instead of an earlier one of the same id.
-    pub(super) fn teach(&mut self, id: String, document: Option<&str>) {
-        match document {
-            Some(document) if document != "null" => {
-                let doc = DesignDoc {
-                    json: document.to_owned(),
-                    loaded: None,
-                };
-                self.docs.insert(id, doc);
-            }
-            _ => {
-                self.docs.remove(&id);
-            }
-        }
+    ///
+    /// # Errors
+    /// The id must be a string and the document an object; an earlier one stays otherwise.
+    pub(super) fn teach(
+        &mut self,
+        id: Option<&str>,
+        document: Option<&str>,
+    ) -> Result<(), Failure> {
+        let Some(name) = id.and_then(unquote) else {
+            let kind = kind_of(id);
+            let reason =
+                format!("ddoc new: the id of a design document must be a string, it is {kind}");
+            return Err(Failure::protocol(&reason));
+        };
+        let Some(document) = document.filter(|json| json.starts_with('{')) else {
+            let kind = kind_of(document);
+            let reason =
+                format!("ddoc new: the design document {name} must be an object, it is {kind}");
+            return Err(Failure::protocol(&reason));
+        };
+        let doc = DesignDoc {
+            json: document.to_owned(),
+            loaded: None,
+        };
+        self.docs.insert(name.into_owned(), doc);
+        Ok(())
     }
 
     /// Calls a function of a design document; its answer.
@@ -109,10 +124,11 @@ impl DesignDocs {
             self.engine = Some(Engine::new(&self.shared)?);
         }
         let engine = self.engine.as_ref().expect("ddocs: made above");
-        let loaded = doc.load(engine)?;
-        let answer = loaded.call(engine, id, &path, arguments);
+        let answer = doc
+            .load(engine)
+            .and_then(|loaded| loaded.call(engine, id, &path, arguments));
         engine.finish_jobs();
-        answer
+        answer.map_err(|failure| failure.inside(|| format!("{} of {id}", path.join("/"))))
     }
 
     /// Prepares the realm of the next function; whether there was anything to do.
@@ -135,7 +151,9 @@ fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
                 .next()
                 .map_or("undefined".to_owned(), String::from),
         ]),
-        _ => Err(Failure::type_error()),
+        _ => Err(Failure::type_error(
+            "ddoc: a call names its function by a list, like [\"shows\", \"name\"]",
+        )),
     }
 }
 
@@ -149,7 +167,7 @@ impl DesignDoc {
                     root.set("_module_cache", Object::new(ctx.clone())?)?;
                     Ok::<_, rquickjs::Error>(Persistent::save(&ctx, root))
                 };
-                make().map_err(|_| Failure::caught(&ctx))
+                make().map_err(|error| Failure::of(&ctx, &error))
             })?;
             self.loaded = Some(Loaded {
                 realms: HashMap::new(),
@@ -170,14 +188,23 @@ impl Loaded {
         arguments: Option<&str>,
     ) -> Result<String, Failure> {
         let leaf = self.context.with(|ctx| {
-            let leaf = find(&ctx, &self.root, path).map_err(|_| Failure::caught(&ctx))?;
-            leaf.ok_or_else(Failure::type_error)
+            let leaf = find(&ctx, &self.root, path).map_err(|error| Failure::of(&ctx, &error))?;
+            leaf.ok_or_else(|| {
+                let path = path.join("/");
+                Failure::type_error(&format!(
+                    "{id} has nothing at {path}, not even what contains it"
+                ))
+            })
         })?;
         let (kind, name) = (&path[0], &path[path.len() - 1]);
         let call = match leaf {
             Leaf::Missing => {
                 let reason = format!("missing {kind} function {name} on design doc {id}");
                 return Err(Failure::error("not_found", &reason));
+            }
+            Leaf::Other(json) => {
+                let reason = "Expression does not eval to a function.";
+                return Err(compilation_error(reason, &json));
             }
             Leaf::Function(call) => {
                 if !self.realms.contains_key(path) {
@@ -211,7 +238,7 @@ impl Loaded {
                 }
                 point.set(path[path.len() - 1].as_str(), call.clone().restore(&ctx)?)
             };
-            put().map_err(|_: rquickjs::Error| Failure::caught(&ctx))
+            put().map_err(|error| Failure::of(&ctx, &error))
         })
     }
 }
@@ -231,6 +258,12 @@ impl DdocRealm {
         root: &Persistent<Object<'static>>,
         arguments: Option<&str>,
     ) -> Result<String, Failure> {
+        if !arguments.is_some_and(|json| json.starts_with('[')) {
+            let kind = kind_of(arguments);
+            let reason =
+                format!("ddoc: the arguments of a function must be a list, they are {kind}");
+            return Err(Failure::protocol(&reason));
+        }
         self.realm.with(|ctx| {
             let responder: Function<'_> = self.responders.clone().restore(ctx)?.get(kind)?;
             let arguments = parse(ctx, arguments)?;
@@ -261,18 +294,7 @@ fn find<'js>(
         let text = json(ctx, point)?;
         match unquote(&text) {
             Some(source) => Leaf::Source(source.into_owned()),
-            None => {
-                let error = compilation_error("Expression does not eval to a function.", &text);
-                return Err(throw(ctx, &error));
-            }
+            None => Leaf::Other(text),
         }
     }))
-}
-
-/// Raises a failure as the exception it would have come from.
-fn throw(ctx: &Ctx<'_>, failure: &Failure) -> rquickjs::Error {
-    match ctx.json_parse(failure.line.as_bytes()) {
-        Ok(value) => ctx.throw(value),
-        Err(error) => error,
-    }
 }

@@ -1,133 +1,325 @@
-//! What ends a command without a result, as the line that answers it.
+//! What ends a command without a result, and the line that answers it.
 //!
+//! PROMISES  The name of an error and its reason are found whatever was thrown, and reading it raises
+//!           nothing. Only complete lines `["error", NAME, REASON]` come out, with a name that is a
+//!           string.
 //! SOURCE    The error forms of CouchDB's loop.js: arrays, named objects, everything else.
+//! DIFFERS   With [`Options::text_reasons`](super::Options) the reason is always a text: of an exception CouchDB
+//!           answers what `JSON.stringify` leaves of it, mostly `{}`.
+//! LIMITS    The engine raises `null` where it has no room for an exception. A function can throw
+//!           that too; [`Gauge`](super::memory::Gauge) tells them apart by what the process took.
 
 use rquickjs::convert::Coerced;
 use rquickjs::{Array, Ctx, Object, Type, Value};
 
-use super::text::quote;
+use super::realm::Shared;
+use super::text::{quote, unquote};
 
-/// An error answer.
+/// The message of the engine's InternalError for an allocation beyond its limit.
+const ENGINE_OUT_OF_MEMORY: &str = "out of memory";
+
+/// What CouchDB answers instead of the text of an exception.
+const NO_REASON: &str = "{}";
+
+/// Why a command has no result.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    /// The answer, one line of JSON.
-    pub(super) line: String,
-    /// Whether the server ends after it.
-    pub(super) fatal: bool,
+pub(super) enum Failure {
+    /// An error with a name.
+    Error {
+        name: String,
+        /// Why, as a text.
+        reason: String,
+        /// What CouchDB's reason is, as JSON text, where that is no text.
+        couchdb_reason: Option<String>,
+        /// Whether the server ends after the answer.
+        fatal: bool,
+    },
+    /// The memory limit is reached; the server ends.
+    OutOfMemory {
+        /// Which function needed it.
+        function: Option<String>,
+    },
+    /// `null` was raised, by a function or by an engine without memory.
+    Null {
+        /// Which function ran.
+        function: Option<String>,
+    },
 }
 
 impl Failure {
     /// `["error", name, reason]`; the server lives on.
     pub(super) fn error(name: &str, reason: &str) -> Self {
-        Failure {
-            line: error_line(&quote(name), &quote(reason)),
+        Failure::Error {
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+            couchdb_reason: None,
             fatal: false,
         }
     }
 
     /// `["error", name, reason]`; the server ends.
     pub(super) fn fatal(name: &str, reason: &str) -> Self {
-        Failure {
-            fatal: true,
-            ..Failure::error(name, reason)
-        }
+        Failure::error(name, reason).ending(true)
     }
 
-    /// What an exception of the server's own code looks like, in CouchDB too.
-    pub(super) fn type_error() -> Self {
-        Failure {
-            line: error_line("\"TypeError\"", "{}"),
-            fatal: false,
-        }
+    /// A command that has not the shape it must have. The parent's fault.
+    pub(super) fn protocol(reason: &str) -> Self {
+        Failure::error("query_protocol_error", reason)
     }
 
-    /// The engine has no memory left, not even for an exception.
+    /// What an exception of the server's own code is in CouchDB, for a mistake that has a `reason`.
+    pub(super) fn type_error(reason: &str) -> Self {
+        Failure::error("TypeError", reason).with_couchdb_reason(NO_REASON.to_owned())
+    }
+
     pub(super) fn out_of_memory() -> Self {
-        Failure::fatal("InternalError", "out of memory")
+        Failure::OutOfMemory { function: None }
     }
 
-    /// The answer for the exception that is pending in a realm.
-    pub(super) fn caught(ctx: &Ctx<'_>) -> Self {
-        Failure::thrown(ctx, &ctx.catch())
+    /// Says which function ran, unless that is known.
+    pub(super) fn inside(mut self, place: impl FnOnce() -> String) -> Self {
+        if let Failure::OutOfMemory { function } | Failure::Null { function } = &mut self
+            && function.is_none()
+        {
+            *function = Some(place());
+        }
+        self
+    }
+
+    /// The answer of an error of `ctx`: what was raised, or what the engine's binding refused.
+    pub(super) fn of(ctx: &Ctx<'_>, error: &rquickjs::Error) -> Self {
+        match error {
+            rquickjs::Error::Allocation => Failure::out_of_memory(),
+            rquickjs::Error::Exception => Failure::thrown(ctx, &ctx.catch()),
+            _ if ctx.has_exception() => Failure::thrown(ctx, &ctx.catch()),
+            other => Failure::type_error(&other.to_string()),
+        }
     }
 
     /// The answer for a thrown value.
     pub(super) fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Self {
         match value.type_of() {
             Type::Uninitialized => Failure::out_of_memory(),
-            Type::Null | Type::Undefined => Failure::type_error(),
+            Type::Null => Failure::Null { function: None },
+            Type::Undefined => Failure::type_error("the function threw undefined"),
             _ => match value.as_object() {
-                Some(object) => from_object(ctx, object).unwrap_or_else(|_| {
-                    // A getter or toJSON of the thrown object threw in turn.
-                    ctx.catch();
-                    Failure::type_error()
-                }),
-                None => unnamed("null"),
+                Some(object) => Thrown { ctx, object }.failure(),
+                None => unnamed(&text_of(ctx, value), "null".to_owned()),
             },
         }
+    }
+
+    /// Whether the server ends after the answer.
+    pub(super) fn is_fatal(&self, shared: &Shared) -> bool {
+        match self {
+            Failure::Error { fatal, .. } => *fatal,
+            Failure::OutOfMemory { .. } => true,
+            Failure::Null { .. } => shared.memory.was_exhausted(),
+        }
+    }
+
+    /// Whether the engine has no memory left.
+    pub(super) fn is_out_of_memory(&self, shared: &Shared) -> bool {
+        !matches!(self, Failure::Error { .. }) && self.is_fatal(shared)
+    }
+
+    /// The answer, one line of JSON.
+    pub(super) fn line(&self, shared: &Shared) -> String {
+        match self {
+            Failure::Error {
+                name,
+                couchdb_reason: Some(reason),
+                ..
+            } if !shared.options.text_reasons => error_line(name, reason),
+            Failure::Error { name, reason, .. } => error_line(name, &quote(reason)),
+            Failure::Null { .. } if !self.is_fatal(shared) => {
+                Failure::type_error("the function threw null").line(shared)
+            }
+            Failure::OutOfMemory { function } | Failure::Null { function } => {
+                let function = function.as_deref().unwrap_or("the query server");
+                let bytes = shared.options.memory_bytes;
+                let reason = format!(
+                    "{function} needs more than the {bytes} bytes of memory that functions may take; let it \
+                     take less at once, or raise javascript_memory_max (couchjs -S)"
+                );
+                error_line("out_of_memory", &quote(&reason))
+            }
+        }
+    }
+
+    fn ending(mut self, ends: bool) -> Self {
+        if let Failure::Error { fatal, .. } = &mut self {
+            *fatal = ends;
+        }
+        self
+    }
+
+    fn with_couchdb_reason(mut self, json: String) -> Self {
+        if let Failure::Error { couchdb_reason, .. } = &mut self {
+            *couchdb_reason = Some(json);
+        }
+        self
     }
 }
 
 fn error_line(name: &str, reason: &str) -> String {
-    format!("[\"error\",{name},{reason}]")
+    format!("[\"error\",{},{reason}]", quote(name))
 }
 
-fn unnamed(stack: &str) -> Failure {
-    Failure {
-        line: error_line("\"unnamed_error\"", stack),
-        fatal: false,
-    }
+fn unnamed(reason: &str, couchdb_reason: String) -> Failure {
+    Failure::error("unnamed_error", reason).with_couchdb_reason(couchdb_reason)
 }
 
-fn from_object<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<Failure> {
-    if let Some(array) = object.as_array()
-        && let Ok(kind @ ("error" | "fatal")) = array.get::<String>(0).as_deref()
-    {
-        return Ok(Failure {
-            line: rest_of(ctx, array)?,
-            fatal: kind == "fatal",
-        });
-    }
-    let name: Value<'_> = object.get("name")?;
-    if name
-        .as_string()
-        .is_some_and(|name| name.to_string().is_ok_and(|n| n == "InternalError"))
-    {
-        let message = json(ctx, object.get("message")?)?;
-        return Ok(Failure {
-            line: error_line("\"InternalError\"", &message),
-            fatal: true,
-        });
-    }
-    let (error, reason): (Value<'_>, Value<'_>) = (object.get("error")?, object.get("reason")?);
-    let line = if truthy(&error) && truthy(&reason) {
-        error_line(&json(ctx, error)?, &json(ctx, reason)?)
-    } else if truthy(&name) {
-        error_line(&json(ctx, name)?, &json(ctx, object.as_value().clone())?)
-    } else {
-        let stack: Value<'_> = object.get("stack")?;
-        let stack = if truthy(&stack) {
-            json(ctx, stack)?
-        } else {
-            "null".to_owned()
+/// An object that was thrown.
+struct Thrown<'a, 'js> {
+    ctx: &'a Ctx<'js>,
+    object: &'a Object<'js>,
+}
+
+impl<'js> Thrown<'_, 'js> {
+    fn failure(&self) -> Failure {
+        if let Some(array) = self.object.as_array()
+            && let Some(kind @ ("error" | "fatal")) = self.item(array, 0).text().as_deref()
+        {
+            return self
+                .named(&self.item(array, 1), self.item(array, 2))
+                .ending(kind == "fatal");
+        }
+        let name = self.member("name");
+        let message = self.member("message").text();
+        if name.text().as_deref() == Some("InternalError") {
+            let message = message.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
+            return match message.as_str() {
+                ENGINE_OUT_OF_MEMORY => Failure::out_of_memory(),
+                _ => Failure::fatal("InternalError", &message),
+            };
+        }
+        let (error, reason) = (self.member("error"), self.member("reason"));
+        if error.is_truthy() && reason.is_truthy() {
+            return self.named(&error, reason);
+        }
+        if matches!(name, Member::Hidden) {
+            let unreadable = "the function threw an object whose members cannot be read";
+            return Failure::type_error(message.as_deref().unwrap_or(unreadable));
+        }
+        let json = match self.object.is_function() {
+            true => None,
+            false => self.json(self.object.as_value().clone()),
         };
-        return Ok(unnamed(&stack));
-    };
-    Ok(Failure { line, fatal: false })
-}
-
-/// The array as an answer, with "error" as its first element.
-fn rest_of<'js>(ctx: &Ctx<'js>, array: &Array<'js>) -> rquickjs::Result<String> {
-    let mut line = "[\"error\"".to_owned();
-    for item in array.iter::<Value<'_>>().skip(1) {
-        line.push(',');
-        line.push_str(&json(ctx, item?)?);
+        let stack = self.member("stack");
+        let words = match (message, &json) {
+            (Some(message), _) if !message.is_empty() && stack.text().is_some() => message,
+            (Some(message), None) if !message.is_empty() => message,
+            (_, Some(json)) if json != NO_REASON => json.clone(),
+            _ => text_of(self.ctx, self.object.as_value()),
+        };
+        match name.text().filter(|name| !name.is_empty()) {
+            Some(name) => {
+                let couchdb_reason = json.unwrap_or_else(|| NO_REASON.to_owned());
+                Failure::error(&name, &words).with_couchdb_reason(couchdb_reason)
+            }
+            None => {
+                let stack = stack.text().filter(|stack| !stack.is_empty());
+                unnamed(
+                    &words,
+                    stack.map_or("null".to_owned(), |stack| quote(&stack)),
+                )
+            }
+        }
     }
-    Ok(line + "]")
+
+    /// The error that a function named itself.
+    fn named(&self, name: &Member<'js>, reason: Member<'js>) -> Failure {
+        let Some(name) = name.text() else {
+            let whole = self.json(self.object.as_value().clone());
+            let whole = whole.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
+            return unnamed(&whole, quote(&whole));
+        };
+        match (reason.text(), reason) {
+            (Some(text), _) => Failure::error(&name, &text),
+            (None, Member::Is(value)) if !value.is_undefined() => {
+                let json = self.json(value.clone());
+                let json = json.unwrap_or_else(|| quote(&text_of(self.ctx, &value)));
+                Failure::error(&name, &json).with_couchdb_reason(json)
+            }
+            _ => Failure::error(&name, "the function gave no reason"),
+        }
+    }
+
+    fn member(&self, name: &str) -> Member<'js> {
+        self.read(self.object.get(name))
+    }
+
+    fn item(&self, array: &Array<'js>, index: usize) -> Member<'js> {
+        self.read(array.get(index))
+    }
+
+    fn read(&self, value: rquickjs::Result<Value<'js>>) -> Member<'js> {
+        value.map_or_else(
+            |_| {
+                self.ctx.catch();
+                Member::Hidden
+            },
+            Member::Is,
+        )
+    }
+
+    /// JSON text; `None` when JSON cannot express the value.
+    fn json(&self, value: Value<'js>) -> Option<String> {
+        let text = json(self.ctx, value);
+        if text.is_err() {
+            self.ctx.catch();
+        }
+        text.ok()
+    }
 }
 
-fn truthy(value: &Value<'_>) -> bool {
-    value.get::<Coerced<bool>>().is_ok_and(|coerced| coerced.0)
+/// What a member of a thrown object is.
+enum Member<'js> {
+    Is(Value<'js>),
+    /// Reading it raised something.
+    Hidden,
+}
+
+impl Member<'_> {
+    fn text(&self) -> Option<String> {
+        match self {
+            Member::Is(value) => value.as_string().map(string_text),
+            Member::Hidden => None,
+        }
+    }
+
+    fn is_truthy(&self) -> bool {
+        match self {
+            Member::Is(value) => value.get::<Coerced<bool>>().is_ok_and(|coerced| coerced.0),
+            Member::Hidden => false,
+        }
+    }
+}
+
+/// A string's text. Halves of surrogate pairs, which UTF-8 cannot express, become U+FFFD.
+fn string_text(string: &rquickjs::String<'_>) -> String {
+    string.to_string().unwrap_or_else(|_| {
+        let ctx = string.ctx();
+        let escaped = json(ctx, string.clone().into_value()).unwrap_or_default();
+        ctx.catch();
+        unquote(&escaped).unwrap_or_default().into_owned()
+    })
+}
+
+/// What a value is in words.
+pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
+    match value.type_of() {
+        Type::Function | Type::Constructor => "a function".to_owned(),
+        Type::Symbol => "a symbol".to_owned(),
+        _ => match value.get::<Coerced<rquickjs::String<'js>>>() {
+            Ok(text) => string_text(&text.0),
+            Err(_) => {
+                ctx.catch();
+                "an object without a text".to_owned()
+            }
+        },
+    }
 }
 
 /// A value as JSON text, `null` when JSON cannot express it.

@@ -1,16 +1,14 @@
 //! The two streams of the query server: whole lines in, coalesced lines out.
 //!
-//! PROMISES  Output is written when no complete line is left in the input, or when it outgrows its
-//!           bound; never later than the read that waits for more.
+//! PROMISES  Output is written when no complete line is left in the input, never later than the read
+//!           that waits for more; earlier as [`super::output`] says.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Output is written at the latest when it has this many bytes. A peer that writes everything
-/// before it reads anything stops for ever once its answers outgrow this and a pipe.
-const OUTPUT_BYTES_MAX: usize = 1 << 20;
+use super::output::Output;
 
 /// How much is read at once, in bytes: what a pipe holds.
 const READ_BYTES: usize = 64 << 10;
@@ -36,32 +34,24 @@ impl Input for File {
 /// Lines in, lines out.
 pub(super) struct Lines {
     input: Box<dyn Input>,
-    output: Box<dyn Write>,
+    output: Output,
     /// Bytes read; those before `start` are used up.
     read: Vec<u8>,
     start: usize,
     /// Bytes before this index (of `read`) hold no newline after `start`.
     searched: usize,
     ended: bool,
-    written: Vec<u8>,
-    /// How many lines were taken.
-    taken: u64,
-    /// The first error of the output. Answers are written from inside user code too.
-    broken: Option<io::Error>,
 }
 
 impl Lines {
-    pub(super) fn new(input: Box<dyn Input>, output: Box<dyn Write>) -> Self {
+    pub(super) fn new(input: Box<dyn Input>, output: Box<dyn Write + Send>) -> Self {
         Lines {
             input,
-            output,
+            output: Output::new(output),
             read: Vec::with_capacity(READ_BYTES),
             start: 0,
             searched: 0,
             ended: false,
-            written: Vec::new(),
-            taken: 0,
-            broken: None,
         }
     }
 
@@ -81,7 +71,7 @@ impl Lines {
                 line.extend_from_slice(&self.read[self.start..end]);
                 self.start = end + 1;
                 self.searched = self.start;
-                self.taken += 1;
+                self.output.hold();
                 return Ok(true);
             }
             self.searched = self.read.len();
@@ -118,34 +108,12 @@ impl Lines {
 
     /// Adds one line to the output.
     pub(super) fn put(&mut self, line: &str) {
-        self.written.extend_from_slice(line.as_bytes());
-        self.written.push(b'\n');
-        if self.written.len() >= OUTPUT_BYTES_MAX {
-            self.write();
-        }
+        self.output.put(line);
     }
 
     /// Writes what is waiting.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.write();
-        self.broken.take().map_or(Ok(()), Err)
-    }
-
-    /// How many lines have been taken: tells whether one takes long.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// Writes what is waiting; an error shows at the next [`Lines::flush`].
-    pub(super) fn write(&mut self) {
-        if !self.written.is_empty() && self.broken.is_none() {
-            let result = self
-                .output
-                .write_all(&self.written)
-                .and_then(|()| self.output.flush());
-            self.broken = result.err();
-        }
-        self.written.clear();
+        self.output.flush()
     }
 }
 
@@ -218,13 +186,6 @@ mod tests {
         assert_eq!(sizes, [21]);
         lines.flush().unwrap();
         assert_eq!(writes.0.lock().unwrap().len(), 2);
-    }
-
-    #[test]
-    fn output_is_bounded() {
-        let (mut lines, writes) = lines(vec![]);
-        lines.put(&"x".repeat(OUTPUT_BYTES_MAX));
-        assert_eq!(writes.0.lock().unwrap().len(), 1);
     }
 
     #[test]

@@ -10,8 +10,9 @@
 
 use std::collections::BTreeSet;
 
+use super::parser::{Parsed, Parser};
 use super::reading::only_reads;
-use super::scanner::{Scan, Token};
+use super::source::{self, is_name_part, skip_space};
 
 /// How many members may be named: of a function that reads more, little would be saved.
 const MEMBERS_MAX: usize = 32;
@@ -35,57 +36,90 @@ pub fn members_read(source: &str) -> Option<BTreeSet<&str>> {
     if !only_reads(source) || mentions(source, "arguments").next().is_some() {
         return None;
     }
-    let parameter = only_parameter(source)?;
+    let head = Head::of(source)?;
+    if !head.is_whole(source) {
+        return None;
+    }
     let mut members = BTreeSet::new();
-    for start in mentions(source, parameter.text) {
-        if start != parameter.start {
-            members.insert(member(&source[start + parameter.text.len()..])?);
+    for start in mentions(source, head.parameter) {
+        if start != head.place {
+            members.insert(member(&source[start + head.parameter.len()..])?);
         }
     }
     (members.len() <= MEMBERS_MAX).then_some(members)
 }
 
-/// The one parameter of a source that is one function and nothing else.
-fn only_parameter(source: &str) -> Option<Token<'_>> {
-    let tokens = Scan::of(source).tokens;
-    let mut inside = &tokens[..];
-    while let [rest @ .., last] = inside
-        && last.text == ";"
-    {
-        inside = rest;
-    }
-    if let [first, rest @ .., last] = inside
-        && (first.text, last.text) == ("(", ")")
-    {
-        inside = rest;
-    }
-    let texts: Vec<&str> = inside.iter().take(5).map(|token| token.text).collect();
-    let (parameter, body) = match texts[..] {
-        ["function", "(", _, ")", "{"] => (2, 4),
-        ["function", _, "(", _, ")"] if inside[1].is_word() => (3, 5),
-        ["(", _, ")", "=>", "{"] => (1, 4),
-        [_, "=>", "{", ..] => (0, 2),
-        _ => return None,
-    };
-    let parameter = inside[parameter];
-    let is_name = parameter.is_word() && parameter.text.is_ascii();
-    (is_name && is_one_block(inside.get(body..)?)).then_some(parameter)
+/// The beginning of a source that may be one function of one parameter.
+struct Head<'a> {
+    parameter: &'a str,
+    /// Where the parameter stands in the source, in bytes.
+    place: usize,
+    /// The block of the function, and what follows it.
+    body: &'a str,
+    /// Whether the function is in parentheses.
+    in_parentheses: bool,
 }
 
-/// Whether tokens are a block that ends with the last of them.
-fn is_one_block(tokens: &[Token<'_>]) -> bool {
-    let mut depth = 0_usize;
-    for (index, token) in tokens.iter().enumerate() {
-        match token.text {
-            "{" | "(" | "[" => depth += 1,
-            "}" | ")" | "]" if depth > 0 => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return index > 0 && index + 1 == tokens.len() && token.text == "}";
-        }
+impl<'a> Head<'a> {
+    fn of(source: &'a str) -> Option<Self> {
+        let head = |rest, in_parentheses| {
+            let (parameter, body) = function_head(rest)?;
+            Some(Self {
+                parameter,
+                place: parameter.as_ptr() as usize - source.as_ptr() as usize,
+                body,
+                in_parentheses,
+            })
+        };
+        head(source, false).or_else(|| head(skip_space(source).strip_prefix('(')?, true))
     }
-    false
+
+    /// Whether the source ends with the block of the function. The engine says so: between `?` and `:`
+    /// it takes one arrow function and nothing behind it.
+    fn is_whole(&self, source: &str) -> bool {
+        let end = |text: &'a str| text.trim_end_matches(|c: char| c.is_whitespace() || c == ';');
+        let body = match self.in_parentheses {
+            true => end(self.body).strip_suffix(')').map(end),
+            false => Some(end(self.body)),
+        };
+        let Some((body, parser)) = body.zip(Parser::new()) else {
+            return false;
+        };
+        let arrow = format!("(0?({})=>{body}\n:0)", self.parameter);
+        parser.parse(&arrow) == Parsed::Correct
+            && source::parse(&parser, source).0 == Parsed::Correct
+    }
+}
+
+/// The parameter of the function that a text begins with, and the text from its block on.
+fn function_head(text: &str) -> Option<(&str, &str)> {
+    let (first, rest) = match word(text) {
+        Some(("function", rest)) => {
+            let rest = word(rest).map_or(rest, |(_name, rest)| rest);
+            let (parameter, rest) = word(skip_space(rest).strip_prefix('(')?)?;
+            return block(parameter, skip_space(rest).strip_prefix(')')?);
+        }
+        Some(bare) => bare,
+        None => {
+            let (parameter, rest) = word(skip_space(text).strip_prefix('(')?)?;
+            (parameter, skip_space(rest).strip_prefix(')')?)
+        }
+    };
+    block(first, skip_space(rest).strip_prefix("=>")?)
+}
+
+fn block<'a>(parameter: &'a str, rest: &'a str) -> Option<(&'a str, &'a str)> {
+    let body = skip_space(rest);
+    body.starts_with('{').then_some((parameter, body))
+}
+
+/// The word that a text begins with, and the rest.
+fn word(text: &str) -> Option<(&str, &str)> {
+    let text = skip_space(text);
+    let end = text.find(|c| !is_name_part(c)).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    let is_plain = word.is_ascii() && !word.contains('\\');
+    (is_plain && !word.is_empty()).then_some((word, rest))
 }
 
 /// Where a word stands in a text, be it code or not. Beside a character beyond ASCII it may be a part
@@ -100,15 +134,10 @@ fn mentions<'a>(source: &'a str, word: &'a str) -> impl Iterator<Item = usize> +
     places.filter(move |start| is_whole(*start))
 }
 
-/// Whether a character may make the name before it a longer one.
-fn goes_on(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '\\') || !c.is_ascii()
-}
-
 /// The name of the member that is read where a mention of the document ends.
 fn member(rest: &str) -> Option<&str> {
     let name = rest.strip_prefix("?.").or_else(|| rest.strip_prefix('.'))?;
-    let end = name.find(|c| !goes_on(c)).unwrap_or(name.len());
+    let end = name.find(|c| !is_name_part(c)).unwrap_or(name.len());
     let name = &name[..end];
     let plain =
         name.is_ascii() && !name.contains('\\') && !name.starts_with(|c: char| c.is_ascii_digit());

@@ -17,7 +17,10 @@ mod ddocs;
 mod failure;
 mod lines;
 pub mod members;
+mod memory;
 mod mime;
+mod output;
+mod parser;
 mod reading;
 mod realm;
 mod reduce_limit;
@@ -25,6 +28,8 @@ mod results;
 mod scanner;
 mod server;
 mod source;
+#[cfg(test)]
+mod sources_tests;
 pub mod syntax;
 mod text;
 mod views;
@@ -51,12 +56,18 @@ const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 pub struct Options {
     /// Memory limit of each engine, in bytes.
     pub memory_bytes: usize,
+    /// The longest line that the parent takes, in bytes.
+    pub line_bytes_max: usize,
+    /// Whether the reason of an error is always a text, also where CouchDB answers an object.
+    pub text_reasons: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             memory_bytes: DEFAULT_MEMORY_BYTES,
+            line_bytes_max: usize::MAX,
+            text_reasons: false,
         }
     }
 }

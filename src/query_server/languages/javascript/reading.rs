@@ -9,7 +9,7 @@
 //!           without naming anything below (say, by enumerating the properties of Object), is not
 //!           noticed. It changes its own copy of one document; nobody else sees that.
 
-use super::scanner::{Scan, Token};
+use super::scanner::{Token, tokens};
 
 /// Names that can change an object, ask whether it is frozen, or reach code that is not seen here.
 /// They are looked for everywhere, in strings and comments too.
@@ -69,7 +69,9 @@ pub(super) fn only_reads(source: &str) -> bool {
     {
         return false;
     }
-    let tokens = Scan::of(source).tokens;
+    let Some(tokens) = tokens(source) else {
+        return false;
+    };
     let reader = Reader {
         source,
         tokens: &tokens,
@@ -91,16 +93,10 @@ impl Reader<'_> {
         let token = self.tokens[index];
         match token.text {
             "=" => !self.is_assignment(token.start) || self.assigns_a_name(index),
-            "++" | "--" => self.steps_a_name(index, index + 1),
-            // A prefix comes as two tokens.
-            "+" | "-" if self.is_doubled(index) => self.steps_a_name(index, index + 2),
+            "++" | "--" => self.steps_a_name(index),
             "for" => self.loops_over_a_name(index),
             // What is called was found by a computed name.
             "]" => !self.is_called(index + 1),
-            // What was taken for a regular expression may be code between two divisions.
-            text if text.len() > 1 && text.starts_with('/') => !["=", "++", "--", "](", "]`"]
-                .iter()
-                .any(|code| text.contains(code)),
             text => !(token.is_word() && text.contains('\\')),
         }
     }
@@ -143,18 +139,14 @@ impl Reader<'_> {
         is_word && (index == 0 || self.text(index - 1) != ".")
     }
 
-    fn is_doubled(&self, index: usize) -> bool {
-        let (this, next) = (self.tokens[index], self.tokens.get(index + 1));
-        next.is_some_and(|next| next.text == this.text && next.start == this.start + 1)
-    }
-
     /// Whether `++` or `--` changes a variable, whichever side it belongs to.
-    fn steps_a_name(&self, first: usize, next: usize) -> bool {
+    fn steps_a_name(&self, index: usize) -> bool {
+        let next = index + 1;
         let reaches_on = matches!(self.text(next + 1), "." | "[" | "(" | "?");
         if matches!(self.text(next), "(" | "[") || self.is_name(next) && reaches_on {
             return false;
         }
-        match first.checked_sub(1) {
+        match index.checked_sub(1) {
             Some(left) if self.tokens[left].is_word() => self.is_name(left),
             Some(left) => !matches!(self.text(left), "]" | ")"),
             None => true,

@@ -17,11 +17,15 @@ use rquickjs::{Context, Ctx, Exception, FromJs, Function, Object, Persistent, Ru
 
 use super::bytecode::Script;
 use super::command::Command;
-use super::failure::Failure;
+use super::failure::{Failure, text_of};
 use super::lines::Lines;
+use super::memory::Gauge;
 use super::mime::{self, Registry};
-use super::text::quote;
-use super::{Options, SCRIPT_STACK_BYTES, source};
+use super::text::{excerpt, quote, unquote};
+use super::{Options, SCRIPT_STACK_BYTES, source, writing};
+
+/// How many characters are kept of a log text that is too long for a line.
+const LONG_LOG_CHARACTERS: usize = 1000;
 
 /// The standard objects of a realm. Promise is needed by `async` functions; its global is removed.
 type Intrinsics = (
@@ -73,11 +77,10 @@ macro_rules! prelude {
 /// What all realms of the process share with the server.
 pub(super) struct Shared {
     pub(super) options: Options,
+    pub(super) memory: Gauge,
     pub(super) lines: RefCell<Lines>,
     /// The exit status, once a list function met the end of the input or a line that is no row.
     pub(super) ended: Cell<Option<u8>>,
-    /// The line that ran when the engine was last interrupted, by its number.
-    interrupted: Cell<u64>,
     /// The content types of design documents: one registry for the life of the process.
     types: RefCell<Registry>,
     helpers: Prelude,
@@ -90,9 +93,9 @@ impl Shared {
     pub(super) fn new(options: Options, lines: Lines) -> Rc<Self> {
         Rc::new(Shared {
             options,
+            memory: Gauge::new(options.memory_bytes),
             lines: RefCell::new(lines),
             ended: Cell::new(None),
-            interrupted: Cell::new(0),
             types: RefCell::new(Registry::new()),
             helpers: prelude!(c"helpers", "prelude/helpers.js"),
             modules: prelude!(c"modules", "prelude/modules.js"),
@@ -105,8 +108,16 @@ impl Shared {
         self.log_json(&quote(text));
     }
 
+    /// Logs a text given as JSON; one that is too long for a line is cut off.
     fn log_json(&self, json: &str) {
-        self.answer(&format!("[\"log\",{json}]"));
+        let line = format!("[\"log\",{json}]");
+        if line.len() <= self.options.line_bytes_max {
+            return self.answer(&line);
+        }
+        let text = unquote(json).unwrap_or_default();
+        let kept: String = text.chars().take(LONG_LOG_CHARACTERS).collect();
+        let cut = format!("{kept} .. ({} bytes)", text.len());
+        self.answer(&format!("[\"log\",{}]", quote(&cut)));
     }
 
     /// Writes a line, unless the server has already given its last answer.
@@ -116,17 +127,31 @@ impl Shared {
         }
     }
 
-    /// What the engine asks every few thousand steps: whether to stop the running function.
-    ///
-    /// A line that is still running at the second question takes long, maybe for ever; the answers
-    /// before it must not wait for it.
-    fn interrupt(&self) -> bool {
-        if let Ok(mut lines) = self.lines.try_borrow_mut()
-            && self.interrupted.replace(lines.taken()) == lines.taken()
-        {
-            lines.write();
+    /// Checks that a line is none that the parent would end the process for.
+    pub(super) fn check_length(&self, line: &str) -> Result<(), Failure> {
+        let (bytes, most) = (line.len(), self.options.line_bytes_max);
+        if bytes <= most {
+            return Ok(());
         }
-        self.ended.get().is_some()
+        let reason = format!(
+            "the answer has {bytes} bytes and a line at most {most}; let the function emit or return \
+             less at once, or raise [server] line_max"
+        );
+        Err(Failure::error("answer_too_large", &reason))
+    }
+
+    /// Writes a line for a running function.
+    ///
+    /// # Errors
+    /// A line that is too long is raised as an exception, and nothing is written.
+    fn answer_or_raise(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
+        match self.check_length(line) {
+            Ok(()) => {
+                self.answer(line);
+                Ok(())
+            }
+            Err(failure) => Err(ctx.throw(ctx.json_parse(failure.line(self))?)),
+        }
     }
 
     /// Ends the server from inside a user function.
@@ -151,7 +176,7 @@ impl Shared {
             Ok(command) => Failure::fatal("list_error", &format!("not a row '{}'", command.name)),
             Err(failure) => failure,
         };
-        self.answer(&failure.line);
+        self.answer(&failure.line(self));
         Err(self.end(ctx, super::server::FATAL_STATUS))
     }
 }
@@ -169,7 +194,7 @@ impl Engine {
         runtime.set_memory_limit(shared.options.memory_bytes);
         runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
         let watched = Rc::clone(shared);
-        runtime.set_interrupt_handler(Some(Box::new(move || watched.interrupt())));
+        runtime.set_interrupt_handler(Some(Box::new(move || watched.ended.get().is_some())));
         Ok(Engine {
             spare: RefCell::new(None),
             runtime,
@@ -245,6 +270,10 @@ impl Realm {
             let log = Rc::clone(&shared);
             let log = Function::new(ctx.clone(), move |json: String| log.log_json(&json))?;
             host.set("log", log)?;
+            let full = Rc::clone(&shared);
+            let full = Function::new(ctx.clone(), move || full.memory.was_exhausted())?;
+            host.set("full", full)?;
+            host.set("packed", Function::new(ctx.clone(), writing::packed)?)?;
             let helpers: Function<'_> = shared.helpers.run(&ctx)?;
             let tools: Object<'_> = helpers.call((host,))?;
             Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
@@ -263,7 +292,7 @@ impl Realm {
         work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<R>,
     ) -> Result<R, Failure> {
         self.context
-            .with(|ctx| work(&ctx).map_err(|_| Failure::caught(&ctx)))
+            .with(|ctx| work(&ctx).map_err(|error| Failure::of(&ctx, &error)))
     }
 
     /// Loads `require` for the tree below `root`, or for a library of views given as JSON text.
@@ -307,7 +336,9 @@ impl Realm {
     /// The native calls that only functions of design documents need.
     fn add_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
         let answer = Rc::clone(&self.shared);
-        let answer = Function::new(ctx.clone(), move |line: String| answer.answer(&line))?;
+        let answer = Function::new(ctx.clone(), move |ctx: Ctx<'_>, line: String| {
+            answer.answer_or_raise(&ctx, &line)
+        })?;
         host.set("answer", answer)?;
         let rows = Rc::clone(&self.shared);
         host.set("nextRow", Function::new(ctx.clone(), NextRow(rows))?)?;
@@ -350,30 +381,41 @@ impl Realm {
                     source,
                 )),
             },
-            Err(_) => {
+            Err(rquickjs::Error::Exception) => {
                 let error = ctx.catch();
                 let failure = Failure::thrown(&ctx, &error);
-                if failure == Failure::out_of_memory() {
-                    return Err(failure);
-                }
-                let text = error.get::<Coerced<String>>().map(|text| text.0);
-                let text = text.unwrap_or_else(|_| "Error: exception without text".to_owned());
-                Err(compilation_error(&text, source))
+                Err(match failure.is_out_of_memory(&self.shared) {
+                    true => failure.inside(|| format!("compiling {}", excerpt(source))),
+                    false => compilation_error(&text_of(&ctx, &error), source),
+                })
             }
+            Err(error) => Err(Failure::of(&ctx, &error)),
         })
     }
 
     /// The completion value of a source, with the forms that CouchDB accepts beyond JavaScript's.
     fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
-        let source = source::normalise(source);
+        let first = self.run(ctx, &source::begun(source));
+        if first.is_ok() {
+            return first;
+        }
+        let error = ctx.catch();
+        // What is mended did not compile, so that nothing of it has run.
+        match source::mended(source).filter(|_| is_syntax_error(&error)) {
+            Some(mended) => self.run(ctx, &mended),
+            None => Err(ctx.throw(error)),
+        }
+    }
+
+    fn run<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
         if source.contains('\0') {
             // Only the language's own eval takes such a text.
             let tools = self.tools.clone().restore(ctx)?;
-            return tools.get::<_, Function<'_>>("evaluate")?.call((&*source,));
+            return tools.get::<_, Function<'_>>("evaluate")?.call((source,));
         }
         let mut options = EvalOptions::default();
         options.strict = false;
-        ctx.eval_with_options(&*source, options)
+        ctx.eval_with_options(source, options)
     }
 }
 
@@ -398,6 +440,13 @@ impl<'js> rquickjs::function::IntoJsFunc<'js, (Ctx<'js>,)> for NextRow {
     ) -> rquickjs::Result<Value<'js>> {
         self.0.next_row(params.ctx())
     }
+}
+
+fn is_syntax_error(error: &Value<'_>) -> bool {
+    let name = error
+        .as_object()
+        .and_then(|error| error.get::<_, String>("name").ok());
+    name.as_deref() == Some("SyntaxError")
 }
 
 /// Async functions are no functions in CouchDB's QuickJS: nothing there could wait for them.

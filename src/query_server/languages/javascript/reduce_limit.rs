@@ -1,9 +1,16 @@
 //! The reduce limit: results of reduce functions have to be smaller than what they reduce.
 //!
 //! SOURCE    CouchDB's views.js: lengths are those of the JSON texts in UTF-16 units, both
-//!           comparisons are strict, a missing threshold or ratio means no limit.
+//!           comparisons are strict. CouchDB sends the threshold and the ratio since 3.5.1; before,
+//!           its server had [`THRESHOLD_UNITS`] and [`RATIO`] built in.
 
 use serde_json::Value;
+
+/// The threshold unless `reset` brings one, in UTF-16 units.
+const THRESHOLD_UNITS: f64 = 4096.0;
+
+/// The ratio unless `reset` brings one.
+const RATIO: f64 = 2.0;
 
 /// What a limit says about a result.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +35,8 @@ enum Mode {
 #[derive(Debug, Default)]
 pub(super) struct ReduceLimit {
     mode: Mode,
-    threshold_units: Option<f64>,
-    ratio: Option<f64>,
+    threshold_units: f64,
+    ratio: f64,
 }
 
 /// How large a reduction is, in UTF-16 units.
@@ -50,25 +57,28 @@ impl ReduceLimit {
             Value::Number(number) if number.as_f64() == Some(0.0) => Mode::Off,
             _ => Mode::On,
         };
-        let number = |key: &str| match &config[key] {
-            Value::Number(number) => number.as_f64(),
-            Value::String(text) => text.trim().parse().ok(),
-            _ => None,
+        let number = |key: &str, missing: f64| {
+            let number = match &config[key] {
+                Value::Number(number) => number.as_f64(),
+                Value::String(text) => text.trim().parse().ok(),
+                _ => None,
+            };
+            number
+                .filter(|number| number.is_finite())
+                .unwrap_or(missing)
         };
         ReduceLimit {
             mode,
-            threshold_units: number("reduce_limit_threshold"),
-            ratio: number("reduce_limit_ratio"),
+            threshold_units: number("reduce_limit_threshold", THRESHOLD_UNITS),
+            ratio: number("reduce_limit_ratio", RATIO),
         }
     }
 
     /// Judges a result; `context` says which view it belongs to.
     pub(super) fn judge(&self, sizes: &Sizes, context: &str) -> Verdict {
-        let (Some(threshold), Some(ratio)) = (self.threshold_units, self.ratio) else {
-            return Verdict::Passes;
-        };
         let (input, output) = (sizes.input as f64, sizes.output as f64);
-        if self.mode == Mode::Off || output <= threshold || output * ratio <= input {
+        let is_small = output <= self.threshold_units || output * self.ratio <= input;
+        if self.mode == Mode::Off || is_small {
             return Verdict::Passes;
         }
         let text = format!(
@@ -105,21 +115,44 @@ mod tests {
     }
 
     #[test]
-    fn without_mode_threshold_or_ratio_nothing_is_limited() {
+    fn without_a_mode_nothing_is_limited() {
         assert!(passes(Value::Null, 0, 9999));
-        assert!(passes(
-            json!({"reduce_limit": true, "reduce_limit_ratio": 2}),
-            0,
-            9999
-        ));
-        assert!(passes(
-            json!({"reduce_limit": true, "reduce_limit_threshold": 1}),
-            0,
-            9999
-        ));
-        let off =
-            json!({"reduce_limit": false, "reduce_limit_threshold": 1, "reduce_limit_ratio": 2});
-        assert!(passes(off, 0, 9999));
+        assert!(passes(json!({}), 0, 9999));
+        for off in [json!(false), json!(null), json!(""), json!(0)] {
+            let config =
+                json!({"reduce_limit": off, "reduce_limit_threshold": 1, "reduce_limit_ratio": 2});
+            assert!(passes(config, 0, 9999));
+        }
+    }
+
+    #[test]
+    fn a_missing_threshold_is_4096_and_a_missing_ratio_is_2() {
+        for nothing in [
+            json!(null),
+            json!("many"),
+            json!(""),
+            json!("NaN"),
+            json!({}),
+            json!([5]),
+            json!(true),
+        ] {
+            for mode in [json!(true), json!("true"), json!("yes"), json!(1)] {
+                let neither = json!({"reduce_limit": mode, "reduce_limit_threshold": nothing,
+                                     "reduce_limit_ratio": nothing});
+                for config in [json!({"reduce_limit": mode}), neither] {
+                    assert!(passes(config.clone(), 0, 4096));
+                    assert!(!passes(config.clone(), 0, 4097));
+                    assert!(passes(config.clone(), 10_000, 5000));
+                    assert!(!passes(config, 9_999, 5000));
+                }
+            }
+        }
+        let no_ratio = json!({"reduce_limit": true, "reduce_limit_threshold": "10"});
+        assert!(passes(no_ratio.clone(), 24, 12));
+        assert!(!passes(no_ratio, 23, 12));
+        let no_threshold = json!({"reduce_limit": true, "reduce_limit_ratio": 1.5});
+        assert!(passes(no_threshold.clone(), 0, 4096));
+        assert!(!passes(no_threshold, 6145, 4097));
     }
 
     #[test]

@@ -1,12 +1,24 @@
-//! A scanner for JavaScript sources that knows just enough to tell where statements begin: strings,
-//! templates, comments, regular expressions and brackets.
+//! Cuts a source into tokens: words, strings, pieces of templates, regular expressions, operators.
 //!
-//! LIMITS    Whether `/` divides or begins a regular expression is guessed from the token before
-//!           it, which is right except after a `}` that ends an expression. A wrong guess costs an
-//!           error message or a little speed, never the meaning of a source that compiles.
+//! SUMMARY   [`tokens`] skips white space and comments and returns the rest.
+//! PROMISES  Nothing is guessed. Where only the grammar tells what a `/` is, the engine is asked: it
+//!           takes an `@` behind it in a regular expression, and nowhere in code. Of a source with
+//!           anything that is not known for sure there are no tokens.
 
-/// A token: a word, string, regular expression, piece of a template, bracket, or one character of
-/// an operator (`++`, `--` and `=>` may be whole).
+use super::parser::{Parsed, Parser};
+use super::source;
+
+/// How many slashes the engine is asked about: for each the source is parsed once.
+const SLASHES_MAX: usize = 32;
+
+/// What may begin a comment, or be two operators: the engine decides by what stands before it.
+const HTML_COMMENTS: [&str; 2] = ["<!--", "-->"];
+
+/// What ends a line.
+const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
+
+/// A token: a word or number, a string, a regular expression, a piece of a template, a bracket, `++`,
+/// `--`, or one character of another operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     /// Where it starts in the source, in bytes.
@@ -21,363 +33,265 @@ impl Token<'_> {
     }
 }
 
-/// A source, scanned.
-pub(super) struct Scan<'a> {
-    /// What to insert, and where, so that functions without a name can stand as statements.
-    pub(super) edits: Vec<(usize, &'static str)>,
-    pub(super) tokens: Vec<Token<'a>>,
-}
-
-impl<'a> Scan<'a> {
-    pub(super) fn of(source: &'a str) -> Self {
-        Scanner::new(source).scan()
-    }
-}
-
-/// What ends a line.
-const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
-
 fn is_word_part(c: char) -> bool {
     if c.is_ascii() {
         c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '#' | '\\')
     } else {
-        !(c.is_whitespace() || c == '\u{feff}')
+        !is_space(c)
     }
 }
 
-/// What the last token was, as far as it decides what the next one means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
-    /// Nothing, or `;`: a statement begins.
-    Start,
-    /// A name, number, string, `)`, `]`: an operand is complete.
-    Operand,
-    /// `}` of a block or a function.
-    BlockEnd,
-    /// `)` after the condition of `if`, `while`, `for` or `with`; `do`, `else`, `=>`.
-    ConditionEnd,
-    /// An operator, an opening bracket, or a keyword that an expression follows.
-    Operator,
-    /// `if`, `while`, `for`, `with`: a condition follows.
-    Condition,
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || c == '\u{feff}'
 }
 
-/// An open bracket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Open {
-    /// `(` or `[`
-    Group,
-    /// `(` of a condition.
-    Condition,
-    /// `{` of a block or a function body.
-    Block,
-    /// `{` of an object literal.
-    Object,
-    /// `${` in a template.
-    Template,
-}
-
-/// How far a function that is being wrapped has been read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrapping {
-    No,
-    /// Its parameters come.
-    Parameters,
-    /// Its body is open.
-    Body,
+/// Returns the tokens of a source that the engine takes; `None` where they are not known for sure.
+pub(super) fn tokens(source: &str) -> Option<Vec<Token<'_>>> {
+    let is_unclear = HTML_COMMENTS.iter().any(|text| source.contains(text));
+    if is_unclear || source.starts_with("#!") {
+        return None;
+    }
+    let mut scanner = Scanner {
+        source,
+        at: 0,
+        open: Vec::new(),
+        parser: None,
+        slashes: 0,
+    };
+    let mut tokens = Vec::new();
+    while let Some(next) = scanner.rest().chars().next() {
+        let start = scanner.at;
+        let length = scanner.length(next)?;
+        scanner.at += length.bytes;
+        if !length.blank {
+            let text = source.get(start..scanner.at)?;
+            tokens.push(Token { start, text });
+        }
+    }
+    scanner.open.is_empty().then_some(tokens)
 }
 
 struct Scanner<'a> {
     source: &'a str,
     at: usize,
-    open: Vec<Open>,
-    last: Last,
-    /// Whether a line ended since the last token.
-    newline: bool,
-    wrapping: Wrapping,
-    edits: Vec<(usize, &'static str)>,
-    tokens: Vec<Token<'a>>,
+    /// Of each open bracket, whether it is that of a `${` in a template.
+    open: Vec<bool>,
+    parser: Option<Parser>,
+    slashes: usize,
 }
 
-/// Keywords after which an expression goes on.
-const OPERATOR_WORDS: [&str; 12] = [
-    "return",
-    "typeof",
-    "instanceof",
-    "in",
-    "of",
-    "new",
-    "delete",
-    "void",
-    "throw",
-    "case",
-    "await",
-    "yield",
-];
+/// How long a token is, or something between tokens.
+struct Length {
+    bytes: usize,
+    blank: bool,
+}
 
 impl<'a> Scanner<'a> {
-    fn new(source: &'a str) -> Self {
-        Scanner {
-            source,
-            at: 0,
-            open: Vec::new(),
-            last: Last::Start,
-            newline: false,
-            wrapping: Wrapping::No,
-            edits: Vec::new(),
-            tokens: Vec::new(),
-        }
-    }
-
-    fn scan(mut self) -> Scan<'a> {
-        while let Some(next) = self.rest().chars().next() {
-            let start = self.at;
-            let blank = next.is_whitespace()
-                || next == '\u{feff}'
-                || self.rest().starts_with("/*")
-                || self.at_line_comment();
-            self.token(next);
-            if !blank {
-                self.tokens.push(Token {
-                    start,
-                    text: &self.source[start..self.at],
-                });
-            }
-        }
-        Scan {
-            edits: self.edits,
-            tokens: self.tokens,
-        }
-    }
-
     fn rest(&self) -> &'a str {
         &self.source[self.at..]
     }
 
-    fn token(&mut self, next: char) {
-        match next {
-            end if LINE_ENDS.contains(&end) => {
-                self.newline = true;
-                self.at += next.len_utf8();
-            }
-            c if c.is_whitespace() || c == '\u{feff}' => self.at += c.len_utf8(),
-            _ if self.at_line_comment() => self.line_comment(),
-            '/' if self.rest().starts_with("/*") => self.block_comment(),
-            '/' if self.regex_allowed() => self.regex(),
-            '"' | '\'' => self.string(next),
-            '`' => {
-                self.at += 1;
-                self.template();
-            }
-            '(' | '[' | '{' => self.opening(next),
-            ')' | ']' | '}' => self.closing(next),
-            c if is_word_part(c) => self.word(),
-            _ => self.operator(next),
-        }
-    }
-
-    fn seen(&mut self, last: Last) {
-        self.last = last;
-        self.newline = false;
-    }
-
-    /// Whether a comment up to the end of the line begins here; there are four kinds of them.
-    fn at_line_comment(&self) -> bool {
+    fn length(&mut self, next: char) -> Option<Length> {
         let rest = self.rest();
-        rest.starts_with("//")
-            || rest.starts_with("<!--")
-            || rest.starts_with("-->") && (self.newline || self.tokens.is_empty())
-            || rest.starts_with("#!") && self.at == 0
-    }
-
-    fn line_comment(&mut self) {
-        let end = self.rest().find(LINE_ENDS);
-        self.at = end.map_or(self.source.len(), |length| self.at + length);
-    }
-
-    fn block_comment(&mut self) {
-        let end = self.rest()[2..]
-            .find("*/")
-            .map_or(self.source.len(), |n| self.at + n + 4);
-        self.newline |= self.source[self.at..end].contains(LINE_ENDS);
-        self.at = end;
-    }
-
-    fn regex_allowed(&self) -> bool {
-        !matches!(self.last, Last::Operand)
-    }
-
-    /// Skips what stands up to an unescaped end; characters in a class do not end a regular
-    /// expression.
-    fn skip_to(&mut self, end: char, classes: bool) {
-        let (mut escaped, mut in_class) = (false, false);
-        for (offset, c) in self.rest().char_indices().skip(1) {
-            match c {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '\n' | '\r' => {
-                    self.at += offset;
-                    return;
-                }
-                '[' if classes => in_class = true,
-                ']' if classes => in_class = false,
-                _ if c == end && !in_class => {
-                    self.at += offset + 1;
-                    return;
-                }
-                _ => {}
-            }
+        let blank = |bytes| Some(Length { bytes, blank: true });
+        if is_space(next) {
+            return blank(next.len_utf8());
         }
-        self.at = self.source.len();
+        if rest.starts_with("//") {
+            return blank(rest.find(LINE_ENDS).unwrap_or(rest.len()));
+        }
+        if rest.starts_with("/*") {
+            return blank(rest[2..].find("*/")? + 4);
+        }
+        let bytes = match next {
+            '/' if self.is_regex()? => regex(rest)?,
+            '"' | '\'' => string(rest, next)?,
+            '`' => 1 + self.template(&rest[1..])?,
+            '(' | '[' | '{' => {
+                self.open.push(false);
+                1
+            }
+            '}' if self.open.pop()? => 1 + self.template(&rest[1..])?,
+            ')' | ']' => {
+                self.open.pop();
+                1
+            }
+            c if is_word_part(c) => rest.find(|c| !is_word_part(c)).unwrap_or(rest.len()),
+            _ if rest.starts_with("++") || rest.starts_with("--") => 2,
+            _ => next.len_utf8(),
+        };
+        let blank = false;
+        Some(Length { bytes, blank })
     }
 
-    fn regex(&mut self) {
-        self.skip_to('/', true);
-        let flags = self.rest().find(|c: char| !c.is_alphanumeric());
-        self.at = flags.map_or(self.source.len(), |length| self.at + length);
-        self.seen(Last::Operand);
+    /// Whether the slash that comes begins a regular expression.
+    fn is_regex(&mut self) -> Option<bool> {
+        self.slashes += 1;
+        if self.slashes > SLASHES_MAX {
+            return None;
+        }
+        if self.parser.is_none() {
+            self.parser = Parser::new();
+        }
+        let (before, after) = self.source.split_at(self.at + 1);
+        match source::parse(self.parser.as_ref()?, &[before, "@", after].concat()).0 {
+            Parsed::Correct => Some(true),
+            Parsed::Wrong(_) => Some(false),
+            Parsed::Unknown => None,
+        }
     }
 
-    fn string(&mut self, quote: char) {
-        self.skip_to(quote, false);
-        self.seen(Last::Operand);
-    }
-
-    /// Reads a template up to its end or to the next `${`.
-    fn template(&mut self) {
+    /// The length of a piece of a template, up to its end or through the next `${`.
+    fn template(&mut self, text: &str) -> Option<usize> {
         let mut escaped = false;
-        for (offset, c) in self.rest().char_indices() {
+        for (offset, c) in text.char_indices() {
             match c {
                 _ if escaped => escaped = false,
                 '\\' => escaped = true,
-                '`' => {
-                    self.at += offset + 1;
-                    return self.seen(Last::Operand);
-                }
-                '$' if self.rest()[offset..].starts_with("${") => {
-                    self.at += offset + 2;
-                    self.open.push(Open::Template);
-                    return self.seen(Last::Operator);
+                '`' => return Some(offset + 1),
+                '$' if text[offset..].starts_with("${") => {
+                    self.open.push(true);
+                    return Some(offset + 2);
                 }
                 _ => {}
             }
         }
-        self.at = self.source.len();
-    }
-
-    fn opening(&mut self, bracket: char) {
-        let condition = self.last == Last::Condition;
-        let kind = match bracket {
-            '{' if matches!(self.last, Last::Operator) => Open::Object,
-            '{' => Open::Block,
-            '(' if condition => Open::Condition,
-            _ => Open::Group,
-        };
-        if bracket == '{' && self.open.is_empty() && self.wrapping == Wrapping::Parameters {
-            self.wrapping = Wrapping::Body;
-        }
-        self.open.push(kind);
-        self.at += 1;
-        self.seen(if kind == Open::Block {
-            Last::Start
-        } else {
-            Last::Operator
-        });
-    }
-
-    fn closing(&mut self, bracket: char) {
-        self.at += 1;
-        let kind = self.open.pop();
-        if bracket == '}' && self.open.is_empty() && self.wrapping == Wrapping::Body {
-            self.wrapping = Wrapping::No;
-            self.edits.push((self.at, ")"));
-            return self.seen(Last::Operand);
-        }
-        match kind {
-            Some(Open::Template) => self.template(),
-            Some(Open::Block) => self.seen(Last::BlockEnd),
-            Some(Open::Condition) => self.seen(Last::ConditionEnd),
-            _ => self.seen(Last::Operand),
-        }
-    }
-
-    fn word(&mut self) {
-        let length = self
-            .rest()
-            .find(|c| !is_word_part(c))
-            .unwrap_or(self.rest().len());
-        let word = &self.rest()[..length];
-        let member = self.source[..self.at].trim_end().ends_with('.');
-        let wrap = self.open.is_empty()
-            && self.wrapping == Wrapping::No
-            && self.at_statement()
-            && (word == "function" && followed_by_parameters(&self.rest()[length..])
-                || word == "async" && followed_by_function(&self.rest()[length..]));
-        if wrap {
-            self.edits.push((self.at, ";("));
-            self.wrapping = Wrapping::Parameters;
-        }
-        self.at += length;
-        self.seen(match word {
-            _ if member => Last::Operand,
-            "if" | "while" | "for" | "with" => Last::Condition,
-            "do" | "else" => Last::ConditionEnd,
-            _ if OPERATOR_WORDS.contains(&word) => Last::Operator,
-            _ => Last::Operand,
-        });
-    }
-
-    /// Whether a statement can begin here.
-    fn at_statement(&self) -> bool {
-        match self.last {
-            Last::Start | Last::BlockEnd => true,
-            Last::Operand => self.newline,
-            Last::ConditionEnd | Last::Operator | Last::Condition => false,
-        }
-    }
-
-    fn operator(&mut self, next: char) {
-        // After `x++` and `x--` an operand is complete.
-        if (self.rest().starts_with("++") || self.rest().starts_with("--"))
-            && matches!(self.last, Last::Operand)
-        {
-            self.at += 2;
-            return self.seen(Last::Operand);
-        }
-        if self.rest().starts_with("=>") {
-            // The body of an arrow function is a block.
-            self.at += 2;
-            return self.seen(Last::ConditionEnd);
-        }
-        self.at += next.len_utf8();
-        self.seen(if next == ';' {
-            Last::Start
-        } else {
-            Last::Operator
-        });
+        None
     }
 }
 
-/// The text after white space and comments.
-fn skip_space(mut text: &str) -> &str {
-    loop {
-        text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-        text = if let Some(comment) = text.strip_prefix("//") {
-            comment.find(LINE_ENDS).map_or("", |end| &comment[end..])
-        } else if let Some(comment) = text.strip_prefix("/*") {
-            comment.find("*/").map_or("", |end| &comment[end + 2..])
-        } else {
-            return text;
-        };
+/// The length of a string.
+fn string(text: &str, quote: char) -> Option<usize> {
+    let mut characters = text.char_indices().skip(1).peekable();
+    while let Some((offset, c)) = characters.next() {
+        match c {
+            '\\' => {
+                let escaped = characters.next()?.1;
+                // One line end, behind which the string goes on.
+                if escaped == '\r' {
+                    characters.next_if(|(_, c)| *c == '\n');
+                }
+            }
+            '\n' | '\r' => return None,
+            _ if c == quote => return Some(offset + 1),
+            _ => {}
+        }
     }
+    None
 }
 
-fn followed_by_parameters(text: &str) -> bool {
-    skip_space(text).starts_with('(')
+/// The length of a regular expression. A slash in a class does not end it.
+fn regex(text: &str) -> Option<usize> {
+    let (mut escaped, mut in_class) = (false, false);
+    for (offset, c) in text.char_indices().skip(1) {
+        match c {
+            _ if LINE_ENDS.contains(&c) => return None,
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '/' if !in_class => {
+                let flags = &text[offset + 1..];
+                return Some(offset + 1 + flags.find(|c| !is_word_part(c)).unwrap_or(flags.len()));
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
-fn followed_by_function(text: &str) -> bool {
-    skip_space(text)
-        .strip_prefix("function")
-        .is_some_and(followed_by_parameters)
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn texts(source: &str) -> Vec<&str> {
+        let tokens = tokens(source).unwrap_or_else(|| panic!("{source}"));
+        tokens.iter().map(|token| token.text).collect()
+    }
+
+    #[test]
+    fn the_grammar_tells_a_division_from_a_regular_expression() {
+        for (source, token) in [
+            ("x = of /g/ 2", "g"),
+            ("var await = 4; x = await /g/ 2", "g"),
+            ("var yield = 4; x = yield /g/ 2", "g"),
+            ("x = function() {} /g/ 2", "g"),
+            ("L: {} /g/.test(x)", "/g/"),
+            ("{} /g/.test(x)", "/g/"),
+            ("x = {} /g/ 2", "g"),
+            ("x = {a: {}} /g/ 2", "g"),
+            ("if (a) /g/.test(x)", "/g/"),
+            ("a.if (a) /g/ 2", "g"),
+            ("a./**/if (a) /g/ 2", "g"),
+            ("(a) /g/ 2", "g"),
+            ("a++ /g/ 2", "g"),
+            ("a\n++/g/.lastIndex", "/g/"),
+            ("a.return /g/ 2", "g"),
+            ("a?.typeof /g/ 2", "g"),
+            ("x = 1. /g/ 2", "g"),
+            ("x = `${a}` /g/ 2", "g"),
+            ("x = `${/g/}`", "/g/"),
+            ("x = `${`${/}`/}`}`", "/}`/"),
+            ("x = a => {}\n/g/.test(x)", "/g/"),
+            ("x = () => /[/\\]g]/g", "/[/\\]g]/g"),
+            ("function* f() { yield /g/ }", "/g/"),
+            ("async function f() { await /g/ }", "/g/"),
+            ("for (var a of /g/.exec(x)) {}", "/g/"),
+            ("class A { #a = /g/; static { /h/ } }", "/g/"),
+            ("x = class {} /g/ 2", "g"),
+            ("do {} while (a) /g/.test(x)", "/g/"),
+            ("x = [] /g/ 2", "g"),
+            ("x = /=/", "/=/"),
+            ("x /= /g/", "/g/"),
+            ("let\n/g/ 2", "g"),
+            ("x = async /g/ 2", "g"),
+            ("x = this /g/ 2; y = null /h/ 2", "g"),
+            ("switch (1) { case /g/: }", "/g/"),
+            ("x = '\\\r\n' /g/ 2", "g"),
+            ("function(d) {} /g/ 2", "g"),
+            ("function(d) {}\nfunction(e) { return /g/ }", "/g/"),
+        ] {
+            assert!(
+                texts(source).contains(&token),
+                "{source}: {:?}",
+                texts(source)
+            );
+        }
+    }
+
+    #[test]
+    fn strings_and_comments_end_where_they_do_for_the_engine() {
+        for (source, expected) in [
+            ("'a\\\r\nb' 'c'", &["'a\\\r\nb'", "'c'"][..]),
+            ("'a\\\rb'", &["'a\\\rb'"]),
+            ("'\u{2028}' '\\\u{2029}'", &["'\u{2028}'", "'\\\u{2029}'"]),
+            ("a // '\u{2028}b /* ' */ c", &["a", "b", "c"]),
+            (
+                "`a\\`${{}}b` + `}`",
+                &["`a\\`${", "{", "}", "}b`", "+", "`}`"],
+            ),
+            ("\u{feff}a\u{a0}b", &["a", "b"]),
+            ("a+++b", &["a", "++", "+", "b"]),
+        ] {
+            assert_eq!(texts(source), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn of_what_is_not_known_for_sure_there_are_no_tokens() {
+        let many = "x / 2;".repeat(SLASHES_MAX + 1);
+        for source in [
+            "a <!-- b",
+            "a\n--> b",
+            "#!/bin/js",
+            "'a",
+            "`a${",
+            "/* a",
+            "}",
+            &many,
+        ] {
+            assert_eq!(tokens(source), None, "{source}");
+        }
+    }
 }

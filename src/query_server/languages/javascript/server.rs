@@ -11,14 +11,14 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::Options;
-use super::command::{Command, only_document};
+use super::command::{Command, as_text, only_document};
 use super::ddocs::DesignDocs;
 use super::failure::Failure;
 use super::lines::{Input, Lines};
 use super::realm::{Shared, ViewKind};
 use super::reduce_limit::{ReduceLimit, Sizes, Verdict};
 use super::results::Results;
-use super::text::{unquote, utf16_len};
+use super::text::{kind_of, unquote, utf16_len};
 use super::views::{Reduction, Rows, Views, source_text};
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
@@ -40,7 +40,11 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(options: Options, input: Box<dyn Input>, output: Box<dyn Write>) -> Self {
+    pub(super) fn new(
+        options: Options,
+        input: Box<dyn Input>,
+        output: Box<dyn Write + Send>,
+    ) -> Self {
         let shared = Shared::new(options, Lines::new(input, output));
         Server {
             views: None,
@@ -78,9 +82,10 @@ impl Server {
             if let Some(status) = shared.ended.get() {
                 return Ok(status);
             }
+            let result = result.and_then(|answer| shared.check_length(&answer).map(|()| answer));
             let (answer, fatal) = match result {
                 Ok(answer) => (answer, false),
-                Err(failure) => (failure.line, failure.fatal),
+                Err(failure) => (failure.line(&shared), failure.is_fatal(&shared)),
             };
             shared.lines.borrow_mut().put(&answer);
             self.started = true;
@@ -129,7 +134,7 @@ impl Server {
         match command.name.as_str() {
             "reset" => self.reset(&command),
             "add_lib" => {
-                self.views()?.add_lib(command.argument(0).unwrap_or("null"));
+                self.views()?.add_lib(command.argument(0))?;
                 Ok("true".to_owned())
             }
             "add_fun" => {
@@ -149,14 +154,8 @@ impl Server {
             "index_doc" | "nouveau_index_doc" => {
                 self.views()?.map(command.argument(0), Rows::Indexed)
             }
-            "reduce" => {
-                let pairs = command.argument(1);
-                self.reduce(line, &command, pairs.map(Reduction::Pairs), 2)
-            }
-            "rereduce" => {
-                let values = Reduction::Again(command.argument(1));
-                self.reduce(line, &command, Some(values), 2)
-            }
+            "reduce" => self.reduce(line, &command, Reduction::Pairs),
+            "rereduce" => self.reduce(line, &command, Reduction::Again),
             "ddoc" => self.ddoc(&command),
             name => {
                 let reason = format!("unknown command '{name}'");
@@ -173,10 +172,14 @@ impl Server {
     }
 
     fn reset(&mut self, command: &Command<'_>) -> Result<String, Failure> {
-        let config = command
-            .argument(0)
-            .and_then(|json| serde_json::from_str(json).ok());
-        self.limit = ReduceLimit::new(&config.unwrap_or(Value::Null));
+        let config = command.argument(0).unwrap_or("null");
+        if !matches!(kind_of(Some(config)), "null" | "an object") {
+            let kind = kind_of(Some(config));
+            let reason = format!("reset: the configuration must be an object, it is {kind}");
+            return Err(Failure::protocol(&reason));
+        }
+        let config = serde_json::from_str(config).unwrap_or(Value::Null);
+        self.limit = ReduceLimit::new(&config);
         if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
             // A predecessor that is still here would cost memory for a third state.
             self.old = None;
@@ -185,18 +188,23 @@ impl Server {
         Ok("true".to_owned())
     }
 
-    fn reduce(
+    fn reduce<'a>(
         &mut self,
         line: &str,
-        command: &Command<'_>,
-        rows: Option<Reduction<'_>>,
-        context: usize,
+        command: &Command<'a>,
+        reduction: fn(&'a str) -> Reduction<'a>,
     ) -> Result<String, Failure> {
-        let sources = command.argument(0).ok_or_else(Failure::type_error)?;
+        let list = |index, what| {
+            let json = command.argument(index);
+            json.filter(|json| json.starts_with('[')).ok_or_else(|| {
+                let (name, kind) = (&command.name, kind_of(json));
+                Failure::type_error(&format!("{name}: the {what} must be a list, it is {kind}"))
+            })
+        };
         let sources: Vec<&serde_json::value::RawValue> =
-            serde_json::from_str(sources).map_err(|_| Failure::type_error())?;
-        let rows = rows.filter(|rows| !matches!(rows, Reduction::Pairs("null")));
-        let rows = rows.ok_or_else(Failure::type_error)?;
+            serde_json::from_str(list(0, "list of functions")?)
+                .map_err(|error| Failure::type_error(&error.to_string()))?;
+        let rows = reduction(list(1, "list of rows")?);
         // All are compiled before the first one runs: a source that is none ends the command before
         // anything is logged.
         let (mut reducers, mut sources_units) = (Vec::new(), 0);
@@ -205,7 +213,8 @@ impl Server {
             reducers.push(self.views()?.reducer(&source)?);
             sources_units += utf16_len(&source);
         }
-        let mut results = Results::new();
+        let shared = Rc::clone(&self.shared);
+        let mut results = Results::new(&shared);
         for reducer in &reducers {
             self.views()?.reduce(reducer, rows, &mut results)?;
         }
@@ -215,7 +224,7 @@ impl Server {
             output: utf16_len(&results),
         };
         let context = command
-            .argument(context)
+            .argument(2)
             .map_or("".into(), |json| unquote(json).unwrap_or(json.into()));
         match self.limit.judge(&sizes, &context) {
             Verdict::Passes => {}
@@ -226,18 +235,17 @@ impl Server {
     }
 
     fn ddoc(&mut self, command: &Command<'_>) -> Result<String, Failure> {
-        let id = |index| {
-            command
-                .argument(index)
-                .and_then(unquote)
-                .unwrap_or("undefined".into())
-        };
-        let first = id(0);
-        if first == "new" {
-            self.ddocs.teach(id(1).into_owned(), command.argument(2));
-            return Ok("true".to_owned());
+        let id = command.argument(0).map(as_text);
+        match id.as_deref() {
+            Some("new") => {
+                self.ddocs.teach(command.argument(1), command.argument(2))?;
+                Ok("true".to_owned())
+            }
+            id => self.ddocs.call(
+                id.unwrap_or("undefined"),
+                command.argument(1),
+                command.argument(2),
+            ),
         }
-        self.ddocs
-            .call(&first, command.argument(1), command.argument(2))
     }
 }

@@ -3,19 +3,10 @@
 //! SUMMARY   [`check_function`] and [`check_module`] parse a source, without running any of it, and
 //!           name the line of the mistake.
 //! CALLED    By `settee map`, about files that its user wrote.
-//! LIMITS    A source whose parsing takes more than [`MEMORY_BYTES`] or holds a NUL passes; the
-//!           query server has the last word.
+//! LIMITS    What the [`Parser`] says nothing of passes; the query server has the last word.
 
-use std::ffi::CString;
-
-use rquickjs::convert::Coerced;
-use rquickjs::{Context, Ctx, Error, Runtime};
-
-use super::bytecode::Script;
-use super::{DEFAULT_MEMORY_BYTES, source};
-
-/// Most memory that parsing may take, in bytes: as much as the query server has.
-const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
+use super::parser::{Parsed, Parser};
+use super::source;
 
 /// A mistake in a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,8 +23,8 @@ pub struct SyntaxError {
 /// # Errors
 /// The first mistake; its author is at fault.
 pub fn check_function(source: &str) -> Result<(), SyntaxError> {
-    // Adds no lines and takes none away.
-    parse(&source::normalise(source))
+    // What is inserted adds no lines.
+    check(|parser| source::parse(parser, source).0)
 }
 
 /// Parses the source of a module.
@@ -41,35 +32,18 @@ pub fn check_function(source: &str) -> Result<(), SyntaxError> {
 /// # Errors
 /// As [`check_function`].
 pub fn check_module(source: &str) -> Result<(), SyntaxError> {
-    parse(&format!(
-        "(function (module, exports, require) {{{source}\n}})"
-    ))
+    let module = format!("(function (module, exports, require) {{{source}\n}})");
+    check(|parser| parser.parse(&module))
 }
 
-fn parse(source: &str) -> Result<(), SyntaxError> {
-    let (Ok(source), Ok(runtime)) = (CString::new(source), Runtime::new()) else {
-        return Ok(());
-    };
-    runtime.set_memory_limit(MEMORY_BYTES);
-    let Ok(context) = Context::full(&runtime) else {
-        return Ok(());
-    };
-    context.with(|ctx| match Script::compile(&ctx, c"source", &source) {
-        Err(Error::Exception) => mistake(&ctx).map_or(Ok(()), Err),
+fn check(parse: impl FnOnce(&Parser) -> Parsed) -> Result<(), SyntaxError> {
+    match Parser::new().map(|parser| parse(&parser)) {
+        Some(Parsed::Wrong(mistake)) => Err(SyntaxError {
+            line: mistake.line,
+            text: mistake.text,
+        }),
         _ => Ok(()),
-    })
-}
-
-/// The pending exception, when it is about the grammar.
-fn mistake(ctx: &Ctx<'_>) -> Option<SyntaxError> {
-    let error = ctx.catch();
-    let text = error.get::<Coerced<String>>().ok()?.0;
-    let stack: String = error.as_object()?.get("stack").ok()?;
-    // "    at source:LINE:COLUMN"
-    let place = stack.lines().find_map(|line| line.split_once("source:"))?.1;
-    let line = place.split(':').next()?.parse().ok()?;
-    text.starts_with("SyntaxError")
-        .then_some(SyntaxError { line, text })
+    }
 }
 
 #[cfg(test)]

@@ -45,6 +45,32 @@ fn replaced(json: &str) -> String {
     result + rest
 }
 
+/// How much of a source is quoted to name a function, in characters.
+const EXCERPT_CHARACTERS: usize = 60;
+
+/// The beginning of a source, on one line.
+pub(super) fn excerpt(source: &str) -> String {
+    let mut words = source.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = words.char_indices().nth(EXCERPT_CHARACTERS) {
+        words.truncate(end);
+        words.push_str(" ..");
+    }
+    words
+}
+
+/// What kind of value a JSON text is, for errors.
+pub(super) fn kind_of(json: Option<&str>) -> &'static str {
+    match json.and_then(|json| json.trim_start().bytes().next()) {
+        None => "missing",
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b'"') => "a string",
+        Some(b'n') => "null",
+        Some(b't' | b'f') => "a boolean",
+        Some(_) => "a number",
+    }
+}
+
 /// The code of a `\uXXXX` that `text` starts with.
 fn escape(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;

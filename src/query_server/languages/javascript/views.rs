@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::reading;
 use super::realm::{Engine, Realm, Shared, Tree, ViewKind, compilation_error};
 use super::results::Results;
-use super::text::unquote;
+use super::text::{excerpt, kind_of, unquote};
 
 /// A function that `add_fun` added. The handles are freed before the realm.
 struct ViewFunction {
@@ -19,6 +19,9 @@ struct ViewFunction {
     index: Persistent<Function<'static>>,
     /// Writes their rows.
     written: Persistent<Function<'static>>,
+    kind: ViewKind,
+    /// The beginning of its source, by which errors name it.
+    excerpt: String,
     realm: Realm,
 }
 
@@ -37,7 +40,7 @@ pub(super) enum Reduction<'a> {
     /// `[[[key, id], value], ..]` as JSON text.
     Pairs(&'a str),
     /// `[value, ..]` as JSON text.
-    Again(Option<&'a str>),
+    Again(&'a str),
 }
 
 /// Everything since the last `reset`.
@@ -47,6 +50,7 @@ pub(super) struct Views {
     /// Whether user code has run.
     used: bool,
     engine: Engine,
+    shared: Rc<Shared>,
 }
 
 impl Views {
@@ -57,6 +61,7 @@ impl Views {
             library: None,
             used: false,
             engine,
+            shared: Rc::clone(shared),
         })
     }
 
@@ -76,8 +81,20 @@ impl Views {
     }
 
     /// Sets the library for the functions that are added from now on.
-    pub(super) fn add_lib(&mut self, library: &str) {
-        self.library = Some(library.to_owned());
+    ///
+    /// # Errors
+    /// A library is an object.
+    pub(super) fn add_lib(&mut self, library: Option<&str>) -> Result<(), Failure> {
+        match library {
+            Some(library) if library.starts_with('{') => {
+                self.library = Some(library.to_owned());
+                Ok(())
+            }
+            other => Err(Failure::protocol(&format!(
+                "add_lib: the library of a view must be an object of modules, it is {}",
+                kind_of(other)
+            ))),
+        }
     }
 
     /// Compiles and adds a map or index function.
@@ -94,6 +111,7 @@ impl Views {
         let runners = realm.add_views(kind, reading::only_reads(&source))?;
         realm.add_modules(Tree::Library(self.library.as_deref().unwrap_or("null")))?;
         let call = realm.compile(&source)?;
+        let excerpt = excerpt(&source);
         let (map, index, written) = realm.with(|ctx| {
             let runner = |name| runner(ctx, &runners, name);
             Ok((runner("map")?, runner("index")?, runner("written")?))
@@ -103,24 +121,22 @@ impl Views {
             map,
             index,
             written,
+            kind,
+            excerpt,
             realm,
         })
     }
 
     /// Runs every function on a document; the answer: one list of rows a function.
     pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<String, Failure> {
-        let mut results = Results::new();
-        for function in &self.functions {
-            function.realm.with(|ctx| {
-                let runner = if rows == Rows::Emitted {
-                    &function.map
-                } else {
-                    &function.index
-                };
-                let document = parse(ctx, document)?;
-                let call = function.call.clone().restore(ctx)?;
-                let list = runner.clone().restore(ctx)?.call((call, document))?;
-                results.add_list(ctx, &list, &function.written)
+        let mut results = Results::new(&self.shared);
+        for (index, function) in self.functions.iter().enumerate() {
+            let mapped = function.map(document, rows, &mut results);
+            mapped.map_err(|failure| {
+                failure.inside(|| {
+                    let (this, all) = (index + 1, self.functions.len());
+                    format!("map function {this} of {all} ({})", function.excerpt)
+                })
             })?;
         }
         self.engine.finish_jobs();
@@ -136,6 +152,7 @@ impl Views {
         Ok(Reducer {
             call,
             runners,
+            excerpt: excerpt(source),
             realm,
         })
     }
@@ -145,21 +162,42 @@ impl Views {
         &self,
         reducer: &Reducer,
         rows: Reduction<'_>,
-        results: &mut Results,
+        results: &mut Results<'_>,
     ) -> Result<(), Failure> {
         let done = reducer.realm.with(|ctx| {
             let (name, rows) = match rows {
-                Reduction::Pairs(json) => ("reduce", Some(json)),
+                Reduction::Pairs(json) => ("reduce", json),
                 Reduction::Again(json) => ("rereduce", json),
             };
-            let rows = parse(ctx, rows)?;
+            let rows = parse(ctx, Some(rows))?;
             let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(name)?;
             let answer = runner.call((reducer.call.clone().restore(ctx)?, rows))?;
             // The result comes as a list of its own.
-            results.add(ctx, &answer, 1)
+            results.add(ctx, &answer)
         });
         self.engine.finish_jobs();
-        done
+        done.map_err(|failure| failure.inside(|| format!("reduce function {}", reducer.excerpt)))
+    }
+}
+
+impl ViewFunction {
+    fn map(
+        &self,
+        document: Option<&str>,
+        rows: Rows,
+        results: &mut Results<'_>,
+    ) -> Result<(), Failure> {
+        let (runner, columns) = match (rows, self.kind) {
+            (Rows::Emitted, _) => (&self.map, 2),
+            (Rows::Indexed, ViewKind::Nouveau) => (&self.index, 1),
+            (Rows::Indexed, _) => (&self.index, 3),
+        };
+        self.realm.with(|ctx| {
+            let document = parse(ctx, document)?;
+            let call = self.call.clone().restore(ctx)?;
+            let list: Object<'_> = runner.clone().restore(ctx)?.call((call, document))?;
+            results.add_rows(ctx, &list, columns, &self.written)
+        })
     }
 }
 
@@ -167,6 +205,7 @@ impl Views {
 pub(super) struct Reducer {
     call: Persistent<Function<'static>>,
     runners: Persistent<Object<'static>>,
+    excerpt: String,
     realm: Realm,
 }
 

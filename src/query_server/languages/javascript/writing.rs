@@ -1,6 +1,6 @@
 //! Writing the rows of a document as JSON text.
 //!
-//! SUMMARY   [`write_list`] writes lists of plain values itself: a third of what a map function costs
+//! SUMMARY   [`write_rows`] writes rows of plain values itself: a third of what a map function costs
 //!           is the engine's `JSON.stringify`, which makes a string of its own of everything.
 //! PROMISES  What it writes is what `JSON.stringify` would write. In doubt it writes nothing, and the
 //!           engine is asked: for values with a `toJSON`, half a surrogate pair, numbers with an
@@ -22,21 +22,49 @@ const ELEMENTS_MAX: f64 = 100_000.0;
 /// How long the text of a document's rows gets here, in bytes: the engine has a limit for its memory.
 const TEXT_BYTES_MAX: usize = 8 << 20;
 
-/// Appends a list of the prelude's, which has no prototype, and all that is in it. `false`: nothing
-/// was appended, the engine has to be asked.
-pub(super) fn write_list(list: &Array<'_>, text: &mut String) -> bool {
+/// How many values there may be of the rows of a document.
+const VALUES_MAX: f64 = 3.0 * ELEMENTS_MAX;
+
+/// Appends rows whose values stand one after the other in a list of the prelude's, which has no
+/// prototype: `columns` values a row, separated by commas. `false`: nothing was appended, the engine
+/// has to be asked.
+pub(super) fn write_rows(values: &Array<'_>, columns: usize, text: &mut String) -> bool {
     let start = text.len();
     let mut writer = Writer {
         text,
         limit: start + TEXT_BYTES_MAX,
     };
-    let is_written = writer.elements(list, 0).is_some();
+    let is_written = writer.rows(values, columns).is_some();
     if !is_written {
         text.truncate(start);
         // Whatever was raised will be again.
-        list.ctx().catch();
+        values.ctx().catch();
     }
     is_written
+}
+
+/// The text of rows, as [`write_rows`] writes them, in the memory of the engine; `None` when it has
+/// to be asked, or when there is a value that may be another one later.
+pub(super) fn packed<'js>(
+    values: Array<'js>,
+    columns: usize,
+) -> rquickjs::Result<Option<rquickjs::String<'js>>> {
+    let mut text = String::new();
+    let is_packed = values
+        .iter()
+        .all(|value| value.is_ok_and(|value| is_fixed(&value)))
+        && write_rows(&values, columns, &mut text);
+    is_packed
+        .then(|| rquickjs::String::from_str(values.ctx().clone(), &text))
+        .transpose()
+}
+
+/// Whether a value is no object.
+fn is_fixed(value: &Value<'_>) -> bool {
+    matches!(
+        value.type_of(),
+        Type::Null | Type::Undefined | Type::Bool | Type::Int | Type::Float | Type::String
+    )
 }
 
 struct Writer<'t> {
@@ -49,18 +77,36 @@ struct Writer<'t> {
 type Written = Option<()>;
 
 impl Writer<'_> {
+    fn rows(&mut self, values: &Array<'_>, columns: usize) -> Written {
+        let count = length(values, VALUES_MAX)?;
+        for index in 0..count {
+            let column = index % columns;
+            if index > 0 {
+                self.text.push(',');
+            }
+            if column == 0 && columns > 1 {
+                self.text.push('[');
+            }
+            let value: Value<'_> = values.get(index).ok()?;
+            // The options of an indexed field may be left out.
+            match column == 2 && value.is_undefined() {
+                true => self.text.push_str("{}"),
+                false => self.value(&value, 1)?,
+            }
+            if column + 1 == columns && columns > 1 {
+                self.text.push(']');
+            }
+        }
+        (self.text.len() <= self.limit).then_some(())
+    }
+
     fn elements(&mut self, list: &Array<'_>, depth: usize) -> Written {
-        let count: f64 = list.as_object().get(PredefinedAtom::Length).ok()?;
-        if depth > DEPTH_MAX || count > ELEMENTS_MAX {
+        if depth > DEPTH_MAX {
             return None;
         }
+        let count = length(list, ELEMENTS_MAX)?;
         self.text.push('[');
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a length is a small whole number here"
-        )]
-        for index in 0..count as usize {
+        for index in 0..count {
             if index > 0 {
                 self.text.push(',');
             }
@@ -79,15 +125,21 @@ impl Writer<'_> {
                 false => "false",
             }),
             Type::Int => write!(self.text, "{}", value.as_int()?).ok()?,
-            Type::Float => self.number(value.as_float()?)?,
+            Type::Float => self.number(value)?,
             Type::String => {
-                let string = value.as_string()?.to_string().ok()?;
-                (self.text.len() + string.len() <= self.limit).then(|| self.string(&string))?;
+                match value.as_string()?.to_string() {
+                    Ok(string) if self.text.len() + string.len() <= self.limit => {
+                        self.string(&string);
+                    }
+                    Ok(_) => return None,
+                    // Half a surrogate pair.
+                    Err(_) => self.ask(value)?,
+                }
             }
             Type::Array if is_plain(value.as_object()?) => {
                 self.elements(value.as_array()?, depth + 1)?;
             }
-            Type::Object if is_plain(value.as_object()?) => self.object(value)?,
+            Type::Object if is_plain(value.as_object()?) => self.ask(value)?,
             _ => return None,
         }
         Some(())
@@ -95,7 +147,8 @@ impl Writer<'_> {
 
     /// From a millionth up to 10^21 a number has the shortest digits that tell it, and no exponent,
     /// there as here.
-    fn number(&mut self, number: f64) -> Written {
+    fn number(&mut self, value: &Value<'_>) -> Written {
+        let number = value.as_float()?;
         if !number.is_finite() {
             self.text.push_str("null");
             return Some(());
@@ -103,7 +156,10 @@ impl Writer<'_> {
         // Zero has no sign.
         let number = if number == 0.0 { 0.0 } else { number };
         let is_short = number == 0.0 || (1e-6..1e21).contains(&number.abs());
-        is_short.then(|| write!(self.text, "{number}").ok())?
+        match is_short {
+            true => write!(self.text, "{number}").ok(),
+            false => self.ask(value),
+        }
     }
 
     fn string(&mut self, string: &str) {
@@ -136,13 +192,24 @@ impl Writer<'_> {
         self.text.push_str(escape);
     }
 
-    /// The engine knows the members of an object best.
-    fn object<'js>(&mut self, object: &Value<'js>) -> Written {
-        let text = object.ctx().json_stringify(object.clone());
+    /// The engine knows best what it writes of this value.
+    fn ask<'js>(&mut self, value: &Value<'js>) -> Written {
+        let text = value.ctx().json_stringify(value.clone());
         let text = text.ok()??.to_cstring().ok()?;
         self.text.push_str(text.as_str());
         (self.text.len() <= self.limit).then_some(())
     }
+}
+
+/// How many elements a list has, at most so many.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a length is a small whole number here"
+)]
+fn length(list: &Array<'_>, most: f64) -> Option<usize> {
+    let count: f64 = list.as_object().get(PredefinedAtom::Length).ok()?;
+    (count <= most).then_some(count as usize)
 }
 
 /// Whether an object is written by what is in it.
@@ -169,7 +236,7 @@ mod tests {
         let list = format!("Object.setPrototypeOf([{elements}], null)");
         let mut text = "before".to_owned();
         let array: Array<'_> = ctx.eval(&*list).unwrap();
-        let here = write_list(&array, &mut text);
+        let here = write_rows(&array, 1, &mut text);
         let raised = ctx.catch().type_of();
         assert_eq!(
             raised,
@@ -183,7 +250,8 @@ mod tests {
             "(function() {{ try {{ return JSON.stringify({list}) }} catch (error) {{ return '' + error }} }})()"
         );
         let engine = ctx.eval(engine).unwrap();
-        (here.then(|| text["before".len()..].to_owned()), engine)
+        let here = here.then(|| format!("[{}]", &text["before".len()..]));
+        (here, engine)
     }
 
     fn with_engine(work: impl FnOnce(Ctx<'_>)) {
@@ -199,7 +267,8 @@ mod tests {
                 "null, undefined, true, false",
                 "0, -0, 1, -7, 2147483647, -2147483648, 2147483648, 9007199254740993",
                 "12.25, -0.5, 5.0, 0.1 + 0.2, 1e-6, 123456789012345680000, 1e20, 0.000001234",
-                "NaN, Infinity, -Infinity",
+                "NaN, Infinity, -Infinity, 1e21, 1e-7, -5e-324, 1.7976931348623157e308",
+                "'\\ud800', 'x\\udc00\\ud800'",
                 "'', 'a', '\\u00e9 \\u4e2d \\ud83d\\udecb \\u007f \\u2028'",
                 "'\"\\\\ \\b\\f\\n\\r\\t \\u0000 \\u001f \\v', 'x'.repeat(1000), 'a' + ['b'].join()",
                 "[], [[]], [1, [2, ['x']]], [undefined], [,1]",
@@ -234,10 +303,6 @@ mod tests {
                 "class A {}",
                 "new Proxy([], {})",
                 "new Proxy({}, {})",
-                "'\\ud800'",
-                "1e21, 1",
-                "1e-7",
-                "5e-324",
                 "(function() { var a = []; a[0] = a; return a })()",
                 "(function() { var a = {}; a.a = a; return a })()",
                 "(function() { var a = []; for (var i = 0; i < 20; i++) a = [a]; return a })()",
@@ -246,6 +311,43 @@ mod tests {
                 "{a: 'x'.repeat(8 << 20)}",
             ] {
                 assert_eq!(written(&ctx, elements).0, None, "{elements}");
+            }
+        });
+    }
+
+    #[test]
+    fn values_are_put_together_to_rows() {
+        with_engine(|ctx| {
+            for (values, columns, expected) in [
+                ("", 2, ""),
+                ("1, 'a', [2], null", 2, r#"[1,"a"],[[2],null]"#),
+                (
+                    "'n', 5, undefined, 'm', 'x', {store: 'yes'}",
+                    3,
+                    r#"["n",5,{}],["m","x",{"store":"yes"}]"#,
+                ),
+                ("{a: 1}, 7", 1, r#"{"a":1},7"#),
+            ] {
+                let list = format!("Object.setPrototypeOf([{values}], null)");
+                let mut text = String::new();
+                assert!(write_rows(&ctx.eval(&*list).unwrap(), columns, &mut text));
+                assert_eq!(text, expected);
+            }
+        });
+    }
+
+    #[test]
+    fn only_what_cannot_change_any_more_is_packed() {
+        with_engine(|ctx| {
+            let text_of = |values: &str| {
+                let text = packed(ctx.eval(format!("[{values}]")).unwrap(), 2).unwrap();
+                text.map(|text| text.to_string().unwrap())
+            };
+            let text = text_of("'k', 1, 1e21, '\\ud800', undefined, null, true, NaN");
+            let expected = r#"["k",1],[1e+21,"\ud800"],[null,null],[true,null]"#;
+            assert_eq!(text.as_deref(), Some(expected));
+            for value in ["[]", "{}", "new Date(0)", "1n", "Symbol()", "function() {}"] {
+                assert_eq!(text_of(&format!("1, {value}")), None, "{value}");
             }
         });
     }
@@ -291,8 +393,8 @@ mod tests {
                 let parsed = ctx.json_parse(text).unwrap();
                 let engine = ctx.json_stringify(parsed.clone()).unwrap().unwrap();
                 let mut here = String::new();
-                if write_list(parsed.as_array().unwrap(), &mut here) {
-                    prop_assert_eq!(here, engine.to_string().unwrap());
+                if write_rows(parsed.as_array().unwrap(), 1, &mut here) {
+                    prop_assert_eq!(format!("[{here}]"), engine.to_string().unwrap());
                 }
                 Ok(())
             };

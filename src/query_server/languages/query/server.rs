@@ -19,7 +19,7 @@ use slog::Logger;
 use crate::actors::clock::Clock;
 use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
-use crate::query_server::mango::{EntryError, Index, Selector};
+use crate::query_server::mango::{EntryError, Index, Selector, last_members};
 
 /// An answer that says no: its name and its reason.
 struct Refusal {
@@ -151,7 +151,8 @@ impl QueryServer {
             validate_doc_update: Option<&'a RawValue>,
         }
         let id = string(id).ok_or_else(|| Refusal::invalid_call("\"ddoc\""))?;
-        let taught: Taught<'_> = serde_json::from_str(document)
+        let document = last_members(document);
+        let taught: Taught<'_> = serde_json::from_str(&document)
             .map_err(|error| Refusal::new("invalid_document", error.to_string()))?;
         let selector = taught
             .validate_doc_update

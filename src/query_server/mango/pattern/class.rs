@@ -1,7 +1,8 @@
 //! Sets of characters in an expression: `[...]`, `\d` and the like.
 //!
-//! SOURCE    PCRE with its tables for ISO-8859-1: letters are also those from 0xC0 on, white space
-//!           also 0x85 and 0xA0.
+//! SOURCE    PCRE as Erlang builds it, with its tables for ISO-8859-1: letters are also those from
+//!           0xC0 on, white space is ASCII's alone. `tests/bytes.rs` has what it matches, byte by
+//!           byte.
 
 use std::fmt::Write;
 
@@ -9,8 +10,10 @@ use super::translate::{Translator, escape};
 
 /// Characters of words.
 const WORD: &str = r"0-9A-Za-z_\x{aa}\x{b5}\x{ba}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{ff}";
+/// Letters.
+const ALPHA: &str = r"A-Za-z\x{aa}\x{b5}\x{ba}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{ff}";
 /// White space.
-const SPACE: &str = r"\x{9}-\x{d}\x{20}\x{85}\x{a0}";
+const SPACE: &str = r"\x{9}-\x{d}\x{20}";
 /// White space within a line.
 const HORIZONTAL: &str = r"\x{9}\x{20}\x{a0}";
 /// Ends of lines.
@@ -18,25 +21,22 @@ const VERTICAL: &str = r"\x{a}-\x{d}\x{85}";
 
 /// The names in `[:name:]`: what they stand for.
 const NAMED: &[(&str, &str)] = &[
-    (
-        "alpha",
-        r"A-Za-z\x{aa}\x{b5}\x{ba}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{ff}",
-    ),
-    ("lower", r"a-z\x{b5}\x{df}-\x{f6}\x{f8}-\x{ff}"),
+    ("alpha", ALPHA),
+    ("lower", r"a-z\x{aa}\x{b5}\x{ba}\x{df}-\x{f6}\x{f8}-\x{ff}"),
     ("upper", r"A-Z\x{c0}-\x{d6}\x{d8}-\x{de}"),
     (
         "alnum",
         r"0-9A-Za-z\x{aa}\x{b5}\x{ba}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{ff}",
     ),
-    ("ascii", r"\x{0}-\x{7f}"),
-    ("blank", HORIZONTAL),
+    ("ascii", r"\x{0}-\x{ff}"),
+    ("blank", r"\x{9}\x{20}"),
     ("cntrl", r"\x{0}-\x{1f}\x{7f}-\x{9f}"),
     ("digit", "0-9"),
-    ("graph", r"\x{21}-\x{7e}\x{a1}-\x{ff}"),
+    ("graph", r"\x{21}-\x{7e}\x{a0}-\x{ff}"),
     ("print", r"\x{20}-\x{7e}\x{a0}-\x{ff}"),
     (
         "punct",
-        r"\x{21}-\x{2f}\x{3a}-\x{40}\x{5b}-\x{60}\x{7b}-\x{7e}\x{a1}-\x{bf}\x{d7}\x{f7}",
+        r"\x{21}-\x{2f}\x{3a}-\x{40}\x{5b}-\x{60}\x{7b}-\x{7e}\x{a0}-\x{a9}\x{ab}-\x{b4}\x{b6}-\x{b9}\x{bb}-\x{bf}\x{d7}\x{f7}",
     ),
     ("space", SPACE),
     ("word", WORD),
@@ -68,6 +68,9 @@ enum Item {
 impl Translator<'_> {
     /// Translates a set, whose `[` was taken.
     pub(super) fn class(&mut self) -> Result<(), String> {
+        if let Some(name) = self.posix_name() {
+            return Err(format!("a set's name ({name}) stands outside brackets"));
+        }
         let mut text = String::from("[");
         if self.take('^') {
             text.push('^');
@@ -105,8 +108,9 @@ impl Translator<'_> {
         self.next();
         match self.class_item(&mut false, false)? {
             Item::Character(to) => Ok(Some(to)),
+            Item::Set(_) => Err("a range ends with a set".into()),
             // The `-` stands for itself.
-            _ => {
+            Item::Nothing => {
                 self.go_back(before);
                 Ok(None)
             }
@@ -147,7 +151,8 @@ impl Translator<'_> {
             'E' => Ok(Item::Nothing),
             'b' => Ok(Item::Character('\u{8}')),
             'p' | 'P' => Ok(Item::Set(self.property(letter)?)),
-            'N' | 'R' | 'X' | 'B' => Err(format!("\\{letter} cannot stand in a set")),
+            'R' | 'X' | 'B' => Ok(Item::Character(letter)),
+            'N' => Err("\\N cannot stand in a set".into()),
             '0'..='7' => Ok(Item::Character(self.octal(letter)?)),
             _ => self.escaped_character(letter).map(Item::Character),
         }
@@ -155,21 +160,45 @@ impl Translator<'_> {
 
     /// `[:name:]`, or a bracket that only looks like one.
     fn named_set(&mut self) -> Result<Item, String> {
-        let rest: String = self.rest().iter().take(12).collect();
-        let Some((inside, _)) = rest.get(1..).and_then(|rest| rest.split_once(":]")) else {
+        let Some(inside) = self.posix_name() else {
             return Ok(Item::Character('['));
         };
-        if !rest.starts_with(':') {
-            return Ok(Item::Character('['));
+        if self.peek() != Some(':') {
+            return Err(format!("collating elements ({inside}) are not supported"));
         }
         let (not, name) = match inside.strip_prefix('^') {
             Some(name) => ("^", name),
-            None => ("", inside),
+            None => ("", inside.as_str()),
         };
         let Some((_, set)) = NAMED.iter().find(|(known, _)| *known == name) else {
             return Err(format!("there is no set [:{name}:]"));
         };
         self.skip(inside.chars().count() + 3);
+        // Where case does not matter, each of the two is all letters to PCRE.
+        let set = match name {
+            "lower" | "upper" if self.caseless() => ALPHA,
+            _ => *set,
+        };
         Ok(Item::Set(format!("[{not}{set}]")))
+    }
+
+    /// What stands in `[:..:]`, `[....]` or `[=..=]`, whose `[` was taken, if it is one of these.
+    pub(super) fn posix_name(&self) -> Option<String> {
+        let (end, rest) = self.rest().split_first()?;
+        let is_mark = matches!(end, ':' | '.' | '=');
+        let mut characters = rest.iter().enumerate().filter(|_| is_mark);
+        while let Some((at, character)) = characters.next() {
+            let next = rest.get(at + 1);
+            match character {
+                '\\' if matches!(next, Some(']' | '\\')) => drop(characters.next()),
+                '[' if next == Some(end) => return None,
+                ']' => return None,
+                _ if character == end && next == Some(&']') => {
+                    return Some(rest[..at].iter().collect());
+                }
+                _ => {}
+            }
+        }
+        None
     }
 }

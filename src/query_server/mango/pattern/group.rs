@@ -11,19 +11,19 @@ impl Translator<'_> {
                 self.skip(1);
                 self.special()
             }
-            _ => {
-                self.capture(None);
-                Ok(())
-            }
+            _ => self.capture(None),
         }
     }
 
-    fn capture(&mut self, name: Option<String>) {
+    fn capture(&mut self, name: Option<String>) -> Result<(), String> {
         self.groups.count += 1;
-        if let Some(name) = name {
-            self.groups.names.insert(name, self.groups.count);
+        if let Some(name) = name
+            && self.groups.names.insert(name, self.groups.count).is_some()
+        {
+            return Err("two groups have the same name".into());
         }
         self.open_group("(");
+        Ok(())
     }
 
     /// What comes after `(?`.
@@ -90,8 +90,7 @@ impl Translator<'_> {
         if name.len() > 32 || !name.bytes().all(is_part) {
             return Err("a group's name has up to 32 letters, digits and underscores".into());
         }
-        self.capture(Some(name));
-        Ok(())
+        self.capture(Some(name))
     }
 
     /// `(?(1)...` and `(?(<name>)...`.
@@ -110,18 +109,21 @@ impl Translator<'_> {
     fn flags(&mut self, first: char) -> Result<(), String> {
         let mut kept = String::new();
         let mut on = true;
-        let mut extended = self.extended();
+        let mut flags = self.flags;
         let mut next = Some(first);
         loop {
             match next {
-                Some('x') => extended = on,
-                Some(flag @ ('i' | 'm' | 's')) => kept.push(flag),
+                Some('x') => flags.extended = on,
+                Some(flag @ ('i' | 'm' | 's')) => {
+                    flags.caseless = if flag == 'i' { on } else { flags.caseless };
+                    kept.push(flag);
+                }
                 Some('-') if on => {
                     on = false;
                     kept.push('-');
                 }
                 Some(')') => {
-                    self.set_extended(extended);
+                    self.flags = flags;
                     let kept = kept.trim_end_matches('-');
                     if !kept.is_empty() {
                         self.assertion(&format!("(?{kept})"));
@@ -131,7 +133,7 @@ impl Translator<'_> {
                 Some(':') => {
                     let kept = kept.trim_end_matches('-').to_owned();
                     self.open_group(&format!("(?{kept}:"));
-                    self.set_extended(extended);
+                    self.flags = flags;
                     return Ok(());
                 }
                 Some(other) => return Err(format!("(?{other} is not supported")),

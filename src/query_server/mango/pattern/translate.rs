@@ -66,11 +66,20 @@ pub(super) fn escape(character: char) -> String {
     }
 }
 
+/// The flags that the translation depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flags {
+    /// `x`: white space and comments are passed over.
+    pub extended: bool,
+    /// `i`: case does not matter.
+    pub caseless: bool,
+}
+
 /// A group that is open; the first is the whole expression.
 #[derive(Default)]
 pub(super) struct Open {
-    /// Whether white space and comments are passed over, as it was before the group.
-    extended_before: bool,
+    /// The flags as they were before the group.
+    flags_before: Flags,
     /// How many single characters it stands for.
     size: usize,
     /// The size of the part before, if that can be repeated.
@@ -85,7 +94,7 @@ pub(super) struct Translator<'a> {
     known: Option<&'a Groups>,
     pub(super) groups: Groups,
     out: String,
-    extended: bool,
+    pub(super) flags: Flags,
     open: Vec<Open>,
     asks_for_end: bool,
     pub(super) goes_back: bool,
@@ -100,7 +109,7 @@ impl<'a> Translator<'a> {
             known,
             groups: Groups::default(),
             out: String::with_capacity(characters.len() * 2),
-            extended: false,
+            flags: Flags::default(),
             open: vec![Open::default()],
             asks_for_end: false,
             goes_back: false,
@@ -185,24 +194,20 @@ impl<'a> Translator<'a> {
     pub(super) fn open_group(&mut self, text: &str) {
         self.out.push_str(text);
         self.open.push(Open {
-            extended_before: self.extended,
+            flags_before: self.flags,
             ..Open::default()
         });
     }
 
-    pub(super) fn set_extended(&mut self, extended: bool) {
-        self.extended = extended;
-    }
-
-    pub(super) fn extended(&self) -> bool {
-        self.extended
+    pub(super) fn caseless(&self) -> bool {
+        self.flags.caseless
     }
 
     fn run(&mut self) -> Result<(), String> {
         while let Some(character) = self.next() {
             match character {
-                ' ' | '\t'..='\r' if self.extended => {}
-                '#' if self.extended => {
+                ' ' | '\t'..='\r' if self.flags.extended => {}
+                '#' if self.flags.extended => {
                     self.take_until('\n').unwrap_or_else(|| {
                         self.at = self.characters.len();
                         String::new()
@@ -245,7 +250,7 @@ impl<'a> Translator<'a> {
             return Err("a parenthesis closes nothing".into());
         }
         let closed = self.open.pop().unwrap_or_default();
-        self.extended = closed.extended_before;
+        self.flags = closed.flags_before;
         self.atom(")", closed.size.saturating_add(1))
     }
 
@@ -386,14 +391,15 @@ impl<'a> Translator<'a> {
     }
 
     fn hexadecimal(&mut self) -> Result<char, String> {
-        if self.peek() == Some('{') {
-            let before = self.at;
-            self.at += 1;
+        if self.take('{') {
             let digits = self.take_until('}').unwrap_or_default();
-            if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                return number(&digits, 16).ok_or_else(|| format!("\\x{{{digits}}} is no byte"));
-            }
-            self.at = before;
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let byte = number(digits.trim_start_matches('0'), 16).filter(|_| is_number);
+            let zero =
+                Some('\0').filter(|_| !digits.is_empty() && digits.bytes().all(|b| b == b'0'));
+            return byte
+                .or(zero)
+                .ok_or_else(|| format!("\\x{{{digits}}} is no byte"));
         }
         let digits = self.digits(2, 16);
         Ok(number(&digits, 16).unwrap_or('\0'))
@@ -438,7 +444,8 @@ impl<'a> Translator<'a> {
         let digits = format!("{first}{}", self.digits(2, 10));
         let group = digits.parse().unwrap_or(usize::MAX);
         let count = self.known.map_or(usize::MAX, |groups| groups.count);
-        if digits.len() == 1 || group <= count {
+        let is_literal = matches!(digits.as_str(), "8" | "9") && group > count;
+        if digits.len() == 1 && !is_literal || group <= count {
             return self.reference(group);
         }
         self.at = before;

@@ -6,11 +6,6 @@ use super::error;
 #[test]
 fn a_condition_without_a_field_at_the_root_is_refused() {
     for selector in [
-        "\"bare\"",
-        "1",
-        "null",
-        "[]",
-        "[{\"a\":1}]",
         r#"{"$eq":1}"#,
         r#"{"$not":{"$eq":1}}"#,
         r#"{"$not":{}}"#,
@@ -27,6 +22,66 @@ fn a_condition_without_a_field_at_the_root_is_refused() {
             "{selector}: {error}"
         );
     }
+}
+
+#[test]
+fn a_selector_that_is_no_object_is_invalid_selector_json() {
+    for selector in ["\"bare\"", "1", "null", "true", " []", "[{\"a\":1}]"] {
+        let error = Selector::parse(selector).unwrap_err();
+        assert_eq!(error.name(), "invalid_selector_json", "{selector}");
+        assert_eq!(
+            error.column,
+            selector.len() - selector.trim_start().len() + 1
+        );
+    }
+}
+
+#[test]
+fn of_members_of_one_name_the_last_counts() {
+    for (selector, document, expected) in [
+        (r#"{"a":1,"a":2}"#, r#"{"a":2}"#, true),
+        (r#"{"a":1,"a":2}"#, r#"{"a":1}"#, false),
+        (r#"{"a":1,"\u0061":2}"#, r#"{"a":2}"#, true),
+        (r#"{"a":{"$gt":1,"$gt":5}}"#, r#"{"a":3}"#, false),
+        (r#"{"a":{"$foo":1,"b":2},"a":7}"#, r#"{"a":7}"#, true),
+        (
+            r#"{"$or":[{"a":1}],"$or":[{"b":1,"b":2}]}"#,
+            r#"{"b":2}"#,
+            true,
+        ),
+        (r#"{"a":{"$eq":{"x":1,"x":2}}}"#, r#"{"a":{"x":2}}"#, true),
+        (
+            r#"{"a":{"$in":[{"x":1,"y":0,"x":2}]}}"#,
+            r#"{"a":{"y":0,"x":2}}"#,
+            true,
+        ),
+        (r#"{"a":{"$eq":{"x":2}}}"#, r#"{"a":{"x":1,"x":2}}"#, true),
+        (
+            r#"{"a":{"$all":[{"x":2}]}}"#,
+            r#"{"a":[{"x":1,"x":2}]}"#,
+            true,
+        ),
+        (
+            r#"{"_id":{"$eq":{"x":2}}}"#,
+            r#"{"_id":{"x":1,"x":2}}"#,
+            true,
+        ),
+        (
+            r#"{"a":{"$elemMatch":{"x":1,"x":2}}}"#,
+            r#"{"a":[{"x":2}]}"#,
+            true,
+        ),
+        (r#"{"a.b":2}"#, r#"{"a":{"b":2},"a":{"c":2}}"#, false),
+    ] {
+        let parsed = Selector::parse(selector).unwrap();
+        assert_eq!(
+            parsed.matches(document),
+            Ok(expected),
+            "{selector} {document}"
+        );
+    }
+    let error = Selector::parse("{\"a\":1,\n\"a\":{\"$foo\":1}}").unwrap_err();
+    assert_eq!((error.line, error.column), (2, 6));
 }
 
 #[test]

@@ -13,11 +13,29 @@
 
   // What an Error becomes when it is emitted or logged.
   function plain(value) {
-    if (value && typeof value === 'object' && value.stack && value.name &&
-        value.message !== undefined) {
+    if (typeof value === 'object' && value !== null && 'stack' in value && 'name' in value &&
+        'message' in value) {
       return { error: value.name, message: value.message };
     }
     return value;
+  }
+
+  // A member of whatever was thrown; undefined where there is none to read.
+  function part(error, name) {
+    try { return error[name]; } catch (unreadable) { return undefined; }
+  }
+
+  // Whether the engine raised it for want of memory. Without room for an exception it raises null.
+  function exhausted(error) {
+    if (error === null) { return host.full(); }
+    return part(error, 'name') === 'InternalError' && part(error, 'message') === 'out of memory';
+  }
+
+  // Whatever was thrown, in words.
+  function described(error) {
+    try { return text(error); } catch (failed) { if (exhausted(failed)) { throw failed; } }
+    try { return '' + stringify(error); } catch (failed) { if (exhausted(failed)) { throw failed; } }
+    return 'an object without a text';
   }
 
   function write(message) { host.log(stringify(message)); }
@@ -84,7 +102,7 @@
   return {
     __proto__: null, host: host, page: page, clear: clear, bare: bare, append: append, plain: plain,
     write: write, define: define, stringify: stringify, parse: JSON.parse, apply: Reflect.apply,
-    evaluate: eval, text: text, freeze: Object.freeze, keys: Object.keys, has: Object.hasOwn,
-    world: globalThis
+    evaluate: eval, text: text, part: part, exhausted: exhausted,
+    described: described, freeze: Object.freeze, keys: Object.keys, has: Object.hasOwn, isArray: Array.isArray, world: globalThis
   };
 })

@@ -3,7 +3,7 @@
 // as JSON text, which is parsed when it is first needed.
 (function (tools, root, library) {
   var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
-  var text = tools.text;
+  var described = tools.described, exhausted = tools.exhausted;
 
   function wrong(reason) { return ['error', 'invalid_require_path', reason]; }
 
@@ -47,8 +47,9 @@
         var require = function require(name) { return load(name, place.parent); };
         apply(body, tools.world, [module, module.exports, require]);
       } catch (error) {
+        if (exhausted(error)) { throw error; }
         throw ['error', 'compilation_error',
-          "Module require('" + path + "') raised error " + text(error)];
+          "Module require('" + path + "') raised error " + described(error)];
       }
       cache[place.id] = module.exports;
     }

@@ -4,6 +4,7 @@
 (function (tools) {
   var host = tools.host, page = tools.page, bare = tools.bare, append = tools.append;
   var stringify = tools.stringify, apply = tools.apply, clear = tools.clear;
+  var part = tools.part, described = tools.described, exhausted = tools.exhausted;
   var emitted = false, contentType;
 
   tools.define('emit', function emit() { emitted = true; });
@@ -35,17 +36,24 @@
 
   // Raises the error of a function that rendered something: as it is, or as `name` with its text.
   function raise(error, name) {
-    if (error.error && error.reason) { throw error; }
-    if (error[0] === 'error' || error[0] === 'fatal') { throw error; }
-    if (error.name === 'InternalError' && error.message === 'out of memory') { throw error; }
-    var reason = 'function raised error: ' + tools.text(error) + ' \nstacktrace: ' + error.stack;
+    if (exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
+    var first = part(error, 0);
+    if (first === 'error' || first === 'fatal') { throw error; }
+    var stack = described(part(error, 'stack'));
+    var reason = 'function raised error: ' + described(error) + ' \nstacktrace: ' + stack;
     tools.write(reason);
     throw ['error', name, reason];
   }
 
+  // The request among the arguments. A parent may leave it, and whatever it holds, out.
+  function requestOf(args) {
+    var request = args[1];
+    return typeof request === 'object' && request !== null ? request : {};
+  }
+
   // Chooses among the handlers of provides() and calls the chosen one.
   function runHandlers(request, ddoc) {
-    var accept = request.headers['Accept'], handlers = page.handlers, key, i;
+    var accept = part(request.headers, 'Accept'), handlers = page.handlers, key, i;
     if (request.query && request.query.format) {
       key = request.query.format;
       contentType = host.typesOf(key)[0];
@@ -85,7 +93,7 @@
         page.chunks = bare([]);
       }
       if (page.handlers.length) {
-        var provided = wrapped(runHandlers(args[1], ddoc) || {});
+        var provided = wrapped(runHandlers(requestOf(args), ddoc) || {});
         response.body = (response.body || '') + joined(page.chunks);
         response.body += provided.body || '';
         response = typed(response);
@@ -95,7 +103,8 @@
       }
       return line(['resp', response]);
     } catch (error) {
-      if (args[0] === null && args[1].path.length > 5) {
+      var path = requestOf(args).path;
+      if (args[0] === null && part(path, 'length') > 5 && !exhausted(error)) {
         throw ['error', 'not_found', 'document not found'];
       }
       raise(error, 'render_error');
@@ -131,7 +140,7 @@
       reset();
       page.list = nextRow;
       var tail = apply(call, ddoc, args);
-      if (page.handlers.length) { tail = runHandlers(args[1], ddoc); }
+      if (page.handlers.length) { tail = runHandlers(requestOf(args), ddoc); }
       if (!begun) { nextRow(); }
       if (tail !== undefined) { append(page.chunks, tail); }
       return flush('end');
@@ -145,7 +154,7 @@
   function update(call, ddoc, args) {
     try {
       reset();
-      if (args[1].method === 'GET') {
+      if (requestOf(args).method === 'GET') {
         throw ['error', 'method_not_allowed', 'Update functions do not allow GET'];
       }
       var result = apply(call, ddoc, args), doc = result[0], response = result[1];
@@ -158,8 +167,15 @@
     }
   }
 
+  function documentsOf(args) {
+    if (!tools.isArray(args[0])) {
+      throw ['error', 'query_protocol_error', 'a filter gets a list of documents'];
+    }
+    return args[0];
+  }
+
   function filter(call, ddoc, args) {
-    var docs = args[0], request = args[1], verdicts = bare([]);
+    var docs = documentsOf(args), request = args[1], verdicts = bare([]);
     for (var i = 0; i < docs.length; i++) {
       append(verdicts, !!apply(call, ddoc, [docs[i], request]));
     }
@@ -167,7 +183,7 @@
   }
 
   function viewFilter(call, ddoc, args) {
-    var docs = args[0], verdicts = bare([]);
+    var docs = documentsOf(args), verdicts = bare([]);
     for (var i = 0; i < docs.length; i++) {
       emitted = false;
       call(docs[i]);
@@ -176,10 +192,34 @@
     return line([true, verdicts]);
   }
 
+  // What a validation function threw, as it is. A list that is an error, and one that would be taken
+  // for a line of the log, are raised; so is what JSON cannot express.
+  function refusal(error) {
+    var first = part(error, 0), text;
+    if (first === 'log' || first === 'error') { throw error; }
+    if (first === 'fatal' &&
+        !(error.length === 3 && typeof error[1] === 'string' && typeof error[2] === 'string')) {
+      throw error;
+    }
+    try { text = stringify(error); } catch (failed) {
+      if (exhausted(failed)) { throw failed; }
+      var names = ['forbidden', 'unauthorized'];
+      for (var i = 0; i < names.length; i++) {
+        var reason = part(error, names[i]), refused = { __proto__: null };
+        if (reason === undefined) { continue; }
+        refused[names[i]] = described(reason);
+        return stringify(refused);
+      }
+    }
+    if (text === undefined) { throw error; }
+    return text;
+  }
+
   function validate(call, ddoc, args) {
     try { apply(call, ddoc, args); } catch (error) {
-      if (error.name && error.stack) { throw error; }
-      return stringify(error) || 'null';
+      if (exhausted(error) || error === null || error === undefined) { throw error; }
+      if (part(error, 'name') && part(error, 'stack')) { throw error; }
+      return refusal(error);
     }
     return '1';
   }
@@ -188,7 +228,7 @@
     var result;
     try { result = apply(call, ddoc, args); } catch (error) { raise(error, 'rewrite_error'); }
     if (!result) { return line(['no_dispatch_rule']); }
-    if (typeof result === 'string') { result = { path: result, method: args[0].method }; }
+    if (typeof result === 'string') { result = { path: result, method: part(args[0], 'method') }; }
     return line(['ok', result]);
   }
 

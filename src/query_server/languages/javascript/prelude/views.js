@@ -3,11 +3,32 @@
 // reads its document cannot tell whether that is frozen, and gets it as it is.
 (function (tools, kind, reading) {
   var bare = tools.bare, append = tools.append, plain = tools.plain, stringify = tools.stringify;
-  var freeze = tools.freeze, keys = tools.keys, text = tools.text;
-  var rows = bare([]), fields = bare([]), count = 0;
+  var freeze = tools.freeze, keys = tools.keys, part = tools.part, isArray = tools.isArray;
+  var exhausted = tools.exhausted, described = tools.described, packed = tools.host.packed;
+
+  // What a function emits, or indexes, for one document. The values of a row stand one after the
+  // other. Rows of numbers, strings and the like are packed as the text that they become once there
+  // are many; what can still change stays what it is until the function has ended.
+  var rows = bare([]), count = 0, parts = null, indexing = false;
+  // How many values there are before they are packed: a multiple of the values of each kind of row.
+  var VALUES_MAX = 6144;
+
+  function pack() {
+    var text = packed(rows, width());
+    parts = parts || bare([]);
+    append(parts, text === undefined ? rows : text);
+    rows = bare([]);
+    count = 0;
+  }
+
+  // How many values a row has.
+  function width() { return !indexing ? 2 : kind === 'nouveau' ? 1 : 3; }
 
   tools.define('emit', function emit(key, value) {
-    rows[count++] = bare([key, typeof value === 'object' ? plain(value) : value]);
+    if (indexing) { return; }
+    rows[count++] = key;
+    rows[count++] = typeof value === 'object' ? plain(value) : value;
+    if (count >= VALUES_MAX) { pack(); }
   });
 
   function wrong(message) { return { name: 'TypeError', message: message }; }
@@ -27,9 +48,13 @@
       throw wrong('value must be a string, a number or boolean not ' + type);
     }
     if (options && typeof options !== 'object') {
-      throw wrong('options must be a object not ' + typeof options);
+      throw wrong('options must be an object not ' + typeof options);
     }
-    append(fields, bare([name, value, options || {}]));
+    if (!indexing) { return; }
+    rows[count++] = name;
+    rows[count++] = value;
+    rows[count++] = options || undefined;
+    if (count >= VALUES_MAX) { pack(); }
   }
 
   // Fields of the Nouveau search.
@@ -49,7 +74,7 @@
     if (!rule) { throw wrong(type + ' not supported'); }
     if (rule.value === null) {
       if (actual !== 'string' && actual !== 'number') {
-        throw wrong('type of value must be a string or number not ' + actual);
+        throw wrong('type of ' + value + ' must be a string or number');
       }
     } else if (actual !== rule.value) {
       throw wrong('type of value must be a ' + rule.value + ' not ' + actual);
@@ -62,7 +87,9 @@
       var option = rule.options[i];
       if (options[option] !== undefined) { field[option] = options[option]; }
     }
-    append(fields, field);
+    if (!indexing) { return; }
+    rows[count++] = field;
+    if (count >= VALUES_MAX) { pack(); }
   }
   if (kind !== 'reduce') { tools.define('index', kind === 'nouveau' ? nouveauField : indexField); }
 
@@ -75,44 +102,71 @@
     }
   }
 
+  function isFatalWord(error) {
+    try { return error == 'fatal_error'; } catch (failed) { return false; }
+  }
+
   // An exception of a user function: a few end the command, the others are logged.
-  function failed(error, doc, indexing) {
-    if (error == 'fatal_error') {
+  function failed(error, doc) {
+    if (error === null || error === undefined || exhausted(error)) { throw error; }
+    if (isFatalWord(error)) {
       throw ['error', 'map_runtime_error', "function raised 'fatal_error'"];
     }
-    if (error[0] === 'fatal' || (!indexing && error.name === 'InternalError')) { throw error; }
-    if (error.name === 'RangeError' && error.message === 'Maximum call stack size exceeded') {
-      throw ['error', 'RangeError', error.message];
+    var name = part(error, 'name');
+    if (part(error, 0) === 'fatal' || (!indexing && name === 'InternalError')) { throw error; }
+    var message = part(error, 'message');
+    if (name === 'RangeError' && message === 'Maximum call stack size exceeded') {
+      throw ['error', 'RangeError', message];
     }
-    var of = doc ? ' with doc._id ' + doc._id : '';
-    tools.write('function raised exception ' + text(error) + of);
+    var of = doc ? ' with doc._id ' + described(part(doc, '_id')) : '';
+    tools.write('function raised exception ' + described(error) + of);
   }
 
   // JSON text, or a list with the exception that writing it raised: the other functions run before
   // that counts.
-  function written(list) {
+  function text(list) {
     try { return stringify(list); } catch (error) { return bare([error]); }
   }
 
-  function run(call, doc, indexing) {
-    if (!reading && typeof doc === 'object' && doc !== null) { freezeDeeply(doc); }
-    rows = bare([]);
-    fields = bare([]);
-    count = 0;
-    try { call(doc); } catch (error) {
-      failed(error, doc, indexing);
-      return bare([]);
+  // The same of rows whose values stand one after the other.
+  function written(values) {
+    var list = bare([]), columns = width();
+    for (var i = 0; i < values.length; i += columns) {
+      var row = values[i];
+      if (columns === 2) { row = bare([row, values[i + 1]]); }
+      if (columns === 3) { row = bare([row, values[i + 1], values[i + 2] || {}]); }
+      append(list, row);
     }
-    return indexing ? fields : rows;
+    return text(list);
+  }
+
+  // Answers the rows, or the parts of many.
+  function run(call, doc, forSearch) {
+    if (!reading && typeof doc === 'object' && doc !== null) { freezeDeeply(doc); }
+    indexing = forSearch;
+    rows = bare([]);
+    count = 0;
+    parts = null;
+    try { call(doc); } catch (error) {
+      // There may be no room left for anything else.
+      rows = bare([]);
+      count = 0;
+      parts = null;
+      failed(error, doc);
+      return rows;
+    }
+    if (!parts) { return rows; }
+    append(parts, rows);
+    return { __proto__: null, parts: parts };
   }
 
   function result(call, names, values, again) {
     var value;
     try { value = call(names, values, again); } catch (error) {
-      failed(error, undefined, false);
+      failed(error, undefined);
       return '[null]';
     }
-    return written(bare([value]));
+    return text(bare([value]));
   }
 
   return {
@@ -123,6 +177,9 @@
     reduce: function (call, pairs) {
       var names = [], values = [];
       for (var i = 0; i < pairs.length; i++) {
+        if (!isArray(pairs[i])) {
+          throw ['error', 'query_protocol_error', 'reduce: row ' + i + ' is no [[key, id], value]'];
+        }
         names[i] = pairs[i][0];
         values[i] = pairs[i][1];
       }

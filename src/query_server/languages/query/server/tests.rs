@@ -182,10 +182,21 @@ fn a_selector_validates_the_new_document_beside_the_old_one() {
 }
 
 #[test]
+fn of_two_validators_in_a_design_document_the_last_counts() {
+    let mut server = server();
+    let taught = server.answer(
+        r#"["ddoc","new","_design/v",{"validate_doc_update":{"newDoc.a":1},"validate_doc_update":{"newDoc.a":2}}]"#,
+    );
+    assert_eq!(taught, "true");
+    let answer = says(&mut server, &validate(json!({"a": 2}), json!(null)));
+    assert_eq!(answer, json!(true));
+}
+
+#[test]
 fn a_wrong_validator_is_an_error_and_the_server_lives() {
     let mut server = server();
     for (validator, name) in [
-        (json!("function(n, o) {}"), "invalid_selector"),
+        (json!("function(n, o) {}"), "invalid_selector_json"),
         (json!({"newDoc.a": {"$foo": 1}}), "invalid_operator"),
         (json!({"newDoc.a": {"$mod": [0, 1]}}), "bad_arg"),
         (json!({"newDoc..a": 1}), "invalid_field_name"),

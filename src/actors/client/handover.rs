@@ -1,0 +1,141 @@
+//! An attached client hands its pipes over: from then on the service reads its lines itself.
+//!
+//! SUMMARY   `attach` with `"descriptors": true` is answered at once; the client then sends two
+//!           descriptors (SCM_RIGHTS) with one line, what it reads its lines from and what it is
+//!           answered on. A [`Relay`] serves them. The connection stays for the last line, which tells
+//!           what became of the client's process.
+//! PROMISES  The relay ends with the connection, and the connection soon after the relay. Descriptors
+//!           that nobody asked for are closed by the system, unread.
+//! LIMITS    Unix sockets. Three descriptors of the service for each such client.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use serde::Serialize;
+use tokio::task::AbortHandle;
+
+use super::Client;
+use super::farewell::TunnelEnd;
+use super::relay::{Relay, Signals, Terms};
+use super::session::Session;
+use super::ticket::Ticket;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::Want;
+
+/// What an attached client hands over: its lines, and where it is answered.
+const PIPES: usize = 2;
+
+/// What a connection waits for after `attach`.
+pub(super) struct Expected {
+    id: Box<str>,
+    want: Want,
+    came: Vec<OwnedFd>,
+}
+
+/// The value of `attach` before and after the pipes have come.
+#[derive(Serialize)]
+struct Answer {
+    descriptors: bool,
+    end: bool,
+}
+
+/// Answers `attach`, and expects the pipes next.
+pub(super) fn expect(ticket: Ticket, want: Want) {
+    let session = Rc::clone(ticket.session());
+    session.expect_pipes(Expected {
+        id: ticket.id().into(),
+        want,
+        came: Vec::new(),
+    });
+    ticket.ok(&Answer {
+        descriptors: true,
+        end: true,
+    });
+}
+
+impl Expected {
+    /// Reads from a connection, and keeps the descriptors that come with the bytes.
+    pub(super) fn read(&mut self, socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PIPES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let buffer = &mut [io::IoSliceMut::new(bytes)];
+        let received = recvmsg(socket, buffer, &mut control, flags)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.came.extend(descriptors.take(PIPES - self.came.len()));
+            }
+        }
+        Ok(received.bytes)
+    }
+
+    fn pipes(self) -> (Box<str>, Want, Option<(OwnedFd, OwnedFd)>) {
+        let mut came = self.came.into_iter();
+        (self.id, self.want, came.next().zip(came.next()))
+    }
+}
+
+/// A relay that runs. Its task ends with this.
+pub(super) struct Running {
+    pub(super) signals: Rc<Signals>,
+    task: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Client {
+    /// Serves the pipes that have come with a line.
+    pub(super) fn take_over(&mut self, expected: Expected, ctx: &mut Context<Self>) {
+        let (id, want, pipes) = expected.pipes();
+        let terms = Terms {
+            want,
+            idle_max: self.attach_idle,
+            patience: self.attach_patience,
+        };
+        let signals = Rc::new(Signals::default());
+        let relay = pipes
+            .ok_or_else(|| io::Error::other("two descriptors have to come with the line"))
+            .and_then(|pipes| {
+                let session: Rc<Session> = Rc::clone(&self.session);
+                let down = ctx.address().recipient();
+                Relay::new(session, pipes, terms, Rc::clone(&signals), down)
+            });
+        let relay = match relay {
+            Ok(relay) => relay,
+            Err(error) => {
+                let reason = format!("the pipes cannot be used: {error}");
+                return self.turn_away(&id, &ErrorReply::bad_request(reason), ctx);
+            }
+        };
+        // A task of its own, because an actor looks at all that it waits for at each line. Ends with the
+        // client's input, with the process, or with the connection.
+        let running = actix_rt::spawn(relay.run());
+        self.relay = Some(Running {
+            signals,
+            task: running.abort_handle(),
+        });
+        self.session.push(&id, b",\"ok\":", b"true");
+        self.session.flush();
+        ctx.spawn(wrap_future::<_, Self>(running).map(|end, client, ctx| {
+            let lost = |_| TunnelEnd::ended("was lost inside the service");
+            Self::relay_ended(end.unwrap_or_else(lost), client, ctx);
+        }));
+    }
+
+    fn relay_ended(end: TunnelEnd, client: &mut Self, ctx: &mut Context<Self>) {
+        client.relay = None;
+        client.session.push_raw(&end.line());
+        let session = Rc::clone(&client.session);
+        // Ends after a bounded time.
+        ctx.spawn(wrap_future::<_, Self>(session.linger()).map(|(), client, ctx| client.end(ctx)));
+    }
+}

@@ -1,0 +1,469 @@
+//! Relay: the conversation of an attached client, over pipes of its own, with processes that change.
+//!
+//! SUMMARY   Reads the client's lines, has a process of the pool answer each, and writes everything
+//!           that the process prints up to its answer. Between two lines the process may go back; the
+//!           next line is then answered by another one that was taught the same.
+//! PROMISES  Lines are answered in order, each once: by the process, or by one error line of the
+//!           protocol. A process goes back only when nothing is unanswered and another one can be
+//!           brought to the same state ([`Taught::is_portable`]). When the relay is dropped, its
+//!           process comes back as that of a client that died.
+//! CALLED    By the client whose connection brought the pipes, as a task that ends with its actor.
+//! SOURCE    couch_os_process, seen from the other end of its pipes.
+//! LIMITS    At most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them, are read ahead.
+
+mod ends;
+mod loan;
+mod next;
+mod signals;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Recipient;
+use actix::dev::RecipientRequest;
+use actix_rt::time::{Instant, Sleep};
+use bytes::Bytes;
+
+use self::ends::{Lines, Output};
+use self::loan::{Asked, Held, WatchedPool, ask};
+use self::next::Event;
+pub(super) use self::signals::Signals;
+use super::farewell::TunnelEnd;
+use super::holding::NO_COMMAND;
+use super::lent::last_line;
+use super::session::Session;
+use crate::actors::caller::{CallError, RESET_TRIES};
+use crate::actors::clock::Clock;
+use crate::actors::lifeline::Down;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::messages::process::{Prompt, PromptError};
+use crate::policy::attach::TURN;
+use crate::policy::pool::{Phase, ReturnStatus};
+use crate::policy::time::Timestamp;
+use crate::query_server::taught::{Lesson, Taught, lesson_of, timeout_of};
+
+/// Lines without an answer beyond which no more are read.
+const LINES_UNANSWERED_MAX: usize = 256;
+
+/// The same as a size, in bytes. One line of any size is always taken.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Answers that the client has not taken beyond which nothing more is read, in bytes.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+
+/// How long the client may take to read its last answers when it is not the one who ends.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
+
+/// The exit status of a process that a signal ended is this and the signal, as a shell shows it.
+const SIGNALLED: i32 = 128;
+
+/// What a relay is told of its client.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    /// Which processes serve it.
+    pub(super) want: Want,
+    /// How long a process is kept that has no line to answer.
+    pub(super) idle_max: Duration,
+    /// How long the client waits for an answer, until its `reset` tells.
+    pub(super) patience: Duration,
+}
+
+/// A line of the client's without an answer.
+struct Unanswered {
+    line: Bytes,
+    lesson: Lesson,
+    came: Instant,
+    /// None until a process has it.
+    answer: Option<Pin<Box<RecipientRequest<Prompt>>>>,
+}
+
+/// The process at the other end.
+enum Loan {
+    None,
+    Asked(Asked),
+    Held(Held),
+}
+
+/// The conversation of one client.
+pub(super) struct Relay {
+    session: Rc<Session>,
+    signals: Rc<Signals>,
+    down: Recipient<Down>,
+    terms: Terms,
+    input: Lines,
+    /// Whether nothing more is read.
+    ended: bool,
+    /// Whether that is because of a line that is too long.
+    too_long: bool,
+    output: Output,
+    taught: Taught,
+    unanswered: VecDeque<Unanswered>,
+    unanswered_bytes: usize,
+    /// How many of them a process has.
+    sent: usize,
+    loan: Loan,
+    /// Until when the request for a process lasts.
+    asked_until: Instant,
+    pool: Option<WatchedPool>,
+    /// Whether a process was ever lent: until then a mistake of the configuration ends the client.
+    served: bool,
+    /// How many more processes are tried for a line, one that did not learn after the other.
+    tries_left: u32,
+    quiet_since: Timestamp,
+    timer: Pin<Box<Sleep>>,
+    clock: Clock,
+}
+
+impl Relay {
+    /// Takes the pipes of a client.
+    ///
+    /// # Errors
+    /// They are none, or the event loop has no room for them.
+    pub(super) fn new(
+        session: Rc<Session>,
+        (input, output): (OwnedFd, OwnedFd),
+        terms: Terms,
+        signals: Rc<Signals>,
+        down: Recipient<Down>,
+    ) -> io::Result<Self> {
+        let line_bytes_max = session.line_bytes_max();
+        let clock = Clock::new();
+        Ok(Self {
+            input: Lines::new(input, line_bytes_max, Arc::clone(session.metrics()))?,
+            output: Output::new(output, Arc::clone(session.metrics()))?,
+            taught: Taught::new(line_bytes_max),
+            session,
+            signals,
+            down,
+            terms,
+            ended: false,
+            too_long: false,
+            unanswered: VecDeque::new(),
+            unanswered_bytes: 0,
+            sent: 0,
+            loan: Loan::None,
+            asked_until: Instant::now(),
+            pool: None,
+            served: false,
+            tries_left: RESET_TRIES,
+            quiet_since: clock.now(),
+            timer: Box::pin(actix_rt::time::sleep(Duration::ZERO)),
+            clock,
+        })
+    }
+
+    /// Serves the client until its input ends, it reads no more, or its process ends by itself.
+    pub(super) async fn run(mut self) -> TunnelEnd {
+        // A process is made ready while the client is still busy with its own start.
+        self.ask();
+        loop {
+            let event = std::future::poll_fn(|cx| self.poll_event(cx)).await;
+            let end = match event {
+                Event::Line(line) => self.take_line(line),
+                Event::Answer(answer) => self.answered(answer),
+                Event::Lent(lease) => self.lent(lease),
+                Event::Lesson(Ok(())) => {
+                    self.learnt();
+                    None
+                }
+                Event::Lesson(Err(error)) => self.not_learnt(error),
+                Event::GiveBack => {
+                    self.give_back();
+                    None
+                }
+                Event::ProcessDown => self.process_down(),
+                Event::Done if self.too_long => Some(self.too_long()),
+                Event::Done | Event::ReaderGone => return self.finish().await,
+                Event::Stop => Some(TunnelEnd::ended("was ended: the service is shutting down")),
+            };
+            if let Some(end) = end {
+                return self.end_with(end).await;
+            }
+        }
+    }
+
+    /// Returns until when the oldest line can wait for a process: the error has to reach the client
+    /// before it gives up.
+    fn patient_until(&self) -> Instant {
+        let since = self
+            .unanswered
+            .front()
+            .map_or_else(Instant::now, |head| head.came);
+        since + self.terms.patience / 10 * 9
+    }
+
+    fn ask(&mut self) {
+        self.asked_until = self.patient_until();
+        let time = self.asked_until.saturating_duration_since(Instant::now());
+        self.loan = Loan::Asked(ask(
+            &self.session,
+            &self.terms.want,
+            time,
+            self.pool.clone(),
+        ));
+    }
+
+    fn take_line(&mut self, line: Bytes) -> Option<TunnelEnd> {
+        let lesson = lesson_of(&line);
+        if lesson == Lesson::Reset
+            && let Some(patience) = timeout_of(&line)
+        {
+            self.terms.patience = patience;
+        }
+        self.unanswered_bytes += line.len();
+        self.unanswered.push_back(Unanswered {
+            line,
+            lesson,
+            came: Instant::now(),
+            answer: None,
+        });
+        match self.loan {
+            Loan::None => self.ask(),
+            // It was asked for before this line told how long the client waits.
+            Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
+            Loan::Asked(_) => {}
+            // It is sent when the others have had their turn.
+            Loan::Held(_) if self.sent > 0 && self.turn_is_over() => {}
+            Loan::Held(_) => self.send(),
+        }
+        None
+    }
+
+    /// Returns whether others wait for the process, and it is their turn.
+    fn turn_is_over(&self) -> bool {
+        let Loan::Held(held) = &self.loan else {
+            return false;
+        };
+        let others_wait = || self.pool.as_ref().is_some_and(WatchedPool::others_wait);
+        self.clock.now() >= held.since + TURN && others_wait()
+    }
+
+    /// Gives the process back between two lines.
+    fn give_back(&mut self) {
+        if let Loan::Held(held) = std::mem::replace(&mut self.loan, Loan::None) {
+            // Ends with the deadline of a reset.
+            actix_rt::spawn(held.give_back());
+        }
+        if !self.unanswered.is_empty() {
+            self.ask();
+        }
+    }
+
+    /// Sends the process every line that it has not got.
+    fn send(&mut self) {
+        let Loan::Held(held) = &self.loan else { return };
+        for unanswered in self.unanswered.iter_mut().skip(self.sent) {
+            let prompt = Prompt {
+                token: held.lease.token,
+                line: unanswered.line.clone(),
+                timeout: Some(Duration::MAX),
+                verbatim: true,
+            };
+            unanswered.answer = Some(Box::pin(held.lease.process.prompt.send(prompt)));
+        }
+        self.sent = self.unanswered.len();
+    }
+
+    fn lent(&mut self, lease: Result<Lease, GetProcError>) -> Option<TunnelEnd> {
+        self.loan = Loan::None;
+        match lease {
+            Ok(lease) => {
+                self.served = true;
+                let now = self.clock.now();
+                let held = Held::teach(lease, &self.taught, now, self.down.clone());
+                self.loan = Loan::Held(held);
+                self.quiet_since = now;
+                self.send();
+                None
+            }
+            // Otherwise its manager is started again.
+            Err(GetProcError::ShuttingDown) if self.session.services.is_stopping() => {
+                Some(TunnelEnd::ended("was ended: the service is shutting down"))
+            }
+            Err(GetProcError::Timeout { .. }) if self.patient_until() > Instant::now() => {
+                // It was asked for before the line came.
+                if !self.unanswered.is_empty() {
+                    self.ask();
+                }
+                None
+            }
+            Err(error) if !self.served && !error.retryable() => Some(TunnelEnd::refused(error)),
+            Err(error) => {
+                self.refuse_head(&self.explain(error));
+                None
+            }
+        }
+    }
+
+    /// Says why there is no process, and which limit is in the way.
+    fn explain(&self, error: GetProcError) -> ErrorReply {
+        let (
+            GetProcError::Timeout {
+                phase: Phase::Queue,
+                waited,
+            },
+            Some(pool),
+        ) = (&error, &self.pool)
+        else {
+            return error.into();
+        };
+        let limit = pool
+            .limit()
+            .map_or_else(String::new, |limit| format!("all {limit} "));
+        let reason = format!(
+            "no process of the pool '{}' was free within {} ms: {limit}that it may have are in use; \
+             raise its limit (os_process_limit, or max of a pool of one's own)",
+            pool.name,
+            waited.as_millis()
+        );
+        ErrorReply::answer(error.name(), &reason, error.fault())
+    }
+
+    /// Answers the oldest line with an error, and sees to the next one.
+    fn refuse_head(&mut self, error: &ErrorReply) {
+        let Some(head) = self.unanswered.pop_front() else {
+            return;
+        };
+        self.unanswered_bytes -= head.line.len();
+        self.output.push(&last_line(error));
+        self.tries_left = RESET_TRIES;
+        if let Some(next) = self.unanswered.front_mut() {
+            // Its time begins when it is the oldest, as a query server's does.
+            next.came = Instant::now();
+            self.ask();
+        }
+    }
+
+    /// A turn begins when the process is as the client left the one before.
+    fn learnt(&mut self) {
+        if let Loan::Held(held) = &mut self.loan
+            && held.is_taught()
+        {
+            held.since = self.clock.now();
+            self.quiet_since = held.since;
+        }
+    }
+
+    /// A process did not learn what others did: it goes, and another one is tried.
+    fn not_learnt(&mut self, error: PromptError) -> Option<TunnelEnd> {
+        self.part_with_process();
+        self.tries_left -= 1;
+        if self.tries_left > 0 && self.patient_until() > Instant::now() {
+            if !self.unanswered.is_empty() {
+                self.ask();
+            }
+            return None;
+        }
+        self.refuse_head(&CallError::Reset(error).into());
+        None
+    }
+
+    /// Lets go of the process; lines that it has not answered are for the next one.
+    fn part_with_process(&mut self) {
+        self.sent = 0;
+        self.unanswered
+            .iter_mut()
+            .for_each(|line| line.answer = None);
+        if let Loan::Held(held) = std::mem::replace(&mut self.loan, Loan::None) {
+            // Ends with the manager's answer.
+            actix_rt::spawn(held.lease.ret_proc(ReturnStatus::Fail));
+        }
+    }
+
+    fn answered(&mut self, answer: Result<Bytes, PromptError>) -> Option<TunnelEnd> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(PromptError::BadPrompt) => Bytes::from_static(NO_COMMAND),
+            Err(_) if self.process_is_gone() => return self.process_down(),
+            Err(error) => Bytes::from(last_line(&error.into())),
+        };
+        let head = self.unanswered.pop_front()?;
+        self.sent -= 1;
+        self.unanswered_bytes -= head.line.len();
+        self.output.push(&answer);
+        self.tries_left = RESET_TRIES;
+        if head.lesson != Lesson::None {
+            // Log lines may stand before the answer.
+            let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
+            let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
+            self.taught
+                .answered(head.lesson, &head.line, &text[start..]);
+        }
+        self.quiet_since = self.clock.now();
+        let Some(next) = self.unanswered.front_mut() else {
+            return self.process_down();
+        };
+        // Also a process that is gone may have answered it.
+        next.came = Instant::now();
+        if self.sent == 0 && self.taught.is_portable() && self.turn_is_over() {
+            self.give_back();
+        } else if self.sent == 0 {
+            self.send();
+        }
+        None
+    }
+
+    fn process_is_gone(&self) -> bool {
+        match &self.loan {
+            Loan::Held(held) => held.is_gone(),
+            Loan::None | Loan::Asked(_) => false,
+        }
+    }
+
+    /// The process has ended. Where it did so by itself, the client ends as its process did; where the
+    /// service or the system ended it, another one goes on from where the client is.
+    fn process_down(&mut self) -> Option<TunnelEnd> {
+        let Loan::Held(held) = &self.loan else {
+            return None;
+        };
+        if !self.process_is_gone() {
+            // The end of one that went back before.
+            return None;
+        }
+        let gone = held.lease.process.shared.gone();
+        if !held.is_taught() {
+            return self.not_learnt(gone);
+        }
+        let was_killed = gone
+            .obituary()
+            .and_then(|o| o.status)
+            .is_some_and(|s| s > SIGNALLED);
+        let unasked = self.unanswered.is_empty() && was_killed;
+        if !self.taught.is_portable() || (gone.is_own_end() && !unasked) {
+            return Some(TunnelEnd::over(&gone));
+        }
+        self.part_with_process();
+        // What was in hand is lost; nobody can tell how far it came.
+        self.refuse_head(&gone.into());
+        None
+    }
+
+    /// Gives the process back after the last answer, and tells whether it lived.
+    async fn finish(mut self) -> TunnelEnd {
+        match std::mem::replace(&mut self.loan, Loan::None) {
+            Loan::Held(held) => held.give_back().await,
+            Loan::None | Loan::Asked(_) => TunnelEnd::alive(),
+        }
+    }
+
+    /// Says what was wrong with the last line that was read.
+    fn too_long(&mut self) -> TunnelEnd {
+        let error = ErrorReply::line_too_long(self.session.line_bytes_max());
+        self.output.push(&last_line(&error));
+        TunnelEnd::ended("was ended over a line that is too long")
+    }
+
+    /// Ends with last words, which are written as far as the client takes them.
+    async fn end_with(mut self, end: TunnelEnd) -> TunnelEnd {
+        let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
+        // In time or not: the client is told how it ended.
+        let _ = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
+        end
+    }
+}

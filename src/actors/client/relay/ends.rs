@@ -1,0 +1,121 @@
+//! The two pipes of an attached client: the lines that it writes and what it is answered.
+//!
+//! PROMISES  Nothing here blocks or grows without a bound that its owner checks. A reader that is gone
+//!           is told once, by the write that found out.
+//! LIMITS    The descriptors are made non-blocking, which is a property of the pipe's end: whoever
+//!           hands them over opens ends of his own for it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::Stream;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::metrics::ClientMetrics;
+use crate::query_server::child::watch;
+use crate::query_server::line::LineBuffer;
+use crate::query_server::pipe::{Chunks, PipeReader};
+
+/// What a client wrote.
+pub(super) enum Input {
+    /// A line without its line feed.
+    Line(Bytes),
+    /// A line that passed the bound.
+    TooLong,
+    /// Nothing more comes.
+    End,
+}
+
+/// The lines that a client writes.
+pub(super) struct Lines {
+    chunks: Chunks,
+    buffer: LineBuffer,
+    metrics: Arc<ClientMetrics>,
+}
+
+impl Lines {
+    pub(super) fn new(
+        pipe: OwnedFd,
+        line_bytes_max: usize,
+        metrics: Arc<ClientMetrics>,
+    ) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(pipe.as_fd(), true)?;
+        Ok(Self {
+            chunks: Chunks::new(PipeReader::new(pipe)?),
+            buffer: LineBuffer::new(line_bytes_max),
+            metrics,
+        })
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
+        loop {
+            match self.buffer.next_line() {
+                Ok(Some(line)) => return Poll::Ready(Input::Line(line)),
+                Ok(None) => {}
+                Err(_) => return Poll::Ready(Input::TooLong),
+            }
+            let Some(chunk) = ready!(Pin::new(&mut self.chunks).poll_next(cx)) else {
+                let rest = self.buffer.take_rest();
+                return Poll::Ready(match rest.is_empty() {
+                    true => Input::End,
+                    false => Input::Line(rest),
+                });
+            };
+            self.metrics.received_bytes.add(chunk.len() as u64);
+            self.buffer.add(chunk);
+        }
+    }
+}
+
+/// What a client is answered.
+pub(super) struct Output {
+    pipe: AsyncFd<File>,
+    unsent: BytesMut,
+    metrics: Arc<ClientMetrics>,
+}
+
+impl Output {
+    pub(super) fn new(pipe: OwnedFd, metrics: Arc<ClientMetrics>) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(pipe.as_fd(), true)?;
+        Ok(Self {
+            pipe: watch(File::from(pipe), Interest::WRITABLE)?,
+            unsent: BytesMut::new(),
+            metrics,
+        })
+    }
+
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Queues bytes, which the next [`Self::poll_flush`] writes.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.unsent.extend_from_slice(bytes);
+    }
+
+    /// Writes what is queued.
+    ///
+    /// # Errors
+    /// Nobody reads any more.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unsent.is_empty() {
+            let mut guard = ready!(self.pipe.poll_write_ready(cx))?;
+            match guard.try_io(|pipe| pipe.get_ref().write(&self.unsent)) {
+                Ok(Ok(length)) => {
+                    self.metrics.sent_bytes.add(length as u64);
+                    self.unsent.advance(length);
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Poll::Ready(Err(error)),
+                Err(_would_block) => {}
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

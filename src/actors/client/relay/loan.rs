@@ -1,0 +1,186 @@
+//! The process that an attached client has at the moment, and how it gets one.
+//!
+//! SUMMARY   [`ask`] waits for a process; [`Held`] is one that was lent and is taught what the client
+//!           has taught before, ahead of the client's next line.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Recipient;
+use futures_util::future::LocalBoxFuture;
+use tokio::sync::{mpsc, watch};
+
+use crate::actors::client::farewell::{TunnelEnd, give_back};
+use crate::actors::client::session::Session;
+use crate::actors::lifeline::{Down, Watch};
+use crate::config::language_name;
+use crate::messages::pool_watch::{PoolState, WatchPool};
+use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
+use crate::messages::process::PromptError;
+use crate::policy::time::Timestamp;
+use crate::query_server::taught::Taught;
+
+/// What is known of the pool that a client is served by.
+#[derive(Clone, Debug)]
+pub(super) struct WatchedPool {
+    pub(super) name: Arc<str>,
+    state: watch::Receiver<PoolState>,
+}
+
+impl WatchedPool {
+    /// Returns whether somebody waits for a process whom no process that is being started serves.
+    pub(super) fn others_wait(&self) -> bool {
+        waits(&self.state.borrow())
+    }
+
+    /// Returns the limit of its processes.
+    pub(super) fn limit(&self) -> Option<u32> {
+        self.state.borrow().pool.max
+    }
+
+    /// Returns once somebody waits; never when the pool is gone, which ends its processes too.
+    fn until_others_wait(&self) -> LocalBoxFuture<'static, ()> {
+        let mut state = self.state.clone();
+        Box::pin(async move {
+            if state.wait_for(waits).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+fn waits(state: &PoolState) -> bool {
+    state.pool.claims > state.pool.opening
+}
+
+/// A request for a process: its answer, and the pool as far as it is known.
+pub(super) type Asked = LocalBoxFuture<'static, (Result<Lease, GetProcError>, Option<WatchedPool>)>;
+
+/// Asks for a process and waits for it so long.
+pub(super) fn ask(
+    session: &Rc<Session>,
+    want: &Want,
+    timeout: Duration,
+    known: Option<WatchedPool>,
+) -> Asked {
+    let (session, want) = (Rc::clone(session), want.clone());
+    Box::pin(async move {
+        let mut pool = known;
+        if pool.is_none()
+            && let Some(name) = own_pool(&want)
+        {
+            pool = watch_pool(&session, name).await;
+        }
+        let caller = session.query_servers.caller();
+        let lease = tokio::select! {
+            lease = caller.get_proc(want, Some(timeout)) => lease,
+            () = session.services.refusal() => Err(GetProcError::ShuttingDown),
+        };
+        if let Ok(lease) = &lease
+            && pool
+                .as_ref()
+                .is_none_or(|pool| pool.name != lease.lender.pool)
+        {
+            pool = watch_pool(&session, Arc::clone(&lease.lender.pool)).await;
+        }
+        (lease, pool)
+    })
+}
+
+/// Returns the only pool that may serve a request.
+fn own_pool(want: &Want) -> Option<Arc<str>> {
+    match &want.from {
+        TakeFrom::Own => want.spoken().map(|language| Arc::from(language.as_str())),
+        TakeFrom::Pool(name) => Some(Arc::from(language_name(name))),
+        TakeFrom::Group(_) | TakeFrom::Any => None,
+    }
+}
+
+async fn watch_pool(session: &Session, name: Arc<str>) -> Option<WatchedPool> {
+    let question = WatchPool {
+        pool: name.to_string(),
+    };
+    let state = session.query_servers.caller().ask(question).await.ok()??;
+    Some(WatchedPool { name, state })
+}
+
+/// A process that is lent.
+pub(super) struct Held {
+    pub(super) lease: Lease,
+    pub(super) since: Timestamp,
+    /// Answers to what it was taught that are to come, and how many.
+    lessons: mpsc::UnboundedReceiver<Result<bytes::Bytes, PromptError>>,
+    lessons_left: usize,
+    /// Ends when others wait; made when it is first needed.
+    waiters: Option<LocalBoxFuture<'static, ()>>,
+    _end: Watch,
+}
+
+impl Held {
+    /// Teaches a process what the client has taught before; whatever it is sent next waits for that.
+    pub(super) fn teach(
+        lease: Lease,
+        taught: &Taught,
+        since: Timestamp,
+        down: Recipient<Down>,
+    ) -> Self {
+        let (lines, lessons_left) = taught.lines(&lease.lender.config);
+        let (answers, lessons) = mpsc::unbounded_channel();
+        lease.prompts(lines, None, answers);
+        Self {
+            _end: lease.process.pulse.watch(down),
+            lease,
+            since,
+            lessons,
+            lessons_left,
+            waiters: None,
+        }
+    }
+
+    /// Returns whether it knows what it was taught.
+    pub(super) fn is_taught(&self) -> bool {
+        self.lessons_left == 0
+    }
+
+    /// Takes the next answer to what it was taught, which has to be `true`.
+    pub(super) fn poll_lesson(
+        &mut self,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), PromptError>> {
+        self.lessons.poll_recv(cx).map(|answer| {
+            let answer = answer.unwrap_or_else(|| Err(self.lease.process.shared.gone()))?;
+            if answer.trim_ascii() != b"true" {
+                let what = "an answer that is not true to what it was taught";
+                return Err(PromptError::protocol(what, &answer));
+            }
+            self.lessons_left -= 1;
+            Ok(())
+        })
+    }
+
+    /// Returns when others wait for a process of the pool.
+    pub(super) fn poll_waiters(
+        &mut self,
+        pool: &WatchedPool,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<()> {
+        let waiters = self.waiters.get_or_insert_with(|| pool.until_others_wait());
+        let poll = waiters.as_mut().poll(cx);
+        if poll.is_ready() {
+            self.waiters = None;
+        }
+        poll
+    }
+
+    /// Returns whether the process has ended, or is being ended.
+    pub(super) fn is_gone(&self) -> bool {
+        let process = &self.lease.process;
+        process.shared.doom().is_some() || !process.pulse.is_alive()
+    }
+
+    /// Gives the process back, reset or replaced, and tells what became of it.
+    pub(super) async fn give_back(self) -> TunnelEnd {
+        give_back(self.lease).await
+    }
+}

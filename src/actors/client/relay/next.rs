@@ -1,0 +1,133 @@
+//! What a relay has to see to next.
+//!
+//! SUMMARY   One look at everything that a relay waits for: the process, the client's pipes, the signals
+//!           from outside, the time at which the process goes back.
+//! PROMISES  Answers come before everything else, so that those that are there together are written
+//!           together; the end of a process comes after its last answer. Nothing is lost when nothing is
+//!           ready: whatever is looked at wakes the relay.
+
+use std::future::Future;
+use std::task::{Context, Poll};
+
+use actix_rt::time::Instant;
+use bytes::Bytes;
+
+use super::ends::Input;
+use super::loan::WatchedPool;
+use super::{LINE_BYTES_MAX, LINES_UNANSWERED_MAX, Loan, Relay, UNSENT_BYTES_MAX};
+use crate::messages::proc_manager::{GetProcError, Lease};
+use crate::messages::process::PromptError;
+use crate::policy::attach::{QuietLoan, give_back_at};
+
+/// What a relay has to see to next.
+pub(super) enum Event {
+    Line(Bytes),
+    Answer(Result<Bytes, PromptError>),
+    Lent(Result<Lease, GetProcError>),
+    /// The process learnt something, or did not.
+    Lesson(Result<(), PromptError>),
+    GiveBack,
+    ProcessDown,
+    ReaderGone,
+    Stop,
+    /// The input has ended, and everything is answered.
+    Done,
+}
+
+impl Relay {
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        self.signals.wake_later(cx.waker());
+        if let Poll::Ready(event) = self.poll_loan(cx) {
+            return Poll::Ready(event);
+        }
+        match self.output.poll_flush(cx) {
+            Poll::Ready(Err(_)) => return Poll::Ready(Event::ReaderGone),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        // After the last answers of a process: they were given before its end.
+        if self.signals.process_down.take() {
+            return Poll::Ready(Event::ProcessDown);
+        }
+        if self.signals.stop.get() && self.unanswered.is_empty() {
+            return Poll::Ready(Event::Stop);
+        }
+        if self.has_room()
+            && let Poll::Ready(input) = self.input.poll(cx)
+        {
+            match input {
+                Input::Line(line) => return Poll::Ready(Event::Line(line)),
+                Input::TooLong => (self.ended, self.too_long) = (true, true),
+                Input::End => self.ended = true,
+            }
+        }
+        self.poll_quiet(cx)
+    }
+
+    fn has_room(&self) -> bool {
+        !self.ended
+            && !self.signals.stop.get()
+            && self.unanswered.len() < LINES_UNANSWERED_MAX
+            && self.unanswered_bytes < LINE_BYTES_MAX
+            && self.output.unsent_bytes() < UNSENT_BYTES_MAX
+    }
+
+    fn poll_loan(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        match &mut self.loan {
+            Loan::None => Poll::Pending,
+            Loan::Asked(asked) => asked.as_mut().poll(cx).map(|(lease, pool)| {
+                self.pool = pool;
+                Event::Lent(lease)
+            }),
+            Loan::Held(held) if !held.is_taught() => held.poll_lesson(cx).map(Event::Lesson),
+            Loan::Held(held) => {
+                let head = self.unanswered.front_mut();
+                let Some(answer) = head.and_then(|head| head.answer.as_mut()) else {
+                    return Poll::Pending;
+                };
+                let shared = &held.lease.process.shared;
+                let answer = answer.as_mut().poll(cx);
+                answer.map(|answer| Event::Answer(answer.unwrap_or_else(|_| Err(shared.gone()))))
+            }
+        }
+    }
+
+    /// Sees to what is due while no line waits for an answer.
+    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if !self.unanswered.is_empty() {
+            return Poll::Pending;
+        }
+        let held = match &mut self.loan {
+            _ if self.ended && self.output.unsent_bytes() > 0 => return Poll::Pending,
+            Loan::Asked(_) => return Poll::Pending,
+            Loan::Held(held) if !held.is_taught() => return Poll::Pending,
+            _ if self.ended => return Poll::Ready(Event::Done),
+            Loan::Held(held) if self.taught.is_portable() => held,
+            Loan::None | Loan::Held(_) => return Poll::Pending,
+        };
+        let loan = QuietLoan {
+            lent: held.since,
+            quiet_since: self.quiet_since,
+            idle_max: self.terms.idle_max,
+        };
+        loop {
+            let others_wait = self.pool.as_ref().is_some_and(WatchedPool::others_wait);
+            let (due, now) = (give_back_at(&loan, others_wait), self.clock.now());
+            if due <= now {
+                return Poll::Ready(Event::GiveBack);
+            }
+            let due = Instant::now() + due.since(now);
+            // An earlier time is left alone: it is looked again then, so that lines set no timers.
+            if self.timer.is_elapsed() || self.timer.deadline() > due {
+                self.timer.as_mut().reset(due);
+            }
+            let fired = self.timer.as_mut().poll(cx).is_ready();
+            let told = match &self.pool {
+                Some(pool) if !others_wait => held.poll_waiters(pool, cx).is_ready(),
+                _ => false,
+            };
+            if !fired && !told {
+                return Poll::Pending;
+            }
+        }
+    }
+}

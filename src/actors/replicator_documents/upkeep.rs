@@ -1,0 +1,90 @@
+//! Keeps the store small: removes deleted documents after their time, then has the file compacted.
+//!
+//! PROMISES  A request to the store waits for [`PURGE_BATCH`] removals at most, or for one compaction, of
+//!           which there is one in [`COMPACT_WAIT`] at most. The store is not opened for it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix_rt::time::{Instant, sleep};
+use slog::{Logger, info, warn};
+
+use super::DocumentsOptions;
+use crate::store::{Store, StoreError, unix_now};
+
+/// Deleted documents that are looked at in one request.
+const PURGE_BATCH: usize = 1000;
+
+/// How often deleted documents are looked for, at the most and at the least.
+const PURGE_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60 * 60));
+
+/// The time from one compaction to the next.
+const COMPACT_WAIT: Duration = Duration::from_secs(10);
+
+/// Works for as long as the store is there.
+pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
+    let store = options.database.store();
+    let mut config = options.config.clone();
+    let mut compacted: Option<Instant> = None;
+    // What an earlier run of the service left is seen to as well.
+    let mut is_due = true;
+    let mut is_told = false;
+    if store.updates().wait_for(Option::is_some).await.is_err() {
+        return;
+    }
+    loop {
+        let kept_for = config.borrow_and_update().store.deleted_kept_for;
+        let before = unix_now()
+            .saturating_sub(kept_for.as_secs())
+            .saturating_add(1);
+        let is_early = compacted.is_some_and(|at| at.elapsed() < COMPACT_WAIT);
+        let done = async {
+            is_due |= purge(store, before, &log).await? > 0;
+            if is_due && !is_early {
+                let given_back = store.compact().await?;
+                (is_due, compacted) = (false, Some(Instant::now()));
+                if given_back > 0 {
+                    info!(log, "the file of the store was compacted"; "bytes_freed" => given_back);
+                }
+            }
+            Ok(())
+        };
+        match done.await {
+            Err(StoreError::Closed) => return,
+            Err(error) if !std::mem::replace(&mut is_told, true) => {
+                warn!(log, "deleted documents cannot be removed from the store"; "error" => %error,
+                      "effect" => "it is tried again; the file stays larger than it has to be");
+            }
+            done => is_told &= done.is_err(),
+        }
+        let (least, most) = PURGE_WAIT;
+        let wait = if is_due {
+            COMPACT_WAIT
+        } else {
+            kept_for.clamp(least, most)
+        };
+        tokio::select! {
+            () = sleep(wait) => {}
+            changed = config.changed() => if changed.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Removes what was deleted before a time, in seconds since 1970. Returns how many documents.
+async fn purge(store: &Store, before: u64, log: &Logger) -> Result<usize, StoreError> {
+    let (mut removed, mut after) = (0, 0);
+    loop {
+        let purged = store.purge(before, after, PURGE_BATCH).await?;
+        removed += purged.removed;
+        match purged.last {
+            Some(last) => after = last,
+            None => break,
+        }
+    }
+    if removed > 0 {
+        info!(log, "deleted documents were removed from the store"; "documents" => removed);
+    }
+    Ok(removed)
+}

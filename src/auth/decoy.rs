@@ -1,0 +1,98 @@
+//! Work that makes every failed login cost the same.
+//!
+//! SUMMARY   The names that are known may have hashes of any cost. A failed login spends, with each
+//!           hash function that is in use, as many iterations as the most expensive known hash with
+//!           it; what its own hash cost counts.
+//! PROMISES  How long a failure takes does not tell whether a name is known.
+
+use std::sync::Arc;
+
+use crate::config::password::{Cost, PasswordHash};
+
+/// Spends time on hashes that nothing matches.
+#[derive(Clone)]
+pub(super) struct Decoy(Arc<PasswordHash>);
+
+impl Decoy {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(PasswordHash::unmatchable()))
+    }
+
+    /// Spends what a login has not spent yet that was checked against `spent`.
+    pub(super) fn spend<'a>(
+        &self,
+        password: &str,
+        spent: Option<&PasswordHash>,
+        known: impl Iterator<Item = &'a PasswordHash>,
+    ) {
+        for cost in remaining(spent.map(PasswordHash::cost), known.map(PasswordHash::cost)) {
+            self.0.at_cost(cost).matches(password);
+        }
+    }
+}
+
+/// Returns the most expensive known cost of each hash function, without what was spent.
+fn remaining(spent: Option<Cost>, known: impl Iterator<Item = Cost>) -> Vec<Cost> {
+    let mut most: Vec<Cost> = Vec::new();
+    // Without any known name a wrong one costs something, too.
+    for cost in known.chain([Cost::of_plain()]) {
+        match most.iter_mut().find(|other| other.prf == cost.prf) {
+            Some(other) => other.iterations = other.iterations.max(cost.iterations),
+            None => most.push(cost),
+        }
+    }
+    for cost in &mut most {
+        if let Some(spent) = spent.filter(|spent| spent.prf == cost.prf) {
+            cost.iterations = cost.iterations.saturating_sub(spent.iterations);
+        }
+    }
+    most.retain(|cost| cost.iterations > 0);
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(text: &str) -> Cost {
+        PasswordHash::of_config(text).unwrap().cost()
+    }
+
+    /// What is spent in all, by hash function.
+    fn total(spent: Option<Cost>, known: &[Cost]) -> Vec<(String, u64)> {
+        let mut all: std::collections::BTreeMap<String, u64> = Default::default();
+        for cost in remaining(spent, known.iter().copied())
+            .into_iter()
+            .chain(spent)
+        {
+            *all.entry(format!("{:?}", cost.prf)).or_default() += u64::from(cost.iterations);
+        }
+        all.into_iter().collect()
+    }
+
+    #[test]
+    fn every_failure_costs_what_the_most_expensive_known_hashes_cost() {
+        let key = |bytes: usize| "ab".repeat(bytes);
+        let known = [
+            cost("plain"),
+            cost(&format!("-pbkdf2-{},salt,400", key(20))),
+            cost(&format!("-pbkdf2-{},salt,7", key(20))),
+            cost(&format!("-pbkdf2:sha256-{},salt,600000", key(32))),
+            cost(&format!("-pbkdf2:sha512-{},salt,9", key(64))),
+            cost(&format!("-hashed-{},salt", key(20))),
+        ];
+        let unknown = total(None, &known);
+        assert_eq!(
+            unknown,
+            [
+                ("Sha1".to_owned(), 400),
+                ("Sha256".to_owned(), 600_000),
+                ("Sha512".to_owned(), 9)
+            ]
+        );
+        for spent in known {
+            assert_eq!(total(Some(spent), &known), unknown, "{spent:?}");
+        }
+        assert_eq!(total(None, &[]).len(), 1);
+    }
+}

@@ -1,0 +1,198 @@
+//! Under which name a request may reach this address, and from which web page.
+//!
+//! SUMMARY   [`check`] reads what a browser says of a request by itself: `Host`, `Origin` and
+//!           `Sec-Fetch-Site`.
+//! PROMISES  A web page cannot act for the user who looks at it: neither under a name that it gives
+//!           to this address (DNS rebinding) nor by sending requests to it (CSRF). A header that is
+//!           not text, or stands twice, is refused and not passed over.
+//! SOURCE    Fetch Metadata Request Headers (W3C); RFC 9110, 7.2 (`Host`).
+//! DIFFERS   CouchDB looks at `Origin` only with CORS, and never at `Host`.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{self, HeaderName};
+use actix_web::http::uri::{Authority, Uri};
+use actix_web::http::{Method, Version};
+
+use super::answer::Refusal;
+
+/// Says which kind of page a request comes from; browsers send it, pages cannot set it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Refuses a request that comes under a foreign name or from a foreign page; `hosts` are the names
+/// that the configuration adds.
+pub(super) fn check(request: &HttpRequest, hosts: &[String]) -> Result<(), Refusal> {
+    let host = host(request)?;
+    if let Some(host) = &host
+        && !is_ours(host.host(), hosts)
+    {
+        return Err(foreign_host(host.host()));
+    }
+    if let Some(origin) = only(request, header::ORIGIN).map_err(|()| foreign_page())?
+        && !is_same(origin, host.as_ref())
+    {
+        return Err(foreign_page());
+    }
+    let site = only(request, SEC_FETCH_SITE).map_err(|()| foreign_page())?;
+    let is_read = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
+    match site {
+        // A link on another page may lead here.
+        _ if is_read => Ok(()),
+        None | Some("same-origin" | "none") => Ok(()),
+        Some(_) => Err(foreign_page()),
+    }
+}
+
+/// Returns the name that the request was sent to. HTTP/1.0, which no browser speaks, has none.
+fn host(request: &HttpRequest) -> Result<Option<Authority>, Refusal> {
+    let named =
+        only(request, header::HOST).map_err(|()| foreign_host("a header that is no text"))?;
+    // The authority of a whole URL counts in place of the header, so both have to be right.
+    let target = request.uri().authority().map(Authority::as_str);
+    if let (Some(named), Some(target)) = (named, target)
+        && !named.eq_ignore_ascii_case(target)
+    {
+        return Err(foreign_host(target));
+    }
+    let Some(text) = named.or(target) else {
+        return match request.version() {
+            Version::HTTP_10 | Version::HTTP_09 => Ok(None),
+            _ => Err(foreign_host("")),
+        };
+    };
+    match text.parse::<Authority>() {
+        Ok(authority) if !text.contains('@') => Ok(Some(authority)),
+        _ => Err(foreign_host(text)),
+    }
+}
+
+/// Returns a header that may stand once, as text.
+fn only(request: &HttpRequest, name: HeaderName) -> Result<Option<&str>, ()> {
+    let mut values = request.headers().get_all(name);
+    let first = values.next();
+    match (first, values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(drop),
+        (Some(_), Some(_)) => Err(()),
+    }
+}
+
+/// Returns whether a host is an address, this machine's name, or one of the configured names.
+fn is_ours(host: &str, hosts: &[String]) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let address = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let same = |known: &str| known.eq_ignore_ascii_case(name);
+    address.unwrap_or(name).parse::<IpAddr>().is_ok()
+        || same("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+        || machine_names().iter().any(|known| same(known))
+        || hosts.iter().any(|known| same(known))
+}
+
+/// Returns the machine's own name, in full and without its domain.
+fn machine_names() -> &'static [String] {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let system = rustix::system::uname();
+        let full = system.nodename().to_string_lossy().into_owned();
+        let short = full.split('.').next().unwrap_or_default().to_owned();
+        let names = [full, short].into_iter();
+        names.filter(|name| !name.is_empty()).collect()
+    })
+}
+
+/// Returns whether a page's origin is where the request was sent to. A proxy in front may add TLS,
+/// so that the scheme says only which port goes without saying.
+fn is_same(origin: &str, host: Option<&Authority>) -> bool {
+    let Ok(origin) = origin.parse::<Uri>() else {
+        return false;
+    };
+    let usual = match origin.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ => return false,
+    };
+    let port = |authority: &Authority| authority.port_u16().unwrap_or(usual);
+    origin.authority().zip(host).is_some_and(|(origin, host)| {
+        origin.host().eq_ignore_ascii_case(host.host()) && port(origin) == port(host)
+    })
+}
+
+fn foreign_host(host: &str) -> Refusal {
+    Refusal::forbidden(format!(
+        "the Host of a request must be an IP address, localhost, this machine's name or one of \
+         [server] hosts, and is {host:?}: use such a name, or add this one to [server] hosts"
+    ))
+}
+
+fn foreign_page() -> Refusal {
+    Refusal::forbidden("requests of a web page from elsewhere are not answered")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_names_of_this_machine_are_ours_and_others_are_not() {
+        let hosts = ["settee.example".to_owned()];
+        for host in [
+            "localhost",
+            "LOCALHOST",
+            "localhost.",
+            "a.localhost",
+            "127.0.0.1",
+            "10.1.2.3",
+            "[::1]",
+            "[2001:db8::1]",
+            "Settee.example",
+        ] {
+            assert!(is_ours(host, &hosts), "{host}");
+        }
+        for host in [
+            "",
+            ".",
+            "example",
+            "a.settee.example",
+            "localhost.example.org",
+            "127.0.0.1.example.org",
+            "evil-localhost",
+            "[evil]",
+            "0x7f.1",
+        ] {
+            assert!(!is_ours(host, &hosts), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_the_same_with_host_and_port() {
+        let same = |origin: &str, host: &str| is_same(origin, host.parse().ok().as_ref());
+        for (origin, host) in [
+            ("http://localhost:5995", "localhost:5995"),
+            ("http://LOCALHOST", "localhost:80"),
+            ("https://settee.example", "settee.example"),
+            ("https://settee.example", "settee.example:443"),
+            ("http://[::1]:7", "[::1]:7"),
+        ] {
+            assert!(same(origin, host), "{origin} {host}");
+        }
+        for (origin, host) in [
+            ("null", "null"),
+            ("", "localhost"),
+            ("localhost", "localhost"),
+            ("http://localhost:1", "localhost:2"),
+            ("http://localhost", "localhost:5995"),
+            ("https://localhost", "localhost:80"),
+            ("ftp://localhost", "localhost"),
+        ] {
+            assert!(!same(origin, host), "{origin} {host}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Asks the engine whether a text is JavaScript, without running any of it.
+//!
+//! SUMMARY   [`Parser::parse`] compiles a text as a script and throws the result away.
+//! CALLED    By everything that has to understand a source: what the grammar says is asked, not
+//!           guessed.
+//! LIMITS    Nothing is said of a text that takes more than [`MEMORY_BYTES`] or holds a NUL.
+
+use std::ffi::CString;
+
+use rquickjs::context::intrinsic;
+use rquickjs::convert::Coerced;
+use rquickjs::{Context, Ctx, Error, Runtime};
+
+use super::DEFAULT_MEMORY_BYTES;
+use super::bytecode::Script;
+
+/// Most memory that parsing may take, in bytes: as much as the query server has.
+const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
+
+/// What parsing needs: without the second there are no literals of regular expressions.
+type Intrinsics = (intrinsic::Eval, intrinsic::RegExpCompiler);
+
+/// An engine that runs nothing.
+pub(super) struct Parser(Context);
+
+/// What the engine says of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Correct,
+    Wrong(Mistake),
+    /// It was not parsed to its end.
+    Unknown,
+}
+
+/// The first mistake in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mistake {
+    /// Its line; the first is 1.
+    pub(super) line: u32,
+    /// The byte of that line; the first is 1.
+    pub(super) column: u32,
+    /// What the engine says.
+    pub(super) text: String,
+}
+
+impl Parser {
+    /// Starts an engine; `None` without memory for it.
+    pub(super) fn new() -> Option<Self> {
+        let runtime = Runtime::new().ok()?;
+        runtime.set_memory_limit(MEMORY_BYTES);
+        Context::custom::<Intrinsics>(&runtime).ok().map(Self)
+    }
+
+    pub(super) fn parse(&self, source: &str) -> Parsed {
+        let Ok(source) = CString::new(source) else {
+            return Parsed::Unknown;
+        };
+        self.0
+            .with(|ctx| match Script::compile(&ctx, c"source", &source) {
+                Ok(_) => Parsed::Correct,
+                Err(Error::Exception) => mistake(&ctx).map_or(Parsed::Unknown, Parsed::Wrong),
+                Err(_) => Parsed::Unknown,
+            })
+    }
+}
+
+/// The pending exception, when it is about the grammar.
+fn mistake(ctx: &Ctx<'_>) -> Option<Mistake> {
+    let error = ctx.catch();
+    let text = error.get::<Coerced<String>>().ok()?.0;
+    let stack: String = error.as_object()?.get("stack").ok()?;
+    // "    at source:LINE:COLUMN"
+    let place = stack.lines().find_map(|line| line.split_once("source:"))?.1;
+    let (line, column) = place.split_once(':')?;
+    let column = column.trim_end_matches(|c: char| !c.is_ascii_digit());
+    text.starts_with("SyntaxError").then_some(Mistake {
+        line: line.parse().ok()?,
+        column: column.parse().ok()?,
+        text,
+    })
+}

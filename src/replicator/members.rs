@@ -1,0 +1,222 @@
+//! The members of a document, with the texts of their values.
+//!
+//! SUMMARY   [`Members`] is a JSON object whose values are texts: a number keeps all its digits from the
+//!           writer through the store to the reader. Values are read where something is made of them.
+//! PROMISES  Order is the writer's; of members with one name the last counts. No white space stands
+//!           between tokens, so that a document is one line.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+
+/// The members of a JSON object.
+#[derive(Clone, Default)]
+pub struct Members(Vec<(String, Box<RawValue>)>);
+
+impl Members {
+    /// Reads the text of a JSON object.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Adds a member, or gives it another value.
+    ///
+    /// # Panics
+    /// The value cannot be written as JSON.
+    pub fn set(&mut self, name: &str, value: impl Serialize) {
+        let text = to_raw_value(&value).expect("members: a value that is set can be written");
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = text,
+            None => self.0.push((name.to_owned(), text)),
+        }
+    }
+
+    /// As [`Members::set`], for objects that are made member by member.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Serialize) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Returns the text of a value.
+    pub fn raw(&self, name: &str) -> Option<&RawValue> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, text)| &**text)
+    }
+
+    /// Reads a value; none where there is none, and where it is a number beyond all bounds.
+    pub fn get(&self, name: &str) -> Option<Value> {
+        serde_json::from_str(self.raw(name)?.get()).ok()
+    }
+
+    /// Returns a value that is a text.
+    pub fn text(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.raw(name)?.get()).ok()
+    }
+
+    /// Takes a member out.
+    pub fn remove(&mut self, name: &str) -> Option<Box<RawValue>> {
+        let place = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.remove(place).1)
+    }
+
+    /// Keeps the members that are wanted.
+    pub fn retain(&mut self, mut is_wanted: impl FnMut(&str, &RawValue) -> bool) {
+        self.0.retain(|(name, text)| is_wanted(name, text));
+    }
+
+    /// Returns the names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns how many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Puts other members behind these. None of them may be here already.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// Reads all values. What cannot be read, a number beyond all bounds, is `null`.
+    pub fn value(&self) -> Value {
+        let members = self.0.iter().map(|(name, text)| {
+            let value = serde_json::from_str(text.get()).unwrap_or_default();
+            (name.clone(), value)
+        });
+        Value::Object(members.collect::<Map<_, _>>())
+    }
+}
+
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&text)
+    }
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialEq for Members {
+    fn eq(&self, other: &Self) -> bool {
+        let both = self.0.iter().zip(&other.0);
+        let is_same = |((name, text), (other_name, other)): (
+            &(String, Box<RawValue>),
+            &(String, Box<RawValue>),
+        )| { name == other_name && text.get() == other.get() };
+        self.0.len() == other.0.len() && both.into_iter().all(is_same)
+    }
+}
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, text)| (name, text)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+        let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+        let mut places: FxHashMap<String, usize> = FxHashMap::default();
+        while let Some((name, text)) = map.next_entry::<String, Box<RawValue>>()? {
+            let text = compact(text).map_err(serde::de::Error::custom)?;
+            match places.get(&name) {
+                Some(&place) => members[place].1 = text,
+                None => {
+                    places.insert(name.clone(), members.len());
+                    members.push((name, text));
+                }
+            }
+        }
+        Ok(Members(members))
+    }
+}
+
+/// Takes out the white space between tokens.
+fn compact(text: Box<RawValue>) -> Result<Box<RawValue>, serde_json::Error> {
+    if !text.get().contains([' ', '\t', '\n', '\r']) {
+        return Ok(text);
+    }
+    let (mut in_text, mut is_escaped) = (false, false);
+    let kept = text.get().chars().filter(|&c| {
+        let is_kept = in_text || !matches!(c, ' ' | '\t' | '\n' | '\r');
+        if c == '"' && !is_escaped {
+            in_text = !in_text;
+        }
+        is_escaped = c == '\\' && !is_escaped;
+        is_kept
+    });
+    RawValue::from_string(kept.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_keep_their_texts_and_lose_the_white_space_between_tokens() {
+        let text = r#" { "n" : 123456789012345678901234567890 , "a":[ 1.0, 1e400,
+            {"s": " a \" \\" , "t" : "\\\" " } ], "n2":-0.10 } "#;
+        let members = Members::parse(text).unwrap();
+        let expected = r#"{"n":123456789012345678901234567890,"a":[1.0,1e400,{"s":" a \" \\","t":"\\\" "}],"n2":-0.10}"#;
+        assert_eq!(members.to_string(), expected);
+        assert_eq!(Members::parse(expected).unwrap(), members);
+        assert_eq!(members.get("a"), None, "no number is as large");
+        assert_eq!(members.get("n2"), Some(json!(-0.1)));
+        assert_eq!(members.value()["a"], Value::Null);
+    }
+
+    #[test]
+    fn the_last_of_a_name_counts_at_the_place_of_the_first() {
+        let mut members = Members::parse(r#"{"a":1,"b":2,"a":3}"#).unwrap();
+        assert_eq!(members.to_string(), r#"{"a":3,"b":2}"#);
+        members.set("b", "x");
+        members.set("c", [1]);
+        assert_eq!(members.remove("a").unwrap().get(), "3");
+        assert_eq!(members.to_string(), r#"{"b":"x","c":[1]}"#);
+        assert_eq!(members.text("b").as_deref(), Some("x"));
+        assert_eq!(members.text("c"), None);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for text in ["", "[]", "1", "{\"a\":}", "{\"a\":1}x", "{\"a\":01}"] {
+            assert!(Members::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Which state each document is in, for lists of documents in some states.
+//!
+//! SUMMARY   [`DocStates`] has the ids of all documents in order, with what the store, the doc processor
+//!           and the scheduler know of each. Each of the three tells it of every change.
+//! PROMISES  A document that was written is here before its writer is answered. A page costs what it
+//!           shows, however many documents it passes over.
+//! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for one page at most.
+
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::members::Members;
+use super::rows::RowState;
+use super::state::{COMPLETED, FAILED, STATE};
+use crate::policy::counted::{Class, Classes, CountedNames, Section};
+use crate::policy::schedule::{JobId, JobState};
+use crate::store::{Page, Watcher};
+
+/// States that documents may be asked for by; a state's place is its class.
+pub const STATES: &[&str] = &[
+    "initializing",
+    "error",
+    "pending",
+    "running",
+    "crashing",
+    "completed",
+    "failed",
+];
+
+/// The class of design documents, which are counted and have no state.
+const DESIGN: Class = 7;
+
+fn class_of(state: &str) -> Class {
+    let place = STATES.iter().position(|known| *known == state);
+    place.map_or(0, |place| place as Class)
+}
+
+const fn row_name(state: RowState) -> &'static str {
+    match state {
+        RowState::Initializing => "initializing",
+        RowState::Error => "error",
+        RowState::Scheduled => "pending",
+    }
+}
+
+/// What is known of a document.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// What its body says; none while it is not there.
+    stored: Option<Class>,
+    /// How far it is on its way to a job.
+    row: Option<Class>,
+    /// The state of its job.
+    job: Option<(JobId, Class)>,
+}
+
+impl Known {
+    fn class(&self) -> Option<Class> {
+        let stored = self.stored?;
+        Some(match (self.row, &self.job) {
+            (Some(_), Some((_, job))) => *job,
+            (Some(row), None) => row,
+            (None, _) => stored,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    names: CountedNames,
+    known: FxHashMap<Arc<str>, Known>,
+}
+
+impl Inner {
+    fn change(&mut self, id: &str, change: impl FnOnce(&mut Known)) {
+        let name: Arc<str> = match self.known.get_key_value(id) {
+            Some((name, _)) => Arc::clone(name),
+            None => id.into(),
+        };
+        let known = self.known.entry(Arc::clone(&name)).or_default();
+        change(known);
+        match known.class() {
+            Some(class) => drop(self.names.set(&name, class)),
+            None => drop(self.names.remove(&name)),
+        }
+        if known.stored.is_none() && known.row.is_none() && known.job.is_none() {
+            self.known.remove(&name);
+        }
+    }
+}
+
+/// The states of all documents.
+#[derive(Debug, Default)]
+pub struct DocStates(Mutex<Inner>);
+
+/// Documents of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageOfIds {
+    /// How many documents there are in all, whatever was asked for.
+    pub total: usize,
+    /// How many stand before the page.
+    pub offset: usize,
+    /// Those of the page.
+    pub ids: Vec<Arc<str>>,
+}
+
+impl DocStates {
+    /// Notes how far a document is on its way to a job.
+    pub fn set_row(&self, id: &str, state: Option<RowState>) {
+        let class = state.map(|state| class_of(row_name(state)));
+        self.lock().change(id, |known| known.row = class);
+    }
+
+    /// Notes the state of a document's job; none when the job is gone.
+    pub fn set_job(&self, id: &str, job: &JobId, state: Option<JobState>) {
+        self.lock().change(id, |known| match state {
+            Some(state) => known.job = Some((Arc::clone(job), class_of(state.name()))),
+            // Another one may be its job by now.
+            None => drop(known.job.take_if(|(own, _)| own == job)),
+        });
+    }
+
+    /// Forgets what the two actors told.
+    pub fn forget_jobs(&self) {
+        let mut inner = self.lock();
+        let ids: Vec<Arc<str>> = inner.known.keys().cloned().collect();
+        for id in ids {
+            inner.change(&id, |known| (known.row, known.job) = (None, None));
+        }
+    }
+
+    /// Returns a page of the documents in some states, all but design documents without states.
+    pub fn page(&self, page: &Page, states: &[String]) -> PageOfIds {
+        let classes = match states {
+            [] => (0..DESIGN).collect(),
+            _ => states.iter().map(|state| class_of(state)).collect(),
+        };
+        self.page_of(page, classes)
+    }
+
+    /// Returns a page of all documents.
+    pub fn page_of_all(&self, page: &Page) -> PageOfIds {
+        self.page_of(page, Classes::ALL)
+    }
+
+    fn page_of(&self, page: &Page, classes: Classes) -> PageOfIds {
+        let inner = self.lock();
+        let start = page.start.as_ref().map(String::as_str);
+        let end = page.end.as_ref().map(String::as_str);
+        let (lower, upper) = match page.descending {
+            false => (start, end),
+            true => (end, start),
+        };
+        let total = inner.names.count(Classes::ALL, Section::ALL);
+        let before = match (start, page.descending) {
+            (Bound::Unbounded, _) => 0,
+            (start, false) => {
+                let (lower, upper) = (Bound::Unbounded, other_side(start));
+                inner.names.count(Classes::ALL, Section { lower, upper })
+            }
+            (start, true) => {
+                let (lower, upper) = (other_side(start), Bound::Unbounded);
+                inner.names.count(Classes::ALL, Section { lower, upper })
+            }
+        };
+        let section = Section { lower, upper };
+        PageOfIds {
+            total,
+            offset: before.saturating_add(page.skip).min(total),
+            ids: inner
+                .names
+                .page(classes, section, page.descending, page.skip, page.limit),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the bound of what stands on the other side of a bound.
+fn other_side(bound: Bound<&str>) -> Bound<&str> {
+    match bound {
+        Bound::Included(id) => Bound::Excluded(id),
+        Bound::Excluded(id) => Bound::Included(id),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+impl Watcher for DocStates {
+    fn class(&self, id: &str, body: &str) -> Class {
+        if id.starts_with("_design/") {
+            return DESIGN;
+        }
+        if !body.contains(STATE) {
+            return 0;
+        }
+        let state = Members::parse(body).ok().and_then(|body| body.text(STATE));
+        match state.as_deref() {
+            Some(state @ (COMPLETED | FAILED)) => class_of(state),
+            _ => 0,
+        }
+    }
+
+    fn opened(&self, documents: Vec<(String, Class)>) {
+        let mut inner = self.lock();
+        let gone: Vec<Arc<str>> = inner.known.keys().cloned().collect();
+        for id in gone {
+            inner.change(&id, |known| known.stored = None);
+        }
+        for (id, class) in documents {
+            inner.change(&id, |known| known.stored = Some(class));
+        }
+    }
+
+    fn written(&self, documents: Vec<(String, Option<Class>)>) {
+        let mut inner = self.lock();
+        for (id, class) in documents {
+            inner.change(&id, |known| known.stored = class);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(states: &DocStates, of: &[&str]) -> Vec<String> {
+        let of: Vec<String> = of.iter().map(ToString::to_string).collect();
+        let page = states.page(&Page::default(), &of);
+        page.ids.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_document_is_in_the_state_of_its_job_of_its_row_or_of_its_body() {
+        let states = DocStates::default();
+        let class = |id, body: &str| states.class(id, body);
+        let completed = class("c", r#"{"_replication_state":"completed"}"#);
+        let failed = class("f", r#"{"note":1,"_replication_state":"failed"}"#);
+        let free = class("a", r#"{"_replication_state":"triggered"}"#);
+        let design = class("_design/d", r#"{"_replication_state":"failed"}"#);
+        let documents = [
+            ("a", free),
+            ("b", free),
+            ("c", completed),
+            ("f", failed),
+            ("_design/d", design),
+        ];
+        states.opened(documents.map(|(id, class)| (id.to_owned(), class)).into());
+        assert_eq!(ids(&states, &[]), ["a", "b", "c", "f"]);
+        assert_eq!(ids(&states, &["initializing"]), ["a", "b"]);
+        assert_eq!(ids(&states, &["failed", "completed"]), ["c", "f"]);
+        assert_eq!(
+            states.page(&Page::default(), &[]).total,
+            5,
+            "design documents too"
+        );
+        let (job, other): (JobId, JobId) = ("job".into(), "other".into());
+        states.set_row("a", Some(RowState::Scheduled));
+        assert_eq!(ids(&states, &["pending"]), ["a"]);
+        states.set_job("a", &job, Some(JobState::Crashing));
+        states.set_job("a", &other, None);
+        assert_eq!(
+            ids(&states, &["crashing"]),
+            ["a"],
+            "another job's end means nothing"
+        );
+        states.set_job("a", &job, None);
+        states.set_row("b", Some(RowState::Error));
+        assert_eq!(ids(&states, &["error", "pending"]), ["a", "b"]);
+        states.written(vec![("a".to_owned(), None), ("b".to_owned(), Some(failed))]);
+        states.set_row("b", None);
+        assert_eq!(ids(&states, &["failed"]), ["b", "f"]);
+        assert_eq!(ids(&states, &["pending"]), [""; 0], "a is deleted");
+        states.written(vec![("a".to_owned(), Some(free))]);
+        assert_eq!(ids(&states, &["pending"]), ["a"], "its row is still there");
+        states.forget_jobs();
+        assert_eq!(ids(&states, &["initializing"]), ["a"]);
+    }
+
+    #[test]
+    fn the_offset_counts_what_stands_before_the_page_and_is_no_more_than_there_is() {
+        let states = DocStates::default();
+        let documents = (0..10).map(|n| (format!("d{n}"), 0));
+        states.opened(documents.collect());
+        let page = |start: Bound<&str>, descending, skip| Page {
+            start: start.map(str::to_owned),
+            descending,
+            skip,
+            limit: 1,
+            ..Page::default()
+        };
+        for (start, descending, skip, offset, id) in [
+            (Bound::Unbounded, false, 0, 0, Some("d0")),
+            (Bound::Unbounded, true, 2, 2, Some("d7")),
+            (Bound::Included("d3"), false, 2, 5, Some("d5")),
+            (Bound::Excluded("d3"), false, 0, 4, Some("d4")),
+            (Bound::Included("d3"), true, 1, 7, Some("d2")),
+            (Bound::Unbounded, false, 99, 10, None),
+        ] {
+            let found = states.page(&page(start, descending, skip), &[]);
+            assert_eq!(
+                (found.total, found.offset),
+                (10, offset),
+                "{start:?} {skip}"
+            );
+            assert_eq!(found.ids.first().map(|id| &**id), id);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What keeps the file small: deleted documents are removed for good, what is free is given back.
+//!
+//! SUMMARY   A deleted document stays as a tombstone, so that replications of this database hear of it.
+//!           Purging removes old ones; compacting makes the file smaller.
+//! PROMISES  A purge removes deleted documents only. A compaction is done only where little has to be moved,
+//!           so that writers wait for it no longer than [`COMPACT_DOCUMENTS_MAX`] says.
+//! SOURCE    couch_db_updater: compaction; `purge` of couch_db is another thing: it takes revisions.
+
+use std::ops::Bound;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redb::{CompactionError, Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
+
+use super::file::Place;
+use super::records::{DOCUMENTS, Records};
+
+/// The size of a file that is worth compacting, in bytes.
+const COMPACT_FILE_MIN: u64 = 4 << 20;
+
+/// The most documents, deleted ones too, with which a file is compacted: moving as many takes a
+/// part of a second. What is free in the file of more is used by later writes.
+const COMPACT_DOCUMENTS_MAX: u64 = 100_000;
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// How many documents it removed.
+    pub removed: usize,
+    /// The last update that it looked at; none when there are no more.
+    pub last: Option<u64>,
+}
+
+/// Returns the time, in seconds since 1970.
+pub fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+impl Records<'_> {
+    pub(super) fn purge(
+        &mut self,
+        before: u64,
+        after: u64,
+        limit: usize,
+    ) -> Result<Purged, redb::Error> {
+        let range = (Bound::Excluded(after), Bound::Unbounded);
+        let deaths = self.deaths.range::<u64>(range)?.take(limit);
+        let deaths = deaths.map(|entry| entry.map(|(seq, at)| (seq.value(), at.value())));
+        let deaths: Vec<(u64, u64)> = deaths.collect::<Result<_, _>>()?;
+        let mut purged = Purged {
+            removed: 0,
+            last: deaths
+                .last()
+                .map(|(seq, _)| *seq)
+                .filter(|_| deaths.len() == limit),
+        };
+        for (seq, _) in deaths.into_iter().filter(|(_, at)| *at < before) {
+            self.deaths.remove(seq)?;
+            let id = self.updates.get(seq)?.map(|id| id.value().to_owned());
+            let Some(id) = id else { continue };
+            let row = self.documents.get(&*id)?;
+            let dead = row.map(|row| (row.value().2, row.value().3, row.value().4.len() as u64));
+            // An earlier program may have written it since.
+            let Some((true, known, bytes)) = dead.filter(|(_, known, _)| *known == seq) else {
+                continue;
+            };
+            self.documents.remove(&*id)?;
+            self.ancestors.remove(&*id)?;
+            self.conflicts.remove(&*id)?;
+            self.jobs.remove(&*id)?;
+            self.updates.remove(known)?;
+            self.count("deleted", 1, 0)?;
+            self.count("bytes", bytes, 0)?;
+            purged.removed += 1;
+        }
+        Ok(purged)
+    }
+}
+
+/// Gives what is free in the file back to the system. Returns how many bytes that was.
+pub(super) fn compact(database: &mut Database, place: &Place) -> Result<u64, redb::Error> {
+    let before = place.file_bytes();
+    if before < COMPACT_FILE_MIN {
+        return Ok(0);
+    }
+    let documents = database.begin_read()?.open_table(DOCUMENTS)?.len()?;
+    if documents > COMPACT_DOCUMENTS_MAX {
+        return Ok(0);
+    }
+    let transaction = database.begin_write()?;
+    let stats = transaction.stats()?;
+    let used = stats.allocated_pages() * stats.page_size() as u64;
+    transaction.abort()?;
+    if used > before / 2 {
+        return Ok(0);
+    }
+    match database.compact() {
+        Ok(_) => Ok(before.saturating_sub(place.file_bytes())),
+        // A copy is being made; another time.
+        Err(CompactionError::TransactionInProgress) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
