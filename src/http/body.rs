@@ -14,6 +14,7 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -91,7 +92,7 @@ impl Body {
     ///
     /// # Errors
     /// It is none, or there is no room for it.
-    pub(super) fn json(&self) -> Result<Value, Refusal> {
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         // A list or an object has room for up to twice as many as it holds.
         self.count_parsed(2 * size_of::<Value>())?;
         let value = serde_json::from_str(self.text()?);
