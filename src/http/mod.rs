@@ -94,6 +94,10 @@ pub struct Shared {
 
 impl Shared {
     /// Gathers what requests are answered with.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what requests are answered with, named by its types"
+    )]
     pub(crate) fn new(
         gateway: Gateway,
         config: watch::Receiver<Arc<Config>>,

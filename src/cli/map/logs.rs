@@ -109,7 +109,7 @@ struct Line(String, &'static [&'static str]);
 
 impl Serializer for Line {
     fn emit_arguments(&mut self, key: Key, value: &fmt::Arguments<'_>) -> slog::Result {
-        if self.1.contains(&&*key) {
+        if self.1.contains(&key) {
             self.0 = value.to_string();
         }
         Ok(())
