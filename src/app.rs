@@ -39,8 +39,10 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
 use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
 use crate::auth::Authority;
+use crate::blocking;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
+use crate::in_flight::InFlight;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
 use crate::query_server::child::Spawner;
@@ -150,6 +152,7 @@ impl App {
         service_sockets.commit(service_sockets.prepare(&config.services).await?);
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
+        let in_flight = InFlight::new(changes.clone());
         let states = Arc::new(DocStates::default());
         let store = open_store(&changes.borrow().clone(), &states, &options.log).await?;
         let database = Database::new(store, states, changes.clone());
@@ -185,6 +188,8 @@ impl App {
             filters: replication::filters_through(gateway.clone()),
             log: log.clone(),
         };
+        // Where there is no room for its thread, the start of an arbiter panics.
+        blocking::run("replication", || ()).await?;
         let Parts {
             scheduler,
             replications,
@@ -196,6 +201,7 @@ impl App {
             Arc::clone(&authority),
         )
         .with_metrics(metrics.clone())
+        .with_in_flight(Arc::clone(&in_flight))
         .telling_sums(Rc::clone(&sums))
         .with_replications(replications.clone())
         .with_http(http.as_ref().map(|address| address.address()));
@@ -236,6 +242,7 @@ impl App {
                 metrics.clone(),
                 address.address(),
                 replications,
+                in_flight,
                 log.clone(),
             );
             let options = HttpOptions {

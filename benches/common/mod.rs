@@ -69,6 +69,8 @@ pub fn settings(
         idle_limit: Duration::from_secs(300),
         stop_grace: Duration::from_secs(2),
         line_bytes_max: 64 << 20,
+        log_lines_max: 100,
+        log_bytes_max: 1 << 20,
         db_tag: Default::default(),
         reset_config: Arc::from(
             r#"{"reduce_limit":true,"reduce_limit_threshold":5000,"reduce_limit_ratio":2.0,"timeout":5000}"#,

@@ -9,6 +9,7 @@
 //! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
 
+mod account;
 mod backup;
 mod calls;
 mod dashboard;
@@ -26,7 +27,7 @@ mod ticket;
 
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ use crate::auth::Authority;
 use crate::auth::rights::Rights;
 use crate::config::Config;
 use crate::config::Role;
+use crate::in_flight::InFlight;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{GetProcError, Lease};
@@ -71,6 +73,8 @@ pub struct Services {
     sums: Option<Rc<OverflowLog>>,
     /// Replications, where there are any.
     replications: Option<Replications>,
+    /// The memory that requests and replies share, where it is bounded.
+    in_flight: Option<Arc<InFlight>>,
     /// Who is let in, where that is asked.
     pub authority: Arc<Authority>,
     /// Where HTTP listens, if it does.
@@ -94,6 +98,7 @@ impl Services {
             sums: None,
             replications: None,
             http: None,
+            in_flight: None,
             stopping: Cell::new(false),
             stop: Notify::new(),
         }
@@ -127,6 +132,13 @@ impl Services {
         self
     }
 
+    /// Bounds the memory of requests and replies.
+    #[must_use]
+    pub(crate) fn with_in_flight(mut self, in_flight: Arc<InFlight>) -> Self {
+        self.in_flight = Some(in_flight);
+        self
+    }
+
     /// Refuses whoever waits for a process, now and from now on: what they get could not be used
     /// any more.
     pub fn refuse_waiters(&self) {
@@ -153,6 +165,8 @@ pub struct ClientOptions {
     pub number: u64,
     /// The longest line it may send, in bytes.
     pub line_bytes_max: usize,
+    /// How long it may take nothing of what it is sent.
+    pub write_timeout: Duration,
     /// How long `attach` keeps a process that it has no line for.
     pub attach_idle: Duration,
     /// How long a client behind `attach` waits for an answer, as long as it does not tell.
@@ -167,10 +181,22 @@ impl ClientOptions {
         Self {
             number,
             line_bytes_max: config.server.line_max,
+            write_timeout: config.server.request_timeout,
             attach_idle: config.query_server_config.attach_idle,
             attach_patience: config.couchdb.os_process_timeout,
             log: log.clone(),
         }
+    }
+}
+
+/// Ends a connection that wants nothing and holds nothing.
+pub struct EndIfIdle(Weak<Session>);
+
+impl EndIfIdle {
+    /// Returns whether the connection was idle, and ends.
+    pub fn end(&self) -> bool {
+        let session = self.0.upgrade();
+        session.is_some_and(|session| session.end_if_idle())
     }
 }
 
@@ -197,12 +223,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts the actor for a connection. Returns where to tell it to stop, and its life.
+    /// Starts the actor for a connection. Returns where to tell it to stop, its life, and what ends it
+    /// if it is idle.
     pub fn serve(
         stream: Stream,
         services: Rc<Services>,
         options: ClientOptions,
-    ) -> (Recipient<Stop>, Pulse) {
+    ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
         Self::start_with(stream, services, options, None)
     }
 
@@ -211,7 +238,7 @@ impl Client {
         services: Rc<Services>,
         options: ClientOptions,
         lending: Option<Lending>,
-    ) -> (Recipient<Stop>, Pulse) {
+    ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let metrics = match &lending {
@@ -225,6 +252,7 @@ impl Client {
             open: lending.is_some(),
             rights: rights_of(&stream),
             metrics,
+            write_timeout: options.write_timeout,
         };
         let client = Self {
             session: Session::new(stream, services, caller, terms),
@@ -240,7 +268,8 @@ impl Client {
             log: options.log.new(o!("client" => options.number)),
             lifeline,
         };
-        (client.start().recipient(), pulse)
+        let idle = EndIfIdle(Rc::downgrade(&client.session));
+        (client.start().recipient(), pulse, idle)
     }
 
     fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
@@ -270,7 +299,10 @@ impl Client {
             let reason = format!("a line before the login may have {limit} bytes");
             return self.turn_away("null", &ErrorReply::unauthorized(reason), ctx);
         }
-        let error = ErrorReply::line_too_long(limit);
+        self.refuse_line(ErrorReply::line_too_long(limit), ctx);
+    }
+
+    fn refuse_line(&mut self, error: ErrorReply, ctx: &mut Context<Self>) {
         if self.lending.is_some() {
             return self.session.end_tunnel(error);
         }
@@ -344,6 +376,7 @@ impl StreamHandler<Input> for Client {
         match input {
             Input::Line(line) => self.take_line(line, ctx),
             Input::TooLong => self.refuse_long_line(ctx),
+            Input::NoRoom => self.refuse_line(ErrorReply::no_room(), ctx),
         }
     }
 

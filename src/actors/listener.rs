@@ -9,6 +9,7 @@
 pub mod address;
 pub mod socket;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,13 +22,14 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientOptions, Services};
+use crate::actors::client::{Client, ClientOptions, EndIfIdle, Services};
 use crate::actors::clock::Clock;
 use crate::actors::config_changes;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::supervisor::Stop;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
+use crate::machine_bounds;
 use crate::warn_repeating;
 use address::BoundAddress;
 use socket::BoundSocket;
@@ -35,6 +37,9 @@ use socket::BoundSocket;
 /// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
 /// and clients that end give some back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Busy clients that are passed over in the search for an idle one.
+const SEARCH_MAX: usize = 256;
 
 /// What a listener needs.
 #[derive(Clone)]
@@ -82,8 +87,13 @@ impl Doors {
 pub struct Listener {
     options: ListenerOptions,
     doors: Option<Rc<Doors>>,
-    /// Client -> where to tell it to stop. Those that are gone are taken out by their `Down`.
-    clients: FxHashMap<PartyId, Recipient<Stop>>,
+    /// Client -> its number, and where to tell it to stop. Those that are gone are taken out by their
+    /// `Down`.
+    clients: FxHashMap<PartyId, (u64, Recipient<Stop>)>,
+    /// Number of a client -> what ends it if it is idle, oldest first.
+    idle: BTreeMap<u64, EndIfIdle>,
+    /// How many clients the limit of open files leaves room for.
+    room: usize,
     next_number: u64,
     /// The task that waits for a connection, or for the time to try again.
     accepting: Option<SpawnHandle>,
@@ -103,6 +113,8 @@ impl Listener {
             options,
             doors: None,
             clients: FxHashMap::default(),
+            idle: BTreeMap::new(),
+            room: usize::MAX,
             next_number: 1,
             accepting: None,
             clock: Clock::new(),
@@ -134,7 +146,7 @@ impl Listener {
 
     /// Waits for the next connection, unless there are as many as there may be.
     fn accept(&mut self, ctx: &mut Context<Self>) {
-        let Some(doors) = &self.doors else {
+        let Some(doors) = self.doors.clone() else {
             return;
         };
         let limit = self.options.config.borrow().server.max_connections;
@@ -148,7 +160,11 @@ impl Listener {
                 "remedy" => "raise [server] max_connections");
             return;
         }
-        let doors = Rc::clone(doors);
+        // Of those who are there for nothing, the oldest goes for a new one.
+        if self.clients.len() > self.room && !self.end_an_idle_one() {
+            let error = io::Error::other("descriptors are kept for children and the store");
+            return self.pause(&error, ctx);
+        }
         let next = async move { doors.accept().await }.into_actor(self);
         self.accepting = Some(ctx.spawn(next.map(|accepted, listener, ctx| {
             listener.accepting = None;
@@ -160,6 +176,13 @@ impl Listener {
                 Err(error) => listener.pause(&error, ctx),
             }
         })));
+    }
+
+    /// Ends the oldest client that is idle, if there is one.
+    fn end_an_idle_one(&mut self) -> bool {
+        let mut oldest = self.idle.iter().take(SEARCH_MAX);
+        let ended = oldest.find_map(|(number, client)| client.end().then_some(*number));
+        ended.and_then(|number| self.idle.remove(&number)).is_some()
     }
 
     /// Lets some time pass: an error of accept's is as a rule a lack of something.
@@ -177,10 +200,12 @@ impl Listener {
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
         let config = self.options.config.borrow().clone();
         let options = ClientOptions::new(self.next_number, &config, &self.options.log);
+        let number = self.next_number;
         self.next_number += 1;
         let services = Rc::clone(&self.options.services);
-        let (stop, pulse) = Client::serve(stream, services, options);
-        self.clients.insert(pulse.party(), stop);
+        let (stop, pulse, idle) = Client::serve(stream, services, options);
+        self.idle.insert(number, idle);
+        self.clients.insert(pulse.party(), (number, stop));
         pulse.monitor(ctx.address().recipient());
     }
 
@@ -188,7 +213,7 @@ impl Listener {
     fn stop_clients(&self, now: bool) {
         self.clients
             .values()
-            .for_each(|client| client.do_send(Stop { now }));
+            .for_each(|(_, client)| client.do_send(Stop { now }));
     }
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
@@ -210,6 +235,7 @@ impl Actor for Listener {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        self.room = machine_bounds::connections_max(usize::MAX);
         if let Err(error) = self.listen() {
             error!(self.log, "cannot listen"; "error" => %error);
             self.lifeline
@@ -231,7 +257,9 @@ impl Handler<Down> for Listener {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        self.clients.remove(&msg.party);
+        if let Some((number, _)) = self.clients.remove(&msg.party) {
+            self.idle.remove(&number);
+        }
         self.accept(ctx);
         self.finish_shutdown(ctx);
     }

@@ -40,6 +40,7 @@ use crate::messages::process::{
 use crate::metrics::KillReason;
 use crate::policy::pool::Token;
 use crate::query_server::child::Child;
+use crate::query_server::child_log::ChildLog;
 use crate::query_server::language::StartContext;
 use crate::query_server::line::LineBuffer;
 use crate::query_server::pipe::{PipeReader, PipeWriter};
@@ -61,6 +62,7 @@ pub struct OsProcess {
     lines: LineBuffer,
     /// Whether the line in the buffer began before any prompt that is unanswered now was sent.
     line_is_stale: bool,
+    child_log: Rc<ChildLog>,
     stderr_log: StderrLog,
     shared: Arc<ProcShared>,
     unanswered: Unanswered,
@@ -88,12 +90,14 @@ impl OsProcess {
         let stdout = PipeReader::new(child.stdout.take().ok_or_else(missing)?)?;
         let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
         let log = context.log.new(o!("os_pid" => child.pid()));
+        let child_log = ChildLog::new(log.clone(), context.clock, context.log_terms.clone());
         let shared = ProcShared::new(Some(child.pid()));
         shared.note_activity(context.clock.now());
         let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let address = Self {
-            stderr_log: StderrLog::new(log.clone()),
+            stderr_log: StderrLog::new(Some(Rc::clone(&child_log))),
+            child_log,
             log,
             child: Rc::new(child),
             stdin: Some(stdin),

@@ -37,6 +37,8 @@ pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -
         // The process gets TERM after half of it, and KILL at its end.
         stop_grace: config.server.stop_grace * 2,
         line_bytes_max: answer_bytes_max(config),
+        log_lines_max: config.log.child_lines_max,
+        log_bytes_max: config.log.pool_bytes_max,
         db_tag: match query_servers.db_tag {
             DbTag::Name => pool::db_tag::DbTag::Name,
             DbTag::Prefix => pool::db_tag::DbTag::Prefix,

@@ -56,9 +56,14 @@ impl Visitor {
         }
     }
 
+    /// Returns whether this is somebody who has logged in, or does not have to.
+    pub(super) fn is_known(&self) -> bool {
+        self.name.is_some() || self.is_admin()
+    }
+
     /// Lets nobody pass who has not logged in, also where there is nothing to be seen.
     pub(super) fn must_be_known(&self) -> Result<(), Refusal> {
-        match self.name.is_some() || self.is_admin() {
+        match self.is_known() {
             true => Ok(()),
             false => Err(Refusal::unauthorized("Authentication required.")),
         }

@@ -1,62 +1,104 @@
-//! Bodies: read whole within bounds of length, time and memory.
+//! Bodies: read within bounds of length, time and memory.
 //!
-//! PROMISES  A body that is too long is refused as soon as that is known. A client that sends
-//!           nothing for [`IDLE_MAX`] is given up. All bodies together take [`BODIES_BYTES_MAX`] at
-//!           most.
+//! SUMMARY   [`read`] takes a whole body; [`Incoming`] brings the pieces of a stream of lines. What is read
+//!           counts as the request's [`Account`] in the memory of all requests in flight.
+//! PROMISES  A body that is too long is refused as soon as that is known, one that finds no room before it
+//!           is read. Of a sender who is not known, [`UNKNOWN_BYTES_MAX`] are taken at most. A client that
+//!           sends nothing, or too slowly, is given up.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use actix_web::http::{StatusCode, header};
-use actix_web::{HttpRequest, web};
+use actix_web::{HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::answer::Refusal;
+use super::progress::Progress;
 use super::request::text;
+use crate::in_flight::{NoRoom, Share};
 
-/// How long a client may let pass without sending more of a body.
+/// How long a client of a stream may let pass without sending or taking anything.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// The bodies that are in memory at a time, together, in bytes. A single one may be longer.
-const BODIES_BYTES_MAX: usize = 512 << 20;
+/// The longest body of a sender who is not known, and of a login, in bytes.
+pub(super) const UNKNOWN_BYTES_MAX: usize = 4096;
 
-/// What all bodies in memory take.
-#[derive(Default)]
-pub(super) struct Budget(AtomicUsize);
+/// The longest body of a request that sets or asks something, in bytes.
+pub(super) const ORDER_BYTES_MAX: usize = 1 << 20;
 
-/// The part of the budget that one body takes; given back with it.
-struct Share<'a> {
-    budget: &'a Budget,
-    bytes: usize,
-}
+/// What a request holds of the memory of all requests in flight.
+#[derive(Clone)]
+pub(super) struct Account(Rc<RefCell<Share>>);
 
-impl Share<'_> {
-    fn grow(&mut self, bytes: usize) -> Result<(), Refusal> {
-        self.bytes += bytes;
-        let before = self.budget.0.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes <= BODIES_BYTES_MAX || before + bytes == self.bytes {
-            return Ok(());
-        }
-        let reason = "the bodies of all requests together are as large as they may be: try again";
-        Err(Refusal::unavailable("too_many_requests", reason))
+impl Account {
+    /// Begins with nothing.
+    pub(super) fn new(share: Share) -> Self {
+        Self(Rc::new(RefCell::new(share)))
+    }
+
+    /// Holds so many bytes from now on.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn set(&self, bytes: usize) -> Result<(), Refusal> {
+        Ok(self.0.borrow_mut().set(bytes)?)
+    }
+
+    fn grow(&self, bytes: usize) -> Result<(), Refusal> {
+        Ok(self.0.borrow_mut().grow(bytes)?)
+    }
+
+    /// Returns the account of a request whose sender is known.
+    fn of(request: &HttpRequest) -> Option<Self> {
+        request.extensions().get::<Self>().cloned()
     }
 }
 
-impl Drop for Share<'_> {
-    fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes, Ordering::Relaxed);
+impl From<NoRoom> for Refusal {
+    fn from(error: NoRoom) -> Self {
+        Self::unavailable("too_many_requests", error.to_string())
     }
 }
 
-/// A body that was read, and its share of the memory.
-pub(super) struct Body<'a> {
+/// A body that was read.
+pub(super) struct Body {
     bytes: Bytes,
-    _share: Share<'a>,
+    account: Option<Account>,
 }
 
-impl Body<'_> {
+impl Body {
+    /// Counts what the body becomes when it is parsed, with so many bytes for each value in it. The bound
+    /// is a quarter of the memory, so that this counts for a quarter.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn count_parsed(&self, value_bytes: usize) -> Result<(), Refusal> {
+        let Some(account) = &self.account else {
+            return Ok(());
+        };
+        // As many as there may be: texts can have these letters, too.
+        let values = memchr::memchr3_iter(b',', b'[', b'{', &self.bytes).count();
+        account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))
+    }
+
+    /// Parses the body as JSON.
+    ///
+    /// # Errors
+    /// It is none, or there is no room for it.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        // A list or an object has room for up to twice as many as it holds.
+        self.count_parsed(2 * size_of::<Value>())?;
+        let value = serde_json::from_str(self.text()?);
+        value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+    }
+
     /// Returns the text.
     ///
     /// # Errors
@@ -67,45 +109,116 @@ impl Body<'_> {
     }
 }
 
-/// Reads the body.
+/// Reads a body of up to `[server] body_max`.
 ///
 /// # Errors
-/// It is too long, too slow or cut off; or all bodies together are too large.
-pub(super) async fn read<'a>(
+/// It is too long, too slow or cut off; or there is no room for it.
+pub(super) async fn read(
+    request: &HttpRequest,
+    payload: web::Payload,
+    shared: &Shared,
+) -> Result<Body, Refusal> {
+    let limit = shared.config.borrow().server.body_max;
+    let limit = limit.min(shared.in_flight.request_max());
+    read_at_most(limit, request, payload, shared).await
+}
+
+/// Reads a body of up to `limit` bytes.
+///
+/// # Errors
+/// As [`read`].
+pub(super) async fn read_at_most(
+    limit: usize,
     request: &HttpRequest,
     mut payload: web::Payload,
-    shared: &'a Shared,
-) -> Result<Body<'a>, Refusal> {
-    let limit = shared.config.borrow().server.body_max;
+    shared: &Shared,
+) -> Result<Body, Refusal> {
+    let account = Account::of(request);
+    let limit = match &account {
+        Some(_) => limit,
+        None => limit.min(UNKNOWN_BYTES_MAX),
+    };
     let announced = text(request, header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
-    if announced.is_some_and(|length: usize| length > limit) {
+    let announced: usize = announced.unwrap_or(0);
+    if announced > limit {
         return Err(Refusal::too_large(limit));
     }
-    let mut share = Share {
-        budget: &shared.budget,
-        bytes: 0,
-    };
+    if let Some(account) = &account {
+        account.set(announced)?;
+    }
+    let mut progress = Progress::new(shared.config.borrow().server.request_timeout);
     let mut body = BytesMut::new();
-    loop {
-        let Some(chunk) = next(&mut payload).await? else {
-            return Ok(Body {
-                bytes: body.freeze(),
-                _share: share,
-            });
-        };
+    while let Some(chunk) = next(&mut payload, progress.deadline()).await? {
+        progress.add(chunk.len());
         if body.len() + chunk.len() > limit {
             return Err(Refusal::too_large(limit));
         }
-        share.grow(chunk.len())?;
+        if let Some(account) = &account
+            && body.len() + chunk.len() > announced
+        {
+            account.grow(chunk.len())?;
+        }
         body.extend_from_slice(&chunk);
+    }
+    Ok(Body {
+        bytes: body.freeze(),
+        account,
+    })
+}
+
+/// The body of a stream of lines.
+pub(super) struct Incoming {
+    payload: web::Payload,
+    account: Option<Account>,
+    timeout: Duration,
+    /// What came of the line that is not complete yet.
+    line: Option<(Progress, usize)>,
+}
+
+impl Incoming {
+    /// Begins to read.
+    pub(super) fn new(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Self {
+        Self {
+            payload,
+            account: Account::of(request),
+            timeout: shared.config.borrow().server.request_timeout,
+            line: None,
+        }
+    }
+
+    /// Waits for the next piece; none at the end. Between lines a client has [`IDLE_MAX`], in the middle
+    /// of one it has to be as fast as with a whole body.
+    ///
+    /// # Errors
+    /// It is too slow or cut off, or there is no room for so long a line.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        let idle = Instant::now() + IDLE_MAX;
+        let deadline = self
+            .line
+            .map_or(idle, |(progress, _)| progress.deadline().min(idle));
+        let Some(chunk) = next(&mut self.payload, deadline).await? else {
+            return Ok(None);
+        };
+        let begun = memchr::memrchr(b'\n', &chunk).map_or(0, |end| end + 1);
+        let rest = chunk.len() - begun;
+        let (mut progress, before) = match self.line.filter(|_| begun == 0) {
+            Some(line) => line,
+            None => (Progress::new(self.timeout), 0),
+        };
+        progress.add(rest);
+        if let Some(account) = &self.account {
+            account.set(before + rest)?;
+        }
+        self.line = (before + rest > 0).then_some((progress, before + rest));
+        Ok(Some(chunk))
     }
 }
 
 /// Waits for the next piece of a body; none at its end.
-pub(super) async fn next(payload: &mut web::Payload) -> Result<Option<Bytes>, Refusal> {
-    match actix_rt::time::timeout(IDLE_MAX, payload.next()).await {
+async fn next(payload: &mut web::Payload, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
+    match timeout_at(deadline, payload.next()).await {
         Err(_) => {
-            let reason = format!("nothing more of the body came for {} s", IDLE_MAX.as_secs());
+            let reason = "the body came too slowly ([server] request_timeout)";
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason))
         }
         Ok(None) => Ok(None),

@@ -44,7 +44,8 @@ pub(super) async fn answer(
             allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
             match *request.method() {
                 Method::PUT => {
-                    let body = body::read(request, payload, shared).await?;
+                    let body =
+                        body::read_at_most(body::ORDER_BYTES_MAX, request, payload, shared).await?;
                     let value: String = serde_json::from_str(body.text()?).map_err(|_| {
                         Refusal::bad_request("the body must be a JSON string, \"5000\" for example")
                     })?;

@@ -10,15 +10,15 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::{HttpResponse, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::Shared;
 use super::answer::{Answer, Refusal};
-use super::body::{self, IDLE_MAX};
+use super::body::{IDLE_MAX, Incoming};
 use crate::actors::gate::GateError;
 
 /// The content type of both directions.
@@ -45,12 +45,12 @@ impl FirstLine {
     ///
     /// # Errors
     /// The line is too long, or the body is too slow or cut off.
-    pub(super) async fn read(payload: &mut web::Payload, shared: &Shared) -> Result<Self, Refusal> {
+    pub(super) async fn read(incoming: &mut Incoming, shared: &Shared) -> Result<Self, Refusal> {
         let limit = shared.config.borrow().server.line_max;
         let mut line = BytesMut::new();
         loop {
             let searched = line.len();
-            let chunk = body::next(payload).await?;
+            let chunk = incoming.next().await?;
             let is_end = chunk.is_none();
             line.extend_from_slice(&chunk.unwrap_or_default());
             let end = memchr::memchr(b'\n', &line[searched..]).map(|at| searched + at);

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::Shared;
 use super::answer::{Answer, Refusal};
-use super::body::{self, IDLE_MAX};
+use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
 use crate::auth::rights::CallerLimits;
 use crate::messages::client_error::ErrorReply;
@@ -27,11 +27,11 @@ const ROWS_AHEAD: usize = 64;
 type Row = Result<ListRow, FunctionError>;
 
 pub(super) async fn answer(
-    mut payload: web::Payload,
+    mut incoming: Incoming,
     shared: &web::Data<Shared>,
     limits: Option<CallerLimits>,
 ) -> Answer {
-    let first = FirstLine::read(&mut payload, shared).await?;
+    let first = FirstLine::read(&mut incoming, shared).await?;
     let start = first.arguments(ListStart::parse)?;
     let (rows, rows_in) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
@@ -39,17 +39,12 @@ pub(super) async fn answer(
         .gateway
         .run(move |inside| list(inside.query_servers_for(limits), start, rows_in, answers));
     let line_max = shared.config.borrow().server.line_max;
-    let pump = Box::pin(pump(payload, first.rest, line_max, rows));
+    let pump = Box::pin(pump(incoming, first.rest, line_max, rows));
     line_stream::answer(pump, answers_out, work, ()).await
 }
 
 /// Cuts what comes into rows and hands them over, until the end or an error.
-async fn pump(
-    mut payload: web::Payload,
-    first: BytesMut,
-    line_max: usize,
-    rows: mpsc::Sender<Row>,
-) {
+async fn pump(mut incoming: Incoming, first: BytesMut, line_max: usize, rows: mpsc::Sender<Row>) {
     let mut lines = LineBuffer::new(line_max);
     lines.add(first.freeze());
     // The arguments are the first line.
@@ -64,7 +59,7 @@ async fn pump(
                     return;
                 }
             }
-            Ok(None) => match body::next(&mut payload).await {
+            Ok(None) => match incoming.next().await {
                 Ok(Some(chunk)) => lines.add(chunk),
                 Ok(None) => break,
                 Err(refusal) => return give_up(&rows, number, &refusal.reason()).await,

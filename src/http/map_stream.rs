@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::Shared;
 use super::answer::{Answer, Refusal};
-use super::body::{self, IDLE_MAX};
+use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
 use super::tasks::Task;
 use crate::actors::caller::Caller;
@@ -34,11 +34,11 @@ use crate::query_server::view::{
 const PROCESSES: usize = 2;
 
 pub(super) async fn answer(
-    mut payload: web::Payload,
+    mut incoming: Incoming,
     shared: &web::Data<Shared>,
     limits: Option<CallerLimits>,
 ) -> Answer {
-    let first = FirstLine::read(&mut payload, shared).await?;
+    let first = FirstLine::read(&mut incoming, shared).await?;
     let start = first.arguments(MapStart::parse)?;
     let running = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
@@ -51,7 +51,7 @@ pub(super) async fn answer(
     });
     let line_max = shared.config.borrow().server.line_max;
     let task = Arc::clone(&running.task);
-    let pump = Box::pin(pump(payload, first.rest, line_max, batches, task));
+    let pump = Box::pin(pump(incoming, first.rest, line_max, batches, task));
     line_stream::answer(pump, answers, work, running).await
 }
 
@@ -59,7 +59,7 @@ type Batch = Result<Vec<Document>, InputError>;
 
 /// Cuts what comes into documents and hands them over, until the end or an error.
 async fn pump(
-    mut payload: web::Payload,
+    mut incoming: Incoming,
     first: BytesMut,
     line_max: usize,
     batches: mpsc::Sender<Batch>,
@@ -87,7 +87,7 @@ async fn pump(
         if is_ended {
             return;
         }
-        match body::next(&mut payload).await {
+        match incoming.next().await {
             Ok(Some(chunk)) => cutter.add(&chunk),
             Ok(None) => {
                 cutter.end();

@@ -107,7 +107,7 @@ async fn put(
     payload: web::Payload,
     (shared, visitor): (&Shared, &Visitor),
 ) -> Answer {
-    let body = body::read(request, payload, shared).await?;
+    let body = body::read_at_most(body::ORDER_BYTES_MAX, request, payload, shared).await?;
     let text = body.text()?;
     let mut settings: Map<String, Value> = match text.trim() {
         "" => Map::new(),

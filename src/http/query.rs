@@ -11,11 +11,16 @@ use serde_json::Value;
 
 use super::access::Visitor;
 use super::answer::{self, Answer, Refusal};
+use super::body::Incoming;
 use super::line_stream::NDJSON;
 use super::request::{content_type, require_json};
 use super::{Shared, body, list_stream, map_stream};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
+
+/// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
+/// that the system gives out.
+const RAW_VALUE_BYTES: usize = 64;
 
 /// Name in the path -> name of the call.
 const NAMES: &[(&str, &str)] = &[
@@ -43,12 +48,12 @@ pub(super) async fn answer(
     visitor: &Visitor,
 ) -> Answer {
     let limits = visitor.rights.limits();
-    if content_type(request) == NDJSON {
-        match name {
-            "map" => return map_stream::answer(payload, shared, limits).await,
-            "list" => return list_stream::answer(payload, shared, limits).await,
-            _ => {}
-        }
+    if content_type(request) == NDJSON && matches!(name, "map" | "list") {
+        let incoming = Incoming::new(request, payload, shared);
+        return match name {
+            "map" => map_stream::answer(incoming, shared, limits).await,
+            _ => list_stream::answer(incoming, shared, limits).await,
+        };
     }
     let call = NAMES
         .iter()
@@ -58,6 +63,7 @@ pub(super) async fn answer(
     };
     require_json(request)?;
     let body = body::read(request, payload, shared).await?;
+    body.count_parsed(RAW_VALUE_BYTES)?;
     let call = FunctionCall::parse(call, body.text()?)?;
     drop(body);
     let validates = match &call {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::access::Visitor;
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer};
 use super::replicator::person;
 use super::request::{allow, require_json};
 use super::routes::shutting_down;
@@ -27,8 +27,7 @@ pub(super) async fn answer(
     require_json(request)?;
     let value: Value = {
         let body = body::read(request, payload, shared).await?;
-        let value = serde_json::from_str(body.text()?);
-        value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))?
+        body.json()?
     };
     let mut stopping = shared.stopping();
     let person = person(visitor);

@@ -1,17 +1,22 @@
 //! The paths: which part of the service answers what, and who may ask.
 
+use actix_web::body::{BodySize, MessageBody};
 use actix_web::http::{Method, header};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use tokio::time::Instant;
 
-use super::access::{Visitor, admit, renewed_session};
+use super::access::{Visitor, admit, peer, renewed_session};
 use super::answer::{Answer, Refusal};
+use super::body::Account;
+use super::guard::Exchange;
+use super::outgoing::Outgoing;
 use super::request::{allow, require_json, segments};
 use super::{
     Shared, answer, config_api, dashboard, info, pools_api, query, replicate, replicator,
     scheduler_api, session_api,
 };
 use crate::auth::rights::Right;
+use crate::in_flight::{Sender, network_of};
 use crate::messages::proc_manager::SetThresholdTs;
 
 /// Answers a request, and counts it.
@@ -21,7 +26,9 @@ pub(super) async fn route(
     shared: web::Data<Shared>,
 ) -> HttpResponse {
     let since = Instant::now();
-    let response = respond(&request, payload, &shared).await;
+    let exchange = Exchange::begin(&request);
+    let response = respond(&request, payload, &shared, &exchange).await;
+    let response = hold(&request, response, exchange);
     let code = response.status().as_u16();
     let method = request.method().as_str();
     shared.metrics.http_request(method, code, since.elapsed());
@@ -32,11 +39,21 @@ async fn respond(
     request: &HttpRequest,
     payload: web::Payload,
     shared: &web::Data<Shared>,
+    exchange: &Exchange,
 ) -> HttpResponse {
     let visitor = match admit(request, shared).await {
         Ok(visitor) => visitor,
         Err(refusal) => return refusal.response(),
     };
+    if visitor.is_known() {
+        exchange.set_known();
+        let sender = Sender {
+            peer: peer(request).map(network_of),
+            user: visitor.name.clone(),
+        };
+        let account = Account::new(shared.in_flight.share(sender));
+        request.extensions_mut().insert(account);
+    }
     let answer = answer_to(request, payload, shared, &visitor).await;
     let mut response = answer.unwrap_or_else(|refusal| refusal.response());
     // A session that was begun or ended just now is not the one that came with the request.
@@ -47,6 +64,20 @@ async fn respond(
         let _ = response.add_cookie(&cookie);
     }
     response
+}
+
+/// Holds what the request holds until its answer has gone out. An answer that finds no room is refused.
+fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> HttpResponse {
+    let account = request.extensions_mut().remove::<Account>();
+    let length = match response.body().size() {
+        BodySize::Sized(length) => usize::try_from(length).unwrap_or(usize::MAX),
+        _ => return response.map_body(|_, body| Outgoing::new(body, exchange, account).boxed()),
+    };
+    let response = match account.as_ref().map(|account| account.set(length)) {
+        Some(Err(refusal)) => refusal.response(),
+        _ => response,
+    };
+    response.map_body(|_, body| Outgoing::new(body, exchange, account).boxed())
 }
 
 async fn answer_to(

@@ -125,7 +125,7 @@ async fn order(
         "_resume" => JobOrder::Resume,
         "_restart" => JobOrder::Restart,
         _ => {
-            let body = body::read(request, payload, shared).await?;
+            let body = body::read_at_most(body::ORDER_BYTES_MAX, request, payload, shared).await?;
             let value: Value = serde_json::from_str(body.text()?).unwrap_or_default();
             let level = value["priority"]
                 .as_i64()

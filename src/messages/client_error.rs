@@ -113,6 +113,13 @@ impl ErrorReply {
         Self::new("too_many_requests", &reason, "queue", Fault::Client, true)
     }
 
+    /// The memory of requests and answers in flight is used up.
+    pub fn no_room() -> Self {
+        let reason = "requests and answers in flight take as much memory as they may ([server] \
+                      in_flight_max): try again later";
+        Self::new("too_many_requests", reason, "queue", Fault::Host, true)
+    }
+
     /// It is not known who asks, or they may not.
     pub fn unauthorized(reason: impl AsRef<str>) -> Self {
         Self::new(

@@ -170,6 +170,10 @@ pub struct ManagerSettings {
     pub stop_grace: Duration,
     /// The longest line that a process may print, in bytes.
     pub line_bytes_max: usize,
+    /// Lines of a process that are logged in a second.
+    pub log_lines_max: usize,
+    /// Bytes of lines of a pool's processes that are logged in a minute.
+    pub log_bytes_max: usize,
     /// How a database's name becomes a tag.
     pub db_tag: crate::policy::pool::db_tag::DbTag,
     /// The arguments of `reset`: a JSON object.

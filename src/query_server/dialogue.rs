@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use slog::{Discard, Logger, o};
 
 use crate::query_server::child::{Child, CommandSpec, Exit, SpawnError, Spawner};
 use crate::query_server::line::{LineBuffer, LineTooLong};
@@ -57,8 +56,7 @@ impl Dialogue {
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             unreachable!("a started child has its three pipes");
         };
-        let words = Logger::root(Discard, o!());
-        let words = Rc::new(RefCell::new(StderrLog::new(words)));
+        let words = Rc::new(RefCell::new(StderrLog::new(None)));
         let mut stderr = Chunks::new(PipeReader::new(stderr)?);
         let kept = Rc::clone(&words);
         // Ends with the pipe, or with the dialogue.

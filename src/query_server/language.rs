@@ -23,6 +23,7 @@ use crate::metrics::ProcessMetrics;
 use crate::policy::pool::ProcId;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child::Spawner;
+use crate::query_server::child_log::LogTerms;
 
 /// A language's name, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,6 +80,8 @@ pub struct StartContext {
     pub stress: bool,
     /// The log, with the process's identity.
     pub log: Logger,
+    /// How much of what the process writes for the log goes there.
+    pub log_terms: LogTerms,
     /// Where its prompts, answers and ends are counted.
     pub metrics: ProcessMetrics,
 }

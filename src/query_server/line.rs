@@ -178,6 +178,11 @@ impl LineBuffer {
         self.partial.split().freeze()
     }
 
+    /// Returns how much of an unfinished line is held, in bytes.
+    pub fn partial_bytes(&self) -> usize {
+        self.partial.len() + self.chunk.len()
+    }
+
     /// Returns whether an unfinished line is held.
     pub fn has_partial(&self) -> bool {
         !self.partial.is_empty() || !self.chunk.is_empty()

@@ -2,6 +2,7 @@
 
 pub mod abilities;
 pub mod child;
+pub mod child_log;
 pub mod client;
 pub mod collation;
 pub mod ddoc;

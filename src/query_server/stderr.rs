@@ -1,28 +1,26 @@
 //! A child's standard error: into the log with the child's identity, and the last lines kept.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bytes::Bytes;
-use slog::{Logger, info};
 
+use crate::query_server::child_log::{ChildLog, LINE_BYTES_MAX};
 use crate::query_server::line::LineBuffer;
 
 /// How many lines are kept for error messages.
 const KEPT_LINES: usize = 10;
 
-/// The longest line that is kept and logged, in bytes; the rest of a longer one is dropped.
-const LINE_BYTES_MAX: usize = 4096;
-
 /// Collects what a child writes to its standard error.
 pub struct StderrLog {
     lines: LineBuffer,
     kept: VecDeque<String>,
-    log: Logger,
+    log: Option<Rc<ChildLog>>,
 }
 
 impl StderrLog {
-    /// Starts with nothing said.
-    pub fn new(log: Logger) -> Self {
+    /// Starts with nothing said; without a log, lines are only kept.
+    pub fn new(log: Option<Rc<ChildLog>>) -> Self {
         Self {
             lines: LineBuffer::new(LINE_BYTES_MAX),
             kept: VecDeque::new(),
@@ -64,7 +62,9 @@ impl StderrLog {
         if text.is_empty() {
             return;
         }
-        info!(self.log, "query server stderr"; "line" => &text);
+        if let Some(log) = &self.log {
+            log.complained(&text);
+        }
         if self.kept.len() == KEPT_LINES {
             self.kept.pop_front();
         }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn collected(chunks: &[&str]) -> Vec<String> {
-        let mut stderr = StderrLog::new(Logger::root(slog::Discard, slog::o!()));
+        let mut stderr = StderrLog::new(None);
         for chunk in chunks {
             stderr.add(&Bytes::copy_from_slice(chunk.as_bytes()));
         }

@@ -56,6 +56,8 @@ impl TestPoolBuilder {
                 idle_limit: Duration::from_secs(300),
                 stop_grace: Duration::from_millis(400),
                 line_bytes_max: 1 << 20,
+                log_lines_max: 100,
+                log_bytes_max: 1 << 20,
                 db_tag: DbTag::Name,
                 reset_config: Arc::from("{}"),
                 languages: Registry::new(),

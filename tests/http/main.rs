@@ -6,10 +6,13 @@ mod browser;
 mod service;
 
 mod admins;
+mod bounds;
 mod config;
 mod dashboard;
+mod floods;
 mod hosts;
 mod lines;
 mod requests;
 mod roles;
+mod threads;
 mod webdriver;

@@ -209,7 +209,11 @@ impl Service {
     }
 
     pub fn signal(&self, name: &str) {
-        signal(self.child.id(), name);
+        signal(self.pid(), name);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Returns a path inside its directory.

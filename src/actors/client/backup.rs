@@ -24,6 +24,13 @@ pub(super) struct Backup {
     calls: u64,
 }
 
+impl Backup {
+    /// Returns whether a copy is being made.
+    pub(super) fn is_begun(&self) -> bool {
+        self.dump.is_some()
+    }
+}
+
 /// Answers `begin_backup`. Whoever may enter the socket is the operator.
 pub(super) fn begin(ticket: Ticket) {
     answer(ticket, async |store, session| {

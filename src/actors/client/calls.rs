@@ -254,6 +254,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
 fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
     session.set_attaching(true);
+    session.set_tunnel();
     let get = async move {
         let proc = session.query_servers.caller().get_clean_proc(&want, None);
         tokio::select! {

@@ -83,7 +83,8 @@ impl Client {
         options: ClientOptions,
         lending: Lending,
     ) -> (Recipient<Stop>, Pulse) {
-        Self::start_with(stream, services, options, Some(lending))
+        let (stop, pulse, _) = Self::start_with(stream, services, options, Some(lending));
+        (stop, pulse)
     }
 
     /// Gets a process for a connection of a service; nothing is read until it is there.

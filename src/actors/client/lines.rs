@@ -24,6 +24,8 @@ pub(super) enum Input {
     Line(Bytes),
     /// A line passed the bound: what follows cannot be told apart any more.
     TooLong,
+    /// There is no room in the memory for so long a line: as with one that is too long.
+    NoRoom,
 }
 
 /// The lines of one connection. Ends when the connection is over.
@@ -102,7 +104,13 @@ impl Stream for Lines {
             let line_bytes_max = self.session.line_bytes_max();
             self.buffer.set_line_bytes_max(line_bytes_max);
             match self.buffer.next_line() {
-                Ok(Some(line)) => return Poll::Ready(Some(Input::Line(line))),
+                Ok(Some(line)) => {
+                    self.session.line_taken();
+                    return Poll::Ready(Some(Input::Line(line)));
+                }
+                Ok(None) if !self.session.count_partial(self.buffer.partial_bytes()) => {
+                    return Poll::Ready(Some(Input::NoRoom));
+                }
                 Ok(None) => {}
                 Err(_) => return Poll::Ready(Some(Input::TooLong)),
             }

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tokio::io::Interest;
 
+use super::account::{Account, FREE_BYTES};
 use super::backup::Backup;
 use super::handover::Expected;
 use super::holding::Holding;
@@ -113,6 +114,8 @@ pub(super) struct Session {
     pub(super) backup: RefCell<Backup>,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
+    /// Whether it is, or was, a tunnel.
+    is_tunnel: Cell<bool>,
     /// The pipes of an attached client, which come next.
     expected: RefCell<Option<Expected>>,
     /// Why a tunnel of a service ends, for its last line; the first reason counts.
@@ -121,6 +124,11 @@ pub(super) struct Session {
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
     metrics: Arc<ClientMetrics>,
+    /// How long the client may take nothing of what it is sent.
+    write_timeout: Duration,
+    account: Account,
+    /// What is held of a line that is not complete, in bytes.
+    partial_bytes: Cell<usize>,
     sweep_at: Cell<usize>,
     /// Whether the manager knows where to tell that a process is taken away.
     is_told: Cell<bool>,
@@ -136,6 +144,8 @@ pub(super) struct Terms {
     pub(super) rights: Rights,
     /// Where it is counted.
     pub(super) metrics: Arc<ClientMetrics>,
+    /// How long the client may take nothing of what it is sent.
+    pub(super) write_timeout: Duration,
 }
 
 impl Session {
@@ -150,6 +160,7 @@ impl Session {
             open,
             rights,
             metrics,
+            write_timeout,
         } = terms;
         let (peer, admitted) = match &stream {
             Stream::Unix(_) => (None, true),
@@ -157,6 +168,9 @@ impl Session {
         };
         Rc::new(Self {
             metrics,
+            write_timeout,
+            partial_bytes: Cell::new(0),
+            account: Account::new(services.in_flight.as_ref(), peer),
             stream,
             query_servers: QueryServers::new(caller).telling(services.sums.clone()),
             peer,
@@ -176,6 +190,7 @@ impl Session {
             waiting: Load::default(),
             backup: RefCell::new(Backup::default()),
             attaching: Cell::new(false),
+            is_tunnel: Cell::new(false),
             expected: RefCell::new(None),
             epitaph: RefCell::new(None),
             last_activity: Cell::new(Instant::now()),
@@ -226,6 +241,46 @@ impl Session {
         in_hand == 0 && self.unsent.borrow().is_empty()
     }
 
+    /// Returns whether it wants nothing and holds nothing, so that it loses nothing with its connection.
+    fn is_idle(&self) -> bool {
+        let holds = self.is_tunnel.get()
+            || self.attaching.get()
+            || self.backup.borrow().is_begun()
+            || !self.held.borrow().is_empty();
+        self.is_quiet() && !holds && self.phase.get() == Phase::Open
+    }
+
+    /// Ends the connection if it is idle. Returns whether it did.
+    pub(super) fn end_if_idle(&self) -> bool {
+        let is_idle = self.is_idle();
+        if is_idle {
+            self.end();
+        }
+        is_idle
+    }
+
+    /// Counts what is in hand, with so much of a line that is not complete; false if there is no room.
+    pub(super) fn count_partial(&self, partial: usize) -> bool {
+        self.partial_bytes.set(partial);
+        self.account.set(self.bytes())
+    }
+
+    /// Notes that the line that was not complete is taken in hand.
+    pub(super) fn line_taken(&self) {
+        self.partial_bytes.set(0);
+    }
+
+    /// Counts what is left after a request.
+    pub(super) fn count_less(&self) {
+        self.account.set_less(self.bytes());
+    }
+
+    /// Returns what is in hand of requests and replies, in bytes.
+    fn bytes(&self) -> usize {
+        let requests = self.in_hand.bytes.get() + self.waiting.bytes.get();
+        requests + self.partial_bytes.get() + self.unsent.borrow().len()
+    }
+
     /// Returns whether more may be read.
     pub(super) fn has_room(&self) -> bool {
         !self.attaching.get()
@@ -245,8 +300,14 @@ impl Session {
         matches!(self.stream, Stream::Unix(_))
     }
 
+    /// Notes that it is a process's from now on: it is not closed for others.
+    pub(super) fn set_tunnel(&self) {
+        self.is_tunnel.set(true);
+    }
+
     /// Keeps the descriptors that come from now on.
     pub(super) fn expect_pipes(&self, expected: Expected) {
+        self.set_tunnel();
         self.expected.replace(Some(expected));
     }
 
@@ -314,6 +375,9 @@ impl Session {
         if self.phase.get() == Phase::Over {
             return;
         }
+        if value.len() > FREE_BYTES && !self.account.set(self.bytes() + value.len()) {
+            return self.push_error(id, &ErrorReply::no_room());
+        }
         let mut unsent = self.unsent.borrow_mut();
         unsent.reserve(id.len() + member.len() + value.len() + 10);
         for piece in [b"{\"id\":", id.as_bytes(), member, value, b"}\n"] {
@@ -346,8 +410,14 @@ impl Session {
 
     async fn write_all(self: Rc<Self>) {
         while !self.write_now() {
-            if self.stream.writable().await.is_err() {
-                break;
+            let writable = actix_rt::time::timeout(self.write_timeout, self.stream.writable());
+            match writable.await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => break,
+                Err(_) => {
+                    self.give_up();
+                    break;
+                }
             }
         }
         self.sending.set(false);
@@ -365,17 +435,25 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    unsent.clear();
-                    self.phase.set(Phase::Over);
-                    // Also tells whoever waits for the client to send something.
-                    let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+                    drop(unsent);
+                    self.give_up();
+                    unsent = self.unsent.borrow_mut();
                 }
             }
         }
         *unsent = BytesMut::new();
         drop(unsent);
+        self.count_less();
         self.wake_reader();
         true
+    }
+
+    /// The client takes nothing more: what is in hand is answered to nobody.
+    fn give_up(&self) {
+        self.unsent.borrow_mut().clear();
+        self.set_phase(Phase::Over);
+        // Also tells whoever waits for the client to send something.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 
     /// Ends the tunnel once everything in hand is answered, and notes why.

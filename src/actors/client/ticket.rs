@@ -125,6 +125,7 @@ impl Drop for Ticket {
             &self.session.in_hand
         };
         load.remove(self.bytes);
+        self.session.count_less();
         self.session.wake_reader();
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use bytes::Bytes;
-use slog::{info, warn};
+use slog::warn;
 
 use super::OsProcess;
 use crate::messages::process::PromptError;
@@ -67,7 +67,7 @@ impl OsProcess {
         }
         let is_stale = std::mem::take(&mut self.line_is_stale);
         match classify(line.clone()) {
-            Line::Log(text) => info!(self.log, "query server log"; "line" => text),
+            Line::Log(text) => self.child_log.said(&text),
             Line::Malformed(what) => self.break_off(what, &line),
             _ if is_stale || self.unanswered.is_empty() => {
                 self.break_off("output that nobody asked for", &line)

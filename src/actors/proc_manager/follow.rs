@@ -173,6 +173,7 @@ impl ProcManager {
             command: Arc::default(),
             abilities: Arc::new(Abilities::undeclared()),
             metrics: self.metrics.pool(name),
+            log: Arc::default(),
             lender: None,
             failure: None,
             is_going: false,

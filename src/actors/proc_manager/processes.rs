@@ -17,6 +17,7 @@ use crate::messages::proc_manager::{HelpError, HelperDone, What};
 use crate::messages::process::{Fault, MANAGER_TOKEN, Obituary, Prompt, PromptError, StopProc};
 use crate::metrics::{OpenFailure, ProcessMetrics};
 use crate::policy::pool::{Event, ProcId, RequestId};
+use crate::query_server::child_log::LogTerms;
 use crate::query_server::language::StartContext;
 use crate::query_server::prompt;
 
@@ -54,6 +55,11 @@ impl ProcManager {
             log: self
                 .log
                 .new(o!("generation" => proc.number, "language" => language.to_string())),
+            log_terms: LogTerms {
+                lines_max: self.settings.log_lines_max,
+                pool_bytes_max: self.settings.log_bytes_max,
+                pool: Arc::clone(&pool.log),
+            },
             metrics: ProcessMetrics {
                 pool: Arc::clone(self.metrics_of(proc.pool)),
                 language: self.metrics.language(language.as_str()),

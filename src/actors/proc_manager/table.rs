@@ -14,6 +14,7 @@ use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target};
 use crate::query_server::abilities::Abilities;
+use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
 
 /// How many pools there may be at a time, languages' own included.
@@ -31,6 +32,8 @@ pub(super) struct Pool {
     /// What the language that is configured now can do.
     pub(super) abilities: Arc<Abilities>,
     pub(super) metrics: Arc<PoolMetrics>,
+    /// What its processes have logged.
+    pub(super) log: Arc<PoolLog>,
     /// What whoever is lent a process of it gets with it, from the first one on.
     pub(super) lender: Option<Arc<Lender>>,
     /// How the last start failed that did: command, end, last words.

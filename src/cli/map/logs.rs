@@ -20,6 +20,9 @@ const MESSAGES: [&str; 3] = [
     "a built-in sum is too long",
 ];
 
+/// The record that tells how many lines were left out.
+const LEFT_OUT: &str = "lines of a query server were left out";
+
 /// The keys under which they carry it.
 const KEYS: [&str; 2] = ["line", "error"];
 
@@ -44,6 +47,11 @@ impl LogLines {
         if self.count.fetch_add(1, Ordering::Relaxed) < SHOWN_MAX {
             tell(&format!("log: {line}"));
         }
+    }
+
+    /// Counts lines that were left out of the log.
+    fn add_unseen(&self, lines: u64) {
+        self.count.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Tells how many lines were not shown.
@@ -82,22 +90,26 @@ impl Drain for LogLinesDrain {
 
     fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), Never> {
         let message = record.msg().to_string();
-        if MESSAGES.contains(&message.as_str()) {
-            let mut line = Line(String::new());
+        let (is_line, is_count) = (MESSAGES.contains(&message.as_str()), message == LEFT_OUT);
+        if is_line || is_count {
+            let mut line = Line(String::new(), if is_line { &KEYS } else { &["count"] });
             // The serializer below refuses nothing.
             let _ = record.kv().serialize(record, &mut line);
-            self.0.add(&line.0);
+            match is_line {
+                true => self.0.add(&line.0),
+                false => self.0.add_unseen(line.0.parse().unwrap_or_default()),
+            }
         }
         Ok(())
     }
 }
 
 /// Picks the value of the key that carries it.
-struct Line(String);
+struct Line(String, &'static [&'static str]);
 
 impl Serializer for Line {
     fn emit_arguments(&mut self, key: Key, value: &fmt::Arguments<'_>) -> slog::Result {
-        if KEYS.contains(&key) {
+        if self.1.contains(&key) {
             self.0 = value.to_string();
         }
         Ok(())

@@ -76,6 +76,7 @@ pub(super) async fn answer(
             require_json(request)?;
             let (raw, body) = raw_body(&call, payload).await?;
             check_bulk(&call, &body).await?;
+            drop(body);
             return docs::bulk(&call, &raw).await;
         }
         ["_bulk_get"] => {
@@ -128,6 +129,7 @@ pub(super) async fn answer(
             let (raw, body) = raw_body(&call, payload).await?;
             refuse_copies(&call, &body)?;
             owners::check_user(&call, &body)?;
+            drop(body);
             docs::put(&call, &id, &raw).await
         }
         Method::DELETE => {
@@ -253,8 +255,7 @@ async fn json_body<T: DeserializeOwned>(
     payload: web::Payload,
 ) -> Result<T, Refusal> {
     let body = body::read(call.request, payload, call.shared).await?;
-    let value = serde_json::from_str(body.text()?);
-    value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+    body.json()
 }
 
 /// Reads a body that is JSON with documents in it, whose texts are kept, and returns its value beside

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::config::{HttpConfig, HttpConfigError};
 use super::connect_to::{Always, Target};
+use super::resolver::System;
 use crate::replication::spec::ProxySpec;
 
 /// The most idle connections that are kept to one server.
@@ -148,9 +149,10 @@ impl Materials {
         if let Some(proxy) = &way.proxy {
             builder = builder.proxy(proxy_of(proxy)?);
         }
-        if let Some(instead) = &way.instead {
-            builder = builder.dns_resolver(Always::new(instead.target.clone()));
-        }
+        builder = match &way.instead {
+            Some(instead) => builder.dns_resolver(Always::new(instead.target.clone())),
+            None => builder.dns_resolver(Arc::new(System)),
+        };
         builder.build()
     }
 }

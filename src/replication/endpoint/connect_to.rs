@@ -5,10 +5,11 @@
 //! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches
 //!           sub-domains only. IPv6 addresses as targets are in brackets; as patterns they are refused.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::resolver::look_up;
 
 /// Where connections go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,9 +101,7 @@ impl Resolve for Always {
     fn resolve(&self, _name: Name) -> Resolving {
         let Target { host, port } = self.0.clone();
         Box::pin(async move {
-            let found = tokio::net::lookup_host((host, port)).await?;
-            let addresses: Vec<SocketAddr> = found.collect();
-            let addresses: Addrs = Box::new(addresses.into_iter());
+            let addresses: Addrs = Box::new(look_up(host, port).await?.into_iter());
             Ok(addresses)
         })
     }

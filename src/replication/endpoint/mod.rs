@@ -21,6 +21,7 @@ mod location;
 mod login;
 mod probe;
 mod request;
+mod resolver;
 mod retries;
 mod said;
 mod send;

@@ -1,0 +1,208 @@
+//! How many connections there may be, and which one has to go for another.
+//!
+//! SUMMARY   A connection is *busy* while a request of a sender who is known is in hand; otherwise it
+//!           waits for its client, who may be anybody. Where there are as many as may be, one that waits
+//!           goes for a new one: the oldest of the peer that has most.
+//! PROMISES  Clients that trickle, or keep connections for nothing, keep nobody out. What is busy is not
+//!           closed for others.
+//! CALLED    By [`super::guard`], on each worker's thread.
+//! LIMITS    Where all are busy, a new connection is closed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::task::AtomicWaker;
+
+use crate::in_flight::network_of;
+
+/// Busy connections of a peer that are passed over in the search for one that waits.
+const SEARCH_MAX: usize = 256;
+
+/// What others may see of a connection, and do to it.
+#[derive(Debug, Default)]
+pub(super) struct Conduct {
+    busy: AtomicBool,
+    closed: AtomicBool,
+    /// Wakes the connection when it has to go.
+    pub(super) waker: AtomicWaker,
+}
+
+impl Conduct {
+    pub(super) fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Release);
+    }
+
+    /// Returns whether it has to go.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    /// Peer -> its connections, oldest first.
+    peers: HashMap<IpAddr, BTreeMap<u64, Arc<Conduct>>>,
+    /// How many connections each peer has.
+    counts: BTreeSet<(usize, IpAddr)>,
+    total: usize,
+    next: u64,
+}
+
+impl Table {
+    fn change(&mut self, peer: IpAddr, change: impl FnOnce(&mut BTreeMap<u64, Arc<Conduct>>)) {
+        let of_peer = self.peers.entry(peer).or_default();
+        let before = of_peer.len();
+        change(of_peer);
+        let after = of_peer.len();
+        self.counts.remove(&(before, peer));
+        match after {
+            0 => drop(self.peers.remove(&peer)),
+            _ => drop(self.counts.insert((after, peer))),
+        }
+        self.total = self.total - before + after;
+    }
+
+    /// Closes the oldest connection that waits, of the peer that has most of those that have any.
+    fn close_one(&mut self) -> bool {
+        let mut found = None;
+        for (_, peer) in self.counts.iter().rev() {
+            let of_peer = self.peers.get(peer).into_iter().flatten();
+            let mut candidates = of_peer.take(SEARCH_MAX);
+            let waits =
+                |(_, conduct): &(&u64, &Arc<Conduct>)| !conduct.busy.load(Ordering::Acquire);
+            if let Some((number, conduct)) = candidates.find(waits) {
+                conduct.close();
+                found = Some((*number, *peer));
+                break;
+            }
+        }
+        if let Some((number, peer)) = found {
+            self.change(peer, |connections| drop(connections.remove(&number)));
+        }
+        found.is_some()
+    }
+}
+
+/// All connections of the server.
+pub(super) struct Connections {
+    max: usize,
+    table: Mutex<Table>,
+}
+
+impl Connections {
+    /// Allows at most so many.
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            max,
+            table: Mutex::default(),
+        })
+    }
+
+    /// Returns how many there may be.
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Lets a connection in; none if there are as many as may be and all are busy.
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+        let peer = network_of(peer);
+        let conduct = Arc::new(Conduct::default());
+        let mut table = self.table();
+        if table.total >= self.max && !table.close_one() {
+            return None;
+        }
+        table.next += 1;
+        let number = table.next;
+        table.change(peer, |connections| {
+            connections.insert(number, Arc::clone(&conduct));
+        });
+        Some(Place {
+            connections: Arc::clone(self),
+            peer,
+            number,
+            conduct,
+        })
+    }
+
+    // What is locked is changed in single steps: a panic elsewhere leaves it whole.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place; it is another's once this is dropped.
+pub(super) struct Place {
+    connections: Arc<Connections>,
+    peer: IpAddr,
+    number: u64,
+    pub(super) conduct: Arc<Conduct>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.connections
+            .table()
+            .change(self.peer, |connections| drop(connections.remove(&number)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(connections: &Arc<Connections>, last: u8) -> Option<Place> {
+        connections.enter([10, 0, 0, last].into())
+    }
+
+    fn closed(places: &[Place]) -> Vec<usize> {
+        let closed = places.iter().enumerate();
+        closed
+            .filter_map(|(at, place)| place.conduct.is_closed().then_some(at))
+            .collect()
+    }
+
+    #[test]
+    fn the_oldest_that_waits_goes_for_a_new_one() {
+        let connections = Connections::new(3);
+        let old: Vec<Place> = (0..3).map_while(|_| enter(&connections, 1)).collect();
+        old[0].conduct.set_busy(true);
+        let new = enter(&connections, 1);
+        assert!(new.is_some());
+        assert_eq!(closed(&old), [1]);
+        drop((old, new));
+        let table = connections.table();
+        assert_eq!(table.total, 0);
+        assert!(table.peers.is_empty() && table.counts.is_empty());
+    }
+
+    #[test]
+    fn a_peer_with_many_makes_room_and_one_with_few_keeps_its_own() {
+        let connections = Connections::new(10);
+        let few: Vec<Place> = (0..2).map_while(|_| enter(&connections, 1)).collect();
+        let many: Vec<Place> = (0..1000).map_while(|_| enter(&connections, 2)).collect();
+        assert_eq!(many.len(), 1000);
+        assert!(closed(&few).is_empty());
+        assert!(enter(&connections, 3).is_some());
+        assert_eq!(closed(&many).len(), 993);
+    }
+
+    #[test]
+    fn what_is_busy_is_not_closed_for_others() {
+        let connections = Connections::new(2);
+        let busy: Vec<Place> = (0..2).map_while(|_| enter(&connections, 1)).collect();
+        busy.iter().for_each(|place| place.conduct.set_busy(true));
+        assert!(enter(&connections, 2).is_none());
+        assert!(closed(&busy).is_empty());
+        busy[1].conduct.set_busy(false);
+        assert!(enter(&connections, 2).is_some());
+        assert_eq!(closed(&busy), [1]);
+    }
+}

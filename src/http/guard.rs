@@ -1,0 +1,255 @@
+//! A connection's socket, guarded: what a client may not do at the cost of others.
+//!
+//! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] tells it when a request is
+//!           in hand. Both share the [`Connection`].
+//! PROMISES  Every head is there [`HEAD_WAIT`] after its first byte, not just the first of a connection.
+//!           A client that takes nothing of an answer, or less of it than it must, is given up. A
+//!           connection that has to go for another one goes at once.
+//! DIFFERS   The server below has a deadline for the first head only, and none for who does not read.
+//! LIMITS    A later head that is late ends its connection without an answer.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::connections::{Conduct, Place};
+use super::progress::Progress;
+use crate::config::Config;
+
+/// How long a client may take to send a head.
+pub(super) const HEAD_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a connection without a request is kept.
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// What the socket and the requests of a connection share.
+pub(super) struct Connection {
+    place: Place,
+    /// Requests that are in hand: from the end of a head to the end of an answer.
+    in_hand: Cell<usize>,
+    /// Since when the client has sent nothing of a head.
+    idle_since: Cell<Instant>,
+    /// When the first byte of a head came.
+    head_since: Cell<Option<Instant>>,
+    /// Whether something was read while a request was in hand: it may be the beginning of another.
+    has_more: Cell<bool>,
+    /// Whether the answer is a stream, which may be taken slowly.
+    is_stream: Cell<bool>,
+    config: watch::Receiver<Arc<Config>>,
+}
+
+impl Connection {
+    pub(super) fn new(place: Place, config: watch::Receiver<Arc<Config>>) -> Rc<Self> {
+        Rc::new(Self {
+            place,
+            in_hand: Cell::new(0),
+            idle_since: Cell::new(Instant::now()),
+            head_since: Cell::new(None),
+            has_more: Cell::new(false),
+            is_stream: Cell::new(false),
+            config,
+        })
+    }
+
+    fn conduct(&self) -> &Conduct {
+        &self.place.conduct
+    }
+
+    /// Returns when a head has to be there; none while a request is in hand.
+    fn head_deadline(&self) -> Option<Instant> {
+        if self.in_hand.get() > 0 {
+            return None;
+        }
+        let latest = self.idle_since.get() + KEEP_ALIVE + HEAD_WAIT;
+        let head = self.head_since.get().map(|since| since + HEAD_WAIT);
+        Some(head.map_or(latest, |head| head.min(latest)))
+    }
+
+    fn timeout(&self) -> Duration {
+        self.config.borrow().server.request_timeout
+    }
+}
+
+/// A request in hand. Its connection waits for the next one when the last of these is dropped.
+pub(super) struct Exchange(Option<Rc<Connection>>);
+
+impl Exchange {
+    /// Begins when the head is there.
+    pub(super) fn begin(request: &HttpRequest) -> Self {
+        let connection = request.conn_data::<Rc<Connection>>().cloned();
+        if let Some(connection) = &connection {
+            connection.in_hand.set(connection.in_hand.get() + 1);
+            connection.head_since.set(None);
+        }
+        Self(connection)
+    }
+
+    /// Notes that its sender is known: it is not closed for others.
+    pub(super) fn set_known(&self) {
+        if let Some(connection) = &self.0 {
+            connection.conduct().set_busy(true);
+        }
+    }
+
+    /// Notes that the answer is a stream.
+    pub(super) fn set_stream(&self) {
+        if let Some(connection) = &self.0 {
+            connection.is_stream.set(true);
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let Some(connection) = &self.0 else { return };
+        connection.in_hand.set(connection.in_hand.get() - 1);
+        if connection.in_hand.get() == 0 {
+            connection.idle_since.set(Instant::now());
+            connection.is_stream.set(false);
+            connection.conduct().set_busy(false);
+            if connection.has_more.take() {
+                // The deadline of what may have begun is not set yet.
+                connection.conduct().waker.wake();
+            }
+        }
+    }
+}
+
+/// A timer that is set when it is needed.
+#[derive(Default)]
+struct Timer(RefCell<Option<Pin<Box<Sleep>>>>);
+
+impl Timer {
+    /// Returns whether the time has come; the task is woken when it comes.
+    fn is_past(&self, deadline: Instant, cx: &mut Context<'_>) -> bool {
+        let mut timer = self.0.borrow_mut();
+        let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx).is_ready()
+    }
+}
+
+/// The socket of a connection.
+pub(super) struct Guarded {
+    stream: TcpStream,
+    connection: Rc<Connection>,
+    reading: Timer,
+    writing: Timer,
+    /// What the client has taken since it last took nothing; none while it takes everything.
+    blocked: Option<Progress>,
+}
+
+impl Guarded {
+    pub(super) fn new(stream: TcpStream, connection: Rc<Connection>) -> Self {
+        Self {
+            stream,
+            connection,
+            reading: Timer::default(),
+            writing: Timer::default(),
+            blocked: None,
+        }
+    }
+
+    pub(super) fn connection(&self) -> &Rc<Connection> {
+        &self.connection
+    }
+
+    fn check_closed(&self) -> io::Result<()> {
+        match self.connection.conduct().is_closed() {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes note of what was written, or not.
+    fn wrote(
+        &mut self,
+        result: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match &result {
+            Poll::Ready(Ok(length)) => {
+                if self.connection.is_stream.get() {
+                    self.blocked = None;
+                }
+                if let Some(progress) = &mut self.blocked {
+                    progress.add(*length);
+                }
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                let timeout = self.connection.timeout();
+                let progress = self.blocked.get_or_insert_with(|| Progress::new(timeout));
+                if self.writing.is_past(progress.deadline(), cx) {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+            }
+        }
+        result
+    }
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.connection.conduct().waker.register(cx.waker());
+        self.check_closed()?;
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let connection = &self.connection;
+        if buffer.filled().len() > before {
+            match connection.in_hand.get() {
+                0 => {
+                    let since = connection.head_since.get().unwrap_or_else(Instant::now);
+                    connection.head_since.set(Some(since));
+                }
+                _ => connection.has_more.set(true),
+            }
+        }
+        match connection.head_deadline() {
+            Some(deadline) if self.reading.is_past(deadline, cx) => {
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            _ => read,
+        }
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.connection.conduct().waker.register(cx.waker());
+        self.check_closed()?;
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(written, cx)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Asked once everything was taken.
+        self.blocked = None;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,260 @@
+//! The memory of requests and answers in flight, shared out among those who send them.
+//!
+//! SUMMARY   [`InFlight`] knows how much there is and who holds what of it; a [`Share`] is one request's,
+//!           and goes back with it.
+//! PROMISES  All shares together never pass the bound. Who holds much leaves room for the others: beyond
+//!           one request, nobody holds more than is still free, and a part is kept for small requests.
+//! CALLED    By HTTP for bodies and answers, by clients of the sockets for lines and replies.
+//! SOURCE    Dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::machine_bounds;
+
+/// An eighth of the bound is kept for small requests.
+const KEPT_FOR_SMALL: usize = 8;
+
+/// Half of that is kept for those who hold little.
+const KEPT_FOR_FEW: usize = 16;
+
+/// Little is up to this part of the bound, in all requests together.
+const LITTLE: usize = 64;
+
+/// The size of a small request, in bytes.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// The part of the memory that is the bound where the configuration sets none.
+const OF_MEMORY: usize = 4;
+
+/// Who sends a request: from where, and in whose name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Sender {
+    /// The address at the other end, none for the Unix socket.
+    pub(crate) peer: Option<IpAddr>,
+    /// The user, none where nobody has to log in.
+    pub(crate) user: Option<String>,
+}
+
+/// Returns what stands for all addresses of one peer: of IPv6, a peer has a network of 64 bits.
+pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        v4 => v4,
+    }
+}
+
+/// There is no room for so much at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "requests and answers in flight take as much memory as they may ([server] in_flight_max): try again \
+     later"
+)]
+pub(crate) struct NoRoom;
+
+/// What is held.
+#[derive(Default)]
+struct Held {
+    total: usize,
+    senders: HashMap<Sender, usize>,
+}
+
+/// The memory of everything in flight.
+pub(crate) struct InFlight {
+    config: watch::Receiver<Arc<Config>>,
+    /// The bound where the configuration sets none, in bytes.
+    default_max: usize,
+    held: Mutex<Held>,
+}
+
+impl InFlight {
+    /// Shares out what the configuration in force sets.
+    pub(crate) fn new(config: watch::Receiver<Arc<Config>>) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            default_max: machine_bounds::memory() / OF_MEMORY,
+            held: Mutex::default(),
+        })
+    }
+
+    fn max(&self) -> usize {
+        match self.config.borrow().server.in_flight_max {
+            0 => self.default_max,
+            max => max,
+        }
+    }
+
+    /// Returns the most that one request can ever hold, in bytes.
+    pub(crate) fn request_max(&self) -> usize {
+        let max = self.max();
+        max - max / KEPT_FOR_SMALL
+    }
+
+    /// Returns a share of nothing yet.
+    pub(crate) fn share(self: &Arc<Self>, sender: Sender) -> Share {
+        Share {
+            in_flight: Arc::clone(self),
+            sender,
+            bytes: 0,
+        }
+    }
+
+    // What is locked is changed in single steps: a panic elsewhere leaves it whole.
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns whether a request may hold `bytes`, where its sender's others hold `others` and all together
+/// would then hold `total`.
+fn may_hold(bytes: usize, others: usize, total: usize, max: usize) -> bool {
+    let own = others + bytes;
+    if own <= max / LITTLE {
+        return total <= max;
+    }
+    if bytes <= SMALL_BYTES {
+        return total <= max - max / KEPT_FOR_FEW;
+    }
+    let leaves_as_much = own <= max.saturating_sub(total);
+    total <= max - max / KEPT_FOR_SMALL && (others == 0 || leaves_as_much)
+}
+
+/// What one request holds; goes back when it is dropped.
+pub(crate) struct Share {
+    in_flight: Arc<InFlight>,
+    sender: Sender,
+    bytes: usize,
+}
+
+impl Share {
+    /// Holds so many bytes from now on, more or fewer than before.
+    ///
+    /// # Errors
+    /// There is no room for more; it holds what it held.
+    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        if bytes == self.bytes {
+            return Ok(());
+        }
+        let max = self.in_flight.max();
+        let mut held = self.in_flight.held();
+        let own = held.senders.get(&self.sender).copied().unwrap_or(0);
+        let (others, total) = (own - self.bytes, held.total - self.bytes + bytes);
+        if bytes > self.bytes && !may_hold(bytes, others, total, max) {
+            return Err(NoRoom);
+        }
+        held.total = total;
+        match others + bytes {
+            0 => drop(held.senders.remove(&self.sender)),
+            own => drop(held.senders.insert(self.sender.clone(), own)),
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Returns how many bytes it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Holds so many bytes more from now on.
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.set(self.bytes.saturating_add(bytes))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // To hold less is never refused.
+        let _ = self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 100 << 20;
+
+    fn in_flight() -> Arc<InFlight> {
+        let mut config = Config::default();
+        config.server.in_flight_max = MAX;
+        let (_, config) = watch::channel(Arc::new(config));
+        InFlight::new(config)
+    }
+
+    fn sender(user: &str) -> Sender {
+        Sender {
+            peer: None,
+            user: Some(user.to_owned()),
+        }
+    }
+
+    fn share(in_flight: &Arc<InFlight>, user: &str, bytes: usize) -> Result<Share, NoRoom> {
+        let mut share = in_flight.share(sender(user));
+        share.set(bytes).map(|()| share)
+    }
+
+    #[test]
+    fn one_large_request_is_taken_and_a_second_one_of_the_same_sender_is_not() {
+        let in_flight = in_flight();
+        let first = share(&in_flight, "ann", 60 << 20);
+        assert!(first.is_ok());
+        assert!(share(&in_flight, "ann", 60 << 20).is_err());
+        assert!(share(&in_flight, "bob", 20 << 20).is_ok());
+        drop(first);
+        assert!(share(&in_flight, "ann", 60 << 20).is_ok());
+    }
+
+    #[test]
+    fn a_sender_of_many_requests_leaves_as_much_as_it_holds() {
+        let in_flight = in_flight();
+        let taken: Vec<Share> = (0..100)
+            .map_while(|_| share(&in_flight, "ann", 5 << 20).ok())
+            .collect();
+        assert_eq!(taken.len(), 10);
+        assert!(share(&in_flight, "bob", 25 << 20).is_ok());
+    }
+
+    #[test]
+    fn small_requests_find_room_whatever_large_ones_hold() {
+        let in_flight = in_flight();
+        let _first = share(&in_flight, "ann", 60 << 20);
+        let _second = share(&in_flight, "bob", 27 << 20);
+        assert!(share(&in_flight, "eve", 20 << 20).is_err());
+        assert!(share(&in_flight, "eve", 30 << 10).is_ok());
+        assert!(share(&in_flight, "ann", 30 << 10).is_ok());
+        let many: Vec<Share> = (0..10_000)
+            .map_while(|_| share(&in_flight, "ann", 30 << 10).ok())
+            .collect();
+        assert!(many.len() < 1000);
+        assert!(share(&in_flight, "eve", 30 << 10).is_ok());
+    }
+
+    #[test]
+    fn all_shares_together_never_pass_the_bound() {
+        let in_flight = in_flight();
+        let users: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        let taken: Vec<Share> = (users.iter())
+            .filter_map(|user| share(&in_flight, user, 1 << 20).ok())
+            .collect();
+        assert_eq!(taken.len(), 100);
+        drop(taken);
+        assert_eq!(in_flight.held().total, 0);
+        assert!(in_flight.held().senders.is_empty());
+    }
+
+    #[test]
+    fn all_addresses_of_a_peer_are_one() {
+        let network = |text: &str| network_of(text.parse().unwrap()).to_string();
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(network("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_eq!(network("10.0.0.1"), "10.0.0.1");
+    }
+}

@@ -1,0 +1,108 @@
+//! What the machine has to share out: memory and file descriptors.
+//!
+//! SUMMARY   [`memory`] is the machine's, or what the service may use of it; [`connections_max`] is how
+//!           many connections of a kind the limit of open files leaves room for.
+//! LIMITS    Of control groups, version 2 is read, and the limits of the service's own group and those
+//!           above it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+
+/// Descriptors that no connection takes: for children and the store.
+pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
+
+/// Fewer connections of a kind than this would be none at all.
+const CONNECTIONS_MIN: usize = 4;
+
+/// Taken where the machine does not say how much memory it has, in bytes.
+const MEMORY_UNKNOWN: usize = 1 << 30;
+
+/// Returns the memory that the service may use, in bytes.
+pub(crate) fn memory() -> usize {
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.as_deref().and_then(total_of);
+    let group = fs::read_to_string("/proc/self/cgroup").ok();
+    let group = group.and_then(|text| group_limit(Path::new("/sys/fs/cgroup"), &text));
+    [machine, group]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(MEMORY_UNKNOWN)
+}
+
+/// Reads `MemTotal: N kB`.
+fn total_of(meminfo: &str) -> Option<usize> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// Returns the least limit of a control group and those above it.
+fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
+    let path = memberships
+        .lines()
+        .find_map(|line| line.strip_prefix("0::/"))?;
+    let mut group = Some(root.join(path));
+    let mut least = None;
+    while let Some(at) = group.filter(|at| at.starts_with(root)) {
+        let limit = fs::read_to_string(at.join("memory.max")).ok();
+        // No limit is the word "max".
+        let limit: Option<usize> = limit.and_then(|text| text.trim().parse().ok());
+        least = [least, limit].into_iter().flatten().min();
+        group = at.parent().map(PathBuf::from);
+    }
+    least
+}
+
+/// Returns how many connections of one kind (HTTP, or clients of the sockets) there may be: at most
+/// `wanted`, and half of the descriptors that are left beside those in use now and the reserve.
+pub(crate) fn connections_max(wanted: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let in_use = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    share(limit, in_use, wanted)
+}
+
+fn share(limit: usize, in_use: usize, wanted: usize) -> usize {
+    let left = limit.saturating_sub(in_use + DESCRIPTORS_RESERVED);
+    wanted.min((left / 2).max(CONNECTIONS_MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_memory_limit_of_the_groups_above_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("memory.max"), "max\n").unwrap();
+        fs::write(root.path().join("a/memory.max"), "419430400\n").unwrap();
+        let limit = |text: &str| group_limit(root.path(), text);
+        assert_eq!(limit("1:name=x:/\n0::/a/b\n"), Some(419_430_400));
+        assert_eq!(limit("0::/\n"), None);
+        assert_eq!(limit("1:memory:/a\n"), None);
+    }
+
+    #[test]
+    fn the_machines_memory_is_read() {
+        assert_eq!(
+            total_of("MemTotal:       2048 kB\nMemFree: 1 kB\n"),
+            Some(2 << 20)
+        );
+        assert_eq!(total_of("nothing"), None);
+        assert!(memory() > 1 << 20);
+    }
+
+    #[test]
+    fn connections_leave_descriptors_for_children_and_the_store() {
+        assert_eq!(share(256, 40, 16_384), 76);
+        assert_eq!(share(1_000_000, 40, 16_384), 16_384);
+        assert_eq!(share(40, 30, 100), CONNECTIONS_MIN);
+    }
+}

@@ -1,0 +1,276 @@
+//! What a process writes for the log: into the service's log, within bounds.
+//!
+//! SUMMARY   Lines of `log()` and of standard error, so many a second for each process and so many bytes
+//!           a minute for all processes of a pool. What is left out is counted, and told in one line.
+//! PROMISES  No function fills the disk by what it logs, however many processes run it. Nothing is left
+//!           out without being counted.
+//! LIMITS    A line is cut after [`LINE_BYTES_MAX`].
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use slog::{Logger, info, warn};
+
+use crate::actors::clock::Clock;
+use crate::policy::time::Timestamp;
+
+/// The longest line that is logged, in bytes; the rest of a longer one is left out.
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// What a record takes in the log beside its line, in bytes.
+const RECORD_BYTES: usize = 200;
+
+/// The time over which the lines of a process are counted.
+const LINES_PERIOD: Duration = Duration::from_secs(1);
+
+/// The time over which the bytes of a pool are counted.
+const BYTES_PERIOD: Duration = Duration::from_secs(60);
+
+/// How often it is told at most how many lines were left out.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What was used of something in a period of time.
+#[derive(Debug, Default)]
+struct Used {
+    since: Option<Timestamp>,
+    amount: usize,
+}
+
+impl Used {
+    /// Takes so much of what there is in a period; false if there is not so much left.
+    fn take(&mut self, amount: usize, of: usize, period: Duration, now: Timestamp) -> bool {
+        if self.since.is_none_or(|since| now.since(since) >= period) {
+            *self = Self {
+                since: Some(now),
+                amount: 0,
+            };
+        }
+        let is_left = self.amount + amount <= of;
+        if is_left {
+            self.amount += amount;
+        }
+        is_left
+    }
+}
+
+/// What all processes of a pool have logged.
+#[derive(Debug, Default)]
+pub struct PoolLog(Mutex<Used>);
+
+impl PoolLog {
+    fn take(&self, bytes: usize, of: usize, now: Timestamp) -> bool {
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.take(bytes, of, BYTES_PERIOD, now)
+    }
+}
+
+/// How much a process may log.
+#[derive(Clone, Debug)]
+pub struct LogTerms {
+    /// Lines in a second.
+    pub lines_max: usize,
+    /// Bytes in a minute, of all processes of the pool.
+    pub pool_bytes_max: usize,
+    /// What the pool has logged.
+    pub pool: Arc<PoolLog>,
+}
+
+/// The log of one process.
+pub struct ChildLog {
+    log: Logger,
+    clock: Clock,
+    terms: LogTerms,
+    lines: RefCell<Used>,
+    /// Lines that were left out and not told yet.
+    left_out: Cell<u64>,
+    reported: Cell<Option<Timestamp>>,
+    itself: Weak<Self>,
+}
+
+impl ChildLog {
+    /// Makes the log of a process.
+    pub fn new(log: Logger, clock: Clock, terms: LogTerms) -> Rc<Self> {
+        Rc::new_cyclic(|itself| Self {
+            log,
+            clock,
+            terms,
+            lines: RefCell::default(),
+            left_out: Cell::new(0),
+            reported: Cell::new(None),
+            itself: itself.clone(),
+        })
+    }
+
+    /// Logs a line of `log()`.
+    pub fn said(&self, text: &str) {
+        if let Some(line) = self.admit(text) {
+            info!(self.log, "query server log"; "line" => line);
+        }
+    }
+
+    /// Logs a line of standard error.
+    pub fn complained(&self, text: &str) {
+        if let Some(line) = self.admit(text) {
+            info!(self.log, "query server stderr"; "line" => line);
+        }
+    }
+
+    /// Returns as much of a line as is logged; none if it is left out.
+    fn admit<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let line = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];
+        let now = self.clock.now();
+        let mut lines = self.lines.borrow_mut();
+        let admitted = lines.take(1, self.terms.lines_max, LINES_PERIOD, now)
+            && (self.terms.pool).take(written(line), self.terms.pool_bytes_max, now);
+        if !admitted {
+            self.leave_out(now);
+        }
+        admitted.then_some(line)
+    }
+
+    fn leave_out(&self, now: Timestamp) {
+        let left_out = self.left_out.get();
+        self.left_out.set(left_out + 1);
+        if left_out > 0 {
+            return;
+        }
+        let recently = |before| now.since(before) < REPORT_INTERVAL;
+        let wait = match self.reported.get().is_some_and(recently) {
+            true => REPORT_INTERVAL,
+            false => LINES_PERIOD,
+        };
+        let itself = self.itself.clone();
+        // Ends after this time.
+        actix_rt::spawn(async move {
+            actix_rt::time::sleep(wait).await;
+            if let Some(log) = itself.upgrade() {
+                log.report();
+            }
+        });
+    }
+
+    fn report(&self) {
+        let left_out = self.left_out.take();
+        if left_out == 0 {
+            return;
+        }
+        self.reported.set(Some(self.clock.now()));
+        warn!(self.log, "lines of a query server were left out"; "count" => left_out,
+              "limit" => format!("{} lines a second, {} bytes a minute for the pool",
+                                 self.terms.lines_max, self.terms.pool_bytes_max),
+              "effect" => "they are lost",
+              "remedy" => "log less in the function, or raise [log] child_lines_max or pool_bytes_max");
+    }
+}
+
+/// The end of the process tells what was not told before.
+impl Drop for ChildLog {
+    fn drop(&mut self) {
+        self.report();
+    }
+}
+
+/// Returns what a line takes in the log, where control characters are spelled out.
+fn written(line: &str) -> usize {
+    let controls = line.bytes().filter(u8::is_ascii_control).count();
+    line.len() + controls * 5 + RECORD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use slog::{Drain, Never, OwnedKVList, Record, o};
+
+    use super::*;
+
+    /// Counts records by their text.
+    #[derive(Clone, Default)]
+    struct Counts(Arc<Mutex<Vec<String>>>);
+
+    impl Drain for Counts {
+        type Ok = ();
+        type Err = Never;
+
+        fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), Never> {
+            self.0.lock().unwrap().push(record.msg().to_string());
+            Ok(())
+        }
+    }
+
+    impl Counts {
+        fn of(&self, message: &str) -> usize {
+            let records = self.0.lock().unwrap();
+            records.iter().filter(|record| *record == message).count()
+        }
+    }
+
+    fn terms(lines_max: usize, pool_bytes_max: usize) -> LogTerms {
+        LogTerms {
+            lines_max,
+            pool_bytes_max,
+            pool: Arc::default(),
+        }
+    }
+
+    fn log(counts: &Counts, terms: LogTerms) -> Rc<ChildLog> {
+        let logger = Logger::root(counts.clone(), o!());
+        ChildLog::new(logger, Clock::new(), terms)
+    }
+
+    const LEFT_OUT: &str = "lines of a query server were left out";
+
+    #[actix_rt::test]
+    async fn a_process_logs_so_many_lines_a_second_and_the_rest_is_counted() {
+        tokio::time::pause();
+        let counts = Counts::default();
+        let log = log(&counts, terms(100, 1 << 20));
+        for _ in 0..60 {
+            log.said("said");
+            log.complained("complained");
+        }
+        let (said, complained) = ("query server log", "query server stderr");
+        assert_eq!((counts.of(said), counts.of(complained)), (50, 50));
+        assert_eq!(counts.of(LEFT_OUT), 0);
+        actix_rt::time::sleep(LINES_PERIOD * 2).await;
+        assert_eq!(counts.of(LEFT_OUT), 1);
+        log.said("later");
+        assert_eq!(counts.of(said), 51);
+    }
+
+    #[actix_rt::test]
+    async fn the_processes_of_a_pool_share_what_it_may_log_in_a_minute() {
+        tokio::time::pause();
+        let counts = Counts::default();
+        let terms = terms(100, 10 * (RECORD_BYTES + 1));
+        let (one, other) = (log(&counts, terms.clone()), log(&counts, terms));
+        for _ in 0..10 {
+            one.said("x");
+            other.said("x");
+        }
+        assert_eq!(counts.of("query server log"), 10);
+        actix_rt::time::sleep(BYTES_PERIOD).await;
+        other.said("x");
+        assert_eq!(counts.of("query server log"), 11);
+    }
+
+    #[actix_rt::test]
+    async fn a_flood_is_told_once_in_a_while_and_its_rest_at_the_end() {
+        tokio::time::pause();
+        let counts = Counts::default();
+        let log = log(&counts, terms(1, 1 << 20));
+        for _ in 0..200 {
+            log.said("x");
+            actix_rt::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(counts.of(LEFT_OUT) <= 3, "{}", counts.of(LEFT_OUT));
+        let before = counts.of(LEFT_OUT);
+        drop(log);
+        assert_eq!(counts.of(LEFT_OUT), before + 1);
+    }
+
+    #[test]
+    fn what_a_line_takes_counts_control_characters_as_they_are_written() {
+        assert_eq!(written("a\u{1}"), RECORD_BYTES + 7);
+    }
+}
