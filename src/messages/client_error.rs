@@ -53,7 +53,7 @@ pub struct ErrorReply {
     /// How the query server ended, if that is what happened.
     pub obituary: Option<Box<Obituary>>,
     /// The process that it is about, as the client named it.
-    pub proc: Option<String>,
+    pub proc: Option<Box<str>>,
     /// The function that it is about, and what that was called with.
     pub place: Option<Box<Place>>,
 }
@@ -171,7 +171,7 @@ impl ErrorReply {
 
     /// Adds the process that it is about.
     pub fn about(mut self, proc: impl ToString) -> Self {
-        self.proc = Some(proc.to_string());
+        self.proc = Some(proc.to_string().into());
         self
     }
 
