@@ -193,6 +193,15 @@ fn a_client_that_does_not_read_its_answer_is_given_up() {
     web.service.stop();
 }
 
+/// Sends the crowd home, also when the test has failed.
+struct SendHome<'a>(&'a AtomicBool);
+
+impl Drop for SendHome<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Keeps connections open that want nothing, and opens them again when they are closed.
 fn crowd(
     address: SocketAddr,
@@ -243,12 +252,14 @@ fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
         .args(["-c", limited, env!("CARGO_BIN_EXE_settee")])
         .arg(config)
         .env("SETTEE__SERVER__HTTP", "127.0.0.1:0")
+        .env("SETTEE__SERVER__OPEN", "true")
         .env("SETTEE__STORE__PATH", "memory");
     let mut service = Service::start_command(directory, command);
     let address = service.next_address("http://");
     let web = Web { service, address };
     let (arrived, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _send_home = SendHome(&over);
         scope.spawn(|| crowd(address, 1000, 600, &arrived, &over));
         wait_until("a crowd", || arrived.load(Ordering::Relaxed) > 1);
         let idle_clients: Vec<_> = (0..300).map(|_| web.service.connect()).collect();
@@ -256,7 +267,6 @@ fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
             web.service.status();
             web.send("POST", "/_query/map", &call()).ok();
         }
-        over.store(true, Ordering::Relaxed);
         drop(idle_clients);
     });
     web.service.stop();
