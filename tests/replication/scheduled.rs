@@ -55,7 +55,6 @@ impl World {
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             states: Default::default(),
             live: Default::default(),
-            states: Default::default(),
             settings,
             jobs: Box::new(JobStarter {
                 settings: start.settings,
