@@ -99,7 +99,7 @@ fn missing_and_wrong_arguments_are_named() {
             "'_id'",
         ),
         (
-            json!({"call": "get_proc", "ddoc": {"_id": "_design/a"}, "db": "a"}),
+            json!({"call": "get_proc", "ddoc": {"_id": "_design/a", "_rev": 7}, "db": "a"}),
             "'_rev'",
         ),
         (
