@@ -21,7 +21,6 @@ use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTi
 use crate::policy::pool::ReturnStatus;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
-use crate::query_server::prompt;
 
 /// How often a compound call takes another process when the one it got is not reset.
 pub(crate) const RESET_TRIES: u32 = 3;
@@ -276,9 +275,7 @@ impl Lease {
     /// # Errors
     /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
     pub async fn reset(&self) -> Result<(), PromptError> {
-        let answer = self
-            .prompt(prompt::reset(&self.lender.config), None)
-            .await?;
+        let answer = self.prompt(self.lender.reset.clone(), None).await?;
         if answer.trim_ascii() == b"true" {
             return Ok(());
         }

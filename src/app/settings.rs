@@ -82,14 +82,7 @@ fn answer_bytes_max(config: &Config) -> usize {
 fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     let memory = config.sandbox.javascript_memory_max.to_string();
     let line_max = answer_bytes_max(config).to_string();
-    let arguments = [
-        "couchjs",
-        "-S",
-        &memory,
-        "--line-max",
-        &line_max,
-        "--text-reasons",
-    ];
+    let arguments = ["couchjs", "-S", &memory, "--line-max", &line_max];
     CommandLanguage::from_spec(CommandSpec {
         program: program.to_owned(),
         arguments: arguments.map(Into::into).to_vec(),
@@ -117,7 +110,7 @@ mod tests {
         let javascript = described("JavaScript");
         assert_eq!(
             javascript.as_deref(),
-            Some("/bin/settee couchjs -S 67108864 --line-max 67108864 --text-reasons")
+            Some("/bin/settee couchjs -S 67108864 --line-max 67108864")
         );
         assert_eq!(described("python").as_deref(), Some("couchpy --debug"));
         assert_eq!(described("echo").as_deref(), Some("native"));

@@ -43,7 +43,8 @@ Answers CouchDB's query server protocol on standard input and output.
   --line-max BYTES
                  longest line that may be answered (default: no limit)
   --text-reasons the reason of an error is always a text, also where CouchDB's
-                 couchjs answers {} or null
+                 couchjs answers {} or null; \"text_reasons\" in a reset says
+                 otherwise
       --eval     accepted, and always on
   SCRIPT         accepted and ignored: the server is built in
 ";

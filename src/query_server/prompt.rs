@@ -4,7 +4,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::query_server::ddoc::Ddoc;
+use crate::query_server::ddoc::{DEFAULT_LANGUAGE, Ddoc};
+use crate::query_server::language::LanguageName;
 
 /// What a command means for the state of the process that gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +225,21 @@ pub fn reset(config: &str) -> Bytes {
     Bytes::from(format!("[\"reset\",{config}]"))
 }
 
+/// The member of the configuration in `reset` that asks for errors whose reason is always a text.
+/// CouchDB knows no such member, and reads other reasons.
+pub const TEXT_REASONS: &str = "text_reasons";
+
+/// The `reset` before Settee itself calls functions: as [`reset`], and JavaScript is asked for errors
+/// that say what happened.
+pub fn reset_for_calls(config: &str, language: &LanguageName) -> Bytes {
+    let asks = language.as_str() == DEFAULT_LANGUAGE;
+    match config.trim_end().strip_suffix('}').filter(|_| asks) {
+        Some("{") => reset(&format!("{{\"{TEXT_REASONS}\":true}}")),
+        Some(members) => reset(&format!("{members},\"{TEXT_REASONS}\":true}}")),
+        None => reset(config),
+    }
+}
+
 /// `["ddoc", "new", ID, DDOC]`.
 pub fn teach(ddoc: &Ddoc) -> Bytes {
     let text: &RawValue = serde_json::from_str(ddoc.key.text.as_str())
@@ -355,6 +371,20 @@ mod tests {
     fn a_command_is_one_line_however_its_json_was_written() {
         let args: Box<RawValue> = serde_json::from_str("[1,\n {\"a\": \"\\n\"}\n]").unwrap();
         assert_eq!(line(&("x", &args)), r#"["x",[1,  {"a": "\n"} ]]"#);
+    }
+
+    #[test]
+    fn javascript_is_asked_for_errors_in_words_and_other_languages_get_couchdbs_reset() {
+        let reset = |config, language| reset_for_calls(config, &LanguageName::new(language));
+        assert_eq!(
+            reset(r#"{"timeout":5000}"#, "JavaScript"),
+            r#"["reset",{"timeout":5000,"text_reasons":true}]"#
+        );
+        assert_eq!(
+            reset("{}", "javascript"),
+            r#"["reset",{"text_reasons":true}]"#
+        );
+        assert_eq!(reset("{}", "python"), r#"["reset",{}]"#);
     }
 
     #[test]

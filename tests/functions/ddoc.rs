@@ -194,7 +194,7 @@ async fn an_error_names_database_design_document_function_and_document() {
     assert_eq!(
         error,
         json!({
-            "name": "teapot", "reason": {"a": 1}, "phase": "prompt", "fault": "client", "retry": false,
+            "name": "teapot", "reason": "{\"a\":1}", "phase": "prompt", "fault": "client", "retry": false,
             "db": "shop", "ddoc": "_design/d", "function": "shows/s", "doc": "d1",
         })
     );

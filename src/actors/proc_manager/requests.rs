@@ -14,6 +14,7 @@ use crate::messages::process::{Fault, PromptError};
 use crate::metrics::Refused;
 use crate::policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
 use crate::policy::time::Timestamp;
+use crate::query_server::prompt;
 
 /// How a request ends.
 pub(super) type Answer = Result<Lease, Box<GetProcError>>;
@@ -101,6 +102,7 @@ impl ProcManager {
                 pool: Arc::clone(&pool.name),
                 language: pool.language.clone(),
                 config: Arc::clone(&self.settings.reset_config),
+                reset: prompt::reset_for_calls(&self.settings.reset_config, &pool.language),
                 manager: Arc::clone(manager.expect("PM-2: who lends has been started")),
             })
         });

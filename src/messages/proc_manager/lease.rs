@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::{Message, Recipient};
+use bytes::Bytes;
 
 use crate::messages::process::ProcessRef;
 use crate::policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
@@ -17,6 +18,9 @@ pub struct Lender {
     pub language: LanguageName,
     /// The arguments that the client's first prompt, `reset`, is to carry: a JSON object.
     pub config: Arc<str>,
+    /// The line of the `reset` before a function is called for a client that does not read the
+    /// protocol itself.
+    pub(crate) reset: Bytes,
     /// Whom to give processes back to.
     pub(crate) manager: Arc<Recipient<RetProc>>,
 }

@@ -4,8 +4,8 @@
 //!           nothing. Only complete lines `["error", NAME, REASON]` come out, with a name that is a
 //!           string.
 //! SOURCE    The error forms of CouchDB's loop.js: arrays, named objects, everything else.
-//! DIFFERS   With [`Options::text_reasons`](super::Options) the reason is always a text: of an exception CouchDB
-//!           answers what `JSON.stringify` leaves of it, mostly `{}`.
+//! DIFFERS   Where a `reset` or [`Options::text_reasons`](super::Options) ask for it, the reason is always a text:
+//!           of an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`.
 //! LIMITS    The engine raises `null` where it has no room for an exception. A function can throw
 //!           that too; [`Gauge`](super::memory::Gauge) tells them apart by what the process took.
 
@@ -130,7 +130,7 @@ impl Failure {
                 name,
                 couchdb_reason: Some(reason),
                 ..
-            } if !shared.options.text_reasons => error_line(name, reason),
+            } if !shared.text_reasons.get() => error_line(name, reason),
             Failure::Error { name, reason, .. } => error_line(name, &quote(reason)),
             Failure::Null { .. } if !self.is_fatal(shared) => {
                 Failure::type_error("the function threw null").line(shared)

@@ -58,7 +58,8 @@ pub struct Options {
     pub memory_bytes: usize,
     /// The longest line that the parent takes, in bytes.
     pub line_bytes_max: usize,
-    /// Whether the reason of an error is always a text, also where CouchDB answers an object.
+    /// Whether the reason of an error is a text, also where CouchDB answers an object, unless a
+    /// `reset` says otherwise.
     pub text_reasons: bool,
 }
 

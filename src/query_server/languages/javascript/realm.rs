@@ -79,6 +79,8 @@ pub(super) struct Shared {
     pub(super) options: Options,
     pub(super) memory: Gauge,
     pub(super) lines: RefCell<Lines>,
+    /// Whether the reason of an error is always a text: as the last `reset` has it.
+    pub(super) text_reasons: Cell<bool>,
     /// The exit status, once a list function met the end of the input or a line that is no row.
     pub(super) ended: Cell<Option<u8>>,
     /// The content types of design documents: one registry for the life of the process.
@@ -95,6 +97,7 @@ impl Shared {
             options,
             memory: Gauge::new(options.memory_bytes),
             lines: RefCell::new(lines),
+            text_reasons: Cell::new(options.text_reasons),
             ended: Cell::new(None),
             types: RefCell::new(Registry::new()),
             helpers: prelude!(c"helpers", "prelude/helpers.js"),

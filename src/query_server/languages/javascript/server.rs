@@ -20,6 +20,7 @@ use super::reduce_limit::{ReduceLimit, Sizes, Verdict};
 use super::results::Results;
 use super::text::{kind_of, unquote, utf16_len};
 use super::views::{Reduction, Rows, Views, source_text};
+use crate::query_server::prompt;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
@@ -180,6 +181,9 @@ impl Server {
         }
         let config = serde_json::from_str(config).unwrap_or(Value::Null);
         self.limit = ReduceLimit::new(&config);
+        let asked = config[prompt::TEXT_REASONS].as_bool();
+        let text_reasons = asked.unwrap_or(self.shared.options.text_reasons);
+        self.shared.text_reasons.set(text_reasons);
         if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
             // A predecessor that is still here would cost memory for a third state.
             self.old = None;

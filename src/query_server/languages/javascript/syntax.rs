@@ -71,7 +71,7 @@ mod tests {
             "var n = 1;\nfunction(doc) { with (doc) { emit(n); } }",
             "while (true) { }",
             "throw 1",
-            "a\0b",
+            "var n = 'a\0b'",
         ] {
             assert_eq!(check_function(source), Ok(()), "{source}");
         }
