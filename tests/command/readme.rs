@@ -32,6 +32,8 @@ fn start() -> (Service, SocketAddr) {
     // The password is below the home.
     command.env("HOME", directory.path());
     command.env_remove("XDG_STATE_HOME");
+    let state = directory.path().join(".local/state/settee");
+    command.env("SETTEE__STORE__PATH", state.join("settee.redb"));
     symlink(
         env!("CARGO_BIN_EXE_settee"),
         directory.path().join("settee"),

@@ -437,7 +437,7 @@ fn a_service_with_few_descriptors_keeps_some_and_ends_idle_clients_for_new_ones(
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut command = std::process::Command::new("sh");
-    let limited = "ulimit -n 40; exec \"$0\" serve -c \"$1\"";
+    let limited = "ulimit -n 48; exec \"$0\" serve -c \"$1\"";
     command
         .args(["-c", limited, env!("CARGO_BIN_EXE_settee")])
         .arg(config);

@@ -90,7 +90,7 @@ query_server_config.os_process_limit = 99999999999999999999999 => it must be
 query_server_config.os_process_limit = 9999999999999999999999999999999999999999999 => it must be
 query_server_config.os_process_limit = 2.5 => a whole number from 0 to 1000000
 query_server_config.os_process_limit = true => a whole number from 0 to 1000000
-query_server_config.os_process_limit = [1] => a list of other things than texts is not what this key takes
+query_server_config.os_process_limit = [1] => a list is not what this key takes
 query_server_config.os_process_limit = { a = 1 } => a table
 query_server_config.os_process_limit = 2026-01-01 => a date
 query_server_config.os_process_limit = '' => the text ""
