@@ -324,11 +324,11 @@ impl Store {
     }
 
     /// Gives what is free in the file back to the system, if that is much. Returns how many bytes
-    /// that was.
+    /// that was; none while a copy is made, after which it is to be asked again.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn compact(&self) -> Result<u64, StoreError> {
+    pub async fn compact(&self) -> Result<Option<u64>, StoreError> {
         let (reply, result) = oneshot::channel();
         self.ask(Request::Compact(reply), result).await
     }

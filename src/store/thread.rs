@@ -25,7 +25,7 @@ pub(super) enum Request {
     Read(Box<dyn Read>),
     Write(Box<dyn Write>),
     /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
-    Compact(oneshot::Sender<Result<u64, StoreError>>),
+    Compact(oneshot::Sender<Result<Option<u64>, StoreError>>),
     /// Hold the tables as they are now.
     Hold(oneshot::Sender<Result<Snapshot, StoreError>>),
 }
@@ -185,7 +185,7 @@ impl Keeper {
         })
     }
 
-    fn compact(&mut self) -> Result<u64, StoreError> {
+    fn compact(&mut self) -> Result<Option<u64>, StoreError> {
         self.database()?;
         let database = self.database.as_mut().ok_or(StoreError::Closed)?;
         let given_back = compact(database, &self.place);

@@ -77,27 +77,27 @@ impl Records<'_> {
     }
 }
 
-/// Gives what is free in the file back to the system. Returns how many bytes that was.
-pub(super) fn compact(database: &mut Database, place: &Place) -> Result<u64, redb::Error> {
+/// Gives what is free in the file back to the system. Returns how many bytes that was; none while
+/// somebody reads a copy, which keeps the file as it is.
+pub(super) fn compact(database: &mut Database, place: &Place) -> Result<Option<u64>, redb::Error> {
     let before = place.file_bytes();
     if before < COMPACT_FILE_MIN {
-        return Ok(0);
+        return Ok(Some(0));
     }
     let documents = database.begin_read()?.open_table(DOCUMENTS)?.len()?;
     if documents > COMPACT_DOCUMENTS_MAX {
-        return Ok(0);
+        return Ok(Some(0));
     }
     let transaction = database.begin_write()?;
     let stats = transaction.stats()?;
     let used = stats.allocated_pages() * stats.page_size() as u64;
     transaction.abort()?;
     if used > before / 2 {
-        return Ok(0);
+        return Ok(Some(0));
     }
     match database.compact() {
-        Ok(_) => Ok(before.saturating_sub(place.file_bytes())),
-        // A copy is being made; another time.
-        Err(CompactionError::TransactionInProgress) => Ok(0),
+        Ok(_) => Ok(Some(before.saturating_sub(place.file_bytes()))),
+        Err(CompactionError::TransactionInProgress) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

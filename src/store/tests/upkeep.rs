@@ -82,17 +82,16 @@ async fn a_file_in_which_most_is_free_becomes_small_again() {
     assert_eq!(purge_all(&store).await, 2000);
     let large = path.metadata().unwrap().len();
     assert!(large > 8_000_000, "{large} bytes");
-    // Nobody has anything to give back while a copy is made of it.
     let (dump, rows) = store.dump(store.begin_dump().await.unwrap()).await.unwrap();
     assert!(!rows.is_empty());
-    assert_eq!(store.compact().await, Ok(0));
+    assert_eq!(store.compact().await, Ok(None), "a copy is being made");
     drop(dump);
-    assert!(store.compact().await.unwrap() > 7_000_000);
+    assert!(store.compact().await.unwrap() > Some(7_000_000));
     let small = path.metadata().unwrap().len();
     assert!(small < 1_000_000, "{small} bytes");
     assert_eq!(
         store.compact().await,
-        Ok(0),
+        Ok(Some(0)),
         "there is nothing more to give back"
     );
     assert_eq!(store.uuid().await.unwrap(), uuid);
