@@ -317,6 +317,11 @@ mod tests {
                 &http.password,
                 http.connection_close_interval,
                 &http.connect_to,
+                (
+                    &http.endpoints_allowed,
+                    &http.endpoints_denied,
+                    &http.redirects_to,
+                ),
                 http.session_refresh_interval,
                 http.session_min_update_interval,
             ),

@@ -15,6 +15,7 @@ mod config;
 mod connect_to;
 mod cookie;
 mod errors;
+mod guard;
 mod http;
 mod limiter;
 mod location;
@@ -56,6 +57,7 @@ use self::location::{Base, session_url};
 use self::said::Secrets;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
+use crate::policy::endpoints::parse_origin;
 
 /// One database of one job. A clone is cheap, and shares everything.
 #[derive(Clone)]
@@ -70,6 +72,8 @@ struct Inner {
     base: Base,
     base_url: Url,
     session_url: Url,
+    /// Origins that redirects may lead to.
+    redirects_to: Vec<String>,
     headers: HeaderMap,
     auth: Option<BasicAuth>,
     basic: Option<HeaderValue>,
@@ -103,6 +107,8 @@ impl Endpoint {
             config.session_refresh_interval,
             config.session_min_update_interval,
         );
+        let redirects_to = config.redirects_to.split(',').filter_map(parse_origin);
+        let redirects_to = redirects_to.collect();
         let connections = usize::try_from(settings.http_connections)
             .unwrap_or(1)
             .max(1);
@@ -113,6 +119,7 @@ impl Endpoint {
             base: Base::new(&spec.url),
             session_url: session_url(&base_url),
             base_url,
+            redirects_to,
             headers,
             auth: spec.auth.clone(),
             basic,
@@ -163,6 +170,10 @@ impl Endpoint {
 
     fn base_url(&self) -> &Url {
         &self.0.base_url
+    }
+
+    fn redirects_to(&self) -> &[String] {
+        &self.0.redirects_to
     }
 
     fn session_url(&self) -> &Url {

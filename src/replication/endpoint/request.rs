@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::body::{BodyStream, RequestBody};
 use super::said::shown_url;
 use super::{Endpoint, ErrorBody};
+use crate::policy::endpoints::EndpointDenied;
 
 /// The longest answer that is read whole, in bytes, unless a request says otherwise.
 pub const REPLY_BYTES_MAX: usize = 256 << 20;
@@ -301,6 +302,19 @@ pub enum Cause {
     /// A redirect leads nowhere, or there are too many in a row.
     #[error("redirected {0}")]
     Redirect(String),
+    /// A redirect leads to another origin. Not worth a retry: the URL, or `redirects_to`, has to be changed.
+    #[error(
+        "redirected_elsewhere: {from} leads to {to}, which may be another's server: use the URL where the database is, or name {to} in [replicator] redirects_to"
+    )]
+    RedirectedElsewhere {
+        /// The origin that was asked.
+        from: String,
+        /// The other one.
+        to: String,
+    },
+    /// The configuration keeps replications from connecting there. Not worth a retry.
+    #[error("{0}")]
+    Denied(EndpointDenied),
     /// No session, or an answer that is none.
     #[error("replication_auth_error: {0}")]
     Session(String),

@@ -33,6 +33,12 @@ impl ProxySpec {
         split_url(&self.url).0
     }
 
+    /// Returns the URL without its credentials, in parts.
+    #[must_use]
+    pub fn parsed(&self) -> Option<url::Url> {
+        url::Url::parse(&self.url()).ok()
+    }
+
     /// Returns the credentials.
     #[must_use]
     pub fn auth(&self) -> Option<BasicAuth> {

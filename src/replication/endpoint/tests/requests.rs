@@ -386,20 +386,6 @@ async fn redirects_have_a_bound() {
 }
 
 #[tokio::test]
-async fn credentials_do_not_follow_a_redirect_to_another_host() {
-    let other = Server::start(|_| Answer::new(200, "")).await;
-    let elsewhere = format!("http://localhost:{}/db/", other.port);
-    let server = Server::start(move |_| Answer::with(301, &[("location", &elsewhere)], "")).await;
-    let endpoint = endpoint(&server.url("u:p@"), |config, _| config.sessions = false);
-    endpoint.request(Request::get("")).await.unwrap();
-    assert_eq!(
-        server.received()[0].header("authorization"),
-        Some("Basic dTpw")
-    );
-    assert_eq!(other.received()[0].header("authorization"), None);
-}
-
-#[tokio::test]
 async fn gzip_is_decoded_unless_it_is_to_stay() {
     // A text, compressed.
     let gzip = {
