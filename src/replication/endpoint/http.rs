@@ -103,7 +103,7 @@ impl Http {
     ) -> Result<Endpoint, RequestFailed> {
         let config = lock(&self.0.clients).config().clone();
         let headers = headers(spec).map_err(|problem| {
-            RequestFailed::new(&Method::GET, spec.shown(), Cause::Invalid(problem))
+            RequestFailed::new(&Method::GET, &spec.shown(), Cause::Invalid(problem))
         })?;
         Endpoint::new(self.clone(), spec, headers, settings, &config)
     }

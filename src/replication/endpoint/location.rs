@@ -7,8 +7,9 @@ use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, LOCATION};
 use url::Url;
 
-use super::{Cause, encode};
+use super::{Cause, Request, encode};
 use crate::policy::endpoints::origin;
+use crate::replication::spec::mask_query;
 
 /// The URL of a database, in parts.
 #[derive(Clone, Debug)]
@@ -32,11 +33,41 @@ impl Base {
 
     /// Returns the URL of something in the database. `path` is encoded; values of `query` are not.
     pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
+        let url = self.url_of(&self.query, path, query)?;
+        match keeps_path(&url, &format!("{}{path}", self.path)) {
+            true => Ok(url),
+            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
+        }
+    }
+
+    /// Returns the URL of a request as it may be shown: values that a user gave are masked.
+    pub(super) fn shown(&self, request: &Request) -> String {
+        let Request {
+            path,
+            query,
+            secret_query,
+            ..
+        } = request;
+        let url = self.url_of(&mask_query(&self.query), path, query);
+        let mut shown = url.map_or_else(|_| self.path.clone(), String::from);
+        for (name, _) in secret_query {
+            shown.push(if shown.contains('?') { '&' } else { '?' });
+            shown.push_str(&mask_query(&format!("{name}=x")));
+        }
+        shown
+    }
+
+    fn url_of(
+        &self,
+        own_query: &str,
+        path: &str,
+        query: &[(String, String)],
+    ) -> Result<Url, String> {
         let mut text = format!("{}{path}", self.path);
         let mut separator = '?';
-        if !self.query.is_empty() {
+        if !own_query.is_empty() {
             text.push(separator);
-            text.push_str(&self.query);
+            text.push_str(own_query);
             separator = '&';
         }
         for (name, value) in query {
@@ -46,11 +77,7 @@ impl Base {
             text.push_str(&encode(value));
             separator = '&';
         }
-        let url = Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))?;
-        match keeps_path(&url, &format!("{}{path}", self.path)) {
-            true => Ok(url),
-            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
-        }
+        Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
     }
 }
 

@@ -32,7 +32,8 @@ mod tests;
 mod upload;
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -67,8 +68,10 @@ struct Inner {
     http: Http,
     settings: HttpSettings,
     request_timeout: Option<Duration>,
-    /// As it may be shown; also the key of its rate limits.
+    /// As it may be shown.
     url: Arc<str>,
+    /// With the values of its parameters: the key of its rate limits.
+    key: Arc<str>,
     base: Base,
     base_url: Url,
     session_url: Url,
@@ -93,7 +96,7 @@ impl Endpoint {
     ) -> Result<Self, RequestFailed> {
         let invalid = |problem: &str| {
             let cause = Cause::Invalid(problem.to_owned());
-            RequestFailed::new(&Method::GET, spec.shown(), cause)
+            RequestFailed::new(&Method::GET, &spec.shown(), cause)
         };
         let base_url = Url::parse(&spec.url).map_err(|_| invalid("its URL is none"))?;
         let basic = spec.auth.as_ref().map(|auth| {
@@ -116,6 +119,7 @@ impl Endpoint {
             http,
             request_timeout: config.request_timeout,
             url: spec.shown().into(),
+            key: spec.url.as_str().into(),
             base: Base::new(&spec.url),
             session_url: session_url(&base_url),
             base_url,
@@ -131,10 +135,26 @@ impl Endpoint {
         })))
     }
 
-    /// Returns the URL as it may be shown: without credentials, with its trailing slash.
+    /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.0.url
+    }
+
+    /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
+    /// parameters alone.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        let Inner { url, key, .. } = &*self.0;
+        match url == key {
+            true => url.to_string(),
+            // Keyed anew in each process, so that nobody can try out which values make it.
+            false => {
+                static KEYS: OnceLock<RandomState> = OnceLock::new();
+                let hash = KEYS.get_or_init(RandomState::new).hash_one(key);
+                format!("{url} {hash:016x}")
+            }
+        }
     }
 
     /// Returns the settings.
@@ -161,7 +181,7 @@ impl Endpoint {
     }
 
     fn key(&self) -> &Arc<str> {
-        &self.0.url
+        &self.0.key
     }
 
     fn base(&self) -> &Base {

@@ -24,6 +24,8 @@ pub struct Request {
     pub(super) path: String,
     /// Names and values as they are; values are percent-encoded when they are sent.
     pub(super) query: Vec<(String, String)>,
+    /// Further ones, whose values are not shown.
+    pub(super) secret_query: Vec<(String, String)>,
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
     pub(super) retries: Option<u32>,
@@ -48,6 +50,7 @@ impl Request {
             method,
             path: path.into(),
             query: Vec::new(),
+            secret_query: Vec::new(),
             headers: HeaderMap::new(),
             body: RequestBody::Empty,
             retries: None,
@@ -76,6 +79,13 @@ impl Request {
     #[must_use]
     pub fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.query.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a parameter of a user's, behind all others. Errors and logs show its name alone.
+    #[must_use]
+    pub fn secret_query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.secret_query.push((name.into(), value.into()));
         self
     }
 

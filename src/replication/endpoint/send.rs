@@ -150,7 +150,8 @@ impl Endpoint {
     }
 
     fn sending(&self, request: Request) -> Result<Sending, RequestFailed> {
-        let url = self.base().url(&request.path, &request.query);
+        let query = [&request.query[..], &request.secret_query].concat();
+        let url = self.base().url(&request.path, &query);
         let url = url.map_err(|problem| {
             RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
         })?;
@@ -159,7 +160,7 @@ impl Endpoint {
             headers.insert(name, value.clone());
         }
         Ok(Sending {
-            shown: shown_url(url.as_str()),
+            shown: shown_url(&self.base().shown(&request)),
             method: request.method,
             url,
             headers,
