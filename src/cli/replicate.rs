@@ -26,6 +26,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
 use crate::actors::supervisor::Named;
 use crate::app::replication::job_settings;
+use crate::auth::rights::CallerLimits;
 use crate::config::Config;
 use crate::logging::Logging;
 use crate::messages::replication_job::{
@@ -241,7 +242,9 @@ impl Run {
 /// Has filters run by the processes of a manager on this thread.
 fn filters_of(manager: Named<ProcManager>) -> FilterPool {
     FilterPool::new(move |call| {
-        let servers = QueryServers::new(Caller::new(manager.clone()));
+        let caller = Caller::new(manager.clone());
+        caller.hold_to(Some(CallerLimits::of_other_databases()));
+        let servers = QueryServers::new(caller);
         Box::pin(async move {
             let passed = call.perform(&servers).await;
             passed.map_err(|error| error.to_string())
@@ -328,7 +331,7 @@ fn explain(crash: &Crash) -> CliError {
         ),
         Crash::FilterFailed(_) => (
             Exit::Data,
-            "correct the filter at the source, or what it needs in [query_servers]; then run this again: it goes on from its checkpoint",
+            "correct the filter at the source; then run this again: it goes on from its checkpoint",
         ),
         Crash::DocWriteFailed { .. } => (
             Exit::Data,

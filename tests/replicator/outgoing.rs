@@ -245,3 +245,37 @@ fn no_secret_of_a_side_is_shown_anywhere() {
     }
     world.stop();
 }
+
+#[test]
+fn a_design_document_of_another_database_chooses_no_command_of_the_configuration() {
+    let directory = crate::service::directory();
+    let marker = directory.path().join("was-run");
+    let command = format!("touch {0}; exec cat", marker.display());
+    for (pool, language) in [
+        ("", "sh"),
+        ("[pools.sh]\ncallers = true\n", "sh"),
+        ("", "javascript"),
+    ] {
+        let world = World::start_with(&format!(
+            "[query_servers]\n{language} = \"{command}\"\n{pool}"
+        ));
+        world.fill(3);
+        let ddoc =
+            json!({"language": language, "filters": {"f": "x"}, "views": {"v": {"map": "x"}}});
+        world.source.put("_design/d", None, ddoc);
+        for (filter, params) in [("d/f", json!({})), ("_view", json!({"view": "d/v"}))] {
+            let mut body = world.body();
+            body["filter"] = filter.into();
+            body["query_params"] = params;
+            body["filter_at"] = "settee".into();
+            let answer = post(&world.web, "/_replicate", &body).json().to_string();
+            assert!(
+                answer.contains("filter_failed") && answer.contains("built-in"),
+                "{answer}"
+            );
+        }
+        assert!(!marker.exists(), "{language} was run");
+        assert_eq!(world.target.trees().len(), 0);
+        world.stop();
+    }
+}
