@@ -34,7 +34,7 @@ use crate::messages::replication_job::{
 };
 use crate::query_server::client::QueryServers;
 use crate::replication::crash::Crash;
-use crate::replication::endpoint::{Http, HttpSettings};
+use crate::replication::endpoint::{Cause, Http, HttpSettings};
 use crate::replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
 use crate::replication::id::replication_id;
 use crate::replication::open::OpenError;
@@ -329,6 +329,22 @@ fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "see that the database is still there; then run this again: it goes on from its checkpoint",
         ),
+        Crash::HttpRequestFailed(failed) | Crash::Open(OpenError::Request(failed))
+            if matches!(failed.cause, Cause::RedirectedElsewhere { .. }) =>
+        {
+            (
+                Exit::Data,
+                "correct the URL, or name the other origin in [replicator] redirects_to",
+            )
+        }
+        Crash::HttpRequestFailed(failed) | Crash::Open(OpenError::Request(failed))
+            if matches!(failed.cause, Cause::Denied(_)) =>
+        {
+            (
+                Exit::Config,
+                "correct the URL, or [replicator] endpoints_allowed and endpoints_denied",
+            )
+        }
         Crash::FilterFailed(_) => (
             Exit::Data,
             "correct the filter at the source; then run this again: it goes on from its checkpoint",

@@ -286,3 +286,27 @@ async fn an_interrupt_stops_it_with_a_checkpoint() {
     );
     assert_eq!((source.locals().len(), target.locals().len()), (1, 1));
 }
+
+#[actix_rt::test]
+async fn a_redirect_elsewhere_and_an_address_that_is_denied_tell_what_to_change() {
+    let (folder, (source, target)) = (folder(), two().await);
+    let mut moved = Answer::error(301, "moved", "elsewhere");
+    let to = "http://b.example/db?token=s3cret";
+    moved.headers.push(("Location".into(), to.into()));
+    source.fault(move |_| Some(moved.clone()));
+    for (url, expected, parts) in [
+        (source.url(), 65, ["redirected_elsewhere", "redirects_to"]),
+        (
+            "http://169.254.169.254/db".to_owned(),
+            78,
+            ["endpoint_denied", "endpoints_allowed"],
+        ),
+    ] {
+        let (status, _, error) = code(&run(&folder, &url, &target.url(), &[]).await);
+        assert_eq!(status, Some(expected), "{error}");
+        for part in parts {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+}

@@ -250,12 +250,29 @@ pub(super) fn own_headers() -> HeaderMap {
     HeaderMap::from_iter([accept, agent])
 }
 
+/// Headers that say where a message ends and what becomes of its connection. Connections are shared: with one of these a
+/// document would have requests of others taken for a part of its own.
+const OF_CONNECTIONS: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
 fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
     let mut headers = own_headers();
     for (name, value) in &spec.headers {
         let shown = format!("header `{name}`");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{shown}: name"))?;
+        if OF_CONNECTIONS.contains(&name.as_str()) {
+            continue;
+        }
         let mut value = HeaderValue::from_str(value).map_err(|_| format!("{shown}: value"))?;
         value.set_sensitive(true);
         headers.insert(name, value);

@@ -59,6 +59,28 @@ async fn a_request_is_sent_with_its_query_headers_and_body() {
 }
 
 #[tokio::test]
+async fn no_header_of_a_document_says_where_a_request_ends_on_a_connection_of_all() {
+    let server = Server::start(|_| Answer::new(200, "{}")).await;
+    let headers = json!({"Content-Length": "40", "transfer-encoding": "chunked", "Connection": "close",
+        "TE": "trailers", "Upgrade": "x", "Expect": "100-continue", "X-Own": "1"});
+    let body = json!({"url": server.url(""), "headers": headers});
+    let endpoint = endpoint_of(&spec(&body), |_, settings| {
+        settings.connection_timeout = Duration::from_secs(3);
+    });
+    endpoint.request(Request::get("")).await.unwrap();
+    let posted = Request::post("_revs_diff").json(r#"{"a":["1-b"]}"#);
+    endpoint.request(posted).await.unwrap();
+    for received in server.received() {
+        for name in ["connection", "te", "upgrade", "expect", "transfer-encoding"] {
+            assert_eq!(received.header(name), None, "{name}");
+        }
+        assert_eq!(received.header("x-own"), Some("1"));
+        let length = received.header("content-length").unwrap_or("0");
+        assert_eq!(length, received.body.len().to_string());
+    }
+}
+
+#[tokio::test]
 async fn answers_below_500_are_returned_as_they_are() {
     for code in [
         200, 201, 202, 304, 307, 308, 400, 401, 403, 404, 409, 412, 413, 415, 417, 418,
