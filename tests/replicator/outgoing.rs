@@ -186,12 +186,22 @@ fn no_secret_of_a_side_is_shown_anywhere() {
         "continuous": true, "source_proxy": "http://p:pw-of-proxy@127.0.0.1:1/?t=t0ken-of-proxy"});
     let finished = json!({"source": secretive(&world.source.url()), "target": target});
     let taken = running.clone();
+    // A database that repeats it in what it says of a document.
+    let refusing = world.another();
+    refusing.rewrite_bulk_docs(|docs| {
+        let entry = |doc: &Value| json!({"id": doc["_id"], "error": "forbidden", "reason": "not for t0ken-in-url"});
+        let entries = docs.iter().map(entry).collect();
+        docs.clear();
+        Some(Value::Array(entries))
+    });
+    let refused = json!({"source": world.source.url(), "target": secretive(&refusing.url()), "continuous": true});
     for (id, body) in [
         ("running", &running),
         ("failing", &failing),
         ("unreached", &unreached),
         ("finished", &finished),
         ("taken", &taken),
+        ("refused", &refused),
     ] {
         create(&world.web, id, body);
     }
@@ -199,6 +209,11 @@ fn no_secret_of_a_side_is_shown_anywhere() {
     world.wait_for_state("unreached", "crashing");
     world.wait_for_state("finished", "completed");
     world.wait_until_equal();
+    wait_until("documents are refused", || {
+        let jobs = world.jobs();
+        jobs.iter()
+            .any(|job| job["refused"][0]["reason"].is_string())
+    });
     wait_until("one of two is refused", || {
         ["running", "taken"]
             .iter()

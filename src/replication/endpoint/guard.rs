@@ -8,7 +8,7 @@
 //!           SOCKS proxy is given addresses that were judged here.
 
 use std::error::Error;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -76,7 +76,15 @@ impl Guard {
         let known = |url: &Url| url.port_or_known_default().unwrap_or(SOCKS_PORT);
         let port = known(url);
         match host(url) {
-            Some(Host::Domain(name)) => self.rules.check_name(&name, port, is_looked_up_here)?,
+            Some(Host::Domain(name)) => {
+                self.rules.check_name(&name, port, is_looked_up_here)?;
+                // A name whose address everybody knows (RFC 6761), the proxy too.
+                let plain = name.strip_suffix('.').unwrap_or(&name);
+                if !is_looked_up_here && (plain == "localhost" || plain.ends_with(".localhost")) {
+                    self.check(Some(&name), Ipv4Addr::LOCALHOST.into(), Some(port))?;
+                    self.check(Some(&name), Ipv6Addr::LOCALHOST.into(), Some(port))?;
+                }
+            }
             Some(Host::Ipv4(address)) => self.check(None, address.into(), Some(port))?,
             Some(Host::Ipv6(address)) => self.check(None, address.into(), Some(port))?,
             None => {}

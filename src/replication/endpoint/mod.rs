@@ -157,6 +157,12 @@ impl Endpoint {
         }
     }
 
+    /// Returns what may be shown of a text in this server's words.
+    #[must_use]
+    pub fn said(&self, text: &str) -> String {
+        self.0.secrets.shown(text.as_bytes())
+    }
+
     /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &HttpSettings {

@@ -75,11 +75,7 @@ async fn no_proxy_leads_to_where_the_daemon_itself_listens() {
             Asks::Socks
         };
         let proxy = Tunnel::start(asks, own.port).await;
-        let mut hosts = vec!["127.0.0.1", "[::ffff:127.0.0.1]"];
-        if scheme == "socks5" {
-            hosts.push("localhost");
-        }
-        for host in hosts {
+        for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "localhost", "LocalHost"] {
             let body = json!({
                 "source": format!("http://{host}:{}/db", own.port), "target": "http://t/",
                 "source_proxy": format!("{scheme}://u:p@localhost:{}", proxy.port),

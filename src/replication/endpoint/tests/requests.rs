@@ -536,3 +536,18 @@ fn ids_are_encoded_but_for_the_slash_of_design_and_local_documents() {
     assert_eq!(encode_doc_id("_design/a/b"), "_design/a%2Fb");
     assert_eq!(encode_doc_id("_local/a b"), "_local/a%20b");
 }
+
+#[tokio::test]
+async fn databases_that_differ_in_a_secret_have_names_that_differ_and_do_not_show_it() {
+    let tag = |url| endpoint(url, |_, _| {}).tag();
+    let (one, other) = (
+        tag("http://h/db?token=s3cret"),
+        tag("http://h/db?token=0ther"),
+    );
+    assert!(one != other && one == tag("http://h/db?token=s3cret"));
+    assert!(
+        one.starts_with("http://h/db?token=***** ") && !one.contains("s3cret"),
+        "{one}"
+    );
+    assert_eq!(tag("http://u:p@h/db"), "http://h/db/");
+}
