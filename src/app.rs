@@ -150,6 +150,10 @@ impl App {
         let http = bind("http", http, config.server.backlog)?;
         let service_sockets = Rc::new(ServiceSockets::default());
         service_sockets.commit(service_sockets.prepare(&config.services).await?);
+        let listening = service_sockets.listening();
+        for address in [&tcp, &http].into_iter().flatten() {
+            listening.add(address.address());
+        }
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
         let in_flight = InFlight::new(changes.clone());
@@ -166,7 +170,7 @@ impl App {
         });
         let (log, metrics) = (options.log, options.metrics);
         let replicator_config = http_config(&changes.borrow().replicator);
-        let replicator_http = Http::new(replicator_config, &log)?;
+        let replicator_http = Http::beside(listening, replicator_config, &log)?;
 
         let (manager, manager_spec) =
             manager_spec(Rc::clone(&active), spawner, metrics.clone(), log.clone());

@@ -10,6 +10,7 @@ pub mod config;
 pub mod conform;
 pub mod http;
 mod in_flight;
+mod listening;
 pub mod logging;
 mod machine_bounds;
 pub mod messages;

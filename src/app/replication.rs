@@ -242,13 +242,13 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
 }
 
 /// Returns the way from replications to the service's pool, over its gate. The code, and its language,
-/// are another database's: it is held to what callers may use.
+/// are another database's: it is held to languages that are built in.
 pub(super) fn filters_through(gateway: Gateway) -> FilterPool {
     FilterPool::new(move |call| {
         let gateway = gateway.clone();
         Box::pin(async move {
             let asking = gateway.run(move |inside| async move {
-                let limits = Some(CallerLimits::default());
+                let limits = Some(CallerLimits::of_other_databases());
                 let passed = call.perform(&inside.query_servers_for(limits)).await;
                 passed.map_err(|error| error.to_string())
             });
@@ -317,6 +317,11 @@ mod tests {
                 &http.password,
                 http.connection_close_interval,
                 &http.connect_to,
+                (
+                    &http.endpoints_allowed,
+                    &http.endpoints_denied,
+                    &http.redirects_to,
+                ),
                 http.session_refresh_interval,
                 http.session_min_update_interval,
             ),

@@ -78,6 +78,7 @@ impl Rights {
     pub fn limits(&self) -> Option<CallerLimits> {
         (!self.is_admin()).then(|| CallerLimits {
             pools: self.pools.clone(),
+            built_in_only: false,
         })
     }
 
@@ -100,6 +101,20 @@ impl Rights {
 pub struct CallerLimits {
     /// The only pools; none is every pool that is for callers.
     pub pools: Option<Arc<[String]>>,
+    /// No command of the configuration, whoever its pool is for: the code, and the choice of its language, are those of
+    /// somebody who has no account here.
+    pub built_in_only: bool,
+}
+
+impl CallerLimits {
+    /// Returns what code of another database is held to.
+    #[must_use]
+    pub fn of_other_databases() -> Self {
+        Self {
+            pools: None,
+            built_in_only: true,
+        }
+    }
 }
 
 #[cfg(test)]

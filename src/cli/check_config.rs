@@ -4,8 +4,9 @@
 //! PROMISES  Passwords in commands are hidden. Nothing is started or changed.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
-use crate::config::{Loaded, Setting};
+use crate::config::{Loaded, Origin, Setting};
 
 use super::config_args::ConfigArgs;
 use super::exit::CliError;
@@ -35,7 +36,28 @@ pub struct Args {
 /// The problems of the configuration, or a failure to write.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let loaded = args.config.load(Vec::new())?;
-    output::print(&report(&loaded))
+    let mut text = report(&loaded);
+    text.push_str(differences(&loaded, &args.config.files));
+    output::print(&text)
+}
+
+/// Returns what of a configuration of CouchDB's means something else here though it says nothing of it.
+fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
+    let is_ini = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
+    };
+    let origin = loaded
+        .config
+        .origin("replicator", "verify_ssl_certificates");
+    match origin == Origin::Default && files.iter().any(is_ini) {
+        true => {
+            "\n# Other than in CouchDB:\n\
+             # [replicator] verify_ssl_certificates is true where no file names it, and false in CouchDB: replications do not\n\
+             # connect to servers whose certificate is of no known authority. Name theirs in ssl_trusted_certificates_file.\n"
+        }
+        false => "",
+    }
 }
 
 /// Returns the whole configuration as TOML with comments.
@@ -80,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Config, DEFAULTS, LanguageCommand, Notice, Origin};
+    use crate::config::{Config, DEFAULTS, LanguageCommand, Notice};
 
     #[test]
     fn the_report_of_the_defaults_is_toml_with_the_same_values() {

@@ -26,6 +26,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
 use crate::actors::supervisor::Named;
 use crate::app::replication::job_settings;
+use crate::auth::rights::CallerLimits;
 use crate::config::Config;
 use crate::logging::Logging;
 use crate::messages::replication_job::{
@@ -33,7 +34,7 @@ use crate::messages::replication_job::{
 };
 use crate::query_server::client::QueryServers;
 use crate::replication::crash::Crash;
-use crate::replication::endpoint::{Http, HttpSettings};
+use crate::replication::endpoint::{Cause, Http, HttpSettings};
 use crate::replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
 use crate::replication::id::replication_id;
 use crate::replication::open::OpenError;
@@ -79,6 +80,9 @@ pub struct Args {
     /// line.
     #[arg(long, value_name = "FILE")]
     refused: Option<PathBuf>,
+    /// Do not verify the certificates of databases: for tests. Whoever is on the way reads passwords and documents.
+    #[arg(long)]
+    insecure: bool,
 }
 
 /// Runs the subcommand.
@@ -87,7 +91,10 @@ pub struct Args {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let loaded = args.config.load(Vec::new())?;
-    let config = loaded.config;
+    let mut config = loaded.config;
+    if args.insecure {
+        config.replicator.verify_ssl_certificates = false;
+    }
     let body = args.options.body()?;
     let defaults = replicator::defaults(&config.replicator);
     let replication = Replication::parse(&body, &defaults, UserCtx::default(), None)
@@ -235,7 +242,9 @@ impl Run {
 /// Has filters run by the processes of a manager on this thread.
 fn filters_of(manager: Named<ProcManager>) -> FilterPool {
     FilterPool::new(move |call| {
-        let servers = QueryServers::new(Caller::new(manager.clone()));
+        let caller = Caller::new(manager.clone());
+        caller.hold_to(Some(CallerLimits::of_other_databases()));
+        let servers = QueryServers::new(caller);
         Box::pin(async move {
             let passed = call.perform(&servers).await;
             passed.map_err(|error| error.to_string())
@@ -320,9 +329,25 @@ fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "see that the database is still there; then run this again: it goes on from its checkpoint",
         ),
+        Crash::HttpRequestFailed(failed) | Crash::Open(OpenError::Request(failed))
+            if matches!(failed.cause, Cause::RedirectedElsewhere { .. }) =>
+        {
+            (
+                Exit::Data,
+                "correct the URL, or name the other origin in [replicator] redirects_to",
+            )
+        }
+        Crash::HttpRequestFailed(failed) | Crash::Open(OpenError::Request(failed))
+            if matches!(failed.cause, Cause::Denied(_)) =>
+        {
+            (
+                Exit::Config,
+                "correct the URL, or [replicator] endpoints_allowed and endpoints_denied",
+            )
+        }
         Crash::FilterFailed(_) => (
             Exit::Data,
-            "correct the filter at the source, or what it needs in [query_servers]; then run this again: it goes on from its checkpoint",
+            "correct the filter at the source; then run this again: it goes on from its checkpoint",
         ),
         Crash::DocWriteFailed { .. } => (
             Exit::Data,

@@ -127,6 +127,10 @@ pub enum Kind {
     Group,
     /// Names of pools with commas between them; empty is none.
     Names,
+    /// Hosts and networks, each with a port or without, with commas between them; empty is none.
+    Endpoints,
+    /// `http://HOST` or `https://HOST`, each with a port or without, with commas between them; empty is none.
+    Origins,
     /// Addresses that stand for others: `pattern:port:target:port` with commas between them.
     ConnectTo,
     /// A path of a Unix socket; empty is the usual place.
@@ -382,6 +386,9 @@ pub const KEYS: &[Key] = &[
     replicator("session_min_update_interval", seconds(0, YEAR)),
     replicator("connection_close_interval", ms(1, YEAR)),
     replicator("connect_to", Kind::ConnectTo),
+    replicator("endpoints_allowed", Kind::Endpoints),
+    replicator("endpoints_denied", Kind::Endpoints),
+    replicator("redirects_to", Kind::Origins),
     replicator("valid_endpoint_protocols", ENDPOINT_PROTOCOLS),
     replicator("valid_proxy_protocols", PROXY_PROTOCOLS),
     replicator("verify_ssl_certificates", Kind::Boolean),

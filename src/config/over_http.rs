@@ -24,7 +24,9 @@ pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
         Kind::FilePath | Kind::StorePath => "it names a file of this machine",
         Kind::Password | Kind::Secret => "it decides who is let in",
         Kind::Hosts => "it decides which web pages are let in",
-        Kind::ConnectTo => "it decides where credentials are sent",
+        Kind::ConnectTo | Kind::Endpoints | Kind::Origins => {
+            "it decides where credentials are sent"
+        }
         _ => return None,
     })
 }

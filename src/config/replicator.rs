@@ -85,6 +85,12 @@ pub struct Replicator {
     pub connection_close_interval: Duration,
     /// Where to connect instead: `host:port:target:port` with commas between several.
     pub connect_to: String,
+    /// Hosts and networks that may be connected to, with commas between them.
+    pub endpoints_allowed: String,
+    /// Those of them that may not.
+    pub endpoints_denied: String,
+    /// Origins that redirects may lead to, with commas between them.
+    pub redirects_to: String,
     /// Schemes of databases.
     #[serde(with = "words")]
     pub valid_endpoint_protocols: Vec<String>,

@@ -98,6 +98,8 @@ pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
         Kind::Hosts => list::hosts(kind, raw),
         Kind::Names => list::names(kind, raw),
         Kind::Group => text::group(kind, raw),
+        Kind::Endpoints => list::endpoints(kind, raw),
+        Kind::Origins => list::origins(kind, raw),
         Kind::ConnectTo => connect_to(kind, raw),
         Kind::Duration { unit, min, max } => {
             let scale = i128::from(unit.milliseconds());
@@ -189,6 +191,14 @@ fn expectation(kind: Kind) -> String {
         }
         Kind::Names => "names of pools, as a list or with commas".to_owned(),
         Kind::Hosts => "names of hosts without ports, as a list or with commas".to_owned(),
+        Kind::Endpoints => {
+            "hosts, \"*.domain\", addresses or networks, each with :port or without and IPv6 with a port in \
+             brackets, as a list or with commas; \"*\" is all"
+                .to_owned()
+        }
+        Kind::Origins => {
+            "\"https://host\" or \"http://host:port\" without a path, as a list or with commas".to_owned()
+        }
         Kind::FilePath => "text: the path of a file, or \"\" for none".to_owned(),
         Kind::StorePath => format!(
             "text: the path of a file, {:?} for one that ends with the service, or \"\" for the \

@@ -327,3 +327,47 @@ fn javascript_is_built_in_unless_a_command_says_otherwise() {
             .starts_with("javascript = \"couchjs main.js\" ")
     );
 }
+
+#[test]
+fn an_ini_that_does_not_name_it_is_told_that_certificates_are_verified_here() {
+    let told = "verify_ssl_certificates is true where no file names it, and false in CouchDB";
+    let silent = Fixture::ini("[replicator]\nmax_jobs = 3\n").run().stdout;
+    assert!(silent.contains(told), "{silent}");
+    assert!(
+        silent.contains("verify_ssl_certificates = true"),
+        "{silent}"
+    );
+    let named = Fixture::ini("[replicator]\nverify_ssl_certificates = false\n");
+    let named = named.run().stdout;
+    assert!(!named.contains(told), "{named}");
+    assert!(named.contains("verify_ssl_certificates = false"), "{named}");
+    assert!(
+        !Fixture::toml("[replicator]\nmax_jobs = 3\n")
+            .run()
+            .stdout
+            .contains(told)
+    );
+}
+
+#[test]
+fn rules_of_where_replications_connect_to_are_read_as_lists_and_as_text() {
+    let text = "[replicator]\nendpoints_allowed = [\"*.example.org\", \"10.0.0.0/8\", \"[::1]:5984\"]\n\
+                endpoints_denied = \"10.6.0.0/16, bad.example.org\"\nredirects_to = [\"https://b.example\"]\n";
+    let printed = Fixture::toml(text).run().stdout;
+    for line in [
+        "endpoints_allowed = \"*.example.org,10.0.0.0/8,[::1]:5984\"",
+        "endpoints_denied = \"10.6.0.0/16,bad.example.org\"",
+        "redirects_to = \"https://b.example\"",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
+    for wrong in [
+        "endpoints_allowed = \"http://h/\"",
+        "endpoints_denied = [\"10.0.0.0/40\"]",
+        "redirects_to = \"b.example\"",
+        "redirects_to = \"https://b.example/db\"",
+    ] {
+        let run = Fixture::toml(&format!("[replicator]\n{wrong}\n")).run();
+        assert_eq!(run.code, 78, "{wrong}");
+    }
+}

@@ -150,6 +150,9 @@ fn that_run_programs_open_sockets_read_files_or_let_somebody_in_cannot_be_set() 
         ("replicator", "ssl_trusted_certificates_file"),
         ("replicator", "connect_to"),
         ("replicator", "verify_ssl_certificates"),
+        ("replicator", "endpoints_allowed"),
+        ("replicator", "endpoints_denied"),
+        ("replicator", "redirects_to"),
     ] {
         let refused = put(&web, section, key, &json!("127.0.0.1:0"));
         let reason = refused.reason(403, "forbidden");

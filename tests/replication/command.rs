@@ -21,7 +21,7 @@ pub fn folder() -> TempDir {
     folder
 }
 
-fn command(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Command {
+pub fn command_of(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
     command
         .args(["replicate", "-c"])
@@ -35,7 +35,7 @@ fn command(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Comma
 }
 
 pub async fn run(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Output {
-    let output = command(folder, source, target, more).output();
+    let output = command_of(folder, source, target, more).output();
     tokio::time::timeout(Duration::from_secs(120), output)
         .await
         .expect("it ends")
@@ -58,7 +58,7 @@ fn lines(file: &Path) -> Vec<Value> {
         .collect()
 }
 
-async fn two() -> (Couch, Couch) {
+pub async fn two() -> (Couch, Couch) {
     let (source, target) = (Couch::start().await, Couch::start().await);
     for index in 0..20 {
         source.put(&format!("doc-{index:02}"), None, json!({ "n": index }));
@@ -241,7 +241,7 @@ async fn a_filter_that_is_missing_is_the_users_to_correct() {
 async fn passwords_come_from_the_environment_and_are_never_shown() {
     let (folder, (source, target)) = (folder(), two().await);
     let url = source.url().replace("http://", "http://ann@");
-    let mut command = command(&folder, &url, &target.url(), &[]);
+    let mut command = command_of(&folder, &url, &target.url(), &[]);
     let output = command
         .env("SETTEE_SOURCE_PASSWORD", "top secret")
         .output()
@@ -266,7 +266,7 @@ fn interrupt(child: &Child) {
 #[actix_rt::test]
 async fn an_interrupt_stops_it_with_a_checkpoint() {
     let (folder, (source, target)) = (folder(), two().await);
-    let mut command = command(&folder, &source.url(), &target.url(), &["--continuous"]);
+    let mut command = command_of(&folder, &source.url(), &target.url(), &["--continuous"]);
     let child = command
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -285,4 +285,28 @@ async fn an_interrupt_stops_it_with_a_checkpoint() {
         "{status:?} {out}"
     );
     assert_eq!((source.locals().len(), target.locals().len()), (1, 1));
+}
+
+#[actix_rt::test]
+async fn a_redirect_elsewhere_and_an_address_that_is_denied_tell_what_to_change() {
+    let (folder, (source, target)) = (folder(), two().await);
+    let mut moved = Answer::error(301, "moved", "elsewhere");
+    let to = "http://b.example/db?token=s3cret";
+    moved.headers.push(("Location".into(), to.into()));
+    source.fault(move |_| Some(moved.clone()));
+    for (url, expected, parts) in [
+        (source.url(), 65, ["redirected_elsewhere", "redirects_to"]),
+        (
+            "http://169.254.169.254/db".to_owned(),
+            78,
+            ["endpoint_denied", "endpoints_allowed"],
+        ),
+    ] {
+        let (status, _, error) = code(&run(&folder, &url, &target.url(), &[]).await);
+        assert_eq!(status, Some(expected), "{error}");
+        for part in parts {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(!error.contains("s3cret"), "{error}");
+    }
 }

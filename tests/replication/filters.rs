@@ -266,3 +266,23 @@ async fn the_command_has_a_pool_of_its_own() {
         "{error}"
     );
 }
+
+#[actix_rt::test]
+async fn a_source_chooses_no_command_of_the_configuration_for_the_command_either() {
+    let (folder, source, target) = (folder(), Couch::start().await, Couch::start().await);
+    let marker = folder.path().join("was-run");
+    let ddoc = json!({"language": "sh", "filters": {"f": "x"}});
+    source.put("_design/d", None, ddoc);
+    source.put("a", None, json!({}));
+    let file = folder.path().join("settee.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let command = format!("touch {}; exec cat", marker.display());
+    let config = format!("{config}[query_servers]\nsh = {command:?}\n[pools.sh]\ncallers = true\n");
+    std::fs::write(&file, config).unwrap();
+    let here = ["--filter", "d/f", "--filter-at", "settee"];
+    let output = run_command(&folder, &source.url(), &target.url(), &here).await;
+    let (status, _, error) = code(&output);
+    assert_eq!(status, Some(65), "{error}");
+    assert!(error.contains("built-in"), "{error}");
+    assert!(!marker.exists(), "it was run");
+}

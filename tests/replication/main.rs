@@ -17,3 +17,4 @@ mod filters;
 mod pouchdb;
 mod protocol;
 mod scheduled;
+mod tls;

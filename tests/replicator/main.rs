@@ -28,6 +28,7 @@ mod jobs;
 mod kept;
 mod listings;
 mod orders;
+mod outgoing;
 mod resumes;
 mod store;
 mod upkeep;

@@ -52,6 +52,11 @@ impl World {
         }
     }
 
+    /// Starts one more database.
+    pub fn another(&self) -> Couch {
+        self.runtime.block_on(Couch::start())
+    }
+
     /// Puts documents into the source.
     pub fn fill(&self, count: usize) {
         for number in 0..count {

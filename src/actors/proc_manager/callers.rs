@@ -2,7 +2,7 @@
 //!
 //! PROMISES  A process whose command comes from the configuration, which no sandbox holds, is lent
 //!           to them only where its pool says `callers`; of the others those that their section of
-//!           the configuration names. Nothing is started, and nothing probed, before that is known.
+//!           the configuration names. Code of other databases gets no such process at all. Nothing is started, and nothing probed, before that is known.
 
 use super::ProcManager;
 use crate::auth::rights::CallerLimits;
@@ -37,7 +37,15 @@ impl ProcManager {
             );
             return Err(GetProcError::NotForCaller(reason));
         }
-        if self.settings.external.contains(language) && !pool.section.callers {
+        let is_external = self.settings.external.contains(language);
+        if is_external && limits.built_in_only {
+            let reason = format!(
+                "'{language}' is a command of the configuration, and a design document of another database \
+                 may have built-in languages alone: let the source run the filter (`filter_at`), or take a selector"
+            );
+            return Err(GetProcError::NotForCaller(reason));
+        }
+        if is_external && !pool.section.callers {
             let reason = format!(
                 "the pool '{name}' runs a command of the configuration, which administrators \
                  only may call: let callers in with callers = true in [pools.{name}]"

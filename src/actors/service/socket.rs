@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -22,6 +22,7 @@ use std::rc::{Rc, Weak};
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::socket::{SocketError, clear};
 use crate::config::{ServiceAddress, ServiceConfig};
+use crate::listening::Listening;
 
 /// A service's socket cannot be had. The operator's fault, or that of another program.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +96,14 @@ impl ServiceSocket {
     /// Returns where it is, for people: with the port that it has got.
     pub fn shown(&self) -> &str {
         &self.shown
+    }
+
+    /// Returns the TCP address, with the port that it has got.
+    fn tcp(&self) -> Option<SocketAddr> {
+        match &self.bound {
+            Bound::Tcp(listener) => listener.local_addr().ok(),
+            Bound::Unix { .. } => None,
+        }
     }
 
     /// Returns another handle to accept connections with.
@@ -224,6 +233,7 @@ pub struct ServiceSockets {
     bound: RefCell<Sockets>,
     /// Those that were given up, as long as somebody still uses them.
     retired: RefCell<Vec<Weak<ServiceSocket>>>,
+    listening: Listening,
 }
 
 /// Sockets for a set of services that is not in force yet.
@@ -299,6 +309,21 @@ impl ServiceSockets {
         retired.extend(before.values().map(Rc::downgrade));
         drop(before);
         retired.retain(|socket| socket.strong_count() > 0);
+        let retired = retired.iter().filter_map(Weak::upgrade);
+        let held = self
+            .bound
+            .borrow()
+            .values()
+            .cloned()
+            .chain(retired)
+            .collect::<Vec<_>>();
+        let addresses = held.iter().filter_map(|socket| socket.tcp());
+        self.listening.set_services(addresses.collect());
+    }
+
+    /// Returns where the TCP addresses of the services that are in force are noted.
+    pub fn listening(&self) -> Listening {
+        self.listening.clone()
     }
 
     /// Returns the socket of a service.

@@ -6,6 +6,7 @@ use super::super::keys::Kind;
 use super::super::types::language_name;
 use super::text::is_name;
 use super::{Fault, Raw, expectation, misfit};
+use crate::policy::endpoints::{EndpointRules, parse_origin};
 
 /// Returns the entries; the empty text is one empty entry.
 fn entries(raw: &Raw) -> Option<Vec<&str>> {
@@ -34,6 +35,18 @@ pub(super) fn hosts(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
     joined(kind, raw, |name| {
         !name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.chars().all(fits)
     })
+}
+
+/// Hosts and networks, as they are written.
+pub(super) fn endpoints(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    joined(kind, raw, |entry| {
+        !entry.is_empty() && EndpointRules::parse(entry, "").is_ok()
+    })
+}
+
+/// Origins, as they are written.
+pub(super) fn origins(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+    joined(kind, raw, |entry| parse_origin(entry).is_some())
 }
 
 /// Names of pools, in lower case.

@@ -136,7 +136,7 @@ fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&
             false => param_text(value),
         };
         // Only values are encoded when a request is sent.
-        request = request.query(crate::replication::endpoint::encode(name), text);
+        request = request.secret_query(crate::replication::endpoint::encode(name), text);
     }
     request
 }

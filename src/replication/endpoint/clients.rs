@@ -16,8 +16,9 @@ use reqwest::{Certificate, Client, Identity, Proxy};
 use rustc_hash::FxHashMap;
 
 use super::config::{HttpConfig, HttpConfigError};
-use super::connect_to::{Always, Target};
-use super::resolver::System;
+use super::connect_to::Target;
+use super::guard::{Guard, Guarded, Ports};
+use crate::listening::Listening;
 use crate::replication::spec::ProxySpec;
 
 /// The most idle connections that are kept to one server.
@@ -35,6 +36,8 @@ pub(super) struct Way {
     pub(super) proxy: Option<ProxySpec>,
     /// Whatever the host of a URL, connect here. Its name and port keep connections apart.
     pub(super) instead: Option<Instead>,
+    /// The ports that rules of the configuration are about.
+    pub(super) ports: Ports,
     /// Whether bodies are decoded.
     pub(super) decodes: bool,
 }
@@ -51,6 +54,8 @@ pub(super) struct Instead {
 pub(super) struct Clients {
     materials: Materials,
     pools: FxHashMap<Way, Client>,
+    /// Certificates are to be verified by the system's authorities, and it has none.
+    knows_nobody: bool,
     /// When files were read last.
     read: Instant,
 }
@@ -58,26 +63,37 @@ pub(super) struct Clients {
 /// What is read from files once.
 struct Materials {
     config: HttpConfig,
+    guard: Guard,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,
 }
 
 impl Clients {
     /// Reads certificates.
-    pub(super) fn new(config: HttpConfig) -> Result<Self, HttpConfigError> {
+    pub(super) fn new(config: HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
         install_provider();
-        let materials = Materials::read(config)?;
+        let mut materials = Materials::read(config, listening)?;
         // So that what cannot be used is known at once.
         let way = Way {
             proxy: None,
             instead: None,
+            ports: Ports::default(),
             decodes: true,
         };
-        let client = materials.build(&way).map_err(|error| {
+        let mut built = materials.build(&way);
+        let by_system = materials.config.verify_ssl_certificates && materials.trusted.is_none();
+        let knows_nobody = by_system && built.is_err();
+        if knows_nobody {
+            // A machine without authorities can still speak to servers without TLS.
+            materials.trusted = Some(Vec::new());
+            built = materials.build(&way);
+        }
+        let client = built.map_err(|error| {
             HttpConfigError::new("verify_ssl_certificates", super::errors::describe(&error))
         })?;
         Ok(Self {
             materials,
+            knows_nobody,
             pools: FxHashMap::from_iter([(way, client)]),
             read: Instant::now(),
         })
@@ -85,6 +101,15 @@ impl Clients {
 
     pub(super) fn config(&self) -> &HttpConfig {
         &self.materials.config
+    }
+
+    /// Returns whether no certificate can be verified.
+    pub(super) fn knows_nobody(&self) -> bool {
+        self.knows_nobody
+    }
+
+    pub(super) fn guard(&self) -> Guard {
+        self.materials.guard.clone()
     }
 
     /// Returns the pool of one way of connecting.
@@ -115,7 +140,8 @@ impl Clients {
 }
 
 impl Materials {
-    fn read(config: HttpConfig) -> Result<Self, HttpConfigError> {
+    fn read(config: HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
+        let guard = Guard::new(&config, listening)?;
         let trusted = match &config.ssl_trusted_certificates_file {
             Some(path) if config.verify_ssl_certificates => Some(read_certificates(path)?),
             _ => None,
@@ -123,6 +149,7 @@ impl Materials {
         let identity = read_identity(&config)?;
         Ok(Self {
             config,
+            guard,
             trusted,
             identity,
         })
@@ -149,11 +176,9 @@ impl Materials {
         if let Some(proxy) = &way.proxy {
             builder = builder.proxy(proxy_of(proxy)?);
         }
-        builder = match &way.instead {
-            Some(instead) => builder.dns_resolver(Always::new(instead.target.clone())),
-            None => builder.dns_resolver(Arc::new(System)),
-        };
-        builder.build()
+        let instead = way.instead.as_ref().map(|instead| instead.target.clone());
+        let resolver = Guarded::new(self.guard.clone(), way.ports.clone(), instead);
+        builder.dns_resolver(resolver).build()
     }
 }
 

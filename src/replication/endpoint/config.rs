@@ -66,6 +66,13 @@ pub struct HttpConfig {
     /// Where to connect to in place of what a URL says: `pattern:port:target:target_port[,..]`. Not with a
     /// proxy.
     pub connect_to: Option<String>,
+    /// Hosts and networks that may be connected to, with commas between: see
+    /// [`crate::policy::endpoints::EndpointRules`].
+    pub endpoints_allowed: String,
+    /// Those of them that may not.
+    pub endpoints_denied: String,
+    /// Origins that redirects may lead to, beside the one that was asked, with commas between.
+    pub redirects_to: String,
     /// Whether endpoints with credentials ask for a session before they send them with each request.
     pub sessions: bool,
     /// When a session is renewed whose server does not say how long it lasts.
@@ -87,7 +94,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         Self {
             request_timeout: None,
-            verify_ssl_certificates: false,
+            verify_ssl_certificates: true,
             ssl_trusted_certificates_file: None,
             cacert_reload_interval: Duration::from_secs(24 * 3600),
             cert_file: None,
@@ -95,6 +102,9 @@ impl Default for HttpConfig {
             password: None,
             connection_close_interval: Duration::from_secs(90),
             connect_to: None,
+            endpoints_allowed: "*".to_owned(),
+            endpoints_denied: String::new(),
+            redirects_to: String::new(),
             sessions: true,
             session_refresh_interval: Duration::from_secs(550),
             session_min_update_interval: Duration::from_secs(5),

@@ -5,12 +5,6 @@
 //! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches
 //!           sub-domains only. IPv6 addresses as targets are in brackets; as patterns they are refused.
 
-use std::sync::Arc;
-
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-
-use super::resolver::look_up;
-
 /// Where connections go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectTo {
@@ -90,26 +84,6 @@ impl Rule {
         } else {
             host == self.pattern
         }
-    }
-}
-
-/// Answers every question for a name with the addresses of one target.
-#[derive(Debug)]
-pub(super) struct Always(pub(super) Target);
-
-impl Resolve for Always {
-    fn resolve(&self, _name: Name) -> Resolving {
-        let Target { host, port } = self.0.clone();
-        Box::pin(async move {
-            let addresses: Addrs = Box::new(look_up(host, port).await?.into_iter());
-            Ok(addresses)
-        })
-    }
-}
-
-impl Always {
-    pub(super) fn new(target: Target) -> Arc<Self> {
-        Arc::new(Self(target))
     }
 }
 

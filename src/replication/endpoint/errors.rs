@@ -5,6 +5,7 @@ use std::error::Error;
 use super::Cause;
 use super::body::BodyFailed;
 use super::send::Failed;
+use crate::policy::endpoints::EndpointDenied;
 
 /// Says what an error of the library means.
 pub(super) fn classify(error: &reqwest::Error) -> Failed {
@@ -14,6 +15,9 @@ pub(super) fn classify(error: &reqwest::Error) -> Failed {
     }
     if let Some(failed) = source_of::<BodyFailed>(error) {
         return Failed::Final(Cause::Body(failed.to_string()));
+    }
+    if let Some(denied) = source_of::<EndpointDenied>(error) {
+        return Failed::Final(Cause::Denied(denied.clone()));
     }
     if error.is_connect() {
         // The resolver's errors have no type of their own that could be seen from here.

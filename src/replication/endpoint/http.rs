@@ -11,9 +11,12 @@ use url::Url;
 use super::clients::{Clients, Instead, SharedClients, Way};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::connect_to::ConnectTo;
+use super::guard::Ports;
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
 use crate::blocking;
+use crate::listening::Listening;
+use crate::policy::endpoints::EndpointDenied;
 use crate::replication::counters::Counters;
 use crate::replication::spec::{EndpointSpec, ProxySpec};
 
@@ -32,6 +35,7 @@ struct Shared {
     clients: SharedClients,
     limiter: Mutex<Limiter>,
     connect_to: Mutex<Arc<ConnectTo>>,
+    listening: Listening,
     started: Instant,
     counters: Arc<Counters>,
     logger: slog::Logger,
@@ -48,12 +52,25 @@ impl Http {
     /// # Errors
     /// A certificate file cannot be read or used, or two keys contradict each other.
     pub fn new(config: HttpConfig, logger: &slog::Logger) -> Result<Self, HttpConfigError> {
+        Self::beside(Listening::default(), config, logger)
+    }
+
+    /// Makes one in a program that listens itself: its replications do not connect to what is noted there.
+    ///
+    /// # Errors
+    /// As [`Http::new`].
+    pub(crate) fn beside(
+        listening: Listening,
+        config: HttpConfig,
+        logger: &slog::Logger,
+    ) -> Result<Self, HttpConfigError> {
         let connect_to = read_connect_to(&config, logger);
-        let clients = Clients::new(config)?;
+        let clients = read_clients(config, listening.clone(), logger)?;
         Ok(Self(Arc::new(Shared {
             clients: Arc::new(Mutex::new(clients)),
             limiter: Mutex::default(),
             connect_to: Mutex::new(Arc::new(connect_to)),
+            listening,
             started: Instant::now(),
             counters: Arc::default(),
             logger: logger.clone(),
@@ -69,7 +86,8 @@ impl Http {
             return Ok(());
         }
         let connect_to = read_connect_to(&config, &self.0.logger);
-        *lock(&self.0.clients) = Clients::new(config)?;
+        let clients = read_clients(config, self.0.listening.clone(), &self.0.logger)?;
+        *lock(&self.0.clients) = clients;
         *lock(&self.0.connect_to) = Arc::new(connect_to);
         Ok(())
     }
@@ -85,7 +103,7 @@ impl Http {
     ) -> Result<Endpoint, RequestFailed> {
         let config = lock(&self.0.clients).config().clone();
         let headers = headers(spec).map_err(|problem| {
-            RequestFailed::new(&Method::GET, spec.shown(), Cause::Invalid(problem))
+            RequestFailed::new(&Method::GET, &spec.shown(), Cause::Invalid(problem))
         })?;
         Endpoint::new(self.clone(), spec, headers, settings, &config)
     }
@@ -111,12 +129,14 @@ impl Http {
         url: &Url,
         proxy: Option<&ProxySpec>,
         decodes: bool,
-    ) -> Result<Route, String> {
+    ) -> Result<Route, Cause> {
         let mut way = Way {
             proxy: proxy.cloned(),
             instead: None,
+            ports: Ports::default(),
             decodes,
         };
+        let asked = url.clone();
         let mut url = url.clone();
         let mut host = None;
         let connect_to = lock(&self.0.connect_to).clone();
@@ -148,14 +168,25 @@ impl Http {
         if clients.is_due(std::time::Instant::now()) {
             self.read_certificates_again(clients.config().clone());
         }
-        let client = clients.get(&way)?;
+        let guard = clients.guard();
+        match &way.instead {
+            // The port of the target is known to whoever looks it up.
+            Some(_) => drop(guard.ports(&asked, None, true)?),
+            None => {
+                let through = proxy.and_then(ProxySpec::parsed);
+                let is_looked_up_here = through.as_ref().is_none_or(|url| url.scheme() == "socks5");
+                way.ports = guard.ports(&url, through.as_ref(), is_looked_up_here)?;
+            }
+        }
+        let client = clients.get(&way).map_err(Cause::Invalid)?;
         Ok(Route { client, url, host })
     }
 
     /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
     fn read_certificates_again(&self, config: HttpConfig) {
         let (clients, logger) = (self.0.clients.clone(), self.0.logger.clone());
-        let reading = blocking::run("certificates", move || Clients::new(config));
+        let listening = self.0.listening.clone();
+        let reading = blocking::run("certificates", move || Clients::new(config, listening));
         // Ends with the reading of files.
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
@@ -166,6 +197,12 @@ impl Http {
                 }
             }
         });
+    }
+}
+
+impl From<EndpointDenied> for Cause {
+    fn from(denied: EndpointDenied) -> Self {
+        Self::Denied(denied)
     }
 }
 
@@ -182,6 +219,19 @@ impl fmt::Debug for Http {
     }
 }
 
+fn read_clients(
+    config: HttpConfig,
+    listening: Listening,
+    logger: &slog::Logger,
+) -> Result<Clients, HttpConfigError> {
+    let clients = Clients::new(config, listening)?;
+    if clients.knows_nobody() {
+        slog::warn!(logger, "this machine knows no authority of certificates: https is refused";
+            "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");
+    }
+    Ok(clients)
+}
+
 fn read_connect_to(config: &HttpConfig, logger: &slog::Logger) -> ConnectTo {
     let text = config.connect_to.as_deref().unwrap_or_default();
     let (connect_to, malformed) = ConnectTo::parse(text);
@@ -193,14 +243,36 @@ fn read_connect_to(config: &HttpConfig, logger: &slog::Logger) -> ConnectTo {
     connect_to
 }
 
-/// Returns the headers of every request: our own, and over them the user's.
+/// Returns our own headers of every request.
+pub(super) fn own_headers() -> HeaderMap {
+    let accept = (ACCEPT, HeaderValue::from_static("application/json"));
+    let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
+    HeaderMap::from_iter([accept, agent])
+}
+
+/// Headers that say where a message ends and what becomes of its connection. Connections are shared: with one of these a
+/// document would have requests of others taken for a part of its own.
+const OF_CONNECTIONS: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
 fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    let mut headers = own_headers();
     for (name, value) in &spec.headers {
         let shown = format!("header `{name}`");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{shown}: name"))?;
+        if OF_CONNECTIONS.contains(&name.as_str()) {
+            continue;
+        }
         let mut value = HeaderValue::from_str(value).map_err(|_| format!("{shown}: value"))?;
         value.set_sensitive(true);
         headers.insert(name, value);

@@ -7,7 +7,9 @@ use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, LOCATION};
 use url::Url;
 
-use super::encode;
+use super::{Cause, Request, encode};
+use crate::policy::endpoints::origin;
+use crate::replication::spec::mask_query;
 
 /// The URL of a database, in parts.
 #[derive(Clone, Debug)]
@@ -31,11 +33,41 @@ impl Base {
 
     /// Returns the URL of something in the database. `path` is encoded; values of `query` are not.
     pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
+        let url = self.url_of(&self.query, path, query)?;
+        match keeps_path(&url, &format!("{}{path}", self.path)) {
+            true => Ok(url),
+            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
+        }
+    }
+
+    /// Returns the URL of a request as it may be shown: values that a user gave are masked.
+    pub(super) fn shown(&self, request: &Request) -> String {
+        let Request {
+            path,
+            query,
+            secret_query,
+            ..
+        } = request;
+        let url = self.url_of(&mask_query(&self.query), path, query);
+        let mut shown = url.map_or_else(|_| self.path.clone(), String::from);
+        for (name, _) in secret_query {
+            shown.push(if shown.contains('?') { '&' } else { '?' });
+            shown.push_str(&mask_query(&format!("{name}=x")));
+        }
+        shown
+    }
+
+    fn url_of(
+        &self,
+        own_query: &str,
+        path: &str,
+        query: &[(String, String)],
+    ) -> Result<Url, String> {
         let mut text = format!("{}{path}", self.path);
         let mut separator = '?';
-        if !self.query.is_empty() {
+        if !own_query.is_empty() {
             text.push(separator);
-            text.push_str(&self.query);
+            text.push_str(own_query);
             separator = '&';
         }
         for (name, value) in query {
@@ -45,11 +77,7 @@ impl Base {
             text.push_str(&encode(value));
             separator = '&';
         }
-        let url = Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))?;
-        match keeps_path(&url, &format!("{}{path}", self.path)) {
-            true => Ok(url),
-            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
-        }
+        Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
     }
 }
 
@@ -94,11 +122,27 @@ pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String>
     Ok(url)
 }
 
-/// Whether credentials for one URL may be shown to another: to the same host, and not in clear if they were
-/// not before.
-pub(super) fn may_share_credentials(from: &Url, to: &Url) -> bool {
-    let downgraded = from.scheme() == "https" && to.scheme() == "http";
-    from.host() == to.host() && !downgraded
+/// Where a redirect leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leads {
+    /// To the origin that was asked.
+    Within,
+    /// To another one, which the configuration allows.
+    Elsewhere,
+}
+
+/// Says where a redirect to `to` leads a request to `asked`; `allowed` are other origins. A name with a dot at its end
+/// and the same one without are one server, which is asked by the name that it was asked by before.
+pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<Leads, Cause> {
+    let (from, there) = (origin(asked), origin(to));
+    if from == there {
+        let _ = to.set_host(asked.host_str());
+        return Ok(Leads::Within);
+    }
+    match allowed.contains(&there) {
+        true => Ok(Leads::Elsewhere),
+        false => Err(Cause::RedirectedElsewhere { from, to: there }),
+    }
 }
 
 #[cfg(test)]
@@ -215,12 +259,30 @@ mod tests {
     }
 
     #[test]
-    fn credentials_follow_to_the_same_host_only() {
-        let may =
-            |from, to| may_share_credentials(&Url::parse(from).unwrap(), &Url::parse(to).unwrap());
-        assert!(may("http://h/a", "http://h:5984/b"));
-        assert!(may("http://h/a", "https://h/b"));
-        assert!(!may("https://h/a", "http://h/b"));
-        assert!(!may("http://h/a", "http://other/a"));
+    fn a_redirect_leads_within_the_origin_or_to_one_that_is_allowed() {
+        let asked = Url::parse("http://db.example/db/").unwrap();
+        let leads = |to| {
+            let mut to = Url::parse(to).unwrap();
+            let leads = leads(&asked, &mut to, &["https://b.example".to_owned()]);
+            (leads.ok(), to.to_string())
+        };
+        let within = Some(Leads::Within);
+        assert_eq!(
+            leads("http://DB.example:80/x"),
+            (within, "http://db.example/x".into())
+        );
+        assert_eq!(
+            leads("http://db.example./x"),
+            (within, "http://db.example/x".into())
+        );
+        assert_eq!(leads("https://b.example/y").0, Some(Leads::Elsewhere));
+        for to in [
+            "http://b.example",
+            "https://b.example:444",
+            "https://db.example",
+            "https://c.b.example",
+        ] {
+            assert_eq!(leads(to).0, None, "{to}");
+        }
     }
 }

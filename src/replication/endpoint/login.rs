@@ -34,6 +34,9 @@ impl Endpoint {
                 }
                 Failed::Again => Failed::Again,
             })?;
+            if response.status().is_redirection() {
+                self.stays(&login.url, &response)?;
+            }
             let (status, headers) = (response.status(), response.headers().clone());
             let said = self.drain_shown(response).await;
             let now = Instant::now().into_std();

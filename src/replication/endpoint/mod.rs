@@ -15,6 +15,7 @@ mod config;
 mod connect_to;
 mod cookie;
 mod errors;
+mod guard;
 mod http;
 mod limiter;
 mod location;
@@ -31,7 +32,8 @@ mod tests;
 mod upload;
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -56,6 +58,7 @@ use self::location::{Base, session_url};
 use self::said::Secrets;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
+use crate::policy::endpoints::parse_origin;
 
 /// One database of one job. A clone is cheap, and shares everything.
 #[derive(Clone)]
@@ -65,11 +68,15 @@ struct Inner {
     http: Http,
     settings: HttpSettings,
     request_timeout: Option<Duration>,
-    /// As it may be shown; also the key of its rate limits.
+    /// As it may be shown.
     url: Arc<str>,
+    /// With the values of its parameters: the key of its rate limits.
+    key: Arc<str>,
     base: Base,
     base_url: Url,
     session_url: Url,
+    /// Origins that redirects may lead to.
+    redirects_to: Vec<String>,
     headers: HeaderMap,
     auth: Option<BasicAuth>,
     basic: Option<HeaderValue>,
@@ -89,7 +96,7 @@ impl Endpoint {
     ) -> Result<Self, RequestFailed> {
         let invalid = |problem: &str| {
             let cause = Cause::Invalid(problem.to_owned());
-            RequestFailed::new(&Method::GET, spec.shown(), cause)
+            RequestFailed::new(&Method::GET, &spec.shown(), cause)
         };
         let base_url = Url::parse(&spec.url).map_err(|_| invalid("its URL is none"))?;
         let basic = spec.auth.as_ref().map(|auth| {
@@ -103,6 +110,8 @@ impl Endpoint {
             config.session_refresh_interval,
             config.session_min_update_interval,
         );
+        let redirects_to = config.redirects_to.split(',').filter_map(parse_origin);
+        let redirects_to = redirects_to.collect();
         let connections = usize::try_from(settings.http_connections)
             .unwrap_or(1)
             .max(1);
@@ -110,9 +119,11 @@ impl Endpoint {
             http,
             request_timeout: config.request_timeout,
             url: spec.shown().into(),
+            key: spec.url.as_str().into(),
             base: Base::new(&spec.url),
             session_url: session_url(&base_url),
             base_url,
+            redirects_to,
             headers,
             auth: spec.auth.clone(),
             basic,
@@ -124,10 +135,32 @@ impl Endpoint {
         })))
     }
 
-    /// Returns the URL as it may be shown: without credentials, with its trailing slash.
+    /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.0.url
+    }
+
+    /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
+    /// parameters alone.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        let Inner { url, key, .. } = &*self.0;
+        match url == key {
+            true => url.to_string(),
+            // Keyed anew in each process, so that nobody can try out which values make it.
+            false => {
+                static KEYS: OnceLock<RandomState> = OnceLock::new();
+                let hash = KEYS.get_or_init(RandomState::new).hash_one(key);
+                format!("{url} {hash:016x}")
+            }
+        }
+    }
+
+    /// Returns what may be shown of a text in this server's words.
+    #[must_use]
+    pub fn said(&self, text: &str) -> String {
+        self.0.secrets.shown(text.as_bytes())
     }
 
     /// Returns the settings.
@@ -154,7 +187,7 @@ impl Endpoint {
     }
 
     fn key(&self) -> &Arc<str> {
-        &self.0.url
+        &self.0.key
     }
 
     fn base(&self) -> &Base {
@@ -163,6 +196,10 @@ impl Endpoint {
 
     fn base_url(&self) -> &Url {
         &self.0.base_url
+    }
+
+    fn redirects_to(&self) -> &[String] {
+        &self.0.redirects_to
     }
 
     fn session_url(&self) -> &Url {

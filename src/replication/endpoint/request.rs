@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::body::{BodyStream, RequestBody};
 use super::said::shown_url;
 use super::{Endpoint, ErrorBody};
+use crate::policy::endpoints::EndpointDenied;
 
 /// The longest answer that is read whole, in bytes, unless a request says otherwise.
 pub const REPLY_BYTES_MAX: usize = 256 << 20;
@@ -23,6 +24,8 @@ pub struct Request {
     pub(super) path: String,
     /// Names and values as they are; values are percent-encoded when they are sent.
     pub(super) query: Vec<(String, String)>,
+    /// Further ones, whose values are not shown.
+    pub(super) secret_query: Vec<(String, String)>,
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
     pub(super) retries: Option<u32>,
@@ -47,6 +50,7 @@ impl Request {
             method,
             path: path.into(),
             query: Vec::new(),
+            secret_query: Vec::new(),
             headers: HeaderMap::new(),
             body: RequestBody::Empty,
             retries: None,
@@ -75,6 +79,13 @@ impl Request {
     #[must_use]
     pub fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.query.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a parameter of a user's, behind all others. Errors and logs show its name alone.
+    #[must_use]
+    pub fn secret_query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.secret_query.push((name.into(), value.into()));
         self
     }
 
@@ -301,6 +312,19 @@ pub enum Cause {
     /// A redirect leads nowhere, or there are too many in a row.
     #[error("redirected {0}")]
     Redirect(String),
+    /// A redirect leads to another origin. Not worth a retry: the URL, or `redirects_to`, has to be changed.
+    #[error(
+        "redirected_elsewhere: {from} leads to {to}, which may be another's server: use the URL where the database is, or name {to} in [replicator] redirects_to"
+    )]
+    RedirectedElsewhere {
+        /// The origin that was asked.
+        from: String,
+        /// The other one.
+        to: String,
+    },
+    /// The configuration keeps replications from connecting there. Not worth a retry.
+    #[error("{0}")]
+    Denied(EndpointDenied),
     /// No session, or an answer that is none.
     #[error("replication_auth_error: {0}")]
     Session(String),

@@ -7,7 +7,6 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::Semaphore;
 
 use crate::blocking;
@@ -29,21 +28,6 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
         (host, port).to_socket_addrs().map(Vec::from_iter)
     });
     found.await?
-}
-
-/// Asks the system.
-#[derive(Debug)]
-pub(super) struct System;
-
-impl Resolve for System {
-    fn resolve(&self, name: Name) -> Resolving {
-        let host = name.as_str().to_owned();
-        Box::pin(async move {
-            // The port of the address that was asked for takes the place of 0.
-            let addresses: Addrs = Box::new(look_up(host, 0).await?.into_iter());
-            Ok(addresses)
-        })
-    }
 }
 
 #[cfg(test)]

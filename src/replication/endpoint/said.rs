@@ -1,6 +1,8 @@
 //! What servers say, as errors show it: the beginning, without secrets.
 
-use super::super::spec::EndpointSpec;
+use percent_encoding::percent_decode_str;
+
+use super::super::spec::{EndpointSpec, ProxySpec};
 
 /// The most bytes of a body that an error shows.
 pub(super) const BODY_SHOWN: usize = 1024;
@@ -38,23 +40,57 @@ fn beginning(text: &[u8], most: usize) -> String {
     shown
 }
 
+/// A shorter part of a header is no secret by itself.
+const PART_MIN: usize = 8;
+
+/// Returns a text as it stands in URLs, in forms and in JSON.
+fn forms(text: &str) -> [String; 3] {
+    let form = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+    let json = serde_json::Value::from(text).to_string();
+    let json = json[1..json.len() - 1].to_owned();
+    [super::encode(text), form, json]
+}
+
 /// What an endpoint sends and nobody may read: servers and proxies repeat it in their errors.
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
     pub(super) fn of(spec: &EndpointSpec) -> Self {
-        let mut secrets: Vec<String> = spec
-            .headers
-            .iter()
-            .map(|(_, value)| value.clone())
-            .collect();
-        if let Some(auth) = &spec.auth {
+        let mut secrets = Vec::new();
+        for (_, value) in &spec.headers {
+            secrets.push(value.clone());
+            // Behind `Bearer`, in a cookie.
+            let parts = value.split([' ', ';', ',', '=']);
+            secrets.extend(
+                parts
+                    .filter(|part| part.len() >= PART_MIN)
+                    .map(str::to_owned),
+            );
+        }
+        if let Some((_, query)) = spec.url.split_once('?') {
+            for param in query.split('&') {
+                let value = param.split_once('=').map_or(param, |(_, value)| value);
+                secrets.push(value.to_owned());
+                secrets.push(percent_decode_str(value).decode_utf8_lossy().into_owned());
+            }
+        }
+        for auth in [
+            spec.auth.clone(),
+            spec.proxy.as_ref().and_then(ProxySpec::auth),
+        ]
+        .into_iter()
+        .flatten()
+        {
             let header = auth.header_value();
             secrets.extend(header.strip_prefix("Basic ").map(str::to_owned));
-            secrets.push(super::encode(&auth.password));
-            secrets.push(auth.password.clone());
+            secrets.push(auth.password);
         }
+        let forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
+        secrets.extend(forms);
         secrets.retain(|secret| secret.len() >= SECRET_MIN);
+        // Of two that begin alike the longer one first, or its end is left.
+        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
         Self(secrets)
     }
 
@@ -93,11 +129,17 @@ mod tests {
     #[test]
     fn secrets_are_masked_also_where_the_text_is_cut() {
         let spec = spec(
-            &json!({"url": "http://ann:top secret@h/db", "headers": {"x-token": "12345678", "x": "a"}}),
+            &json!({"url": "http://ann:top secret@h/db?key=t%22ken!&bare1&q=2",
+                "headers": {"x-token": "12345678", "x": "a", "y": "Bearer abcdefgh=="}}),
         );
         let secrets = Secrets::of(&spec);
         let said = "top secret 12345678 YW5uOnRvcCBzZWNyZXQ= top%20secret a";
         assert_eq!(secrets.shown(said.as_bytes()), "***** ***** ***** ***** a");
+        let said = r#"top+secret t%22ken! t"ken! t\"ken! t%22ken%21 bare1 abcdefgh 2"#;
+        assert_eq!(
+            secrets.shown(said.as_bytes()),
+            "***** ***** ***** ***** ***** ***** ***** 2"
+        );
         for before in BODY_SHOWN - 12..BODY_SHOWN + 2 {
             let said = format!("{}top secret{}", "x".repeat(before), "y".repeat(5000));
             let shown = secrets.shown(said.as_bytes());

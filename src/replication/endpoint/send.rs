@@ -1,8 +1,8 @@
 //! Sending a request, as often as it takes.
 //!
 //! SOURCE    couch_replicator_httpc: waits, what is tried again, redirects, rate limits, sessions.
-//! DIFFERS   Redirects have a bound, and credentials follow them to the same host only, and not from TLS to
-//!           clear text.
+//! DIFFERS   Redirects have a bound. They lead within the origin that was asked; to those that the configuration names
+//!           go requests without credentials, cookies and the user's headers.
 
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ use url::Url;
 
 use super::body::{BodyFailed, BodyStream, Limits, RequestBody};
 use super::errors::classify;
+use super::http::own_headers;
 use super::limiter::Wait;
-use super::location::{may_share_credentials, redirected};
+use super::location::{Leads, leads, redirected};
 use super::request::Timeouts;
 use super::retries::Retries;
 use super::said::shown_url;
@@ -69,7 +70,7 @@ pub(super) struct Sending {
     pub(super) spent: bool,
     pub(super) redirects: u32,
     pub(super) renewals: u32,
-    /// Whether the URL is one that may see the endpoint's credentials.
+    /// Whether it goes to the origin that was asked, and never left it: then it carries credentials.
     pub(super) trusted: bool,
     pub(super) timeouts: Timeouts,
     pub(super) decodes: bool,
@@ -149,7 +150,8 @@ impl Endpoint {
     }
 
     fn sending(&self, request: Request) -> Result<Sending, RequestFailed> {
-        let url = self.base().url(&request.path, &request.query);
+        let query = [&request.query[..], &request.secret_query].concat();
+        let url = self.base().url(&request.path, &query);
         let url = url.map_err(|problem| {
             RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
         })?;
@@ -158,7 +160,7 @@ impl Endpoint {
             headers.insert(name, value.clone());
         }
         Ok(Sending {
-            shown: shown_url(url.as_str()),
+            shown: shown_url(&self.base().shown(&request)),
             method: request.method,
             url,
             headers,
@@ -225,9 +227,12 @@ impl Endpoint {
         let status = response.status();
         match status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
-                sending.follow(&response, self.base_url())?;
+                sending.follow(&response, self)?;
                 drain(response).await;
                 return Err(Failed::Again);
+            }
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
+                self.stays(&sending.url, &response)?;
             }
             StatusCode::TOO_MANY_REQUESTS => {
                 self.http()
@@ -247,10 +252,12 @@ impl Endpoint {
         self.http()
             .limiter(|limiter, now| limiter.success(self.key(), &sending.method, now));
         let now = Instant::now().into_std();
-        let again = self
-            .session()
-            .await
-            .answered(&credentials, status, response.headers(), now);
+        // A cookie, or a refusal, of another origin says nothing about the session.
+        let again = sending.trusted
+            && self
+                .session()
+                .await
+                .answered(&credentials, status, response.headers(), now);
         if again && sending.spent {
             // What was refused was the session; the body has to come from where it came from.
             return Err(Failed::Final(Cause::SessionLost));
@@ -261,8 +268,8 @@ impl Endpoint {
             return Err(Failed::Again);
         }
         let epoch = match credentials {
-            Credentials::Cookie(_, epoch) => Some(epoch),
-            Credentials::Basic | Credentials::Nothing => None,
+            Credentials::Cookie(_, epoch) if sending.trusted => Some(epoch),
+            _ => None,
         };
         Ok(Answer {
             response,
@@ -315,16 +322,13 @@ impl Endpoint {
         let route = self
             .http()
             .route(&sending.url, self.proxy(), sending.decodes)
-            .map_err(|problem| Failed::Final(Cause::Invalid(problem)))?;
+            .map_err(Failed::Final)?;
         let mut headers = sending.headers.clone();
         if let Some(host) = route.host {
             headers.insert(HOST, host);
         }
         if sending.trusted {
             self.authorize(&mut headers, credentials)?;
-        } else {
-            headers.remove(AUTHORIZATION);
-            headers.remove(COOKIE);
         }
         let silence = self.settings().connection_timeout;
         let activity = Activity::new();
@@ -350,6 +354,14 @@ impl Endpoint {
         }
     }
 
+    /// Requires that an answer redirects to no other origin than the configuration allows, if it redirects.
+    pub(super) fn stays(&self, from: &Url, response: &Response) -> Result<(), Failed> {
+        if let Ok(mut to) = redirected(from, response.headers()) {
+            leads(self.base_url(), &mut to, self.redirects_to()).map_err(Failed::Final)?;
+        }
+        Ok(())
+    }
+
     fn authorize(&self, headers: &mut HeaderMap, credentials: &Credentials) -> Result<(), Failed> {
         match credentials {
             Credentials::Basic => {
@@ -373,10 +385,15 @@ impl Endpoint {
 
 impl Sending {
     /// Changes to where an answer redirects to.
-    fn follow(&mut self, response: &Response, base: &Url) -> Result<(), Failed> {
+    fn follow(&mut self, response: &Response, endpoint: &Endpoint) -> Result<(), Failed> {
         let failed = |problem: String| Failed::Final(Cause::Redirect(problem));
         if self.redirects == REDIRECTS_MAX {
             return Err(failed(format!("more than {REDIRECTS_MAX} times in a row")));
+        }
+        let mut to = redirected(&self.url, response.headers()).map_err(failed)?;
+        let leads = leads(endpoint.base_url(), &mut to, endpoint.redirects_to());
+        if leads.map_err(Failed::Final)? == Leads::Elsewhere {
+            self.leave();
         }
         if response.status() == StatusCode::SEE_OTHER {
             self.method = Method::GET;
@@ -389,9 +406,22 @@ impl Sending {
             return Err(failed("with a body that can be sent once only".into()));
         }
         self.redirects += 1;
-        self.url = redirected(&self.url, response.headers()).map_err(failed)?;
-        self.trusted = may_share_credentials(base, &self.url);
+        self.url = to;
         Ok(())
+    }
+
+    /// Takes out what is for the origin that was asked alone, for good: who is elsewhere may send it back with a path
+    /// of their own.
+    fn leave(&mut self) {
+        self.trusted = false;
+        let headers = std::mem::take(&mut self.headers);
+        self.headers = own_headers();
+        for (name, value) in &headers {
+            // The user's headers are sensitive; the request's own are not.
+            if !value.is_sensitive() && !matches!(*name, AUTHORIZATION | COOKIE) {
+                self.headers.insert(name, value.clone());
+            }
+        }
     }
 
     fn take_body(

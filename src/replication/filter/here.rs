@@ -181,7 +181,7 @@ async fn text_of(source: &Endpoint, ddoc: &str) -> Result<String, Crash> {
 fn in_ddoc(source: &Endpoint, text: &str) -> Result<InDdoc, Crash> {
     let ddoc = Ddoc::parse(text).map_err(|error| failed(error.to_string()))?;
     Ok(InDdoc {
-        db: source.url().into(),
+        db: source.tag().into(),
         ddoc: Arc::new(ddoc),
         from: TakeFrom::Own,
         timeout: None,

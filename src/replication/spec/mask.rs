@@ -2,7 +2,8 @@
 //!
 //! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other
 //!           readers, user information goes altogether, and so do `headers` and `auth`.
-//! DIFFERS   Proxies lose their user information for other readers, too.
+//! DIFFERS   Proxies lose their user information for other readers, too. Of the parameters of a URL only the names
+//!           are shown: which of them are secrets (`token`, `apikey`), nobody can tell from outside.
 
 use serde_json::Value;
 
@@ -11,13 +12,35 @@ use super::credentials::{split_url, user_info};
 /// Stands for a password.
 const MASK: &str = "*****";
 
-/// Returns a URL with its password masked; `None` if it is no URL, for then nobody knows where in it a
+/// Returns the parameters of a URL, without its `?`, with their values masked. What has no name is all value.
+#[must_use]
+pub fn mask_query(query: &str) -> String {
+    let mask = |param: &str| match param.split_once('=') {
+        Some((name, value)) if !value.trim_matches('=').is_empty() => format!("{name}={MASK}"),
+        _ if param.is_empty() => String::new(),
+        // Base64 ends in `=`, too.
+        _ => MASK.to_owned(),
+    };
+    let masked: Vec<String> = query.split('&').map(mask).collect();
+    masked.join("&")
+}
+
+/// Returns a URL with the values of its parameters masked, whatever is behind a `#` with them.
+#[must_use]
+pub fn mask_params(url: &str) -> String {
+    match url.split_once('?') {
+        Some((path, query)) => format!("{path}?{}", mask_query(query)),
+        None => url.to_owned(),
+    }
+}
+
+/// Returns a URL with its password and the values of its parameters masked; `None` if it is no URL, for then nobody knows where in it a
 /// password stands.
 #[must_use]
 pub fn mask_url(url: &str) -> Option<String> {
     url::Url::parse(url).ok()?;
     let Some(range) = user_info(url) else {
-        return Some(url.to_owned());
+        return Some(mask_params(url));
     };
     let user = url[range.start..range.end - 1].split(':').next();
     let masked = match user {
@@ -27,7 +50,7 @@ pub fn mask_url(url: &str) -> Option<String> {
     Some(format!(
         "{}{masked}{}",
         &url[..range.start],
-        &url[range.end..]
+        mask_params(&url[range.end..])
     ))
 }
 
@@ -45,10 +68,10 @@ pub fn strip_credentials(body: &Value) -> Value {
     body
 }
 
-/// Takes the user information out of a URL.
+/// Takes the user information and the values of parameters out of a URL.
 #[must_use]
 pub fn strip_url(url: &str) -> String {
-    split_url(url).0
+    mask_params(&split_url(url).0)
 }
 
 fn strip(endpoint: &mut Value) {
@@ -77,7 +100,12 @@ mod tests {
         let mask = |url| mask_url(url).unwrap();
         assert_eq!(mask("http://u:p@sproxy:12"), "http://u:*****@sproxy:12");
         assert_eq!(mask("socks5://u:p@tproxy:34"), "socks5://u:*****@tproxy:34");
-        assert_eq!(mask("http://u:p:q@h/db/?a@b"), "http://u:*****@h/db/?a@b");
+        assert_eq!(mask("http://u:p:q@h/db/?a@b"), "http://u:*****@h/db/?*****");
+        assert_eq!(
+            mask("http://h/db?q=2&token=s&x=&&y"),
+            "http://h/db?q=*****&token=*****&*****&&*****"
+        );
+        assert_eq!(mask("http://h?a=b=c;d=e#f=g"), "http://h?a=*****");
         assert_eq!(mask("http://u@h/db/"), "http://u@h/db/");
         assert_eq!(mask("http://h/a@b"), "http://h/a@b");
         assert_eq!(mask_url("http//u:p@h/db"), None);
@@ -87,12 +115,12 @@ mod tests {
     fn other_readers_see_no_credentials() {
         let body = json!({
             "_id": "r", "source": "https://foo:bar@remote_server/database",
-            "target": {"url": "http://u:p@h/db/", "headers": {"A": "b"}, "auth": {}, "x": 1},
+            "target": {"url": "http://u:p@h/db/?t=s", "headers": {"A": "b"}, "auth": {}, "x": 1},
             "proxy": "http://u:p@proxy:1", "continuous": true,
         });
         let stripped = json!({
             "_id": "r", "source": "https://remote_server/database",
-            "target": {"url": "http://h/db/", "x": 1},
+            "target": {"url": "http://h/db/?t=*****", "x": 1},
             "proxy": "http://proxy:1", "continuous": true,
         });
         assert_eq!(strip_credentials(&body), stripped);
@@ -113,10 +141,11 @@ mod tests {
             word in "[0-9]{12}",
             odd in "[!$&'()*+,;=:@%~._-]{0,6}",
             path in "(/[a-z@:]{0,6}){0,3}",
-            query in "(\\?[a-z=@:]{0,6})?",
+            query in "[a-z=@:;&]{0,6}",
+            param in "([a-z]{1,4}=)?",
         ) {
             let password = format!("{odd}{word}{odd}");
-            let url = format!("http://{user}:{password}@h.example:1{path}{query}");
+            let url = format!("http://{user}:{password}@h.example:1{path}?{query}&{param}{word}=&{query}");
             let basic = json!({"basic": {"username": user, "password": password}});
             let header = BasicAuth { user: user.clone(), password: password.clone() }.header_value();
             let body = json!({

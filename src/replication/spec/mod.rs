@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value};
 
 pub use self::credentials::BasicAuth;
-pub use self::mask::{mask_url, strip_credentials, strip_url};
+pub use self::mask::{mask_params, mask_query, mask_url, strip_credentials, strip_url};
 pub use self::options::Lowered;
 pub use self::parse::CallBody;
 pub use self::proxy::ProxySpec;
@@ -79,10 +79,10 @@ pub struct EndpointSpec {
 }
 
 impl EndpointSpec {
-    /// Returns the URL as it may be shown. It never held a password.
+    /// Returns the URL as it may be shown: the values of its parameters are masked. It never held a password.
     #[must_use]
-    pub fn shown(&self) -> &str {
-        &self.url
+    pub fn shown(&self) -> String {
+        mask_params(&self.url)
     }
 
     /// Returns the proxy's URL with its password masked.
@@ -96,7 +96,7 @@ impl fmt::Debug for EndpointSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.headers.iter().map(|(name, _)| &**name).collect();
         f.debug_struct("EndpointSpec")
-            .field("url", &self.url)
+            .field("url", &self.shown())
             .field("auth", &self.auth)
             .field("headers", &names)
             .field("proxy", &self.proxy)

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::credentials::{split_url, user_info};
-use super::{BasicAuth, SpecError, SpecErrorKind, mask_url};
+use super::{BasicAuth, SpecError, SpecErrorKind, mask_params, mask_url};
 
 /// A proxy: `http`, `https` or `socks5`. Displayed with its password masked.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -33,6 +33,12 @@ impl ProxySpec {
         split_url(&self.url).0
     }
 
+    /// Returns the URL without its credentials, in parts.
+    #[must_use]
+    pub fn parsed(&self) -> Option<url::Url> {
+        url::Url::parse(&self.url()).ok()
+    }
+
     /// Returns the credentials.
     #[must_use]
     pub fn auth(&self) -> Option<BasicAuth> {
@@ -53,7 +59,7 @@ impl fmt::Display for ProxySpec {
             // Checked when it was made; with a password that no URL may hold.
             None => {
                 let shown = user_info(&self.url).map_or(&*self.url, |info| &self.url[info.end..]);
-                f.write_str(shown)
+                f.write_str(&mask_params(shown))
             }
         }
     }

@@ -208,7 +208,10 @@ impl Worker {
     }
 
     /// Counts a document that is passed over, and tells of it.
-    pub(super) fn refuse(&self, doc: RefusedDoc) {
+    pub(super) fn refuse(&self, mut doc: RefusedDoc) {
+        // In the target's words, which may repeat what it was sent.
+        doc.error = self.target.said(&doc.error);
+        doc.reason = self.target.said(&doc.reason);
         self.tally.count(|stats| stats.doc_write_failures += 1);
         self.refused.tell(doc);
     }

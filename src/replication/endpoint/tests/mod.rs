@@ -1,5 +1,7 @@
 //! Endpoints against servers that answer what they are told to.
 
+mod guard;
+mod redirects;
 mod requests;
 mod sessions;
 mod tls;

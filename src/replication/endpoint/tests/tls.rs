@@ -76,6 +76,10 @@ fn trusting(trusted: Option<PathBuf>) -> impl FnOnce(&mut HttpConfig, &mut HttpS
     }
 }
 
+fn unverified(config: &mut HttpConfig, _: &mut HttpSettings) {
+    config.verify_ssl_certificates = false;
+}
+
 async fn is_answered(endpoint: &Endpoint) -> bool {
     match endpoint.request(Request::get("")).await {
         Ok(reply) => reply.status == 200,
@@ -90,20 +94,20 @@ async fn is_answered(endpoint: &Endpoint) -> bool {
 }
 
 #[tokio::test]
-async fn certificates_are_looked_at_only_if_that_is_asked_for() {
+async fn certificates_are_looked_at_unless_that_is_turned_off() {
     let authority = Authority::new();
     let server = authority.serve(&["localhost"], false).await;
     let url = format!("https://localhost:{}/db/", server.port);
-    assert!(is_answered(&endpoint(&url, |_, _| {})).await);
+    assert!(is_answered(&endpoint(&url, unverified)).await);
     assert!(
-        !is_answered(&endpoint(&url, trusting(None))).await,
+        !is_answered(&endpoint(&url, |_, _| {})).await,
         "the system does not know it"
     );
     let pem = authority.issuer.pem();
     let trusted = authority.file("ca.pem", &pem);
     assert!(is_answered(&endpoint(&url, trusting(trusted.clone()))).await);
     let other = format!("https://127.0.0.1:{}/db/", server.port);
-    assert!(is_answered(&endpoint(&other, |_, _| {})).await);
+    assert!(is_answered(&endpoint(&other, unverified)).await);
     let failed = endpoint(&other, trusting(trusted))
         .request(Request::get(""))
         .await
@@ -119,11 +123,12 @@ async fn a_server_that_wants_to_see_a_certificate_is_shown_ours() {
     let authority = Authority::new();
     let server = authority.serve(&["localhost"], true).await;
     let url = format!("https://localhost:{}/db/", server.port);
-    assert!(!is_answered(&endpoint(&url, |_, _| {})).await);
+    assert!(!is_answered(&endpoint(&url, unverified)).await);
     let (certificate, key) = authority.certify(&["client"]);
     let cert_file = authority.file("client.pem", &certificate.pem());
     let key_file = authority.file("client.key", &key.serialize_pem());
-    let showing = endpoint(&url, |config, _| {
+    let showing = endpoint(&url, |config, settings| {
+        unverified(config, settings);
         config.cert_file = cert_file;
         config.key_file = key_file;
     });

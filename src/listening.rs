@@ -1,0 +1,43 @@
+//! At which addresses this program itself listens.
+//!
+//! SUMMARY   Whoever binds a TCP socket notes its address in [`Listening`]; replications ask it, so that no document
+//!           makes the daemon speak to itself.
+//! PROMISES  A clone shares what is noted. Addresses have the port that they have got.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub struct Listening(Arc<Mutex<Addresses>>);
+
+#[derive(Debug, Default)]
+struct Addresses {
+    /// Of the daemon: they stay as long as it runs.
+    daemon: Vec<SocketAddr>,
+    /// Of services, which come and go.
+    services: Vec<SocketAddr>,
+}
+
+impl Listening {
+    /// Notes an address of the daemon.
+    pub fn add(&self, address: SocketAddr) {
+        self.lock().daemon.push(address);
+    }
+
+    /// Notes the addresses of all services, in place of those before.
+    pub fn set_services(&self, services: Vec<SocketAddr>) {
+        self.lock().services = services;
+    }
+
+    /// Returns all of them.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let Addresses { daemon, services } = &*self.lock();
+        [&daemon[..], services].concat()
+    }
+
+    /// A lock that nobody panics under; if somebody did, what it guards is still whole.
+    fn lock(&self) -> MutexGuard<'_, Addresses> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
