@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::failure::{Failure, cut};
 use super::text::unquote;
+use crate::query_server::elements::ForEach;
 
 /// A command line: a JSON array whose first element is the name.
 pub(super) struct Command<'a> {
@@ -33,24 +34,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
             }
         }))?;
         Ok(elements)
-    }
-}
-
-/// Gives each element of a list to a function.
-struct ForEach<F>(F);
-
-impl<'de, F: FnMut(&'de RawValue)> Visitor<'de> for ForEach<F> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(element) = list.next_element()? {
-            (self.0)(element);
-        }
-        Ok(())
     }
 }
 
@@ -89,18 +72,6 @@ pub(super) fn members(json: &str, names: &[&str]) -> Value {
     };
     let mut json = serde_json::Deserializer::from_str(json);
     json.deserialize_map(members).unwrap_or_default()
-}
-
-/// Gives the JSON text of each element of a list to a function.
-///
-/// # Errors
-/// The text is no list.
-pub(super) fn for_each<'a>(
-    json: &'a str,
-    mut each: impl FnMut(&'a str),
-) -> Result<(), serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_str(json);
-    json.deserialize_seq(ForEach(|element: &'a RawValue| each(element.get())))
 }
 
 impl<'a> Command<'a> {
@@ -210,14 +181,6 @@ mod tests {
         let found = members(&json, &["a", "b", "long", "missing"]);
         assert_eq!(found, serde_json::json!({"a": 3, "b": [2], "long": true}));
         assert_eq!(members("null", &["a"]), Value::Null);
-    }
-
-    #[test]
-    fn a_list_is_gone_through_element_by_element() {
-        let mut elements = Vec::new();
-        for_each(r#" ["a", [1,2] , 3]"#, |json| elements.push(json)).unwrap();
-        assert_eq!(elements, [r#""a""#, "[1,2]", "3"]);
-        assert!(for_each("{}", |_| ()).is_err());
     }
 
     #[test]

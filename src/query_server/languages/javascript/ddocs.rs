@@ -146,6 +146,13 @@ impl DesignDocs {
         answer.map_err(|failure| failure.inside(|| format!("{} of {id}", path.join("/"))))
     }
 
+    /// As [`Engine::measure_at_times`].
+    pub(super) fn measure_at_times(&self) {
+        if let Some(engine) = &self.engine {
+            engine.measure_at_times();
+        }
+    }
+
     /// Counts what the functions have taken; how much, in bytes.
     pub(super) fn measure(&self) -> usize {
         self.engine.as_ref().map_or(0, Engine::measure)

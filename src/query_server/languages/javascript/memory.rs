@@ -27,7 +27,7 @@ pub(super) const LONG_BYTES: usize = 256 << 10;
 
 /// Data that the process may have beyond the limit, in bytes: stacks (12 MiB, of which little is
 /// ever used), the server's own tables, short texts. The code of the program, 9 MiB, comes on top.
-const WALL_BYTES: u64 = 22 << 20;
+const WALL_BYTES: u64 = 26 << 20;
 
 /// Has the system refuse memory that lies well beyond the limit of the functions.
 pub fn limit_process(limit_bytes: usize) {

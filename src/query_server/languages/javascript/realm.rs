@@ -37,6 +37,9 @@ const CHOICE_BYTES_MAX: usize = 64 << 10;
 /// An engine that has taken more than this part of the limit is tidied before others run.
 const TIDY_PART: usize = 8;
 
+/// How often engines take turns before they are measured again.
+const CHANGES_UNMEASURED: u8 = 16;
+
 /// How many copies of a source there are while it is compiled.
 const SOURCE_COPIES: usize = 3;
 
@@ -260,6 +263,8 @@ pub(super) struct Engine {
     taken: RefCell<Held>,
     /// Whether it may have taken more since.
     is_unmeasured: Cell<bool>,
+    /// How often the other engine took its turn since then.
+    changes: Cell<u8>,
     runtime: Runtime,
     shared: Rc<Shared>,
 }
@@ -274,6 +279,7 @@ impl Engine {
             spare: RefCell::new(None),
             taken: RefCell::new(shared.memory.count(0)),
             is_unmeasured: Cell::new(false),
+            changes: Cell::new(0),
             runtime,
             shared: Rc::clone(shared),
         };
@@ -288,6 +294,19 @@ impl Engine {
         // The engine takes 0 for no limit.
         self.runtime.set_memory_limit(left.max(1));
         self.is_unmeasured.set(true);
+    }
+
+    /// Counts what the engine has taken, the first time it has run and once in a while from then on: a
+    /// caller that changes between views and design documents with every line is not slowed down.
+    pub(super) fn measure_at_times(&self) {
+        if !self.is_unmeasured.get() {
+            return;
+        }
+        let changes = self.changes.get();
+        self.changes.set((changes + 1) % CHANGES_UNMEASURED);
+        if changes == 0 {
+            self.measure();
+        }
     }
 
     /// Counts what the engine has taken; how much, in bytes.

@@ -10,7 +10,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::Options;
-use super::command::{Command, TREE_BYTES_MAX, as_text, for_each, members, only_document};
+use super::command::{Command, TREE_BYTES_MAX, as_text, members, only_document};
 use super::ddocs::DesignDocs;
 use super::failure::{Failure, cut};
 use super::lines::{Input, Lines, Next, Reader, into_text};
@@ -20,10 +20,15 @@ use super::reduce_limit::{self, ReduceLimit, Sizes, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
 use super::views::{Reduction, Rows, Views, source_text};
+use crate::query_server::elements::for_each;
 use crate::query_server::prompt;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
+
+/// Lines from this length on have copies that matter, in bytes, and so many of them at most.
+const COPIED_BYTES_MIN: usize = 16 << 10;
+const LINE_COPIES: usize = 6;
 
 /// The query server of one process.
 pub(super) struct Server {
@@ -83,7 +88,7 @@ impl Server {
                     } else {
                         text.len()
                     });
-                    let answer = self.answer(&text);
+                    let answer = check_room(&text).and_then(|()| self.answer(&text));
                     line = text.into_bytes();
                     answer
                 }),
@@ -105,14 +110,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    /// Counts what functions of views have taken that do not run now.
-    fn measure_views(&mut self) {
-        for views in [&self.views, &self.spare].into_iter().flatten() {
-            views.measure();
-        }
-        self.measure_old();
     }
 
     /// A predecessor that is still here is freed at once where it would be missed.
@@ -153,7 +150,7 @@ impl Server {
         if let Some(views) = self.views.as_ref().filter(|views| views.has_functions())
             && let Some(document) = only_document(line)
         {
-            self.ddocs.measure();
+            self.ddocs.measure_at_times();
             let mapped = views.map(Some(document), Rows::Emitted);
             // A line the engine cannot parse may be one of another shape, or no JSON at all.
             if mapped.is_ok() || Command::parse(line)?.argument(0) == Some(document.trim()) {
@@ -195,7 +192,7 @@ impl Server {
     }
 
     fn views(&mut self) -> Result<&mut Views, Failure> {
-        self.ddocs.measure();
+        self.ddocs.measure_at_times();
         if self.views.is_none() {
             self.views = Some(Views::new(&self.shared)?);
         }
@@ -279,7 +276,9 @@ impl Server {
     }
 
     fn ddoc(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
-        self.measure_views();
+        for views in [&self.views, &self.spare].into_iter().flatten() {
+            views.measure_at_times();
+        }
         let id = command.argument(0).map(as_text);
         match id.as_deref() {
             Some("new") => {
@@ -295,6 +294,15 @@ impl Server {
     }
 }
 
+/// Whether the system has room for the copies of a line that are not counted.
+fn check_room(line: &str) -> Result<(), Failure> {
+    if (COPIED_BYTES_MIN..LONG_BYTES).contains(&line.len()) {
+        let room = Vec::<u8>::new().try_reserve_exact(line.len() * LINE_COPIES);
+        room.map_err(|_| Failure::out_of_memory())?;
+    }
+    Ok(())
+}
+
 impl Reader for Server {
     fn prepare(&mut self) -> bool {
         self.prepare_next()
@@ -302,7 +310,10 @@ impl Reader for Server {
 
     /// A line is there twice while it is parsed.
     fn line_bytes_max(&mut self) -> usize {
-        self.measure_views();
+        for views in [&self.views, &self.spare].into_iter().flatten() {
+            views.measure();
+        }
+        self.measure_old();
         self.ddocs.measure();
         self.shared.memory.left() / 2
     }

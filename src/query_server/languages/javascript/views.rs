@@ -76,6 +76,11 @@ impl Views {
         !self.functions.is_empty()
     }
 
+    /// As [`Engine::measure_at_times`].
+    pub(super) fn measure_at_times(&self) {
+        self.engine.measure_at_times();
+    }
+
     /// Counts what the functions have taken; how much, in bytes.
     pub(super) fn measure(&self) -> usize {
         self.engine.measure()
