@@ -86,8 +86,12 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     CommandLanguage::from_spec(CommandSpec {
         program: program.to_owned(),
         arguments: arguments.map(Into::into).to_vec(),
-        // Asks the child to end with its parent, whatever happens to that.
-        environment: vec![("SETTEE_CHILD".to_owned(), "1".to_owned())],
+        environment: vec![
+            // Asks the child to end with its parent, whatever happens to that.
+            ("SETTEE_CHILD".to_owned(), "1".to_owned()),
+            // Large blocks go back to the system when they are freed, also after others of their size.
+            ("MALLOC_MMAP_THRESHOLD_".to_owned(), "1048576".to_owned()),
+        ],
     })
     .with_every_ability()
 }

@@ -38,8 +38,8 @@ Answers CouchDB's query server protocol on standard input and output.
 
   -h, --help     print this text
   -V, --version  print the version
-  -S BYTES       memory limit of the functions of views, and of those of design
-  -M BYTES       documents; each has this much (default 67108864)
+  -S BYTES       memory limit of all functions, with their documents, answers and
+  -M BYTES       tables (default 67108864); the process takes 32 MiB more at most
   --line-max BYTES
                  longest line that may be answered (default: no limit)
   --text-reasons the reason of an error is always a text, also where CouchDB's
@@ -118,6 +118,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn serve(options: Options) -> io::Result<u8> {
     crate::query_server::sandbox::die_with_parent_if_asked()?;
+    javascript::limit_process(options.memory_bytes);
     // The streams of the standard library buffer lines of their own.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);

@@ -276,7 +276,8 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sandbox {
-    /// Most memory of one built-in JavaScript process's heap, in bytes.
+    /// Most memory that the functions of one built-in JavaScript process take, with what is held for
+    /// them, in bytes.
     pub javascript_memory_max: u64,
 }
 

@@ -7,6 +7,7 @@ pub mod client;
 pub mod collation;
 pub mod ddoc;
 pub mod dialogue;
+pub(crate) mod elements;
 pub mod json_scan;
 pub mod language;
 pub mod languages;

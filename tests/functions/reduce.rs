@@ -252,3 +252,27 @@ async fn errors_name_the_function() {
     );
     functions.quiet().await;
 }
+
+#[actix_rt::test]
+async fn the_results_of_a_call_are_bounded_however_many_functions_it_has() {
+    let functions = Functions::javascript();
+    let rows = json!([[["a", "i"], "x".repeat(1_000_000)]]);
+    let error = functions
+        .error("reduce", json!({"funs": vec!["_first"; 100], "rows": rows}))
+        .await;
+    assert_eq!(error["name"], "too_large", "{error}");
+    let few = json!({"funs": vec!["_first"; 10], "rows": rows});
+    assert_eq!(
+        functions.ok("reduce", few).await.as_array().unwrap().len(),
+        10
+    );
+    let values = json!([vec![rows[0].clone(); 100]]);
+    let error = functions
+        .error(
+            "rereduce",
+            json!({"funs": vec!["_first"; 100], "values": values}),
+        )
+        .await;
+    assert_eq!(error["name"], "too_large", "{error}");
+    functions.quiet().await;
+}

@@ -8,6 +8,7 @@ mod service;
 mod couchjs;
 mod examples;
 mod javascript_errors;
+mod javascript_memory;
 mod javascript_rows;
 mod javascript_transcripts;
 mod mango;

@@ -27,6 +27,32 @@ use crate::query_server::reduce::{
 /// The error of a result that does not shrink enough, and the member that it becomes.
 const OVERFLOW: &str = "reduce_overflow_error";
 
+/// The most that the results of a call have together, in bytes: each function has one, and that may be as
+/// long as all rows.
+const RESULTS_BYTES_MAX: usize = 32 << 20;
+
+/// The results of a call.
+#[derive(Default)]
+struct Results {
+    all: Vec<Json>,
+    bytes: usize,
+}
+
+impl Results {
+    fn push(&mut self, result: Json, index: usize, funs: &[String]) -> Result<(), FunctionError> {
+        self.bytes += result.get().len();
+        if self.bytes > RESULTS_BYTES_MAX {
+            let reason = format!(
+                "the results have more than {RESULTS_BYTES_MAX} bytes together; reduce with fewer functions at once, \
+                 or to less"
+            );
+            return Err(answer_error("too_large", reason).at(place(index, funs)));
+        }
+        self.all.push(result);
+        Ok(())
+    }
+}
+
 /// A reduce function, told apart.
 #[derive(Clone, Copy)]
 enum Function<'a> {
@@ -54,7 +80,8 @@ impl QueryServers {
             key: &row.key,
             value: &row.value,
         });
-        let results = functions.iter().enumerate().map(|(index, function)| {
+        let mut results = Results::default();
+        for (index, function) in functions.iter().enumerate() {
             let result = match function {
                 Function::Builtin(builtin) => {
                     let result = builtin.reduce(rows.clone(), &context);
@@ -64,9 +91,10 @@ impl QueryServers {
                     .next()
                     .expect("CL-2: there is a result for each source"),
             };
-            finalized(*function, result, index, &call.with)
-        });
-        results.collect()
+            let result = finalized(*function, result, index, &call.with)?;
+            results.push(result, index, &call.with.funs)?;
+        }
+        Ok(results.all)
     }
 
     /// Reduces earlier results (`rereduce`): a result for each function.
@@ -77,7 +105,7 @@ impl QueryServers {
         let functions = functions(&call.with.funs)?;
         let limit = self.sum_limit(&functions).await?;
         let context = self.context(limit, &call.with);
-        let mut results = Vec::with_capacity(functions.len());
+        let mut results = Results::default();
         for (index, function) in functions.iter().enumerate() {
             let values: Option<Vec<&RawValue>> = call
                 .values
@@ -97,9 +125,10 @@ impl QueryServers {
                     result.map_err(|error| error.at(place(index, &call.with.funs)))?
                 }
             };
-            results.push(finalized(*function, result, index, &call.with)?);
+            let result = finalized(*function, result, index, &call.with)?;
+            results.push(result, index, &call.with.funs)?;
         }
-        Ok(results)
+        Ok(results.all)
     }
 
     /// All sources in one prompt.

@@ -1,16 +1,77 @@
 //! A line of the protocol, taken apart without an engine: a command and its arguments as JSON text.
 
-use serde_json::Value;
-use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
 
-use super::failure::Failure;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::failure::{Failure, cut};
 use super::text::unquote;
+use crate::query_server::elements::ForEach;
 
 /// A command line: a JSON array whose first element is the name.
 pub(super) struct Command<'a> {
     /// The name as JavaScript would write it: `undefined` for an empty array.
     pub(super) name: String,
-    arguments: Vec<&'a RawValue>,
+    arguments: [Option<&'a RawValue>; ARGUMENTS_MAX],
+}
+
+/// How many arguments any command has.
+const ARGUMENTS_MAX: usize = 3;
+
+/// The elements of a list that are looked at; a list of millions takes no memory.
+struct Elements<'a>([Option<&'a RawValue>; 1 + ARGUMENTS_MAX]);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut elements = Elements([None; 1 + ARGUMENTS_MAX]);
+        let mut free = elements.0.iter_mut();
+        deserializer.deserialize_seq(ForEach(|element| {
+            if let Some(free) = free.next() {
+                *free = Some(element);
+            }
+        }))?;
+        Ok(elements)
+    }
+}
+
+/// Some members of an object.
+struct Members<'n> {
+    names: &'n [&'n str],
+    found: Map<String, Value>,
+}
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Value, A::Error> {
+        while let Some((name, value)) = members.next_entry::<Cow<'de, str>, &'de RawValue>()? {
+            if self.names.contains(&&*name) {
+                let value = match value.get() {
+                    json if json.len() > TREE_BYTES_MAX => Value::Bool(true),
+                    json => serde_json::from_str(json).unwrap_or_default(),
+                };
+                self.found.insert(name.into_owned(), value);
+            }
+        }
+        Ok(Value::Object(self.found))
+    }
+}
+
+/// Reads members of an object by their names; one that is very long is read as `true`.
+pub(super) fn members(json: &str, names: &[&str]) -> Value {
+    let members = Members {
+        names,
+        found: Map::new(),
+    };
+    let mut json = serde_json::Deserializer::from_str(json);
+    json.deserialize_map(members).unwrap_or_default()
 }
 
 impl<'a> Command<'a> {
@@ -20,7 +81,7 @@ impl<'a> Command<'a> {
     /// A line that is not JSON is fatal: nobody can say what the parent meant, nor how many answers
     /// it waits for. JSON other than an array is what CouchDB answers with a TypeError.
     pub(super) fn parse(line: &'a str) -> Result<Self, Failure> {
-        let mut elements: Vec<&RawValue> = match serde_json::from_str(line) {
+        let Elements([first, arguments @ ..]) = match serde_json::from_str(line) {
             Ok(elements) => elements,
             Err(error) => {
                 return Err(match serde_json::from_str::<&RawValue>(line) {
@@ -31,23 +92,28 @@ impl<'a> Command<'a> {
                 });
             }
         };
-        let first = (!elements.is_empty()).then(|| elements.remove(0));
         Ok(Command {
             name: first.map_or_else(|| "undefined".to_owned(), |raw| as_text(raw.get())),
-            arguments: elements,
+            arguments,
         })
     }
 
     /// The JSON text of an argument, `None` when it is missing.
     pub(super) fn argument(&self, index: usize) -> Option<&'a str> {
-        self.arguments.get(index).map(|raw| raw.get())
+        self.arguments.get(index)?.map(RawValue::get)
     }
 }
 
-/// What String() makes of a JSON value.
+/// Longest JSON text of which a tree of values is made, in bytes: the tree takes many times as much.
+pub(super) const TREE_BYTES_MAX: usize = 64 << 10;
+
+/// What String() makes of a JSON value; a list too long to be a name stays as it is.
 pub(super) fn as_text(json: &str) -> String {
     if let Some(text) = unquote(json) {
         return text.into_owned();
+    }
+    if json.len() > TREE_BYTES_MAX {
+        return cut(json).into_owned();
     }
     match serde_json::from_str(json) {
         Ok(value) => value_as_text(&value),
@@ -106,6 +172,15 @@ mod tests {
         assert_eq!(command.argument(0), Some(r#"{"a": 1.0}"#));
         assert_eq!(command.argument(1), Some("2"));
         assert_eq!(command.argument(2), None);
+    }
+
+    #[test]
+    fn members_are_read_by_their_names() {
+        let long = format!("[{}1]", "1,".repeat(TREE_BYTES_MAX));
+        let json = format!(r#"{{"a":1,"b":[2],"\u0061":3,"c":{long},"long":{long}}}"#);
+        let found = members(&json, &["a", "b", "long", "missing"]);
+        assert_eq!(found, serde_json::json!({"a": 3, "b": [2], "long": true}));
+        assert_eq!(members("null", &["a"]), Value::Null);
     }
 
     #[test]

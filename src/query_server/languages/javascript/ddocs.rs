@@ -7,14 +7,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use rquickjs::convert::Coerced;
-use rquickjs::{Context, Ctx, Function, Object, Persistent, Value};
+use rquickjs::{Context, Ctx, Function, Object, Persistent, String as JsString, Value};
 use serde_json::Value as Json;
 
-use super::command::value_as_text;
-use super::failure::{Failure, json};
+use super::command::{TREE_BYTES_MAX, value_as_text};
+use super::failure::{Failure, cut, json};
+use super::memory::Held;
 use super::realm::{Engine, Realm, Shared, Tree, compilation_error};
+use super::results::Answer;
 use super::text::{kind_of, unquote};
-use super::views::parse;
 
 /// The kinds of functions, by the head of their path.
 const KINDS: [&str; 7] = [
@@ -26,6 +27,9 @@ const KINDS: [&str; 7] = [
     "validate_doc_update",
     "rewrites",
 ];
+
+/// What a design document takes in the table, beside its texts, in bytes.
+const ENTRY_BYTES: usize = 1024;
 
 /// The realm of one function, found by its path. The handle is freed before the realm.
 struct DdocRealm {
@@ -45,6 +49,7 @@ struct Loaded {
 struct DesignDoc {
     json: String,
     loaded: Option<Loaded>,
+    _held: Held,
 }
 
 /// All design documents of the process.
@@ -95,7 +100,16 @@ impl DesignDocs {
                 format!("ddoc new: the design document {name} must be an object, it is {kind}");
             return Err(Failure::protocol(&reason));
         };
+        // What it replaces makes room for it.
+        self.docs.remove(&*name);
+        self.measure();
+        let bytes = name.len() + document.len() + ENTRY_BYTES;
+        let inside = |failure: Failure| failure.inside(|| format!("the design document {name}"));
+        let held = self.shared.memory.take(bytes).map_err(inside)?;
+        let reserved = self.docs.try_reserve(1);
+        reserved.map_err(|_| inside(Failure::out_of_memory()))?;
         let doc = DesignDoc {
+            _held: held,
             json: document.to_owned(),
             loaded: None,
         };
@@ -109,7 +123,7 @@ impl DesignDocs {
         id: &str,
         path: Option<&str>,
         arguments: Option<&str>,
-    ) -> Result<String, Failure> {
+    ) -> Result<Answer, Failure> {
         let Some(doc) = self.docs.get_mut(id) else {
             let reason = format!("uncached design doc: {id}");
             return Err(Failure::fatal("query_protocol_error", &reason));
@@ -124,11 +138,24 @@ impl DesignDocs {
             self.engine = Some(Engine::new(&self.shared)?);
         }
         let engine = self.engine.as_ref().expect("ddocs: made above");
+        engine.begin();
         let answer = doc
             .load(engine)
             .and_then(|loaded| loaded.call(engine, id, &path, arguments));
         engine.finish_jobs();
         answer.map_err(|failure| failure.inside(|| format!("{} of {id}", path.join("/"))))
+    }
+
+    /// As [`Engine::measure_at_times`].
+    pub(super) fn measure_at_times(&self) {
+        if let Some(engine) = &self.engine {
+            engine.measure_at_times();
+        }
+    }
+
+    /// Counts what the functions have taken; how much, in bytes.
+    pub(super) fn measure(&self) -> usize {
+        self.engine.as_ref().map_or(0, Engine::measure)
     }
 
     /// Prepares the realm of the next function; whether there was anything to do.
@@ -139,6 +166,13 @@ impl DesignDocs {
 
 /// The path of a function as names of properties.
 fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
+    if let Some(path) = path.filter(|path| path.len() > TREE_BYTES_MAX) {
+        let bytes = path.len();
+        let reason = format!(
+            "ddoc: the path of a function has {bytes} bytes, at most {TREE_BYTES_MAX} are taken"
+        );
+        return Err(Failure::protocol(&reason));
+    }
     match path.map(serde_json::from_str) {
         Some(Ok(Json::Array(names))) if !names.is_empty() => {
             Ok(names.iter().map(value_as_text).collect())
@@ -161,9 +195,10 @@ impl DesignDoc {
     fn load(&mut self, engine: &Engine) -> Result<&mut Loaded, Failure> {
         if self.loaded.is_none() {
             let context = engine.data_realm()?;
+            let json = engine.argument(&context, Some(&self.json))?;
             let root = context.with(|ctx| {
                 let make = || {
-                    let root: Object<'_> = parse(&ctx, Some(&self.json))?.get()?;
+                    let root: Object<'_> = json.value(&ctx)?.get()?;
                     root.set("_module_cache", Object::new(ctx.clone())?)?;
                     Ok::<_, rquickjs::Error>(Persistent::save(&ctx, root))
                 };
@@ -186,7 +221,7 @@ impl Loaded {
         id: &str,
         path: &[String],
         arguments: Option<&str>,
-    ) -> Result<String, Failure> {
+    ) -> Result<Answer, Failure> {
         let leaf = self.context.with(|ctx| {
             let leaf = find(&ctx, &self.root, path).map_err(|error| Failure::of(&ctx, &error))?;
             leaf.ok_or_else(|| {
@@ -215,7 +250,7 @@ impl Loaded {
             }
             Leaf::Source(source) => {
                 let made = DdocRealm::new(engine, &self.root)?;
-                let call = made.realm.compile(&source)?;
+                let call = engine.compile(&made.realm, &source)?;
                 self.keep(path, &call)?;
                 self.realms.insert(path.to_vec(), made);
                 call
@@ -225,7 +260,7 @@ impl Loaded {
             .realms
             .get(path)
             .expect("ddocs: the realm of the function was kept");
-        realm.respond(kind, call, &self.root, arguments)
+        realm.respond(engine, kind, call, &self.root, arguments)
     }
 
     /// Puts a compiled function in the place of its source, where later calls find it.
@@ -253,22 +288,27 @@ impl DdocRealm {
 
     fn respond(
         &self,
+        engine: &Engine,
         kind: &str,
         call: Persistent<Function<'static>>,
         root: &Persistent<Object<'static>>,
         arguments: Option<&str>,
-    ) -> Result<String, Failure> {
+    ) -> Result<Answer, Failure> {
         if !arguments.is_some_and(|json| json.starts_with('[')) {
             let kind = kind_of(arguments);
             let reason =
                 format!("ddoc: the arguments of a function must be a list, they are {kind}");
             return Err(Failure::protocol(&reason));
         }
-        self.realm.with(|ctx| {
+        let arguments = self.realm.argument(engine, arguments)?;
+        let answer = self.realm.with(|ctx| {
             let responder: Function<'_> = self.responders.clone().restore(ctx)?.get(kind)?;
-            let arguments = parse(ctx, arguments)?;
-            responder.call((call.restore(ctx)?, root.clone().restore(ctx)?, arguments))
-        })
+            let arguments = arguments.value(ctx)?;
+            let answer: JsString<'_> =
+                responder.call((call.restore(ctx)?, root.clone().restore(ctx)?, arguments))?;
+            Ok(Persistent::save(ctx, answer))
+        })?;
+        Ok(self.realm.keep(answer))
     }
 }
 
@@ -294,7 +334,7 @@ fn find<'js>(
         let text = json(ctx, point)?;
         match unquote(&text) {
             Some(source) => Leaf::Source(source.into_owned()),
-            None => Leaf::Other(text),
+            None => Leaf::Other(cut(&text).into_owned()),
         }
     }))
 }

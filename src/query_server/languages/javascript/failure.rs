@@ -7,16 +7,21 @@
 //! DIFFERS   Where a `reset` or [`Options::text_reasons`](super::Options) ask for it, the reason is always a text:
 //!           of an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`.
 //! LIMITS    The engine raises `null` where it has no room for an exception. A function can throw
-//!           that too; [`Gauge`](super::memory::Gauge) tells them apart by what the process took.
+//!           that too; [`Account`](super::memory::Account) tells them apart by what the process took.
+
+use std::borrow::Cow;
 
 use rquickjs::convert::Coerced;
-use rquickjs::{Array, Ctx, Object, Type, Value};
+use rquickjs::{Array, CString, Ctx, Object, Type, Value};
 
 use super::realm::Shared;
 use super::text::{quote, unquote};
 
-/// The message of the engine's InternalError for an allocation beyond its limit.
-const ENGINE_OUT_OF_MEMORY: &str = "out of memory";
+/// The messages of the engine's InternalError for an allocation beyond its limit.
+const ENGINE_OUT_OF_MEMORY: [&str; 2] = ["out of memory", "out of memory in regexp execution"];
+
+/// Longest text of an error, in bytes; of a longer one the beginning is told.
+const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// What CouchDB answers instead of the text of an exception.
 const NO_REASON: &str = "{}";
@@ -50,8 +55,8 @@ impl Failure {
     /// `["error", name, reason]`; the server lives on.
     pub(super) fn error(name: &str, reason: &str) -> Self {
         Failure::Error {
-            name: name.to_owned(),
-            reason: reason.to_owned(),
+            name: cut(name).into_owned(),
+            reason: cut(reason).into_owned(),
             couchdb_reason: None,
             fatal: false,
         }
@@ -74,6 +79,16 @@ impl Failure {
 
     pub(super) fn out_of_memory() -> Self {
         Failure::OutOfMemory { function: None }
+    }
+
+    /// A line of so many bytes has no room in the memory; it was not held.
+    pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
+        let reason = format!(
+            "a line of {bytes} bytes does not fit in the {limit_bytes} bytes of memory that functions may take, \
+             with what else is there; send less at once, or raise javascript_memory_max (couchjs -S)"
+        );
+        // A new process has room for a line of half as much.
+        Failure::error("out_of_memory", &reason).ending(bytes <= limit_bytes / 2)
     }
 
     /// Says which function ran, unless that is known.
@@ -156,7 +171,10 @@ impl Failure {
 
     fn with_couchdb_reason(mut self, json: String) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
-            *couchdb_reason = Some(json);
+            *couchdb_reason = Some(match cut(&json) {
+                Cow::Borrowed(_) => json,
+                Cow::Owned(text) => quote(&text),
+            });
         }
         self
     }
@@ -189,9 +207,9 @@ impl<'js> Thrown<'_, 'js> {
         let message = self.member("message").text();
         if name.text().as_deref() == Some("InternalError") {
             let message = message.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
-            return match message.as_str() {
-                ENGINE_OUT_OF_MEMORY => Failure::out_of_memory(),
-                _ => Failure::fatal("InternalError", &message),
+            return match ENGINE_OUT_OF_MEMORY.contains(&message.as_str()) {
+                true => Failure::out_of_memory(),
+                false => Failure::fatal("InternalError", &message),
             };
         }
         let (error, reason) = (self.member("error"), self.member("reason"));
@@ -266,7 +284,10 @@ impl<'js> Thrown<'_, 'js> {
 
     /// JSON text; `None` when JSON cannot express the value.
     fn json(&self, value: Value<'js>) -> Option<String> {
-        let text = json(self.ctx, value);
+        let text = json(self.ctx, value).map(|text| match cut(&text) {
+            Cow::Borrowed(text) => text.to_owned(),
+            Cow::Owned(text) => quote(&text),
+        });
         if text.is_err() {
             self.ctx.catch();
         }
@@ -297,14 +318,38 @@ impl Member<'_> {
     }
 }
 
-/// A string's text. Halves of surrogate pairs, which UTF-8 cannot express, become U+FFFD.
+/// A string's text, cut off where it is too long. Halves of surrogate pairs, which UTF-8 cannot express,
+/// become U+FFFD.
 fn string_text(string: &rquickjs::String<'_>) -> String {
-    string.to_string().unwrap_or_else(|_| {
-        let ctx = string.ctx();
-        let escaped = json(ctx, string.clone().into_value()).unwrap_or_default();
+    let ctx = string.ctx();
+    let Ok(text) = string.clone().to_cstring() else {
         ctx.catch();
-        unquote(&escaped).unwrap_or_default().into_owned()
-    })
+        return String::new();
+    };
+    let bytes: &[u8] = text.as_ref();
+    match std::str::from_utf8(bytes) {
+        Ok(text) => cut(text).into_owned(),
+        Err(_) if bytes.len() > TEXT_BYTES_MAX => {
+            String::from_utf8_lossy(&bytes[..TEXT_BYTES_MAX]).into_owned()
+        }
+        Err(_) => {
+            let escaped = json(ctx, string.clone().into_value());
+            ctx.catch();
+            let text = escaped
+                .ok()
+                .and_then(|json| Some(unquote(&json)?.into_owned()));
+            text.unwrap_or_default()
+        }
+    }
+}
+
+/// A text as far as an error tells it.
+pub(super) fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= TEXT_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    let kept = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+    Cow::Owned(format!("{kept} .. ({} bytes)", text.len()))
 }
 
 /// What a value is in words.
@@ -322,10 +367,10 @@ pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     }
 }
 
-/// A value as JSON text, `null` when JSON cannot express it.
-pub(super) fn json<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<String> {
+/// A value as JSON text in the engine's memory, `null` when JSON cannot express it.
+pub(super) fn json<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<CString<'js>> {
     match ctx.json_stringify(value)? {
-        Some(text) => text.to_string(),
-        None => Ok("null".to_owned()),
+        Some(text) => text.to_cstring(),
+        None => rquickjs::String::from_str(ctx.clone(), "null")?.to_cstring(),
     }
 }

@@ -2,16 +2,23 @@
 //!
 //! PROMISES  Output is written when no complete line is left in the input, never later than the read
 //!           that waits for more; earlier as [`super::output`] says.
+//!           A line that is too long is read to its end and not held.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::failure::Failure;
+use super::memory::{LONG_BYTES, push_long};
 use super::output::Output;
 
 /// How much is read at once, in bytes: what a pipe holds.
 const READ_BYTES: usize = 64 << 10;
+
+/// Most that the memory of a long line grows by at once, in bytes.
+const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// An input that can tell whether a read would wait.
 pub trait Input: Read {
@@ -31,6 +38,24 @@ impl Input for File {
     }
 }
 
+/// What there is to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Line,
+    /// A line of so many bytes, more than may be held.
+    TooLong(usize),
+    End,
+}
+
+/// Whoever reads lines.
+pub(super) trait Reader {
+    /// Does a piece of work while nothing can be read; whether there was any.
+    fn prepare(&mut self) -> bool;
+
+    /// The longest line that may be held, in bytes; asked about long lines only.
+    fn line_bytes_max(&mut self) -> usize;
+}
+
 /// Lines in, lines out.
 pub(super) struct Lines {
     input: Box<dyn Input>,
@@ -40,6 +65,8 @@ pub(super) struct Lines {
     start: usize,
     /// Bytes before this index (of `read`) hold no newline after `start`.
     searched: usize,
+    /// How much has been passed over of a line that is too long, in bytes.
+    passed_over: usize,
     ended: bool,
 }
 
@@ -51,50 +78,89 @@ impl Lines {
             read: Vec::with_capacity(READ_BYTES),
             start: 0,
             searched: 0,
+            passed_over: 0,
             ended: false,
         }
     }
 
-    /// Puts the next line, without its newline, in `line`; false at the end of the input. What
-    /// stands before the end without a newline is a line too.
-    ///
-    /// While nothing can be read, `idle` is called until it answers that it has nothing left to do.
+    /// Puts the next line, without its newline, in `line`. What stands before the end of the input
+    /// without a newline is a line too.
     pub(super) fn next(
         &mut self,
         line: &mut Vec<u8>,
-        mut idle: impl FnMut() -> bool,
-    ) -> io::Result<bool> {
+        reader: &mut impl Reader,
+    ) -> io::Result<Next> {
         line.clear();
+        line.shrink_to(LONG_BYTES);
         loop {
             if let Some(length) = memchr::memchr(b'\n', &self.read[self.searched..]) {
                 let end = self.searched + length;
-                line.extend_from_slice(&self.read[self.start..end]);
-                self.start = end + 1;
-                self.searched = self.start;
+                let next = self.take(end, line);
                 self.output.hold();
-                return Ok(true);
+                return Ok(next);
             }
             self.searched = self.read.len();
             if self.ended {
-                line.extend_from_slice(&self.read[self.start..]);
-                self.start = self.read.len();
-                return Ok(!line.is_empty());
+                if self.start == self.read.len() && self.passed_over == 0 {
+                    return Ok(Next::End);
+                }
+                return Ok(self.take(self.read.len(), line));
+            }
+            let bytes = self.read.len() - self.start;
+            if self.passed_over > 0 || bytes > LONG_BYTES && bytes > reader.line_bytes_max() {
+                self.pass_over();
             }
             if !self.input.readable() {
                 self.flush()?;
-                while idle() && !self.input.readable() {}
+                while reader.prepare() && !self.input.readable() {}
             }
             self.fill()?;
         }
+    }
+
+    /// Takes the line that ends before an index of what was read.
+    fn take(&mut self, end: usize, line: &mut Vec<u8>) -> Next {
+        let (start, after) = (self.start, self.read.len().min(end + 1));
+        let next = match self.passed_over {
+            0 => Next::Line,
+            bytes => Next::TooLong(bytes + end - start),
+        };
+        self.start = after;
+        if next == Next::Line && end - start < LONG_BYTES {
+            line.extend_from_slice(&self.read[start..end]);
+        } else if next == Next::Line {
+            // A copy would be as much memory again.
+            let rest = self.read[after..].to_vec();
+            *line = mem::replace(&mut self.read, rest);
+            line.truncate(end);
+            line.drain(..start);
+            self.start = 0;
+        }
+        self.searched = self.start;
+        self.passed_over = 0;
+        next
+    }
+
+    /// Forgets what was read of a line.
+    fn pass_over(&mut self) {
+        self.passed_over += self.read.len() - self.start;
+        self.read = Vec::with_capacity(READ_BYTES);
+        self.start = 0;
+        self.searched = 0;
     }
 
     fn fill(&mut self) -> io::Result<()> {
         self.read.drain(..self.start);
         self.searched -= self.start;
         self.start = 0;
+        let room = READ_BYTES.max(self.read.len().min(GROWTH_BYTES_MAX));
+        if self.read.capacity() - self.read.len() < READ_BYTES
+            && self.read.try_reserve_exact(room).is_err()
+        {
+            self.pass_over();
+        }
         let used = self.read.len();
-        // A long line doubles what is read at once, so that it costs linear time.
-        self.read.resize(used + READ_BYTES.max(used), 0);
+        self.read.resize(used + READ_BYTES, 0);
         let count = loop {
             match self.input.read(&mut self.read[used..]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -106,8 +172,8 @@ impl Lines {
         Ok(())
     }
 
-    /// Adds one line to the output.
-    pub(super) fn put(&mut self, line: &str) {
+    /// Adds one line, given in parts, to the output.
+    pub(super) fn put(&mut self, line: &[&str]) {
         self.output.put(line);
     }
 
@@ -115,6 +181,29 @@ impl Lines {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
+}
+
+/// The text of a line; bytes that are no UTF-8 are replaced, as `String::from_utf8_lossy` does.
+///
+/// # Errors
+/// The system has no memory for the replacements.
+pub(super) fn into_text(line: Vec<u8>) -> Result<String, Failure> {
+    // Checking first is many times faster than looking at every byte.
+    let line = match String::from_utf8(line) {
+        Ok(text) => return Ok(text),
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::new();
+    for chunk in line.utf8_chunks() {
+        let replaced = match chunk.invalid() {
+            [] => "",
+            _ => "\u{fffd}",
+        };
+        for part in [chunk.valid(), replaced] {
+            push_long(&mut text, part).map_err(|_| Failure::out_of_memory())?;
+        }
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -164,23 +253,93 @@ mod tests {
         )
     }
 
+    /// Holds lines up to a length, and has so much to prepare.
+    struct Host {
+        line_bytes_max: usize,
+        steps: usize,
+    }
+
+    impl Reader for Host {
+        fn prepare(&mut self) -> bool {
+            self.steps = self.steps.saturating_sub(1);
+            self.steps > 0
+        }
+
+        fn line_bytes_max(&mut self) -> usize {
+            self.line_bytes_max
+        }
+    }
+
+    fn idle() -> Host {
+        Host {
+            line_bytes_max: usize::MAX,
+            steps: 0,
+        }
+    }
+
     #[test]
     fn lines_are_put_together_from_pieces() {
         let (mut lines, _) = lines(vec![b"on", b"e\ntwo\nthr", b"ee\n", b"rest"]);
         let mut line = Vec::new();
         for expected in ["one", "two", "three", "rest"] {
-            assert!(lines.next(&mut line, || false).unwrap());
+            assert_eq!(lines.next(&mut line, &mut idle()).unwrap(), Next::Line);
             assert_eq!(line, expected.as_bytes());
         }
-        assert!(!lines.next(&mut line, || false).unwrap());
+        assert_eq!(lines.next(&mut line, &mut idle()).unwrap(), Next::End);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_passed_over_and_the_next_one_is_read() {
+        let long: &'static [u8] = vec![b'x'; READ_BYTES].leak();
+        let pieces = |count: usize, last: &'static [u8]| {
+            let mut pieces = vec![b"first\n".as_slice()];
+            pieces.extend(vec![long; count]);
+            pieces.push(last);
+            lines(pieces).0
+        };
+        let mut host = Host {
+            line_bytes_max: 2 * LONG_BYTES,
+            ..idle()
+        };
+        let mut line = Vec::new();
+        let (few, many) = (LONG_BYTES / READ_BYTES + 1, 100);
+        for (count, expected) in [
+            (few, Next::Line),
+            (many, Next::TooLong(many * READ_BYTES + 1)),
+        ] {
+            let mut lines = pieces(count, b"y\nlast\n");
+            assert_eq!(lines.next(&mut line, &mut host).unwrap(), Next::Line);
+            assert_eq!(lines.next(&mut line, &mut host).unwrap(), expected);
+            if expected == Next::Line {
+                assert_eq!(line.len(), count * READ_BYTES + 1);
+            }
+            assert!(lines.read.capacity() < 2 * LONG_BYTES);
+            assert_eq!(lines.next(&mut line, &mut host).unwrap(), Next::Line);
+            assert_eq!(line, b"last");
+            assert!(line.capacity() <= LONG_BYTES);
+            assert_eq!(lines.next(&mut line, &mut host).unwrap(), Next::End);
+        }
+        let mut lines = pieces(many, b"y");
+        lines.next(&mut line, &mut host).unwrap();
+        let expected = Next::TooLong(many * READ_BYTES + 1);
+        assert_eq!(lines.next(&mut line, &mut host).unwrap(), expected);
+        assert_eq!(lines.next(&mut line, &mut host).unwrap(), Next::End);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        for line in [&b"a\xffb"[..], b"\xff\xfe", b"\xe4\xb8x", b"plain \xc3\xa9"] {
+            let text = into_text(line.to_vec()).ok().unwrap();
+            assert_eq!(text, String::from_utf8_lossy(line));
+        }
     }
 
     #[test]
     fn output_waits_until_no_complete_line_is_left() {
         let (mut lines, writes) = lines(vec![b"1\n2\n3\n4"]);
         let mut line = Vec::new();
-        while lines.next(&mut line, || false).unwrap() {
-            lines.put("answer");
+        while lines.next(&mut line, &mut idle()).unwrap() == Next::Line {
+            lines.put(&["answer"]);
         }
         let sizes: Vec<usize> = writes.0.lock().unwrap().iter().map(Vec::len).collect();
         assert_eq!(sizes, [21]);
@@ -191,12 +350,8 @@ mod tests {
     #[test]
     fn idle_work_runs_until_nothing_is_left_to_do() {
         let (mut lines, _) = lines(vec![b"line\n"]);
-        let mut steps = 0;
-        let idle = || {
-            steps += 1;
-            steps < 3
-        };
-        assert!(lines.next(&mut Vec::new(), idle).unwrap());
-        assert_eq!(steps, 3);
+        let mut host = Host { steps: 3, ..idle() };
+        let next = lines.next(&mut Vec::new(), &mut host).unwrap();
+        assert_eq!((next, host.steps), (Next::Line, 0));
     }
 }

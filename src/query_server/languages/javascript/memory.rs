@@ -1,12 +1,46 @@
-//! Whether the memory limit has been reached.
+//! The account of the process's memory: what functions make it hold shares one limit.
 //!
-//! SUMMARY   The engine raises `null` when it has no room left for an exception, which a function can
-//!           do too; and it does not say afterwards how much it had taken. The system does.
-//! SOURCE    `VmHWM` of /proc/self/status: the most memory that the process ever had, in KiB.
+//! SUMMARY   [`Account`] counts what is held outside of the engines: long lines, answers, design
+//!           documents, libraries, and what each engine that does not run just now has taken. An
+//!           engine may take what is left ([`Engine::begin`](super::realm::Engine::begin)).
+//!           [`limit_process`] has the system refuse what lies beyond.
+//! PROMISES  The process never has more than its limit and 32 MiB.
+//! SOURCE    `VmHWM` of /proc/self/status: the most memory that the process ever had, in KiB. It tells
+//!           whether a `null` was raised for want of memory: the engine does so when it has no room
+//!           left for an exception, a function can do it too.
 //! LIMITS    A function that throws `null` after another one took nearly all memory is mistaken for
 //!           one that takes too much. Where there is no /proc, `null` is what a function threw.
+//!           What is shorter than [`LONG_BYTES`] is not counted.
+//!           An engine counts blocks, and the pages between them are the system's to count: whoever
+//!           scatters small blocks meets [`limit_process`].
 
+use std::cell::Cell;
 use std::fs;
+use std::rc::Rc;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::failure::Failure;
+
+/// Texts from this length on are counted, and copied no more often than they must be.
+pub(super) const LONG_BYTES: usize = 256 << 10;
+
+/// Data that the process may have beyond the limit, in bytes: stacks (12 MiB, of which little is
+/// ever used), the server's own tables, short texts. The code of the program, 9 MiB, comes on top.
+const WALL_BYTES: u64 = 26 << 20;
+
+/// Has the system refuse memory that lies well beyond the limit of the functions.
+pub fn limit_process(limit_bytes: usize) {
+    let most = (limit_bytes as u64).saturating_add(WALL_BYTES);
+    let Rlimit { current, maximum } = getrlimit(Resource::Data);
+    let most = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+    let limit = Rlimit {
+        current: most(current),
+        maximum: most(maximum),
+    };
+    // Lowering a limit of one's own is always allowed; where there is none, the account has to do.
+    let _ = setrlimit(Resource::Data, limit);
+}
 
 /// The most memory that the process had so far, in bytes.
 fn peak_bytes() -> Option<usize> {
@@ -18,18 +52,46 @@ fn peak_bytes() -> Option<usize> {
     kib.checked_mul(1 << 10)
 }
 
-/// Compares what the process has taken with the limit of an engine.
-pub(super) struct Gauge {
+/// What the process holds for functions, and may hold.
+pub(super) struct Account {
     limit_bytes: usize,
+    held_bytes: Cell<usize>,
     /// What the process had before there was an engine.
     base_bytes: usize,
 }
 
-impl Gauge {
-    pub(super) fn new(limit_bytes: usize) -> Self {
-        Gauge {
+impl Account {
+    pub(super) fn new(limit_bytes: usize) -> Rc<Self> {
+        Rc::new(Account {
             limit_bytes,
+            held_bytes: Cell::new(0),
             base_bytes: peak_bytes().unwrap_or(0),
+        })
+    }
+
+    /// What nobody holds, in bytes.
+    pub(super) fn left(&self) -> usize {
+        self.limit_bytes.saturating_sub(self.held_bytes.get())
+    }
+
+    /// Counts memory for as long as the returned value lives, however much is left.
+    pub(super) fn count(self: &Rc<Self>, bytes: usize) -> Held {
+        let mut held = Held {
+            account: Rc::clone(self),
+            bytes: 0,
+        };
+        held.set(bytes);
+        held
+    }
+
+    /// Counts memory if that much is left.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfMemory`].
+    pub(super) fn take(self: &Rc<Self>, bytes: usize) -> Result<Held, Failure> {
+        match bytes <= self.left() {
+            true => Ok(self.count(bytes)),
+            false => Err(Failure::out_of_memory()),
         }
     }
 
@@ -41,16 +103,96 @@ impl Gauge {
     }
 }
 
+/// Memory that is counted.
+pub(super) struct Held {
+    account: Rc<Account>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Counts so many bytes from now on.
+    pub(super) fn set(&mut self, bytes: usize) {
+        let held = &self.account.held_bytes;
+        held.set(held.get() - self.bytes + bytes);
+        self.bytes = bytes;
+    }
+
+    /// Counts so many bytes from now on; `false` if there are not as many.
+    pub(super) fn try_set(&mut self, bytes: usize) -> bool {
+        let is_left = bytes <= self.account.left() + self.bytes;
+        if is_left {
+            self.set(bytes);
+        }
+        is_left
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Appends to a text that may be very long: its memory grows by what is needed, not by half.
+///
+/// # Errors
+/// [`rquickjs::Error::Allocation`] when the system has no more.
+pub(super) fn push_long(text: &mut String, more: &str) -> rquickjs::Result<()> {
+    if text.capacity() - text.len() < more.len() {
+        let room = more.len().max(LONG_BYTES.min(text.len()));
+        let reserved = text.try_reserve_exact(room);
+        reserved.map_err(|_| rquickjs::Error::Allocation)?;
+    }
+    text.push_str(more);
+    Ok(())
+}
+
+/// A copy of a text that may be very long, with room for one byte more: the engine's texts end with
+/// NUL.
+///
+/// # Errors
+/// [`rquickjs::Error::Allocation`] when the system has no memory for it.
+pub(super) fn copy_long(text: &str) -> rquickjs::Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    let reserved = copy.try_reserve_exact(text.len() + 1);
+    reserved.map_err(|_| rquickjs::Error::Allocation)?;
+    copy.extend_from_slice(text.as_bytes());
+    Ok(copy)
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_limit_is_reached_when_the_process_has_taken_nearly_as_much() {
-        let gauge = Gauge::new(64 << 20);
-        assert!(!gauge.was_exhausted());
+        let account = Account::new(64 << 20);
+        assert!(!account.was_exhausted());
         let taken = vec![1_u8; 60 << 20];
-        assert!(gauge.was_exhausted());
+        assert!(account.was_exhausted());
         drop(taken);
+    }
+
+    #[test]
+    fn what_one_takes_the_other_cannot() {
+        let account = Account::new(100);
+        let mut first = account.take(60).unwrap();
+        assert!(account.take(41).is_err());
+        let second = account.take(40).unwrap();
+        assert!(!first.try_set(61) && first.bytes() == 60);
+        drop(second);
+        assert!(first.try_set(100));
+        drop(first);
+        assert_eq!(account.left(), 100);
+        // What is there anyway is counted, also beyond the limit.
+        let more = account.count(150);
+        assert_eq!(account.left(), 0);
+        drop(more);
+        assert_eq!(account.left(), 100);
     }
 }

@@ -33,6 +33,9 @@ const PREDEFINED: [(&str, &[&str]); 15] = [
 
 /// Keys (`html`) and their content types.
 pub(super) struct Registry {
+    /// How much memory the tables may take, and what they do, in bytes.
+    bytes_max: usize,
+    bytes: usize,
     /// Key -> types, the first one first.
     types: HashMap<String, Vec<String>>,
     /// Type -> the key it was registered for last.
@@ -40,8 +43,11 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn new() -> Self {
+    /// A registry of the predefined types, in which there is so much room for others.
+    pub(super) fn new(bytes_max: usize) -> Self {
         let mut registry = Registry {
+            bytes_max,
+            bytes: 0,
             types: HashMap::new(),
             keys: HashMap::new(),
         };
@@ -51,15 +57,51 @@ impl Registry {
                 types.iter().map(|&t| t.to_owned()).collect(),
             );
         }
+        registry.bytes_max += registry.bytes;
         registry
+    }
+
+    /// Registers a `[KEY, [TYPE, ..]]` of a function.
+    ///
+    /// # Errors
+    /// How many bytes all may take, when there is no room for these.
+    pub(super) fn register_json(&mut self, json: &str) -> Result<(), usize> {
+        let left = self.bytes_max.saturating_sub(self.bytes);
+        if json.len() > self.bytes_max {
+            return Err(self.bytes_max);
+        }
+        let Ok((key, types)) = serde_json::from_str::<(String, Vec<String>)>(json) else {
+            return Ok(());
+        };
+        let is_new = |name: &&String| self.key_of(name) != Some(&key);
+        let names = types
+            .iter()
+            .filter(is_new)
+            .map(|name| size(name) + size(&key));
+        let replaced = self
+            .types
+            .get(&key)
+            .map_or(0, |types| list_size(&key, types));
+        if names.sum::<usize>() + list_size(&key, &types) > left + replaced {
+            return Err(self.bytes_max);
+        }
+        self.register(key, types);
+        Ok(())
     }
 
     /// Gives `key` these types instead of those it had.
     pub(super) fn register(&mut self, key: String, types: Vec<String>) {
         for name in &types {
-            self.keys.insert(name.clone(), key.clone());
+            self.bytes += size(&key);
+            match self.keys.insert(name.clone(), key.clone()) {
+                Some(replaced) => self.bytes -= size(&replaced),
+                None => self.bytes += size(name),
+            }
         }
-        self.types.insert(key, types);
+        self.bytes += list_size(&key, &types);
+        if let Some(replaced) = self.types.insert(key.clone(), types) {
+            self.bytes -= list_size(&key, &replaced);
+        }
     }
 
     pub(super) fn types_of(&self, key: &str) -> Option<&[String]> {
@@ -69,6 +111,19 @@ impl Registry {
     pub(super) fn key_of(&self, name: &str) -> Option<&str> {
         self.keys.get(name).map(String::as_str)
     }
+}
+
+/// What a text in the tables takes beside its bytes: its place, and the allocator's overhead.
+const TEXT_BYTES: usize = 64;
+
+/// What a text takes in the tables, in bytes.
+fn size(text: &str) -> usize {
+    text.len() + TEXT_BYTES
+}
+
+/// What a key takes with its types, in bytes.
+fn list_size(key: &str, types: &[String]) -> usize {
+    size(key) + types.iter().map(|name| size(name)).sum::<usize>()
 }
 
 /// A media type or range: `type/subtype;name=value`.
@@ -153,7 +208,7 @@ mod tests {
     use super::*;
 
     fn best(keys: &[&str], accept: &str) -> String {
-        let registry = Registry::new();
+        let registry = Registry::new(1000);
         let types = |key: &&str| registry.types_of(key).unwrap().to_vec();
         best_match(&keys.iter().flat_map(types).collect::<Vec<_>>(), accept).to_owned()
     }
@@ -201,8 +256,26 @@ mod tests {
     }
 
     #[test]
+    fn functions_register_as_much_as_there_is_room_for() {
+        let mut registry = Registry::new(1000);
+        let bytes_max = registry.bytes_max;
+        // The same once more takes no more.
+        for _ in 0..100 {
+            assert_eq!(registry.register_json(r#"["web",["a/b","c/d"]]"#), Ok(()));
+        }
+        assert_eq!(registry.register_json("[7]"), Ok(()));
+        let long = format!(r#"["long",["{}"]]"#, "x".repeat(600));
+        assert_eq!(registry.register_json(&long), Err(bytes_max));
+        let mut register = |n: usize| registry.register_json(&format!(r#"["web{n}",["a/{n}"]]"#));
+        let registered = (0..100).take_while(|n| register(*n).is_ok()).count();
+        assert!((1..10).contains(&registered), "{registered}");
+        assert!(registry.bytes <= bytes_max);
+        assert_eq!(registry.types_of("web").unwrap(), ["a/b", "c/d"]);
+    }
+
+    #[test]
     fn a_later_registration_replaces_the_types_of_a_key() {
-        let mut registry = Registry::new();
+        let mut registry = Registry::new(1000);
         registry.register(
             "web".to_owned(),
             vec!["text/html; charset=utf-8".to_owned()],

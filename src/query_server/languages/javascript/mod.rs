@@ -4,7 +4,7 @@
 //! PROMISES  Every complete line gets an answer, whatever user code does; a fatal one ends the
 //!           server with status 255 after it. Each user function has a realm of its own, and no
 //!           object of another one reaches it, except the design document that `this` is.
-//!           A memory limit and a stack limit always hold.
+//!           A memory limit and a stack limit always hold; [`memory`] says what counts.
 //! CALLED    By `settee couchjs`, in a process that does nothing else.
 //! SOURCE    CouchDB's share/server (loop, views, render, mimeparse, util, dreyfus, nouveau), as
 //!           behaviour; where that crashes, stays silent or can be tampered with, this one answers.
@@ -39,9 +39,10 @@ use std::io;
 use std::thread;
 
 pub use lines::Input;
+pub use memory::limit_process;
 
-/// Memory that each of the two engines (views, design documents) may use unless told otherwise,
-/// in bytes: the default of both of CouchDB's `couchjs`.
+/// Memory that functions may take with all that is held for them, unless told otherwise, in bytes: the
+/// default of both of CouchDB's `couchjs`.
 pub const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
 
 /// The stack that JavaScript may use, in bytes: some 12,000 plain frames. More would only make
@@ -54,7 +55,7 @@ const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 /// What the command line decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Memory limit of each engine, in bytes.
+    /// Memory limit of all functions, with what is held for them, in bytes.
     pub memory_bytes: usize,
     /// The longest line that the parent takes, in bytes.
     pub line_bytes_max: usize,

@@ -22,6 +22,9 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// How long a line may wait behind a command that runs.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
+/// The stack of the thread that writes them, in bytes.
+const WRITER_STACK_BYTES: usize = 256 << 10;
+
 /// Lines on their way out.
 pub(super) struct Output {
     shared: Arc<Shared>,
@@ -101,16 +104,20 @@ impl Output {
         }
     }
 
-    /// Adds one line.
-    pub(super) fn put(&mut self, line: &str) {
-        if line.len() >= OUTPUT_BYTES_MAX {
+    /// Adds one line, given in parts.
+    pub(super) fn put(&mut self, line: &[&str]) {
+        if line.iter().map(|part| part.len()).sum::<usize>() >= OUTPUT_BYTES_MAX {
             // A copy of a long line would be as much memory again.
             let mut pipe = self.shared.write();
-            pipe.send(line.as_bytes());
+            for part in line {
+                pipe.send(part.as_bytes());
+            }
             return pipe.send(b"\n");
         }
         let mut held = self.shared.held();
-        held.lines.extend_from_slice(line.as_bytes());
+        for part in line {
+            held.lines.extend_from_slice(part.as_bytes());
+        }
         held.lines.push(b'\n');
         let is_full = held.lines.len() >= OUTPUT_BYTES_MAX;
         drop(held);
@@ -146,7 +153,9 @@ impl Output {
 
 fn start_writer(shared: &Arc<Shared>) -> Option<Thread> {
     let shared = Arc::clone(shared);
-    let writer = thread::Builder::new().name("output".to_owned());
+    let writer = thread::Builder::new()
+        .name("output".to_owned())
+        .stack_size(WRITER_STACK_BYTES);
     // It ends with the process.
     let started = writer.spawn(move || {
         loop {
@@ -192,7 +201,7 @@ mod tests {
         let mut output = Output::new(Box::new(Written(sender)));
         let deadline = Duration::from_secs(20);
         for _ in 0..3 {
-            output.put("answer");
+            output.put(&["answer"]);
             // The command runs from here on, and nobody says anything more.
             output.hold();
             assert_eq!(written.recv_timeout(deadline).unwrap(), b"answer\n");
@@ -204,15 +213,15 @@ mod tests {
     fn lines_are_written_together_and_are_bounded() {
         let (sender, written) = mpsc::channel();
         let mut output = Output::new(Box::new(Written(sender)));
-        output.put("1");
-        output.put("2");
+        output.put(&["1"]);
+        output.put(&["2"]);
         output.flush().unwrap();
         assert_eq!(written.try_recv().unwrap(), b"1\n2\n");
-        output.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
-        output.put(&"x".repeat(OUTPUT_BYTES_MAX / 2));
+        output.put(&[&"x".repeat(OUTPUT_BYTES_MAX / 2)]);
+        output.put(&[&"x".repeat(OUTPUT_BYTES_MAX / 2)]);
         assert_eq!(written.try_recv().unwrap().len(), OUTPUT_BYTES_MAX + 2);
-        output.put("before");
-        output.put(&"x".repeat(OUTPUT_BYTES_MAX));
+        output.put(&["be", "fore"]);
+        output.put(&[&"x".repeat(OUTPUT_BYTES_MAX)]);
         let all: Vec<u8> = written.try_iter().flatten().collect();
         assert_eq!(all.len(), "before\n".len() + OUTPUT_BYTES_MAX + 1);
         assert!(all.starts_with(b"before\nx") && all.ends_with(b"x\n"));

@@ -3,7 +3,8 @@
 //! SUMMARY   [`Parser::parse`] compiles a text as a script and throws the result away.
 //! CALLED    By everything that has to understand a source: what the grammar says is asked, not
 //!           guessed.
-//! LIMITS    Nothing is said of a text that takes more than [`MEMORY_BYTES`].
+//! LIMITS    Nothing is said of a text that takes more than [`MEMORY_BYTES`], or than the part of them that
+//!           is free beside functions.
 
 use std::ffi::CString;
 
@@ -16,6 +17,10 @@ use super::bytecode::Script;
 
 /// Most memory that parsing may take, in bytes: as much as the query server has.
 const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
+
+/// How much of it parsing takes beside functions, and how many bytes it may take at least.
+const BESIDE_PART: usize = 8;
+const BESIDE_BYTES_MIN: usize = 2 << 20;
 
 /// What parsing needs: without the second there are no literals of regular expressions.
 type Intrinsics = (intrinsic::Eval, intrinsic::RegExpCompiler);
@@ -46,8 +51,17 @@ pub(super) struct Mistake {
 impl Parser {
     /// Starts an engine; `None` without memory for it.
     pub(super) fn new() -> Option<Self> {
+        Self::within(MEMORY_BYTES)
+    }
+
+    /// Starts an engine beside those of functions, which may take so much.
+    pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
+        Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
+    }
+
+    fn within(memory_bytes: usize) -> Option<Self> {
         let runtime = Runtime::new().ok()?;
-        runtime.set_memory_limit(MEMORY_BYTES);
+        runtime.set_memory_limit(memory_bytes);
         Context::custom::<Intrinsics>(&runtime).ok().map(Self)
     }
 

@@ -60,8 +60,14 @@ const WRITING_WORDS: [&str; 44] = [
     "with",
 ];
 
+/// Longest source that is looked at, in bytes: its tokens take many times as much memory.
+const SOURCE_BYTES_MAX: usize = 64 << 10;
+
 /// Whether the function of a source cannot tell a frozen document from another.
 pub(super) fn only_reads(source: &str) -> bool {
+    if source.len() > SOURCE_BYTES_MAX {
+        return false;
+    }
     let word = |c: char| !(c.is_alphanumeric() || matches!(c, '_' | '$'));
     if source
         .split(word)

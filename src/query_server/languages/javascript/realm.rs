@@ -13,16 +13,35 @@ use std::rc::Rc;
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::convert::Coerced;
-use rquickjs::{Context, Ctx, Exception, FromJs, Function, Object, Persistent, Runtime, Value};
+use rquickjs::{
+    Context, Ctx, Exception, FromJs, Function, Object, Persistent, Runtime, String as JsString,
+    Value,
+};
 
 use super::bytecode::Script;
 use super::command::Command;
-use super::failure::{Failure, text_of};
-use super::lines::Lines;
-use super::memory::Gauge;
+use super::failure::{Failure, cut, text_of};
+use super::lines::{Lines, Next, Reader, into_text};
+use super::memory::{Account, Held, LONG_BYTES, copy_long};
 use super::mime::{self, Registry};
-use super::text::{excerpt, quote, unquote};
+use super::results::Answer;
+use super::text::{beginning, excerpt, quote};
 use super::{Options, SCRIPT_STACK_BYTES, source, writing};
+
+/// The content types that functions register have this part of the memory limit at most.
+const TYPES_PART: usize = 16;
+
+/// Longest texts from which a content type is chosen, in bytes each.
+const CHOICE_BYTES_MAX: usize = 64 << 10;
+
+/// An engine that has taken more than this part of the limit is tidied before others run.
+const TIDY_PART: usize = 8;
+
+/// How often engines take turns before they are measured again.
+const CHANGES_UNMEASURED: u8 = 16;
+
+/// How many copies of a source there are while it is compiled.
+const SOURCE_COPIES: usize = 3;
 
 /// How many characters are kept of a log text that is too long for a line.
 const LONG_LOG_CHARACTERS: usize = 1000;
@@ -77,7 +96,7 @@ macro_rules! prelude {
 /// What all realms of the process share with the server.
 pub(super) struct Shared {
     pub(super) options: Options,
-    pub(super) memory: Gauge,
+    pub(super) memory: Rc<Account>,
     pub(super) lines: RefCell<Lines>,
     /// Whether the reason of an error is always a text: as the last `reset` has it.
     pub(super) text_reasons: Cell<bool>,
@@ -95,11 +114,11 @@ impl Shared {
     pub(super) fn new(options: Options, lines: Lines) -> Rc<Self> {
         Rc::new(Shared {
             options,
-            memory: Gauge::new(options.memory_bytes),
+            memory: Account::new(options.memory_bytes),
             lines: RefCell::new(lines),
             text_reasons: Cell::new(options.text_reasons),
             ended: Cell::new(None),
-            types: RefCell::new(Registry::new()),
+            types: RefCell::new(Registry::new(options.memory_bytes / TYPES_PART)),
             helpers: prelude!(c"helpers", "prelude/helpers.js"),
             modules: prelude!(c"modules", "prelude/modules.js"),
             views: prelude!(c"views", "prelude/views.js"),
@@ -113,26 +132,25 @@ impl Shared {
 
     /// Logs a text given as JSON; one that is too long for a line is cut off.
     fn log_json(&self, json: &str) {
-        let line = format!("[\"log\",{json}]");
-        if line.len() <= self.options.line_bytes_max {
+        let line = ["[\"log\",", json, "]"];
+        if line.iter().map(|part| part.len()).sum::<usize>() <= self.options.line_bytes_max {
             return self.answer(&line);
         }
-        let text = unquote(json).unwrap_or_default();
-        let kept: String = text.chars().take(LONG_LOG_CHARACTERS).collect();
-        let cut = format!("{kept} .. ({} bytes)", text.len());
-        self.answer(&format!("[\"log\",{}]", quote(&cut)));
+        let kept = beginning(json, LONG_LOG_CHARACTERS);
+        let cut = format!("{kept} .. ({} bytes)", json.len() - 2);
+        self.answer(&["[\"log\",", &quote(&cut), "]"]);
     }
 
-    /// Writes a line, unless the server has already given its last answer.
-    fn answer(&self, line: &str) {
+    /// Writes a line, given in parts, unless the server has already given its last answer.
+    fn answer(&self, line: &[&str]) {
         if self.ended.get().is_none() {
             self.lines.borrow_mut().put(line);
         }
     }
 
     /// Checks that a line is none that the parent would end the process for.
-    pub(super) fn check_length(&self, line: &str) -> Result<(), Failure> {
-        let (bytes, most) = (line.len(), self.options.line_bytes_max);
+    pub(super) fn check_length(&self, bytes: usize) -> Result<(), Failure> {
+        let most = self.options.line_bytes_max;
         if bytes <= most {
             return Ok(());
         }
@@ -148,9 +166,9 @@ impl Shared {
     /// # Errors
     /// A line that is too long is raised as an exception, and nothing is written.
     fn answer_or_raise(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
-        match self.check_length(line) {
+        match self.check_length(line.len()) {
             Ok(()) => {
-                self.answer(line);
+                self.answer(&[line]);
                 Ok(())
             }
             Err(failure) => Err(ctx.throw(ctx.json_parse(failure.line(self))?)),
@@ -165,28 +183,88 @@ impl Shared {
 
     /// Waits for the next line of a list: the parsed line of a row, or undefined at their end.
     fn next_row<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
-        let mut line = Vec::new();
-        let more = self.lines.borrow_mut().next(&mut line, || false);
-        if !matches!(more, Ok(true)) {
-            return Err(self.end(ctx, 0));
-        }
-        let text = String::from_utf8_lossy(&line);
-        let failure = match Command::parse(&text) {
-            Ok(command) if command.name == "list_row" => return ctx.json_parse(text.as_bytes()),
-            Ok(command) if command.name == "list_end" => {
-                return Ok(Value::new_undefined(ctx.clone()));
-            }
-            Ok(command) => Failure::fatal("list_error", &format!("not a row '{}'", command.name)),
+        let failure = match self.read_row() {
+            Ok(Some(Row::Next(row))) => return ctx.json_parse(row),
+            Ok(Some(Row::End)) => return Ok(Value::new_undefined(ctx.clone())),
+            Ok(None) => return Err(self.end(ctx, 0)),
             Err(failure) => failure,
         };
-        self.answer(&failure.line(self));
+        self.answer(&[&failure.line(self)]);
         Err(self.end(ctx, super::server::FATAL_STATUS))
+    }
+
+    /// Reads the next line of a list; `None` at the end of the input.
+    fn read_row(&self) -> Result<Option<Row>, Failure> {
+        let mut line = Vec::new();
+        let mut reader = RowReader(&self.memory);
+        let text = match self.lines.borrow_mut().next(&mut line, &mut reader) {
+            Ok(Next::Line) => into_text(line)?,
+            Ok(Next::TooLong(bytes)) => {
+                return Err(Failure::line_too_long(bytes, self.options.memory_bytes));
+            }
+            Ok(Next::End) | Err(_) => return Ok(None),
+        };
+        let command = Command::parse(&text)?;
+        match command.name.as_str() {
+            "list_row" => Ok(Some(Row::Next(text))),
+            "list_end" => Ok(Some(Row::End)),
+            name => {
+                let reason = format!("not a row '{}'", cut(name));
+                Err(Failure::fatal("list_error", &reason))
+            }
+        }
+    }
+}
+
+/// What a list function reads.
+enum Row {
+    /// The line of a row.
+    Next(String),
+    End,
+}
+
+/// Reads the rows of a list, while the function runs.
+struct RowReader<'a>(&'a Account);
+
+impl Reader for RowReader<'_> {
+    fn prepare(&mut self) -> bool {
+        false
+    }
+
+    fn line_bytes_max(&mut self) -> usize {
+        self.0.left() / 4
+    }
+}
+
+/// An argument of a function.
+pub(super) enum Argument<'a> {
+    Missing,
+    /// JSON text.
+    Text(&'a str),
+    /// What a long text stands for.
+    Parsed(Persistent<Value<'static>>),
+}
+
+impl Argument<'_> {
+    /// The value in the realm that gets it; a missing one is undefined.
+    pub(super) fn value<'js>(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
+        match self {
+            Argument::Missing => Ok(Value::new_undefined(ctx.clone())),
+            Argument::Text(json) => ctx.json_parse(copy_long(json)?),
+            Argument::Parsed(value) => value.restore(ctx),
+        }
     }
 }
 
 /// A runtime, with one realm in reserve.
 pub(super) struct Engine {
     spare: RefCell<Option<Realm>>,
+    /// What it had taken when it was measured last.
+    taken: RefCell<Held>,
+    /// Whether it may have taken more since.
+    is_unmeasured: Cell<bool>,
+    /// How often the other engine took its turn since then.
+    changes: Cell<u8>,
     runtime: Runtime,
     shared: Rc<Shared>,
 }
@@ -194,15 +272,83 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
         let runtime = Runtime::new().map_err(|_| Failure::out_of_memory())?;
-        runtime.set_memory_limit(shared.options.memory_bytes);
         runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
         let watched = Rc::clone(shared);
         runtime.set_interrupt_handler(Some(Box::new(move || watched.ended.get().is_some())));
-        Ok(Engine {
+        let engine = Engine {
             spare: RefCell::new(None),
+            taken: RefCell::new(shared.memory.count(0)),
+            is_unmeasured: Cell::new(false),
+            changes: Cell::new(0),
             runtime,
             shared: Rc::clone(shared),
-        })
+        };
+        engine.begin();
+        Ok(engine)
+    }
+
+    /// Lets the engine take what is left. To be called before it runs, and again after something else
+    /// was counted; all others have been measured.
+    pub(super) fn begin(&self) {
+        let left = self.shared.memory.left() + self.taken.borrow().bytes();
+        // The engine takes 0 for no limit.
+        self.runtime.set_memory_limit(left.max(1));
+        self.is_unmeasured.set(true);
+    }
+
+    /// Counts what the engine has taken, the first time it has run and once in a while from then on: a
+    /// caller that changes between views and design documents with every line is not slowed down.
+    pub(super) fn measure_at_times(&self) {
+        if !self.is_unmeasured.get() {
+            return;
+        }
+        let changes = self.changes.get();
+        self.changes.set((changes + 1) % CHANGES_UNMEASURED);
+        if changes == 0 {
+            self.measure();
+        }
+    }
+
+    /// Counts what the engine has taken; how much, in bytes.
+    pub(super) fn measure(&self) -> usize {
+        if self.is_unmeasured.replace(false) {
+            let mut taken = self.taken_now();
+            if taken > self.shared.options.memory_bytes / TIDY_PART {
+                self.runtime.run_gc();
+                taken = self.taken_now();
+            }
+            self.taken.borrow_mut().set(taken);
+        }
+        self.taken.borrow().bytes()
+    }
+
+    fn taken_now(&self) -> usize {
+        usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0)
+    }
+
+    /// Makes an argument for a function in a realm. Of a long text the copy that is parsed counts.
+    pub(super) fn argument<'a>(
+        &self,
+        context: &Context,
+        json: Option<&'a str>,
+    ) -> Result<Argument<'a>, Failure> {
+        let Some(json) = json else {
+            return Ok(Argument::Missing);
+        };
+        if json.len() < LONG_BYTES {
+            return Ok(Argument::Text(json));
+        }
+        let copy = self.shared.memory.take(json.len())?;
+        self.begin();
+        let value = context.with(|ctx| {
+            let value = copy_long(json).and_then(|text| ctx.json_parse(text));
+            value
+                .map(|value| Persistent::save(&ctx, value))
+                .map_err(|error| Failure::of(&ctx, &error))
+        })?;
+        drop(copy);
+        self.begin();
+        Ok(Argument::Parsed(value))
     }
 
     /// Prepares a realm; whether there was anything to do.
@@ -210,7 +356,9 @@ impl Engine {
         let missing = self.spare.borrow().is_none();
         if missing {
             // Without memory there is nothing to prepare; the next user will be told.
+            self.begin();
             *self.spare.borrow_mut() = Realm::new(self).ok();
+            self.measure();
         }
         missing && self.spare.borrow().is_some()
     }
@@ -224,6 +372,25 @@ impl Engine {
     /// A realm without helpers, for data only.
     pub(super) fn data_realm(&self) -> Result<Context, Failure> {
         Context::custom::<Intrinsics>(&self.runtime).map_err(|_| Failure::out_of_memory())
+    }
+
+    /// Compiles the source of a user function in a realm; the copies of a long one count meanwhile.
+    pub(super) fn compile(
+        &self,
+        realm: &Realm,
+        source: &str,
+    ) -> Result<Persistent<Function<'static>>, Failure> {
+        if source.len() < LONG_BYTES {
+            return realm.compile(source);
+        }
+        let inside = |failure: Failure| failure.inside(|| format!("compiling {}", excerpt(source)));
+        let copies = self.shared.memory.take(source.len() * SOURCE_COPIES);
+        let copies = copies.map_err(inside)?;
+        self.begin();
+        let function = realm.compile(source);
+        drop(copies);
+        self.begin();
+        function
     }
 
     /// Runs what `async` functions left to do, so that it does not pile up.
@@ -271,7 +438,9 @@ impl Realm {
         let tools = context.with(|ctx| {
             let host = Object::new(ctx.clone())?;
             let log = Rc::clone(&shared);
-            let log = Function::new(ctx.clone(), move |json: String| log.log_json(&json))?;
+            let log = Function::new(ctx.clone(), move |json: JsString<'_>| {
+                json.to_cstring().map(|json| log.log_json(&json))
+            })?;
             host.set("log", log)?;
             let full = Rc::clone(&shared);
             let full = Function::new(ctx.clone(), move || full.memory.was_exhausted())?;
@@ -296,6 +465,20 @@ impl Realm {
     ) -> Result<R, Failure> {
         self.context
             .with(|ctx| work(&ctx).map_err(|error| Failure::of(&ctx, &error)))
+    }
+
+    /// As [`Engine::argument`].
+    pub(super) fn argument<'a>(
+        &self,
+        engine: &Engine,
+        json: Option<&'a str>,
+    ) -> Result<Argument<'a>, Failure> {
+        engine.argument(&self.context, json)
+    }
+
+    /// An answer that stays in the engine until it is written.
+    pub(super) fn keep(&self, text: Persistent<JsString<'static>>) -> Answer {
+        Answer::Kept(text, self.context.clone())
     }
 
     /// Loads `require` for the tree below `root`, or for a library of views given as JSON text.
@@ -339,34 +522,51 @@ impl Realm {
     /// The native calls that only functions of design documents need.
     fn add_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
         let answer = Rc::clone(&self.shared);
-        let answer = Function::new(ctx.clone(), move |ctx: Ctx<'_>, line: String| {
-            answer.answer_or_raise(&ctx, &line)
+        let answer = Function::new(ctx.clone(), move |ctx: Ctx<'_>, line: JsString<'_>| {
+            answer.answer_or_raise(&ctx, &line.to_cstring()?)
         })?;
         host.set("answer", answer)?;
         let rows = Rc::clone(&self.shared);
         host.set("nextRow", Function::new(ctx.clone(), NextRow(rows))?)?;
         let types = Rc::clone(&self.shared);
-        let register = move |json: String| {
-            if let Ok((key, names)) = serde_json::from_str::<(String, Vec<String>)>(&json) {
-                types.types.borrow_mut().register(key, names);
-            }
+        let register = move |ctx: Ctx<'_>, json: JsString<'_>| {
+            let json = json.to_cstring()?;
+            let registered = types.types.borrow_mut().register_json(&json);
+            registered.map_err(|bytes_max| {
+                let reason = format!(
+                    "registerType: content types take more than {bytes_max} bytes, 1/{TYPES_PART} of the memory \
+                     that functions may take; register fewer, or raise javascript_memory_max (couchjs -S)"
+                );
+                let error = format!("[\"fatal\",\"out_of_memory\",{}]", quote(&reason));
+                match ctx.json_parse(error) {
+                    Ok(error) => ctx.throw(error),
+                    Err(error) => error,
+                }
+            })
         };
         host.set("registerType", Function::new(ctx.clone(), register)?)?;
         let types = Rc::clone(&self.shared);
-        let types_of = move |key: Coerced<String>| {
-            types
-                .types
-                .borrow()
-                .types_of(&key.0)
-                .map(<[String]>::to_vec)
+        let types_of = move |key: Coerced<JsString<'_>>| {
+            let key = key.0.to_cstring()?;
+            let types = types.types.borrow();
+            Ok::<_, rquickjs::Error>(types.types_of(&key).map(<[String]>::to_vec))
         };
         host.set("typesOf", Function::new(ctx.clone(), types_of)?)?;
         let types = Rc::clone(&self.shared);
-        let key_of = move |name: String| types.types.borrow().key_of(&name).map(str::to_owned);
+        let key_of = move |name: JsString<'_>| {
+            let name = name.to_cstring()?;
+            let types = types.types.borrow();
+            Ok::<_, rquickjs::Error>(types.key_of(&name).map(str::to_owned))
+        };
         host.set("keyOf", Function::new(ctx.clone(), key_of)?)?;
-        let best = |types: String, accept: Coerced<String>| {
+        let best = |types: JsString<'_>, accept: Coerced<JsString<'_>>| {
+            let (types, accept) = (types.to_cstring()?, accept.0.to_cstring()?);
+            // Of what is longer nothing is chosen.
+            if types.len().max(accept.len()) > CHOICE_BYTES_MAX {
+                return Ok(String::new());
+            }
             let types: Vec<String> = serde_json::from_str(&types).unwrap_or_default();
-            mime::best_match(&types, &accept.0).to_owned()
+            Ok::<_, rquickjs::Error>(mime::best_match(&types, &accept).to_owned())
         };
         host.set("bestMatch", Function::new(ctx.clone(), best)?)
     }
@@ -375,7 +575,7 @@ impl Realm {
     ///
     /// # Errors
     /// `compilation_error` with the engine's text and the source, as CouchDB words it.
-    pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
+    fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
         self.context.with(|ctx| match self.evaluate(&ctx, source) {
             Ok(value) => match value.as_function().filter(|function| !is_async(function)) {
                 Some(function) => Ok(Persistent::save(&ctx, function.clone())),
@@ -404,7 +604,9 @@ impl Realm {
         }
         let error = ctx.catch();
         // What is mended did not compile, so that nothing of it has run.
-        match source::mended(source).filter(|_| is_syntax_error(&error)) {
+        match source::mended(source, self.shared.options.memory_bytes)
+            .filter(|_| is_syntax_error(&error))
+        {
             Some(mended) => self.run(ctx, &mended),
             None => Err(ctx.throw(error)),
         }

@@ -12,6 +12,13 @@ const THRESHOLD_UNITS: f64 = 4096.0;
 /// The ratio unless `reset` brings one.
 const RATIO: f64 = 2.0;
 
+/// What it knows of the configuration.
+pub(super) const KEYS: [&str; 3] = [
+    "reduce_limit",
+    "reduce_limit_threshold",
+    "reduce_limit_ratio",
+];
+
 /// What a limit says about a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {

@@ -3,15 +3,48 @@
 //! All functions of a command run, and log, before a result that cannot be written ends it: CouchDB
 //! writes the answer as a whole, when all of them are done.
 
-use rquickjs::{Array, Ctx, Function, Object, Persistent, Value};
+use rquickjs::{Array, Context, Ctx, Function, Object, Persistent, String as JsString, Value};
 
 use super::failure::Failure;
+use super::memory::{Held, LONG_BYTES, push_long};
 use super::realm::Shared;
 use super::writing::write_rows;
+
+/// The answer to a command, which counts until it is written.
+pub(super) enum Answer {
+    True,
+    /// A line in parts.
+    Text([&'static str; 2], String, Held),
+    /// A line in the memory of an engine. The handle is freed before the context.
+    Kept(Persistent<JsString<'static>>, Context),
+}
+
+impl Answer {
+    /// Writes the line.
+    ///
+    /// # Errors
+    /// It is longer than the parent takes, or there is no memory to make UTF-8 of it: nothing was written.
+    pub(super) fn put(self, shared: &Shared) -> Result<(), Failure> {
+        let put = |line: &[&str]| {
+            shared.check_length(line.iter().map(|part| part.len()).sum())?;
+            shared.lines.borrow_mut().put(line);
+            Ok(())
+        };
+        match self {
+            Answer::True => put(&["true"]),
+            Answer::Text([before, after], text, _held) => put(&[before, &text, after]),
+            Answer::Kept(text, context) => context.with(|ctx| {
+                let text = text.restore(&ctx).and_then(JsString::to_cstring);
+                put(&[&text.map_err(|error| Failure::of(&ctx, &error))?])
+            }),
+        }
+    }
+}
 
 /// A JSON array that grows by one element a function.
 pub(super) struct Results<'s> {
     text: String,
+    held: Held,
     /// The answer of the first result that could not be written.
     unwritable: Option<Failure>,
     shared: &'s Shared,
@@ -21,15 +54,15 @@ impl<'s> Results<'s> {
     pub(super) fn new(shared: &'s Shared) -> Self {
         Results {
             text: "[".to_owned(),
+            held: shared.memory.count(0),
             unwritable: None,
             shared,
         }
     }
 
-    /// How long the text may get, in bytes. It is no memory of the engine's, and counts as half of
-    /// what that may take.
-    fn bytes_max(&self) -> usize {
-        self.shared.options.memory_bytes / 2
+    /// Whether engines have to be told that there is less left for them.
+    pub(super) fn are_long(&self) -> bool {
+        self.text.len() >= LONG_BYTES
     }
 
     /// Adds the rows of a function: a list of `columns` values a row, or an object with the `parts`
@@ -44,8 +77,8 @@ impl<'s> Results<'s> {
         columns: usize,
         written: &Persistent<Function<'static>>,
     ) -> rquickjs::Result<()> {
-        self.separate();
-        self.text.push('[');
+        self.separate()?;
+        self.push("[")?;
         match rows.as_array() {
             Some(values) => self.add_part(ctx, values.as_value(), columns, written)?,
             None => {
@@ -54,8 +87,7 @@ impl<'s> Results<'s> {
                 }
             }
         }
-        self.text.push(']');
-        Ok(())
+        self.push("]")
     }
 
     fn add_part<'js>(
@@ -68,11 +100,20 @@ impl<'s> Results<'s> {
         if part.as_array().is_some_and(Array::is_empty) {
             return Ok(());
         }
-        self.separate();
+        self.separate()?;
         let Some(values) = part.as_array() else {
             return self.add_text(ctx, part, 0);
         };
-        if write_rows(values, columns, &mut self.text) {
+        let is_written = match self.are_long() {
+            false => write_rows(values, columns, &mut self.text),
+            true => {
+                let mut rows = String::new();
+                let is_written = write_rows(values, columns, &mut rows);
+                self.push(&rows)?;
+                is_written
+            }
+        };
+        if is_written {
             return self.check();
         }
         let answer = written.clone().restore(ctx)?.call((values.clone(),))?;
@@ -80,10 +121,15 @@ impl<'s> Results<'s> {
     }
 
     /// Puts a comma where something stands before.
-    fn separate(&mut self) {
-        if !self.text.ends_with('[') {
-            self.text.push(',');
+    fn separate(&mut self) -> rquickjs::Result<()> {
+        match self.text.ends_with('[') {
+            true => Ok(()),
+            false => self.push(","),
         }
+    }
+
+    fn push(&mut self, text: &str) -> rquickjs::Result<()> {
+        push_long(&mut self.text, text)
     }
 
     /// Adds the result of a function, which comes as [`Self::add_text`] takes it.
@@ -91,7 +137,7 @@ impl<'s> Results<'s> {
     /// # Errors
     /// An exception that ends the server is raised again at once.
     pub(super) fn add<'js>(&mut self, ctx: &Ctx<'js>, answer: &Value<'js>) -> rquickjs::Result<()> {
-        self.separate();
+        self.separate()?;
         self.add_text(ctx, answer, 1)
     }
 
@@ -106,7 +152,11 @@ impl<'s> Results<'s> {
         if let Some(text) = answer.as_string() {
             let text = text.clone().to_cstring()?;
             let text = text.as_str();
-            self.text.push_str(&text[brackets..text.len() - brackets]);
+            let text = &text[brackets..text.len() - brackets];
+            if self.text.len() + text.len() > self.bytes_max() {
+                return Err(rquickjs::Error::Allocation);
+            }
+            self.push(text)?;
             return self.check();
         }
         let error: Value<'js> = answer.get::<Object<'js>>()?.get(0)?;
@@ -118,16 +168,23 @@ impl<'s> Results<'s> {
         Ok(())
     }
 
-    fn check(&self) -> rquickjs::Result<()> {
-        match self.text.len() <= self.bytes_max() {
+    /// How long the text may get, in bytes.
+    fn bytes_max(&self) -> usize {
+        self.shared.options.memory_bytes / 2
+    }
+
+    /// Counts the text, which is no memory of an engine.
+    fn check(&mut self) -> rquickjs::Result<()> {
+        let bytes = self.text.len();
+        match bytes <= self.bytes_max() && self.held.try_set(bytes) {
             true => Ok(()),
             false => Err(rquickjs::Error::Allocation),
         }
     }
 
-    /// The array, once all functions have run.
-    pub(super) fn finish(mut self) -> Result<String, Failure> {
-        self.text.push(']');
-        self.unwritable.map_or(Ok(self.text), Err)
+    /// The array, once all functions have run, and its count.
+    pub(super) fn finish(mut self) -> Result<(String, Held), Failure> {
+        self.push("]").map_err(|_| Failure::out_of_memory())?;
+        self.unwritable.map_or(Ok((self.text, self.held)), Err)
     }
 }

@@ -39,10 +39,11 @@ pub(super) fn begun(source: &str) -> Cow<'_, str> {
 }
 
 /// The source as the engine accepts it, if it does not accept [`begun`] and something can be done.
-pub(super) fn mended(source: &str) -> Option<String> {
+/// Parsing takes a part of the memory that functions may take.
+pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     let mut mending = Mending::of(source);
     let untouched = mending.text.len();
-    mending.run(&Parser::new()?);
+    mending.run(&Parser::beside(memory_bytes)?);
     (mending.text.len() > untouched).then_some(mending.text)
 }
 
@@ -247,7 +248,7 @@ mod tests {
             "",
         ] {
             assert_eq!(taken(source).unwrap(), source);
-            assert_eq!(mended(source), None, "{source}");
+            assert_eq!(mended(source, 64 << 20), None, "{source}");
         }
     }
 

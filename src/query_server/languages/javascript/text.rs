@@ -22,6 +22,25 @@ pub(super) fn unquote(json: &str) -> Option<Cow<'_, str>> {
     decoded.ok().map(Cow::Owned)
 }
 
+/// The first characters of the string that a JSON string stands for, at most so many.
+pub(super) fn beginning(json: &str, characters: usize) -> String {
+    const ESCAPE_BYTES: usize = 6;
+    let text = json
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let text = text.unwrap_or(json);
+    let mut end = text.len().min(characters * ESCAPE_BYTES);
+    // It may have been cut in a character or in an escape, of which a pair is the longest.
+    for _ in 0..2 * ESCAPE_BYTES {
+        let part = text.get(..end).map(|part| format!("\"{part}\""));
+        if let Some(whole) = part.as_deref().and_then(unquote) {
+            return whole.chars().take(characters).collect();
+        }
+        end = end.saturating_sub(1);
+    }
+    String::new()
+}
+
 /// `json` with the escapes of lone surrogates replaced: Rust's strings cannot hold them.
 fn replaced(json: &str) -> String {
     let mut result = String::with_capacity(json.len());
@@ -103,6 +122,20 @@ mod tests {
         assert_eq!(unquote(r#""\ude00\ud83d""#).unwrap(), "\u{fffd}\u{fffd}");
         assert_eq!(unquote(r#""\ud83dx\ud83d\ude00""#).unwrap(), "\u{fffd}x😀");
         assert_eq!(unquote(r#""\\ud83d\ud83d""#).unwrap(), "\\ud83d\u{fffd}");
+    }
+
+    #[test]
+    fn a_string_is_cut_between_its_characters() {
+        for (json, expected) in [
+            (r#""abcdef""#.to_owned(), "abc"),
+            (r#""ab""#.to_owned(), "ab"),
+            (format!("\"{}\"", "\\u00e9".repeat(9)), "ééé"),
+            (format!("\"{}\"", "é".repeat(20)), "ééé"),
+            (format!("\"{}\"", "\\\\".repeat(20)), "\\\\\\"),
+            (format!("\"x{}\"", "\\ud83d\\ude00".repeat(9)), "x😀"),
+        ] {
+            assert_eq!(beginning(&json, 3), expected, "{json}");
+        }
     }
 
     #[test]

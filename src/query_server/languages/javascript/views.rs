@@ -4,12 +4,13 @@
 
 use std::rc::Rc;
 
-use rquickjs::{Ctx, Function, Object, Persistent, Value};
+use rquickjs::{Ctx, Function, Object, Persistent};
 
 use super::failure::Failure;
+use super::memory::Held;
 use super::reading;
 use super::realm::{Engine, Realm, Shared, Tree, ViewKind, compilation_error};
-use super::results::Results;
+use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote};
 
 /// A function that `add_fun` added. The handles are freed before the realm.
@@ -46,7 +47,7 @@ pub(super) enum Reduction<'a> {
 /// Everything since the last `reset`.
 pub(super) struct Views {
     functions: Vec<ViewFunction>,
-    library: Option<String>,
+    library: Option<(String, Held)>,
     /// Whether user code has run.
     used: bool,
     engine: Engine,
@@ -75,6 +76,16 @@ impl Views {
         !self.functions.is_empty()
     }
 
+    /// As [`Engine::measure_at_times`].
+    pub(super) fn measure_at_times(&self) {
+        self.engine.measure_at_times();
+    }
+
+    /// Counts what the functions have taken; how much, in bytes.
+    pub(super) fn measure(&self) -> usize {
+        self.engine.measure()
+    }
+
     /// Prepares the realm of the next function; whether there was anything to do.
     pub(super) fn prepare(&self) -> bool {
         self.engine.prepare()
@@ -87,7 +98,9 @@ impl Views {
     pub(super) fn add_lib(&mut self, library: Option<&str>) -> Result<(), Failure> {
         match library {
             Some(library) if library.starts_with('{') => {
-                self.library = Some(library.to_owned());
+                self.library = None;
+                let held = self.shared.memory.take(library.len())?;
+                self.library = Some((library.to_owned(), held));
                 Ok(())
             }
             other => Err(Failure::protocol(&format!(
@@ -107,10 +120,12 @@ impl Views {
     fn function(&mut self, json: Option<&str>, kind: ViewKind) -> Result<ViewFunction, Failure> {
         let source = source_text(json)?;
         self.used = true;
+        self.engine.begin();
         let realm = self.engine.realm()?;
         let runners = realm.add_views(kind, reading::only_reads(&source))?;
-        realm.add_modules(Tree::Library(self.library.as_deref().unwrap_or("null")))?;
-        let call = realm.compile(&source)?;
+        let library = self.library.as_ref().map_or("null", |(json, _)| json);
+        realm.add_modules(Tree::Library(library))?;
+        let call = self.engine.compile(&realm, &source)?;
         let excerpt = excerpt(&source);
         let (map, index, written) = realm.with(|ctx| {
             let runner = |name| runner(ctx, &runners, name);
@@ -128,27 +143,33 @@ impl Views {
     }
 
     /// Runs every function on a document; the answer: one list of rows a function.
-    pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<String, Failure> {
+    pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<Answer, Failure> {
         let mut results = Results::new(&self.shared);
+        self.engine.begin();
         for (index, function) in self.functions.iter().enumerate() {
-            let mapped = function.map(document, rows, &mut results);
+            let mapped = function.map(&self.engine, document, rows, &mut results);
             mapped.map_err(|failure| {
                 failure.inside(|| {
                     let (this, all) = (index + 1, self.functions.len());
                     format!("map function {this} of {all} ({})", function.excerpt)
                 })
             })?;
+            if results.are_long() {
+                self.engine.begin();
+            }
         }
         self.engine.finish_jobs();
-        results.finish()
+        let (text, held) = results.finish()?;
+        Ok(Answer::Text(["", ""], text, held))
     }
 
     /// Compiles a reduce function, which lives for one command only.
     pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
         self.used = true;
+        self.engine.begin();
         let realm = self.engine.realm()?;
         let runners = realm.add_views(ViewKind::Reduce, true)?;
-        let call = realm.compile(source)?;
+        let call = self.engine.compile(&realm, source)?;
         Ok(Reducer {
             call,
             runners,
@@ -164,16 +185,20 @@ impl Views {
         rows: Reduction<'_>,
         results: &mut Results<'_>,
     ) -> Result<(), Failure> {
-        let done = reducer.realm.with(|ctx| {
-            let (name, rows) = match rows {
-                Reduction::Pairs(json) => ("reduce", json),
-                Reduction::Again(json) => ("rereduce", json),
-            };
-            let rows = parse(ctx, Some(rows))?;
-            let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(name)?;
-            let answer = runner.call((reducer.call.clone().restore(ctx)?, rows))?;
-            // The result comes as a list of its own.
-            results.add(ctx, &answer)
+        let (name, json) = match rows {
+            Reduction::Pairs(json) => ("reduce", json),
+            Reduction::Again(json) => ("rereduce", json),
+        };
+        self.engine.begin();
+        let rows = reducer.realm.argument(&self.engine, Some(json));
+        let done = rows.and_then(|rows| {
+            reducer.realm.with(|ctx| {
+                let rows = rows.value(ctx)?;
+                let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(name)?;
+                let answer = runner.call((reducer.call.clone().restore(ctx)?, rows))?;
+                // The result comes as a list of its own.
+                results.add(ctx, &answer)
+            })
         });
         self.engine.finish_jobs();
         done.map_err(|failure| failure.inside(|| format!("reduce function {}", reducer.excerpt)))
@@ -183,6 +208,7 @@ impl Views {
 impl ViewFunction {
     fn map(
         &self,
+        engine: &Engine,
         document: Option<&str>,
         rows: Rows,
         results: &mut Results<'_>,
@@ -192,8 +218,9 @@ impl ViewFunction {
             (Rows::Indexed, ViewKind::Nouveau) => (&self.index, 1),
             (Rows::Indexed, _) => (&self.index, 3),
         };
+        let document = self.realm.argument(engine, document)?;
         self.realm.with(|ctx| {
-            let document = parse(ctx, document)?;
+            let document = document.value(ctx)?;
             let call = self.call.clone().restore(ctx)?;
             let list: Object<'_> = runner.clone().restore(ctx)?.call((call, document))?;
             results.add_rows(ctx, &list, columns, &self.written)
@@ -216,17 +243,6 @@ fn runner<'js>(
 ) -> rquickjs::Result<Persistent<Function<'static>>> {
     let function: Function<'js> = runners.clone().restore(ctx)?.get(name)?;
     Ok(Persistent::save(ctx, function))
-}
-
-/// Parses an argument in the realm that gets it; a missing one is undefined.
-pub(super) fn parse<'js>(ctx: &Ctx<'js>, json: Option<&str>) -> rquickjs::Result<Value<'js>> {
-    let Some(json) = json else {
-        return Ok(Value::new_undefined(ctx.clone()));
-    };
-    // One byte more than the text: the engine's copy ends in NUL.
-    let mut text = Vec::with_capacity(json.len() + 1);
-    text.extend_from_slice(json.as_bytes());
-    ctx.json_parse(text)
 }
 
 /// The text of a source given as JSON.

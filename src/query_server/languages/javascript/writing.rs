@@ -80,6 +80,7 @@ impl Writer<'_> {
     fn rows(&mut self, values: &Array<'_>, columns: usize) -> Written {
         let count = length(values, VALUES_MAX)?;
         for index in 0..count {
+            self.check()?;
             let column = index % columns;
             if index > 0 {
                 self.text.push(',');
@@ -97,7 +98,17 @@ impl Writer<'_> {
                 self.text.push(']');
             }
         }
+        self.check()
+    }
+
+    /// Whether the text may get longer.
+    fn check(&self) -> Written {
         (self.text.len() <= self.limit).then_some(())
+    }
+
+    /// Whether a text of this length may be added.
+    fn check_room(&self, bytes: usize) -> Written {
+        (self.text.len() + bytes <= self.limit).then_some(())
     }
 
     fn elements(&mut self, list: &Array<'_>, depth: usize) -> Written {
@@ -110,10 +121,11 @@ impl Writer<'_> {
             if index > 0 {
                 self.text.push(',');
             }
+            self.check()?;
             self.value(&list.get(index).ok()?, depth)?;
         }
         self.text.push(']');
-        (self.text.len() <= self.limit).then_some(())
+        self.check()
     }
 
     fn value(&mut self, value: &Value<'_>, depth: usize) -> Written {
@@ -127,11 +139,11 @@ impl Writer<'_> {
             Type::Int => write!(self.text, "{}", value.as_int()?).ok()?,
             Type::Float => self.number(value)?,
             Type::String => {
-                match value.as_string()?.to_string() {
-                    Ok(string) if self.text.len() + string.len() <= self.limit => {
-                        self.string(&string);
-                    }
-                    Ok(_) => return None,
+                let string = value.as_string()?.clone().to_cstring().ok()?;
+                let bytes: &[u8] = string.as_ref();
+                self.check_room(bytes.len())?;
+                match std::str::from_utf8(bytes) {
+                    Ok(string) => self.string(string)?,
                     // Half a surrogate pair.
                     Err(_) => self.ask(value)?,
                 }
@@ -162,16 +174,19 @@ impl Writer<'_> {
         }
     }
 
-    fn string(&mut self, string: &str) {
+    fn string(&mut self, string: &str) -> Written {
         self.text.push('"');
         let mut rest = string;
         while let Some(at) = rest.bytes().position(needs_escape) {
+            self.check_room(rest.len())?;
             self.text.push_str(&rest[..at]);
             self.escape(rest.as_bytes()[at]);
             rest = &rest[at + 1..];
         }
+        self.check_room(rest.len())?;
         self.text.push_str(rest);
         self.text.push('"');
+        Some(())
     }
 
     fn escape(&mut self, byte: u8) {
@@ -196,8 +211,9 @@ impl Writer<'_> {
     fn ask<'js>(&mut self, value: &Value<'js>) -> Written {
         let text = value.ctx().json_stringify(value.clone());
         let text = text.ok()??.to_cstring().ok()?;
+        self.check_room(text.len())?;
         self.text.push_str(text.as_str());
-        (self.text.len() <= self.limit).then_some(())
+        Some(())
     }
 }
 

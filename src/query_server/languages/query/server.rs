@@ -19,7 +19,20 @@ use slog::Logger;
 use crate::actors::clock::Clock;
 use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
+use crate::query_server::elements::for_each;
 use crate::query_server::mango::{EntryError, Index, Selector, last_members};
+
+/// The most that definitions and validators may have together, in bytes of their texts.
+const HELD_BYTES_MAX: usize = 4 << 20;
+
+/// What one of them takes beside its text, in bytes.
+const ENTRY_BYTES: usize = 256;
+
+/// The most that an answer about a document may have beyond twice the document's length, in bytes.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// How many elements a command has at most: what follows is not looked at.
+const ELEMENTS_MAX: usize = 5;
 
 /// An answer that says no: its name and its reason.
 struct Refusal {
@@ -47,12 +60,22 @@ impl From<EntryError> for Refusal {
     }
 }
 
+/// What a design document says about documents.
+struct Validator {
+    selector: Option<Selector>,
+    /// The length of its text and its id.
+    bytes: usize,
+}
+
 /// A Mango query server.
 pub struct QueryServer {
     /// In the order they came; `None` is a definition that is none.
     indexes: Vec<Option<Index>>,
     /// Design document's id -> what a new document and the old one have to match, if it says.
-    validators: HashMap<String, Option<Selector>>,
+    validators: HashMap<String, Validator>,
+    /// What the indexes and the validators have, in bytes of their texts.
+    index_bytes: usize,
+    validator_bytes: usize,
     log: Logger,
     clock: Clock,
     /// Of warnings about definitions: a view is built again and again.
@@ -68,6 +91,8 @@ impl QueryServer {
         Self {
             indexes: Vec::new(),
             validators: HashMap::new(),
+            index_bytes: 0,
+            validator_bytes: 0,
             log,
             clock,
             refused: RepeatLimiter::default(),
@@ -75,18 +100,17 @@ impl QueryServer {
     }
 
     fn perform(&mut self, command: &str) -> Result<String, Refusal> {
-        let elements: Vec<&RawValue> =
-            serde_json::from_str(command).map_err(|_| Refusal::invalid_call("this"))?;
-        let elements: Vec<&str> = elements.into_iter().map(RawValue::get).collect();
+        let elements = first_elements(command).map_err(|_| Refusal::invalid_call("this"))?;
         let name = elements.first().and_then(|name| string(name));
         let name = name.unwrap_or_default();
         match (name.as_str(), &elements[..]) {
             ("reset", [_] | [_, _]) => {
                 self.indexes.clear();
+                self.index_bytes = 0;
                 Ok("true".into())
             }
             ("add_fun", [_, definition, ..]) => {
-                self.add_index(definition);
+                self.add_index(definition)?;
                 Ok("true".into())
             }
             ("map_doc", [_, document]) => self.ask(document, Index::rows),
@@ -101,7 +125,22 @@ impl QueryServer {
         }
     }
 
-    fn add_index(&mut self, definition: &str) {
+    /// Checks that there is room for so much more.
+    fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
+        if self.index_bytes + self.validator_bytes + bytes <= HELD_BYTES_MAX {
+            return Ok(());
+        }
+        let reason = format!(
+            "index definitions and validators have more than {HELD_BYTES_MAX} bytes; reset forgets the indexes, \
+             and a new process has no validators"
+        );
+        Err(Refusal::new("out_of_memory", reason))
+    }
+
+    fn add_index(&mut self, definition: &str) -> Result<(), Refusal> {
+        let bytes = definition.len() + ENTRY_BYTES;
+        self.check_room(bytes)?;
+        self.index_bytes += bytes;
         let index = Index::parse(definition);
         if let Err(error) = &index {
             crate::warn_repeating!(
@@ -112,6 +151,7 @@ impl QueryServer {
             );
         }
         self.indexes.push(index.ok());
+        Ok(())
     }
 
     /// What each index has of a document.
@@ -122,16 +162,23 @@ impl QueryServer {
                 "a document is a JSON object",
             ));
         }
-        let columns: Result<Vec<String>, EntryError> = self
-            .indexes
-            .iter()
-            .map(|index| {
-                index
-                    .as_ref()
-                    .map_or_else(|| Ok("[]".into()), |index| ask(index, document))
-            })
-            .collect();
-        Ok(format!("[{}]", columns?.join(",")))
+        let bytes_max = ANSWER_BYTES_MAX + 2 * document.len();
+        let mut answer = String::from("[");
+        for index in &self.indexes {
+            if answer.len() > 1 {
+                answer.push(',');
+            }
+            match index {
+                None => answer.push_str("[]"),
+                Some(index) => answer.push_str(&ask(index, document)?),
+            }
+            if answer.len() > bytes_max {
+                let reason = format!("the indexes have more than {bytes_max} bytes of a document");
+                return Err(Refusal::new("too_large", reason));
+            }
+        }
+        answer.push(']');
+        Ok(answer)
     }
 
     /// The same for text indexes, whose first is taken from the answer: there has to be one.
@@ -161,7 +208,15 @@ impl QueryServer {
             let reason = format!("validate_doc_update of {id}: {error}");
             Refusal::new(error.name(), reason)
         })?;
-        self.validators.insert(id, selector);
+        let text_bytes = taught
+            .validate_doc_update
+            .map_or(0, |text| text.get().len());
+        let bytes = id.len() + text_bytes + ENTRY_BYTES;
+        let replaced = self.validators.remove(&id);
+        self.validator_bytes -= replaced.map_or(0, |validator| validator.bytes);
+        self.check_room(bytes)?;
+        self.validator_bytes += bytes;
+        self.validators.insert(id, Validator { selector, bytes });
         Ok("true".into())
     }
 
@@ -169,12 +224,14 @@ impl QueryServer {
     fn validate(&self, id: &str, path: &str, arguments: &str) -> Result<String, Refusal> {
         let refusal = || Refusal::invalid_call("\"ddoc\"");
         let id = string(id).ok_or_else(refusal)?;
-        let path: Vec<String> = serde_json::from_str(path).map_err(|_| refusal())?;
+        let path = first_elements(path).map_err(|_| refusal())?;
+        let path: Option<Vec<String>> = path.into_iter().map(string).collect();
+        let path = path.ok_or_else(refusal)?;
         if path != ["validate_doc_update"] {
             let reason = format!("a Mango design document has no {}", path.join("/"));
             return Err(Refusal::new("invalid_call", reason));
         }
-        let arguments: Vec<&RawValue> = serde_json::from_str(arguments).map_err(|_| refusal())?;
+        let arguments = first_elements(arguments).map_err(|_| refusal())?;
         let [new, old, ..] = arguments[..] else {
             return Err(refusal());
         };
@@ -182,11 +239,11 @@ impl QueryServer {
             let reason = format!("uncached design doc: {id}");
             return Err(Refusal::new("query_protocol_error", reason));
         };
-        let Some(selector) = validator else {
+        let Some(selector) = &validator.selector else {
             let reason = format!("missing validate_doc_update function on design doc {id}");
             return Err(Refusal::new("not_found", reason));
         };
-        let documents = format!(r#"{{"newDoc":{},"oldDoc":{}}}"#, new.get(), old.get());
+        let documents = format!(r#"{{"newDoc":{new},"oldDoc":{old}}}"#);
         match selector.matches_checked(&documents) {
             Ok(true) => Ok("true".into()),
             Ok(false) => Ok(r#"{"forbidden":"document is not valid"}"#.into()),
@@ -210,12 +267,25 @@ impl NativeServer for QueryServer {
 
 /// One `null` for each function: a Mango index counts by other means.
 fn reduce(sources: &str) -> Result<String, Refusal> {
-    let sources: Vec<&RawValue> =
-        serde_json::from_str(sources).map_err(|_| Refusal::invalid_call("\"reduce\""))?;
-    Ok(format!(
-        "[true,[{}]]",
-        vec!["null"; sources.len()].join(",")
-    ))
+    let mut answer = String::from("[true,[");
+    let counted = for_each(sources, |_| answer.push_str("null,"));
+    counted.map_err(|_| Refusal::invalid_call("\"reduce\""))?;
+    if answer.ends_with(',') {
+        answer.pop();
+    }
+    answer.push_str("]]");
+    Ok(answer)
+}
+
+/// The first elements of a list.
+fn first_elements(list: &str) -> Result<Vec<&str>, serde_json::Error> {
+    let mut first = Vec::new();
+    for_each(list, |element| {
+        if first.len() < ELEMENTS_MAX {
+            first.push(element);
+        }
+    })?;
+    Ok(first)
 }
 
 fn string(text: &str) -> Option<String> {

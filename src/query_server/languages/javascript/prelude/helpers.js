@@ -28,7 +28,9 @@
   // Whether the engine raised it for want of memory. Without room for an exception it raises null.
   function exhausted(error) {
     if (error === null) { return host.full(); }
-    return part(error, 'name') === 'InternalError' && part(error, 'message') === 'out of memory';
+    if (part(error, 'name') !== 'InternalError') { return false; }
+    var message = part(error, 'message');
+    return message === 'out of memory' || message === 'out of memory in regexp execution';
   }
 
   // Whatever was thrown, in words.

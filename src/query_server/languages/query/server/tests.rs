@@ -274,3 +274,44 @@ fn an_expression_that_takes_too_long_is_an_error() {
         json!([[]])
     );
 }
+
+#[test]
+fn what_a_server_holds_and_answers_is_bounded() {
+    let mut server = server();
+    // Many indexes of one large field.
+    let definition = json!(["add_fun", {"fields": {"a": "asc"}}]).to_string();
+    for _ in 0..100 {
+        assert_eq!(server.answer(&definition), "true");
+    }
+    let document = json!(["map_doc", {"a": "x".repeat(1_000_000)}]).to_string();
+    let refused: Value = serde_json::from_str(&server.answer(&document)).unwrap();
+    assert_eq!(
+        (&refused[0], &refused[1]),
+        (&json!("error"), &json!("too_large"))
+    );
+    assert_eq!(server.answer(r#"["reset"]"#), "true");
+    for _ in 0..10 {
+        server.answer(&definition);
+    }
+    assert!(server.answer(&document).len() > 10_000_000);
+
+    // Many definitions, until they are forgotten.
+    let long = json!(["add_fun", {"fields": {"a": "asc"}, "x": "y".repeat(500_000)}]).to_string();
+    let refused =
+        (0..10).find_map(|_| Some(server.answer(&long)).filter(|answer| answer != "true"));
+    assert!(refused.unwrap().starts_with(r#"["error","out_of_memory""#));
+    server.answer(r#"["reset"]"#);
+    assert_eq!(server.answer(&long), "true");
+
+    // Many validators, where one may replace another.
+    let teach = |id: usize| {
+        let selector = json!({"newDoc.a": {"$in": ["z".repeat(500_000)]}});
+        json!(["ddoc", "new", format!("d{id}"), {"validate_doc_update": selector}]).to_string()
+    };
+    for _ in 0..20 {
+        assert_eq!(server.answer(&teach(0)), "true");
+    }
+    let refused =
+        (1..10).find_map(|id| Some(server.answer(&teach(id))).filter(|answer| answer != "true"));
+    assert!(refused.unwrap().starts_with(r#"["error","out_of_memory""#));
+}
