@@ -281,13 +281,6 @@ impl ProcManager {
     }
 }
 
-/// How much of an unexpected answer an error quotes, in characters.
-const QUOTED_CHARACTERS: usize = 200;
-
-fn shorten(text: &str) -> String {
-    text.chars().take(QUOTED_CHARACTERS).collect()
-}
-
 impl Actor for ProcManager {
     type Context = Context<Self>;
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use slog::{info, warn};
 
-use super::{ProcManager, shorten};
+use super::ProcManager;
 use crate::logging::RepeatLimiter;
+use crate::messages::process::shorten;
 use crate::policy::invariants::Invariant;
 use crate::policy::pool::{PoolId, Target, Warning};
 use crate::policy::time::Timestamp;

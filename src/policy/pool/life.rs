@@ -7,8 +7,6 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashSet;
-
 use super::action::StopReason;
 use super::event::RemoveMode;
 use super::id::{Affinity, Lane};
@@ -36,11 +34,12 @@ pub(in crate::policy) struct Life {
     pub(in crate::policy) ages: BTreeSet<(Timestamp, u64)>,
     /// The processes that were idle when stress began, and still have to be replaced.
     pub(super) refresh: BTreeSet<u64>,
-    /// The processes that were told to stop before they had served a request.
-    pub(in crate::policy) suspects: FxHashSet<u64>,
+    /// Openings with a smaller number began before the latest start that succeeded, or before the
+    /// throttle was lifted: that they fail says nothing about the command as it is now.
+    pub(super) excused_below: u64,
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
-    /// Until when nothing is opened in the background, in a pool without a throttle.
+    /// Until when nothing is opened in the background, after a failure that does not throttle.
     pub(super) pause: Option<Timestamp>,
     /// How many there have to be again after processes were destroyed that are to be replaced.
     pub(super) restore_to: u32,

@@ -66,8 +66,9 @@
 //!   age, stress) waits for its batch; what must stop does not.
 //! * **While a pool is throttled**, whoever a process that is there may serve goes on waiting, also
 //!   for one that is lent; the others are refused at once.
-//! * **One success is a request that was served**, not a process that was started: a command that
-//!   starts and then ends keeps its doubled delay.
+//! * **A start is over with the answer to the first `reset`**, which the opener sends. What fails
+//!   before is a failing start, whatever it is; what happens afterwards never is, so that no client
+//!   can throttle a pool by what it sends.
 
 mod action;
 pub mod db_tag;

@@ -115,9 +115,7 @@ impl Pools {
             Event::HelperDone { proc, ok } => {
                 self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
             }
-            Event::ProcExit { proc, by_itself } => {
-                self.on_proc(proc, out, |turn, n| turn.proc_exit(n, by_itself));
-            }
+            Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
             Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.next_number;

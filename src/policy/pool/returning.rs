@@ -28,7 +28,6 @@ impl Turn<'_> {
         match status {
             ReturnStatus::Ok => {
                 self.pool.tally().returned += 1;
-                self.start_succeeded(number);
                 self.take_back(number, holder.0, condition);
             }
             ReturnStatus::Fail => {

@@ -17,8 +17,8 @@ use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 use crate::policy::time::Timestamp;
 
-/// How long a pool without a throttle waits after a failing start before it opens one in the
-/// background again. Requests try at once, each on its own account.
+/// How long a pool waits after a failing start that does not throttle it, or after a process that
+/// ended unused, before it opens one in the background again.
 pub(super) const BACKGROUND_PAUSE: Duration = Duration::from_secs(1);
 
 impl Turn<'_> {

@@ -212,10 +212,7 @@ impl World {
                 Action::Teach { proc, .. } | Action::Reset { proc } => {
                     Event::HelperDone { proc, ok: true }
                 }
-                Action::Stop { proc, .. } => Event::ProcExit {
-                    proc,
-                    by_itself: false,
-                },
+                Action::Stop { proc, .. } => Event::ProcExit { proc },
                 Action::Assign { .. }
                 | Action::Refuse { .. }
                 | Action::HolderDown { .. }
@@ -256,8 +253,8 @@ impl World {
     }
 
     /// The process ends, asked or unasked.
-    fn exit(&mut self, proc: ProcId, by_itself: bool) -> Vec<Action> {
-        self.on(Event::ProcExit { proc, by_itself })
+    fn exit(&mut self, proc: ProcId) -> Vec<Action> {
+        self.on(Event::ProcExit { proc })
     }
 
     /// The latest answer to this request, if it was refused.
