@@ -1,9 +1,9 @@
 //! Opener: starts one process, sees it answer its first `reset`, reports by its exit reason, and is
 //! gone.
 //!
-//! SUMMARY   A child has started when it has answered the `reset` that the opener sends: with `true`,
-//!           or with an error line, which its client will get as well. One that ends before, answers
-//!           something else or is silent for `start_timeout` has not started.
+//! SUMMARY   A child has started when it has answered the `reset` that the opener sends, with whatever
+//!           line: what is wrong with the answer its client finds out as well. One that ends before,
+//!           breaks the protocol or is silent for `start_timeout` has not started.
 //! PROMISES  The ProcManager gets exactly one [`Exit`], however the opener ends: done, failed, out
 //!           of time, panicked or stopped (PM-7). Whatever it had started by then has ended.
 //! SOURCE    couch_proc_manager, new_proc/1 and the `spawn_ok`/`spawn_error` exits.
@@ -120,12 +120,7 @@ impl Opener {
             return;
         };
         let reason = match answer.unwrap_or_else(|| Err(child.shared.gone())) {
-            Ok(answer) if answer.trim_ascii() == b"true" => None,
-            Ok(answer) => Some(format!(
-                "the query server answered its first reset with {} instead of true",
-                shorten(&String::from_utf8_lossy(&answer))
-            )),
-            Err(PromptError::Function { fatal: false, .. }) => None,
+            Ok(_) | Err(PromptError::Function { fatal: false, .. }) => None,
             Err(PromptError::Timeout { .. }) => Some(self.too_slow()),
             Err(PromptError::Protocol { what, excerpt }) => Some(format!(
                 "the query server broke the protocol before it answered its first reset, with \

@@ -98,9 +98,12 @@ impl ProcManager {
         let settings = self.check(None, &section, &language, PoolKind::Named)?;
         let mut changes = vec![PoolChange::Add(name.clone())];
         changes.extend(differences(&PoolConfig::default(), &section));
-        let first = settings.init_size.max(settings.min_free);
-        let first = first.min(settings.limits.hard_limit);
+        // Beside its sizes, for those of its group who wait.
+        let first = self.core.plan_add(&settings);
         changes.extend((first > 0).then_some(PoolChange::Start(first)));
+        if msg.dry_run {
+            return Ok(changes);
+        }
         let pool = self.place(&name, Arc::new(section), language, settings);
         self.refresh_pool(pool);
         self.event(Event::StartPool { pool }, ctx);
@@ -142,6 +145,9 @@ impl ProcManager {
         let work = work.map_err(|error| PoolError::BadSettings(error.to_string()))?;
         let mut changes = differences(&before, &section);
         changes.extend(work.iter().filter_map(work_of));
+        if msg.dry_run {
+            return Ok(changes);
+        }
         self.pools.set_section(id, Arc::new(section));
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
@@ -175,8 +181,9 @@ impl ProcManager {
         let status = self.core.status(pool, self.clock.now());
         let graceful = mode == RemoveMode::Graceful;
         let word = if graceful { "graceful" } else { "immediate" };
+        let refused = self.core.plan_removal(pool, mode);
         let counts = [
-            (status.waiting, PoolChange::ShrinkQueue(status.waiting)),
+            (refused, PoolChange::ShrinkQueue(refused)),
             (status.free, PoolChange::StopIdle(status.free)),
             (
                 status.used,
@@ -192,6 +199,9 @@ impl ProcManager {
         }];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         changes.extend(counts.map(|(_, change)| change));
+        if msg.dry_run {
+            return Ok(changes);
+        }
         info!(self.log, "pool is removed"; "pool" => &name, "changes" => listed(&changes));
         self.let_go(pool);
         self.event(Event::RemovePool { pool, mode }, ctx);

@@ -82,7 +82,7 @@ pub(in crate::policy) enum Due {
 }
 
 /// The tables and counters that all pools share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Ledger {
     /// request -> its row; unordered: always asked for one request. Rows lie apart from the table,
     /// because a long queue would spend its time with moving them when the table grows.

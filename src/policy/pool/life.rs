@@ -19,7 +19,7 @@ use crate::policy::admission::{Snapshot, Stress, Throttle};
 use crate::policy::time::Timestamp;
 
 /// The memory of one pool.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Life {
     /// Until when nothing is opened, after failing starts.
     pub(in crate::policy) throttle: Throttle,
@@ -64,6 +64,12 @@ impl Pool {
     /// Whether one more would be within the limit.
     pub(in crate::policy) fn has_slot(&self) -> bool {
         self.count + self.overdue() < self.settings.limits.hard_limit
+    }
+
+    /// Whether as many wait as may.
+    pub(super) fn queue_is_full(&self) -> bool {
+        let most = self.settings.queue_max;
+        most.is_some_and(|most| self.waiters.len() >= most as usize)
     }
 
     /// Whether nothing may be opened, for other reasons than the limit.

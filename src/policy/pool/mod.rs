@@ -106,7 +106,7 @@ pub use action::*;
 pub use event::*;
 pub use id::*;
 pub use pools::Pools;
-pub use reconfigure::{Change, Live, reconfigure};
+pub use reconfigure::{Change, reconfigure};
 pub use settings::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
     SettingsError,

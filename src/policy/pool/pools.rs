@@ -25,7 +25,7 @@ use crate::policy::time::Timestamp;
 const NOWHERE: PoolId = PoolId(u32::MAX);
 
 /// All pools of the service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pools {
     /// Indexed by [`PoolId`].
     pub(in crate::policy) pools: Vec<Pool>,

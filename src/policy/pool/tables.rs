@@ -18,7 +18,7 @@ use super::waiters::{QueueKey, Waiters};
 use crate::policy::time::Timestamp;
 
 /// One pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Pool {
     /// The settings in force.
     pub(in crate::policy) settings: PoolSettings,
@@ -53,7 +53,7 @@ pub(in crate::policy) struct Pool {
 }
 
 /// One process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Proc {
     /// What it does.
     pub(in crate::policy) state: ProcState,
@@ -101,7 +101,7 @@ pub(in crate::policy) enum ProcState {
 }
 
 /// One opening in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Opening {
     /// For whom, while that one waits; `None` from the start when it replenishes.
     pub(in crate::policy) request: Option<RequestId>,
