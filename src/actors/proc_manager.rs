@@ -194,6 +194,7 @@ impl ProcManager {
         self.actions = actions;
         self.cause = None;
         self.tell_watchers();
+        self.warn_if_full(now);
         self.watch_deadline(now, ctx);
         if !self.settling {
             self.assert_invariants();

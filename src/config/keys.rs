@@ -344,6 +344,7 @@ pub const KEYS: &[Key] = &[
             max: 1 << 50,
         },
     ),
+    key("server", "processes_max", count(0, PROCESSES_MAX)),
     key("server", "shutdown_grace", duration(Unit::Seconds, 0, HOUR)),
     key(
         "server",

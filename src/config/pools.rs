@@ -229,6 +229,11 @@ fn normal(key: &str, given: &Value) -> Result<Value, PatchError> {
         .unwrap_or(Value::Null))
 }
 
+/// Says what to do about a size of a pool that all pools together may not have.
+pub(crate) fn above_ceiling(key: &str) -> String {
+    format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
+}
+
 fn unknown(key: &str) -> PatchError {
     let shown: String = key.chars().take(value::NAME_BYTES_MAX).collect();
     if COMMANDS.contains(&key.to_lowercase().as_str()) {

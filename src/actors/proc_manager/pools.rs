@@ -12,7 +12,7 @@ use slog::info;
 
 use super::ProcManager;
 use super::table::POOLS_MAX;
-use crate::config::{PoolConfig, is_name, language_name};
+use crate::config::{PoolConfig, above_ceiling, is_name, language_name};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottleAll,
     UnthrottlePool,
@@ -46,6 +46,19 @@ impl ProcManager {
                 "'group': the pools of the group '{group}' speak '{other}' and not '{language}', so \
                  they cannot stand in for each other: take another group"
             ));
+        }
+        if let Some(ceiling) = self.settings.processes_max {
+            let sizes = [
+                ("max", section.max.unwrap_or_default()),
+                ("init_size", section.init_size),
+                ("min_free", section.min_free),
+            ];
+            if let Some((key, value)) = sizes.into_iter().find(|(_, value)| *value > ceiling) {
+                return wrong(format!(
+                    "'{key}': {value} is above [server] processes_max ({ceiling}): {}",
+                    above_ceiling(key)
+                ));
+            }
         }
         let limits = self.settings.limits;
         let around = (kind, language);

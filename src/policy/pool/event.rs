@@ -126,6 +126,11 @@ pub enum Event {
         /// Its new limits.
         limits: Limits,
     },
+    /// How many processes there may be in all pools together, stopping ones included.
+    SetCeiling {
+        /// Most; `None` is no ceiling.
+        max: Option<u32>,
+    },
     /// A pool that was just added opens its first processes, and serves those of its group who
     /// wait elsewhere.
     StartPool {

@@ -139,11 +139,13 @@ impl Pools {
     pub(in crate::policy) fn adoptable(&self, pool: PoolId) -> Option<RequestId> {
         let row = self.pool(pool)?;
         let now = self.ledger.now;
-        if row.life.removing.is_some() || (row.idle.len() == 0 && !row.may_open(now)) {
+        let may_open = row.may_open(now) && self.ledger.ceiling.may_open(pool);
+        if row.life.removing.is_some() || (row.idle.len() == 0 && !may_open) {
             return None;
         }
         let fits = |request: &Request| {
-            request.pool != pool && (row.can_lend(request, now) || row.can_open_for(request, now))
+            request.pool != pool
+                && (row.can_lend(request, now) || (may_open && row.can_open_for(request, now)))
         };
         let oldest_of = |target: Target, lane: Lane| {
             let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));
@@ -234,6 +236,7 @@ impl Pools {
         if let Some(mut turn) = self.turn(pool, out) {
             turn.sleep();
             turn.pool.life.gone = true;
+            turn.ledger.ceiling.forget(pool);
             self.vacant.push(pool);
             out.push(Action::PoolGone { pool });
         }

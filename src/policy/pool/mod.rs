@@ -50,6 +50,7 @@
 //! | what is told and answered | `event.rs`, `action.rs`, `id.rs`, `settings.rs`, `status.rs` |
 //! | one event on one pool | `turn.rs` (processes), `returning.rs`, `withdraw.rs` (requests); at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
+//! | the ceiling over all pools | `ceiling.rs` |
 //! | failing starts, stress | `trouble.rs`, with [`crate::policy::admission`] |
 //! | what new settings change | `reconfigure.rs` (the plan), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs` |
@@ -71,6 +72,7 @@
 //!   can throttle a pool by what it sends.
 
 mod action;
+mod ceiling;
 pub mod db_tag;
 mod event;
 mod fairness;

@@ -101,8 +101,10 @@ impl Turn<'_> {
             Some(StopReason::Removed)
         } else if self.ledger.is_stale(number) {
             Some(StopReason::Stale)
-        } else if self.pool.is_over_limit() {
+        } else if self.pool.is_over_limit() || self.ledger.ceiling.is_over() {
             Some(StopReason::OverLimit)
+        } else if self.yields() {
+            Some(StopReason::Reaped)
         } else {
             self.pool.worn_out(number, self.ledger.now)
         }

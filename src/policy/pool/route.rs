@@ -76,7 +76,8 @@ pub(super) fn choose_pool(
         }
     }
     let can_lend = |pool: &Pool| pool.can_lend(request, now);
-    let can_open = |pool: &Pool| pool.can_open_for(request, now);
+    let has_place = ledger.ceiling.has_room() && ledger.ceiling.needy.is_empty();
+    let can_open = |pool: &Pool| has_place && pool.can_open_for(request, now);
     if let Some(pool) = draw(members, pools, ledger, can_lend) {
         return Some(pool);
     }
@@ -87,7 +88,12 @@ pub(super) fn choose_pool(
         .iter()
         .copied()
         .filter(|id| row(*id).has_hope(request, now));
-    hopeful.min_by_key(|id| (row(*id).queue_is_full(), row(*id).waiters.len()))
+    hopeful.min_by_key(|id| {
+        let pool = row(*id);
+        // One that lacks nothing but a place gets one sooner than one that has its limit.
+        let lacks_place = pool.can_open_for(request, now);
+        (pool.queue_is_full(), !lacks_place, pool.waiters.len())
+    })
 }
 
 /// When the first of these pools is opened again, if they are throttled.

@@ -47,6 +47,7 @@ impl Turn<'_> {
         let Some(opening) = self.pool.fail_opening(number) else {
             return;
         };
+        self.ledger.ceiling.live -= 1;
         self.pool.tally().start_failures += 1;
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
@@ -83,6 +84,7 @@ impl Turn<'_> {
     /// `EXIT` of a process, asked or unasked. It had started, so that its end is no failing start.
     pub(super) fn proc_exit(&mut self, number: u64) {
         if self.pool.stopping.remove(&number) {
+            self.ledger.ceiling.ending -= 1;
             if self.pool.life.deferred {
                 self.thin_out();
             }
@@ -156,6 +158,7 @@ impl Turn<'_> {
     pub(super) fn stop(&mut self, number: u64, why: StopReason) {
         if self.remove(number).is_some() {
             self.pool.stopping.insert(number);
+            self.ledger.ceiling.ending += 1;
             self.pool.tally().note_stop(why);
             self.out.push(Action::Stop {
                 proc: self.proc_id(number),
@@ -166,6 +169,7 @@ impl Turn<'_> {
 
     fn remove(&mut self, number: u64) -> Option<Proc> {
         let proc = self.pool.remove(number)?;
+        self.ledger.ceiling.live -= 1;
         if let ProcState::Assigned { client, .. } = proc.state {
             let held = self.ledger.held.remove(client, self.proc_id(number));
             debug_assert!(held, "PM-3: an assigned process is held by its client");

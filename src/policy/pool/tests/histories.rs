@@ -37,6 +37,7 @@ enum Step {
     EndOpening(usize, bool),
     EndHelp(usize, bool),
     EndStopping(usize),
+    Ceiling(u32),
     Die(usize),
     Memory(usize, u64),
     LongIdle(usize),
@@ -149,6 +150,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         12 => end.prop_map(|(n, ok)| Step::EndHelp(n, ok)),
         10 => pick.clone().prop_map(Step::EndStopping),
         2 => pick.clone().prop_map(Step::Die),
+        2 => (0..12_u32).prop_map(Step::Ceiling),
         3 => (pick.clone(), 0..160_u64).prop_map(|(n, bytes)| Step::Memory(n, bytes)),
         2 => pick.clone().prop_map(Step::LongIdle),
         5 => seconds.prop_map(Step::Advance),
@@ -253,6 +255,9 @@ impl Manager {
             }
             Step::Unthrottle(n) => pick(&self.live, n).map(|pool| Event::Unthrottle { pool }),
             Step::Reload => Some(Event::SetThresholdTs),
+            Step::Ceiling(max) => Some(Event::SetCeiling {
+                max: Some(max).filter(|max| *max > 0),
+            }),
         };
         if let Some(event) = event {
             self.on(event);

@@ -5,6 +5,7 @@
 
 mod affinity;
 mod cases;
+mod ceiling;
 mod defects;
 mod edges;
 mod fair;
