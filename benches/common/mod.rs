@@ -63,6 +63,7 @@ pub fn settings(
             soft_limit: hard_limit,
             affinity_wait: Duration::from_millis(20),
         },
+        processes_max: None,
         pools: Default::default(),
         fronts: Default::default(),
         os_process_timeout: Duration::from_secs(60),

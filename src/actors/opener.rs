@@ -1,20 +1,31 @@
-//! Opener: starts one process, reports by its exit reason, and is gone.
+//! Opener: starts one process, sees it answer its first `reset`, reports by its exit reason, and is
+//! gone.
 //!
+//! SUMMARY   A child has started when it has answered the `reset` that the opener sends, with whatever
+//!           line: what is wrong with the answer its client finds out as well. One that ends before,
+//!           breaks the protocol or is silent for `start_timeout` has not started.
 //! PROMISES  The ProcManager gets exactly one [`Exit`], however the opener ends: done, failed, out
-//!           of time, panicked or stopped (PM-7). Whatever it had started by then is ended.
+//!           of time, panicked or stopped (PM-7). Whatever it had started by then has ended.
 //! SOURCE    couch_proc_manager, new_proc/1 and the `spawn_ok`/`spawn_error` exits.
 //! DIFFERS   The reference's opener teaches as well, leaks the child when that fails, and leaves the
 //!           slot taken when it dies in an unforeseen way (D3, D4, D5). Here the manager's table
-//!           owns the process as soon as it runs, and teaching is a state in that table.
+//!           owns the process as soon as it has started, and teaching is a state in that table. There
+//!           nobody asks a process whether it works before a client has it.
+//! LIMITS    Languages inside this program are sent no `reset`: they have no start that could fail.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use actix_rt::time::{Instant, timeout};
+use bytes::Bytes;
 
 use crate::actors::clock::Clock;
+use crate::actors::lifeline::Down;
 use crate::messages::opener::{Exit, OpenerExit, StartError};
-use crate::messages::process::{Fault, ProcessRef};
+use crate::messages::process::{
+    Fault, MANAGER_TOKEN, ProcessRef, Prompt, PromptError, StopProc, shorten,
+};
 use crate::metrics::{OpenFailure, PoolMetrics};
 use crate::policy::pool::ProcId;
 use crate::policy::time::Timestamp;
@@ -24,15 +35,23 @@ use crate::query_server::language::{Language, StartContext};
 pub struct Opener {
     language: Arc<dyn Language>,
     context: Option<StartContext>,
+    /// The first prompt of a child.
+    reset: Bytes,
     timeout: Duration,
+    /// The child, until it has started.
+    child: Option<ProcessRef>,
+    /// Why it has not, while its end is waited for.
+    failure: Option<(StartError, OpenFailure)>,
     report: Report,
 }
 
 impl Opener {
-    /// Starts an opener that reports to `manager`.
+    /// Starts an opener that reports to `manager`. The process has `timeout` to start and to answer
+    /// `reset`.
     pub fn open(
         language: Arc<dyn Language>,
         context: StartContext,
+        reset: Bytes,
         timeout: Duration,
         manager: Recipient<Exit>,
     ) -> Addr<Self> {
@@ -46,10 +65,112 @@ impl Opener {
         Self {
             language,
             context: Some(context),
+            reset,
             timeout,
+            child: None,
+            failure: None,
             report,
         }
         .start()
+    }
+
+    /// The process is there, or could not be made.
+    fn made(
+        &mut self,
+        made: Result<ProcessRef, StartError>,
+        until: Instant,
+        ctx: &mut Context<Self>,
+    ) {
+        match made {
+            Ok(process) if process.shared.os_pid.is_some() => self.ask(process, until, ctx),
+            Ok(process) => {
+                self.report.opened(process);
+                ctx.stop();
+            }
+            Err(error) => {
+                let why = error.fault.into();
+                self.report.failed(error, why);
+                ctx.stop();
+            }
+        }
+    }
+
+    /// Sends a child its first `reset`.
+    fn ask(&mut self, process: ProcessRef, until: Instant, ctx: &mut Context<Self>) {
+        process.shared.assign(MANAGER_TOKEN);
+        let order = Prompt {
+            token: MANAGER_TOKEN,
+            line: self.reset.clone(),
+            timeout: Some(until.saturating_duration_since(Instant::now())),
+            verbatim: false,
+        };
+        let answer = process.prompt.send(order);
+        process.pulse.monitor(ctx.address().recipient());
+        self.child = Some(process);
+        ctx.spawn(answer.into_actor(self).map(|answer, opener, ctx| {
+            if opener.failure.is_none() {
+                opener.answered(answer.ok(), ctx);
+            }
+        }));
+    }
+
+    /// The child has answered. `None`: its actor is gone.
+    fn answered(&mut self, answer: Option<Result<Bytes, PromptError>>, ctx: &mut Context<Self>) {
+        let Some(child) = self.child.take() else {
+            return;
+        };
+        let reason = match answer.unwrap_or_else(|| Err(child.shared.gone())) {
+            Ok(_) | Err(PromptError::Function { fatal: false, .. }) => None,
+            Err(PromptError::Timeout { .. }) => Some(self.too_slow()),
+            Err(PromptError::Protocol { what, excerpt }) => Some(format!(
+                "the query server broke the protocol before it answered its first reset, with \
+                 {what} ({}), and was killed",
+                shorten(&excerpt)
+            )),
+            Err(error) => Some(error.to_string()),
+        };
+        let Some(reason) = reason else {
+            child.shared.unassign(self.report.clock.now());
+            self.report.opened(child);
+            return ctx.stop();
+        };
+        let why = match reason == self.too_slow() {
+            true => OpenFailure::Timeout,
+            false => OpenFailure::QueryServer,
+        };
+        let fault = Fault::QueryServer;
+        self.give_up(&child, (StartError { reason, fault }, why), ctx);
+    }
+
+    /// Ends a child. The report follows when it is gone.
+    fn give_up(
+        &mut self,
+        child: &ProcessRef,
+        failure: (StartError, OpenFailure),
+        ctx: &mut Context<Self>,
+    ) {
+        // Ignores the mailbox's bound: it must not be lost, and it is sent once.
+        child.stop.do_send(StopProc { polite: false });
+        self.failure = Some(failure);
+        if !child.pulse.is_alive() {
+            self.child_gone(ctx);
+        }
+    }
+
+    /// The child is gone. Without a failure its answer is on the way, and says how it ended.
+    fn child_gone(&mut self, ctx: &mut Context<Self>) {
+        if let Some((error, why)) = self.failure.take() {
+            self.report.failed(error, why);
+            ctx.stop();
+        }
+    }
+
+    fn too_slow(&self) -> String {
+        format!(
+            "the query server did not start within {} ms (start_timeout): it has not answered its \
+             first reset, and was killed",
+            self.timeout.as_millis()
+        )
     }
 }
 
@@ -60,24 +181,25 @@ impl Actor for Opener {
         let Some(context) = self.context.take() else {
             return;
         };
-        let start = actix_rt::time::timeout(self.timeout, self.language.start(context));
-        ctx.spawn(start.into_actor(self).map(|result, opener, ctx| {
-            let timeout = opener.timeout;
-            match result {
-                Ok(Ok(process)) => opener.report.opened(process),
-                Ok(Err(error)) => {
-                    let why = error.fault.into();
-                    opener.report.failed(error, why);
-                }
-                Err(_) => {
-                    let reason = format!("it did not start within {} ms", timeout.as_millis());
-                    let fault = Fault::QueryServer;
-                    let error = StartError { reason, fault };
-                    opener.report.failed(error, OpenFailure::Timeout);
-                }
+        let until = Instant::now() + self.timeout;
+        let start = timeout(self.timeout, self.language.start(context));
+        ctx.spawn(start.into_actor(self).map(move |made, opener, ctx| {
+            if let Ok(made) = made {
+                return opener.made(made, until, ctx);
             }
+            let (reason, fault) = (opener.too_slow(), Fault::QueryServer);
+            let error = StartError { reason, fault };
+            opener.report.failed(error, OpenFailure::Timeout);
             ctx.stop();
         }));
+    }
+}
+
+impl Handler<Down> for Opener {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
+        self.child_gone(ctx);
     }
 }
 
@@ -90,7 +212,11 @@ impl Handler<StopOpening> for Opener {
     type Result = ();
 
     fn handle(&mut self, _: StopOpening, ctx: &mut Self::Context) {
-        ctx.stop();
+        match self.child.take() {
+            Some(child) => self.give_up(&child, not_wanted(), ctx),
+            None if self.failure.is_some() => {}
+            None => ctx.stop(),
+        }
     }
 }
 
@@ -129,10 +255,15 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        let error = StartError {
-            reason: "its opener was stopped".into(),
-            fault: Fault::Settee,
-        };
-        self.failed(error, OpenFailure::Stopped);
+        let (error, why) = not_wanted();
+        self.failed(error, why);
     }
+}
+
+fn not_wanted() -> (StartError, OpenFailure) {
+    let error = StartError {
+        reason: "its opener was stopped".into(),
+        fault: Fault::Settee,
+    };
+    (error, OpenFailure::Stopped)
 }

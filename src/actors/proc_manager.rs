@@ -194,6 +194,7 @@ impl ProcManager {
         self.actions = actions;
         self.cause = None;
         self.tell_watchers();
+        self.warn_if_full(now);
         self.watch_deadline(now, ctx);
         if !self.settling {
             self.assert_invariants();
@@ -279,13 +280,6 @@ impl ProcManager {
             ctx.stop();
         }
     }
-}
-
-/// How much of an unexpected answer an error quotes, in characters.
-const QUOTED_CHARACTERS: usize = 200;
-
-fn shorten(text: &str) -> String {
-    text.chars().take(QUOTED_CHARACTERS).collect()
 }
 
 impl Actor for ProcManager {

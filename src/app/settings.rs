@@ -27,6 +27,7 @@ pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -
             soft_limit: query_servers.os_process_soft_limit,
             affinity_wait: query_servers.affinity_wait,
         },
+        processes_max: config.processes_max(),
         pools: {
             let pools = config.pools_with_services().into_iter();
             pools.map(|(name, pool)| (name, Arc::new(pool))).collect()

@@ -72,6 +72,8 @@ enum Action {
         /// Settings, as in a section [pools.NAME]; an empty value takes one back to its default.
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = assignment)]
         settings: Vec<(String, String)>,
+        #[command(flatten)]
+        plan: PlanArgs,
     },
     /// Remove a pool: its idle processes go now, the others when they come back.
     Remove {
@@ -80,6 +82,8 @@ enum Action {
         /// Stop all its processes now; who holds one is told.
         #[arg(long)]
         immediate: bool,
+        #[command(flatten)]
+        plan: PlanArgs,
     },
     /// Start processes of a pool again that are not started for a while, because a start failed.
     Unthrottle {
@@ -91,6 +95,23 @@ enum Action {
         /// The pool.
         name: String,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct PlanArgs {
+    /// Print what would change, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl PlanArgs {
+    /// Returns a request's settings, with what it asks for.
+    fn applied_to(&self, mut settings: Map<String, Value>) -> Map<String, Value> {
+        if self.dry_run {
+            settings.insert("dry_run".to_owned(), true.into());
+        }
+        settings
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -121,6 +142,8 @@ struct AddArgs {
     /// Any other setting, as in a section [pools.NAME].
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     settings: Vec<(String, String)>,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {
@@ -197,21 +220,35 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             })
         }
         Action::Add(add) => {
-            let settings = add.settings();
+            let settings = add.plan.applied_to(add.settings());
             let added = client.add_pool(&add.name, &settings);
             Ok(changes(service.answer(added, mistake).await?))
         }
         Action::Set {
             name,
             settings: pairs,
+            plan,
         } => {
-            let settings = settings(pairs);
+            let settings = plan.applied_to(settings(pairs));
             let changed = client.reconfigure_pool(name, &settings);
             Ok(changes(service.answer(changed, mistake).await?))
         }
-        Action::Remove { name, immediate } => {
-            let removed = client.remove_pool(name, *immediate);
-            Ok(changes(service.answer(removed, mistake).await?))
+        Action::Remove {
+            name,
+            immediate,
+            plan,
+        } => {
+            let removed = match plan.dry_run {
+                true => {
+                    let plan = client.plan_removal(name, *immediate);
+                    service.answer(plan, mistake).await?
+                }
+                false => {
+                    let removed = client.remove_pool(name, *immediate);
+                    service.answer(removed, mistake).await?
+                }
+            };
+            Ok(changes(removed))
         }
         Action::Unthrottle { name } => {
             let lifted = service

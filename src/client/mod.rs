@@ -380,6 +380,21 @@ impl Client {
             .await
     }
 
+    /// Returns what [`Self::remove_pool`] would change, and changes nothing. The other two tell it
+    /// where their settings have a member `dry_run`.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`, `bad_request`.
+    pub async fn plan_removal(
+        &self,
+        name: &str,
+        immediately: bool,
+    ) -> Result<Vec<PoolChange>, ClientError> {
+        let mode = if immediately { "immediate" } else { "graceful" };
+        let order = json!({"name": name, "mode": mode, "dry_run": true});
+        self.typed("remove_pool", &order).await
+    }
+
     /// Has processes of a pool started again before the time of its throttle is up
     /// (`unthrottle_pool`). Returns whether it was throttled.
     ///

@@ -348,6 +348,7 @@ pub const KEYS: &[Key] = &[
             max: 1 << 50,
         },
     ),
+    key("server", "processes_max", count(0, PROCESSES_MAX)),
     key("server", "shutdown_grace", duration(Unit::Seconds, 0, HOUR)),
     key(
         "server",
@@ -450,6 +451,8 @@ const STRESSED_TIME: Kind = Kind::Stressed(&Kind::Duration {
 const MAX_USES: Kind = Kind::Stressed(&count(0, 1 << 53));
 /// How long a process may take to end.
 const STOP_GRACE: Kind = Kind::Stressed(&duration(Unit::Milliseconds, 0, HOUR));
+/// How long a process may take to start.
+const START_TIMEOUT: Kind = Kind::Stressed(&duration(Unit::Seconds, 1, HOUR));
 /// In which order waiters are served.
 const FAIRNESS: Kind = Kind::Choice(&[("fifo", "fifo"), ("per_db", "per_db")]);
 
@@ -485,6 +488,7 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(POOLS, "cull_interval", duration(Unit::Seconds, 1000, DAY)),
     key(POOLS, "stop_send", Kind::Line),
     key(POOLS, "stop_grace", STOP_GRACE),
+    key(POOLS, "start_timeout", START_TIMEOUT),
     key(POOLS, "throttle_delay", duration(Unit::Seconds, 0, DAY)),
     key(POOLS, "throttle_delay_max", duration(Unit::Seconds, 0, DAY)),
     key(POOLS, "stress", Kind::Boolean),

@@ -36,6 +36,7 @@ pub use nearest::{Nearest, nearest};
 pub use origin::{ConfigError, Notice, Origin, Problem};
 pub use over_http::refused_over_http;
 pub use overlay::Overlay;
+pub(crate) use pools::above_ceiling;
 pub use pools::{Fairness, OnClientCrash, PatchError, PoolConfig};
 pub use replicator::{Limit, Replicator, Store};
 pub use services::{BACKLOG, CLIENT_TIMEOUT, FrontTerms, ServiceAddress, ServiceConfig};

@@ -91,6 +91,9 @@ pub struct PoolConfig {
         with = "stressed::milliseconds_or_none"
     )]
     pub stop_grace: Option<Stressed<Duration>>,
+    /// How long a process may take to start and to answer its first `reset`.
+    #[serde(with = "stressed::milliseconds")]
+    pub start_timeout: Stressed<Duration>,
     /// How long no process is started after a start that failed, at first; zero does not throttle.
     /// `None` is zero for a language's own pool, a minute for others.
     #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
@@ -129,6 +132,7 @@ impl Default for PoolConfig {
             cull_interval: Duration::from_secs(30),
             stop_send: String::new(),
             stop_grace: None,
+            start_timeout: Duration::from_secs(10).into(),
             throttle_delay: None,
             throttle_delay_max: Duration::from_secs(600),
             stress: false,
@@ -223,6 +227,11 @@ fn normal(key: &str, given: &Value) -> Result<Value, PatchError> {
     Ok(config::Value::from(parsed)
         .try_deserialize()
         .unwrap_or(Value::Null))
+}
+
+/// Says what to do about a size of a pool that all pools together may not have.
+pub(crate) fn above_ceiling(key: &str) -> String {
+    format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
 }
 
 fn unknown(key: &str) -> PatchError {

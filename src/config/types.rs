@@ -198,6 +198,8 @@ pub struct Server {
     pub request_timeout: Duration,
     /// What requests and answers in flight take at most, in bytes; 0 is a quarter of the memory.
     pub in_flight_max: usize,
+    /// Most processes of all pools together; 0 is any number.
+    pub processes_max: u32,
     /// How long work in hand may take when the service is told to stop.
     #[serde(with = "milliseconds")]
     pub shutdown_grace: Duration,

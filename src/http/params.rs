@@ -53,6 +53,11 @@ impl Params {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// Returns the names of all.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Returns a boolean, `default` where there is none.
     pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Refusal> {
         match self.get(name).map(str::to_ascii_lowercase).as_deref() {

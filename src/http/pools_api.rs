@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::access::Visitor;
 use super::answer::{self, Answer, Refusal};
+use super::params::Params;
 use super::request::{allow, require_json};
 use super::{Shared, body, routes};
 use crate::actors::proc_manager::ProcManager;
@@ -27,6 +28,9 @@ use crate::messages::pools::{
 use crate::messages::proc_manager::GetStatus;
 use crate::policy::pool::RemoveMode;
 use crate::query_server::status::{PoolStatus, ServiceStatus};
+
+/// The parameter that asks for what would change, and changes nothing.
+const DRY_RUN: &str = "dry_run";
 
 /// Answers a request for `/_pools` and what is below.
 pub(super) async fn answer(
@@ -126,42 +130,57 @@ async fn put(
             "the 'name' in the body is not that of the path",
         ));
     }
+    let params = Params::of(request)?;
+    if params.names().any(|name| name != DRY_RUN) {
+        return Err(Refusal::bad_request("the query may be dry_run=true"));
+    }
+    let dry_run = params.boolean(DRY_RUN, false)?;
     let order = ReconfigurePool {
         name: name.to_owned(),
         settings,
+        dry_run,
     };
     let again = order.clone();
     match tell(shared, order).await? {
         Err(PoolError::NotFound(_)) => {
-            let ReconfigurePool { name, settings } = again;
+            let ReconfigurePool { name, settings, .. } = again;
             let pool = name.clone();
-            let changes = tell(shared, AddPool { name, settings }).await??;
-            Ok(changed(StatusCode::CREATED, &pool, &changes))
+            let order = AddPool {
+                name,
+                settings,
+                dry_run,
+            };
+            let changes = tell(shared, order).await??;
+            let code = match dry_run {
+                true => StatusCode::OK,
+                false => StatusCode::CREATED,
+            };
+            Ok(changed(code, &pool, &changes))
         }
         result => Ok(changed(StatusCode::OK, name, &result?)),
     }
 }
 
 async fn delete(name: &str, request: &HttpRequest, shared: &Shared) -> Answer {
-    let mut mode = RemoveMode::Graceful;
-    for pair in request
-        .query_string()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
+    let params = Params::of(request)?;
+    let wrong = || {
+        Refusal::bad_request("the query may be mode=graceful or mode=immediate, and dry_run=true")
+    };
+    if params
+        .names()
+        .any(|name| !["mode", DRY_RUN].contains(&name))
     {
-        mode = match pair {
-            "mode=graceful" => RemoveMode::Graceful,
-            "mode=immediate" => RemoveMode::Immediate,
-            _ => {
-                return Err(Refusal::bad_request(
-                    "the query may be mode=graceful or mode=immediate",
-                ));
-            }
-        };
+        return Err(wrong());
     }
+    let mode = match params.get("mode") {
+        None | Some("graceful") => RemoveMode::Graceful,
+        Some("immediate") => RemoveMode::Immediate,
+        Some(_) => return Err(wrong()),
+    };
     let order = RemovePool {
         name: name.to_owned(),
         mode,
+        dry_run: params.boolean(DRY_RUN, false)?,
     };
     let changes = tell(shared, order).await??;
     Ok(changed(StatusCode::OK, name, &changes))

@@ -149,6 +149,8 @@ pub enum Call<'a> {
         name: String,
         /// How.
         mode: RemoveMode,
+        /// Whether only to tell what would change.
+        dry_run: bool,
     },
     /// Change settings of a pool.
     ReconfigurePool(NamedPool),
@@ -197,6 +199,8 @@ pub struct NamedPool {
     /// The members of the request that are neither its own nor the name: keys of a section
     /// `[pools.NAME]`.
     pub settings: Map<String, Value>,
+    /// Whether only to tell what would change.
+    pub dry_run: bool,
 }
 
 impl NamedPool {
@@ -217,8 +221,17 @@ impl NamedPool {
             (Some(_), Some(_)) => return Err(wrong("pool", "left out when there is a 'name'")),
             (None, None) => return Err(missing("name")),
         };
+        let dry_run = match settings.remove("dry_run") {
+            None => false,
+            Some(Value::Bool(dry_run)) => dry_run,
+            Some(_) => return Err(wrong("dry_run", "true or false")),
+        };
         match name {
-            Value::String(name) => Ok(Self { name, settings }),
+            Value::String(name) => Ok(Self {
+                name,
+                settings,
+                dry_run,
+            }),
             _ => Err(wrong("name", "a string")),
         }
     }
@@ -259,6 +272,7 @@ struct Members<'a> {
     password: Option<&'a RawValue>,
     #[serde(borrow)]
     mode: Option<&'a RawValue>,
+    dry_run: Option<bool>,
     #[serde(borrow)]
     any: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -348,6 +362,7 @@ impl<'a> Members<'a> {
             "remove_pool" => Call::RemovePool {
                 name: self.pool_name()?,
                 mode: self.remove_mode()?,
+                dry_run: self.dry_run.unwrap_or_default(),
             },
             "dashboard" => Call::Dashboard,
             "unthrottle_pool" => Call::UnthrottlePool(self.pool_name()?),

@@ -25,6 +25,8 @@ pub struct AddPool {
     pub name: String,
     /// Its settings: keys of a section `[pools.NAME]`.
     pub settings: Map<String, Value>,
+    /// Whether only to tell what would change.
+    pub dry_run: bool,
 }
 
 impl Message for AddPool {
@@ -38,6 +40,8 @@ pub struct ReconfigurePool {
     pub name: String,
     /// The settings that change; `null` takes one back to its default.
     pub settings: Map<String, Value>,
+    /// Whether only to tell what would change.
+    pub dry_run: bool,
 }
 
 impl Message for ReconfigurePool {
@@ -51,6 +55,8 @@ pub struct RemovePool {
     pub name: String,
     /// How.
     pub mode: RemoveMode,
+    /// Whether only to tell what would change.
+    pub dry_run: bool,
 }
 
 impl Message for RemovePool {

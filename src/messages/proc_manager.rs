@@ -157,6 +157,8 @@ impl Message for ReloadConfig {
 pub struct ManagerSettings {
     /// The limits of every language's pool, where its section says nothing else.
     pub limits: Limits,
+    /// `processes_max`: most processes of all pools together; `None` is any number.
+    pub processes_max: Option<u32>,
     /// Name -> the section of a pool, in lower case: a language's own, or a named one.
     /// Shared with the pool while that follows it.
     pub pools: BTreeMap<String, Arc<PoolConfig>>,

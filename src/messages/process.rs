@@ -98,7 +98,6 @@ pub struct ProcShared {
     taught_by_client: AtomicBool,
     touched: AtomicBool,
     closed_output: AtomicBool,
-    served: AtomicBool,
     last_activity: AtomicU64,
     doom: OnceLock<PromptError>,
 }
@@ -121,7 +120,6 @@ impl ProcShared {
             taught_by_client: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             closed_output: AtomicBool::new(false),
-            served: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
             doom: OnceLock::new(),
         })
@@ -163,17 +161,6 @@ impl ProcShared {
     /// Counts a prompt that is answered. Called by the process's actor only.
     pub fn prompt_answered(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Says that the process has answered something else than how to begin: its start was no failure,
-    /// however it ends. Called by the process's actor only.
-    pub fn set_served(&self) {
-        self.served.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether it has.
-    pub fn has_served(&self) -> bool {
-        self.served.load(Ordering::Relaxed)
     }
 
     /// Says whether the process is in the middle of a list. Called by the process's actor only.
@@ -406,6 +393,13 @@ fn timeout_text(timeout: Duration, work: Work) -> String {
     } else {
         format!("the query server did not answer within {limit} ms and was killed")
     }
+}
+
+/// How much of an unexpected answer an error quotes, in characters.
+const QUOTED_CHARACTERS: usize = 200;
+
+pub(crate) fn shorten(text: &str) -> String {
+    text.chars().take(QUOTED_CHARACTERS).collect()
 }
 
 /// How much of a bad line an error quotes, in bytes.

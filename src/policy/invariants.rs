@@ -63,6 +63,8 @@ pub enum Invariant {
     Pm21,
     /// No false hope.
     Pm22,
+    /// The ceiling over all pools.
+    Pm23,
 }
 
 /// How an invariant is judged on the tables of the core.
@@ -70,7 +72,7 @@ type Predicate = fn(&Pools) -> Result<(), String>;
 
 impl Invariant {
     /// All of them, in order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Pm1,
         Self::Pm2,
         Self::Pm3,
@@ -93,6 +95,7 @@ impl Invariant {
         Self::Pm20,
         Self::Pm21,
         Self::Pm22,
+        Self::Pm23,
     ];
 
     /// Returns what it says.
@@ -130,6 +133,9 @@ impl Invariant {
             }
             Self::Pm21 => "every idle process that ages is in the list of ages",
             Self::Pm22 => "while a pool is throttled, whoever waits there can be served",
+            Self::Pm23 => {
+                "the processes of all pools are counted, and nobody waits while there may be more"
+            }
         }
     }
 
@@ -157,6 +163,7 @@ impl Invariant {
             Self::Pm20 => pools::removed_is_removed,
             Self::Pm21 => pools::ages_are_listed,
             Self::Pm22 => requests::nobody_hopes_in_vain,
+            Self::Pm23 => pools::ceiling_is_kept,
         })
     }
 }

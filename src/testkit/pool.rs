@@ -50,6 +50,7 @@ impl TestPoolBuilder {
                     soft_limit: 2,
                     affinity_wait: Duration::ZERO,
                 },
+                processes_max: None,
                 pools: BTreeMap::new(),
                 fronts: BTreeMap::new(),
                 os_process_timeout: Duration::from_secs(5),

@@ -72,7 +72,8 @@ impl Step {
     }
 }
 
-/// What a scripted child does. Prompts without steps of their own get an orderly answer.
+/// What a scripted child does. Prompts without steps of their own get an orderly answer, and so does
+/// the first `reset` of each process, by which its opener sees that it has started.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     at_start: Vec<Step>,
@@ -139,7 +140,8 @@ impl Script {
         let mut text = format!("folder={}\n", quote(&folder.display().to_string()));
         text.push_str("printf '%s\\n' $$ >> \"$folder/started\"\n");
         write_steps(&mut text, &self.at_start);
-        text.push_str("while IFS= read -r line; do\n");
+        text.push_str("fresh=1\nwhile IFS= read -r line; do\ncase \"$fresh$line\" in\n");
+        text.push_str("'1[\"reset\"'*) fresh=; echo true; continue ;;\nesac\nfresh=\n");
         text.push_str("printf '%s\\n' \"$line\" >> \"$folder/prompts\"\ncase \"$line\" in\n");
         for (pattern, steps) in &self.cases {
             let _ = writeln!(text, "{pattern})");

@@ -72,7 +72,8 @@ impl ScriptedChild {
         &self.folder.0
     }
 
-    /// Returns every prompt that any of its processes read, in order, byte for byte.
+    /// Returns every prompt that any of its processes read, in order, byte for byte; without the
+    /// first `reset` of each.
     pub fn prompts(&self) -> Vec<String> {
         self.record("prompts")
     }

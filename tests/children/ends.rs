@@ -127,11 +127,17 @@ async fn an_answer_before_the_exit_is_delivered() {
 
 #[actix_rt::test]
 async fn whoever_prompts_a_process_that_is_gone_is_told_how_it_ended() {
-    let steps = [Step::Complain("no such script".into()), Step::Exit(2)];
-    let child = ScriptedChild::new(Script::echo().at_start(steps));
+    let steps = [
+        Step::Await("end"),
+        Step::Complain("no such script".into()),
+        Step::Exit(2),
+    ];
+    let child = ScriptedChild::new(Script::echo().on("x", steps));
     let pool = builder(&child).start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
+    drop(client.sends("[\"x\"]"));
+    child.release("end");
     pool.becomes("it is gone", |pool| pool.procs.is_empty())
         .await;
     let expected = obituary("exited with status 2", 2, &["no such script"]);
@@ -233,7 +239,7 @@ async fn a_stranger_that_holds_the_output_and_floods_it_delays_nothing() {
         "true; setsid yes '[\"log\",\"x\"]' & echo $! >> \"$folder/grandchildren\"; exit 0 #";
     let folder = ScriptedChild::new(Script::echo());
     let program = format!(
-        "folder='{}'; read -r line; {text}",
+        "folder='{}'; read -r line; echo true; read -r line; {text}",
         folder.folder().display()
     );
     let path = folder.folder().join("stranger.sh");

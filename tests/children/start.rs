@@ -79,16 +79,15 @@ async fn a_missing_program_is_not_tried_again_and_again() {
     let caller = pool.caller();
     let ddoc = pool.ddoc("db", "_design/bad");
     let error = pool.client("1").is_refused(ddoc.clone()).await;
-    let reason = teach_failed(&error);
+    let (reason, _) = spawn_failed(&error);
     assert!(
         reason.contains("exited with status 127 (the command was not found)"),
         "{reason}"
     );
     assert!(reason.contains("couchpy: not found"), "{reason}");
-    // The call that tries again does so a bounded number of times.
     let error = caller.get_clean_proc(&pool.any(), None).await.unwrap_err();
-    assert!(matches!(error, CallError::Reset(_)), "{error}");
-    assert_eq!(pool.started().len(), 1 + 3);
+    assert!(matches!(error, CallError::GetProc(_)), "{error}");
+    assert_eq!(child.started().len(), 1 + 1);
     let What::Ddoc { ddoc, .. } = ddoc.what else {
         unreachable!()
     };
@@ -104,13 +103,13 @@ async fn a_missing_program_is_not_tried_again_and_again() {
     let call = DdocPrompt { at, path, args };
     let error = query_servers.ddoc_prompt(&call).await.unwrap_err();
     assert!(matches!(error.trouble, Trouble::NoProcess(_)), "{error}");
-    assert_eq!(pool.started().len(), 1 + 3 + 1);
+    assert_eq!(child.started().len(), 1 + 1 + 1);
     drop(query_servers);
     pool.assert_quiet().await;
 }
 
 #[actix_rt::test]
-async fn a_program_that_prints_its_usage_is_told_by_its_first_prompt() {
+async fn a_program_that_prints_its_usage_has_not_started() {
     let child = ScriptedChild::new(
         Script::echo().at_start([Step::answer("usage: couchpy [options]"), Step::Exit(0)]),
     );
@@ -119,11 +118,9 @@ async fn a_program_that_prints_its_usage_is_told_by_its_first_prompt() {
         .client("1")
         .is_refused(pool.ddoc("db", "_design/bad"))
         .await;
-    teach_failed(&error);
-    let caller = pool.caller();
-    let error = caller.get_clean_proc(&pool.any(), None).await.unwrap_err();
-    assert!(matches!(error, CallError::Reset(_)), "{error}");
-    drop(caller);
+    let (reason, fault) = spawn_failed(&error);
+    assert!(reason.contains("usage: couchpy"), "{reason}");
+    assert_eq!(fault, Fault::QueryServer);
     pool.assert_quiet().await;
 }
 

@@ -249,7 +249,7 @@ fn a_second_signal_stops_it_now() {
 
 #[test]
 fn children_that_do_not_listen_are_ended_too() {
-    let stubborn = "trap '' TERM INT HUP; while :; do sleep 600; done";
+    let stubborn = "trap '' TERM INT HUP; read line; echo true; while :; do sleep 600; done";
     let service = Service::start(&format!(
         "[query_servers]\nstubborn = \"sh -c {}\"\n[server]\nstop_grace = \"100ms\"",
         format_args!("\\\"{}\\\" TEST_DIRECTORY", stubborn)
@@ -408,8 +408,8 @@ fn more_clients_than_there_may_be_wait_to_be_accepted() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_service_that_is_killed_leaves_no_child_in_an_endless_loop() {
-    let loops = "[query_servers]\nshell = \"sh -c 'while :; do :; done'\"\n\
-                 direct = \"sleep 1000\"\n";
+    let loops = "[query_servers]\nshell = \"sh -c 'read line; echo true; while :; do :; done'\"\n\
+                 direct = \"sh -c 'read line; echo true; exec sleep 1000'\"\n";
     let service = Service::start(loops);
     let mut client = service.connect();
     let mut pids = Vec::new();

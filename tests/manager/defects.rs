@@ -107,7 +107,9 @@ async fn d3_an_opener_that_fails_in_any_way_frees_its_slot_and_answers_its_clien
                 ..
             }
     ));
-    let error = client.is_refused(pool.any()).await;
+    // The opener that hangs has longer than a client waits.
+    client.asks_within(pool.any(), Some(Duration::from_secs(60)));
+    let error = client.answer().await.unwrap_err();
     assert!(matches!(error, GetProcError::SpawnFailed { .. }), "{error}");
     client.takes(pool.any()).await;
     client.returns().await;

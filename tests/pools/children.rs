@@ -53,7 +53,7 @@ fn throttled(client: &mut Client) -> Value {
 /// Asserts that starts of this program throttle the pool, with a text that says these things.
 #[track_caller]
 fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
-    let service = service_with(directory, command, "");
+    let service = service_with(directory, command, "start_timeout = \"2s\"");
     let mut client = service.connect();
     let error = throttled(&mut client);
     let reason = error["reason"].as_str().unwrap();
@@ -69,6 +69,7 @@ fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
     // Nothing is tried meanwhile.
     let pool = client.pool("bad-1");
     let failures = pool["totals"]["start_failures"].clone();
+    assert!(failures.as_u64() > Some(0), "{pool}");
     let started = pool["totals"]["started"].clone();
     assert_eq!(client.error(&take_request("bad-1"))["name"], "throttled");
     let pool = client.pool("bad-1");
@@ -128,6 +129,174 @@ fn one_that_is_killed_at_once_throttles_its_pool() {
         0o755,
     );
     assert_throttles(directory, &command, &["killed by SIGKILL"]);
+}
+
+#[test]
+fn one_that_hangs_at_its_start_throttles_its_pool() {
+    let script = b"#!/bin/sh\nexec sleep 1000\n";
+    let directory = directory();
+    let command = program(directory.path(), "hangs", script, 0o755);
+    assert_throttles(directory, &command, &["start_timeout", "2000 ms", "/hangs"]);
+}
+
+#[test]
+fn one_that_prints_garbage_first_throttles_its_pool() {
+    let script = b"#!/bin/sh\necho Welcome\nexec cat\n";
+    let directory = directory();
+    let command = program(directory.path(), "greets", script, 0o755);
+    assert_throttles(directory, &command, &["broke the protocol", "/greets"]);
+}
+
+#[test]
+fn one_that_closes_its_output_and_lives_on_throttles_its_pool() {
+    let script = b"#!/bin/sh\nexec sleep 1000 >&-\n";
+    let directory = directory();
+    let command = program(directory.path(), "mute", script, 0o755);
+    assert_throttles(directory, &command, &["end of its output", "/mute"]);
+}
+
+#[test]
+fn who_waits_for_one_that_hangs_at_its_start_is_told_within_start_timeout() {
+    let directory = directory();
+    let command = program(
+        directory.path(),
+        "hangs",
+        b"#!/bin/sh\nexec sleep 1000\n",
+        0o755,
+    );
+    let service = service_with(directory, &command, "start_timeout = \"300ms\"");
+    let mut client = service.connect();
+    // Longer than the test would wait.
+    let mut request = take_request("bad-1");
+    request["timeout_ms"] = json!(3_600_000);
+    let error = client.error(&request);
+    assert_eq!(
+        (&error["name"], &error["phase"]),
+        (&json!("os_process_error"), &json!("open"))
+    );
+    assert!(
+        error["reason"].as_str().unwrap().contains("start_timeout"),
+        "{error}"
+    );
+    let pool = client.pool("bad-1");
+    assert_eq!(pool["totals"]["start_failures"], 1);
+    assert_eq!(
+        (&pool["opening"], &pool["stopping"]),
+        (&json!(0), &json!(0))
+    );
+    service.stop();
+}
+
+#[test]
+fn a_pool_that_keeps_processes_of_a_command_that_hangs_is_throttled() {
+    let directory = directory();
+    let command = program(
+        directory.path(),
+        "hangs",
+        b"#!/bin/sh\nexec sleep 1000\n",
+        0o755,
+    );
+    let extra = "init_size = 2\nstart_timeout = \"300ms\"";
+    let service = service_with(directory, &command, extra);
+    let mut client = service.connect();
+    wait_until("throttle", || {
+        !client.pool("bad-1")["throttled_ms"].is_null()
+    });
+    client.wait_for_pool("bad-1", &[("opening", 0), ("free", 0)]);
+    assert_eq!(client.pool("bad-1")["totals"]["start_failures"], 2);
+    service.stop();
+}
+
+#[test]
+fn no_line_of_a_client_throttles_a_pool() {
+    let directory = directory();
+    // It ends without an answer over whatever comes after the first reset.
+    let script = b"#!/bin/sh\nread line\necho true\nread line\nexit 1\n";
+    let command = program(directory.path(), "touchy", script, 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    for status in ["ok", "fail", "ok"] {
+        let lent = take(&mut client, "bad-1");
+        let prompt = json!({"call": "prompt", "proc": lent.proc, "data": ["nonsense"]});
+        assert_eq!(client.error(&prompt)["status"], 1);
+        give_back(&mut client, &lent, status);
+        wait_until("its end", || !pid_exists(lent.os_pid));
+    }
+    let pool = client.pool("bad-1");
+    assert_eq!(pool["throttled_ms"], Value::Null);
+    assert_eq!(pool["totals"]["start_failures"], 0);
+    service.stop();
+}
+
+#[test]
+fn a_process_that_is_killed_before_its_first_use_does_not_throttle_its_pool() {
+    let service = Service::start("[pools.p]\nlanguage = \"python\"\ninit_size = 1\nmax = 2\n");
+    let mut client = service.connect();
+    for died in 1..=2 {
+        client.wait_for_pool("p", &[("free", 1), ("opening", 0)]);
+        let pid = client.pool("p")["procs"][0]["os_pid"].as_u64().unwrap();
+        signal(u32::try_from(pid).unwrap(), "KILL");
+        wait_until("its end", || client.pool("p")["totals"]["died"] == died);
+        assert_eq!(client.pool("p")["throttled_ms"], Value::Null);
+    }
+    // Who asks does not wait for it to be there again.
+    take(&mut client, "p");
+    assert_eq!(client.pool("p")["totals"]["start_failures"], 0);
+    service.stop();
+}
+
+#[test]
+fn one_that_answers_its_first_reset_whatever_it_says_has_started() {
+    for says in [r#"["error","no","not today"]"#, "42"] {
+        let directory = directory();
+        let script = format!("#!/bin/sh\nwhile read -r line; do echo '{says}'; done\n");
+        let command = program(directory.path(), "sulky", script.as_bytes(), 0o755);
+        let service = service_with(directory, &command, "");
+        let mut client = service.connect();
+        for _ in 0..2 {
+            let lent = take(&mut client, "bad-1");
+            let prompt = json!({"call": "prompt", "proc": lent.proc, "data": ["reset"]});
+            let answer = client.call(&prompt);
+            let expected = match says {
+                "42" => answer["ok"] == 42,
+                _ => answer["error"]["reason"] == "not today",
+            };
+            assert!(expected, "{answer}");
+            give_back(&mut client, &lent, "fail");
+        }
+        let pool = client.pool("bad-1");
+        assert_eq!(pool["throttled_ms"], Value::Null);
+        assert_eq!(pool["totals"]["start_failures"], 0);
+        service.stop();
+    }
+}
+
+#[test]
+fn a_start_that_hangs_does_not_throttle_the_command_that_a_reload_brought() {
+    let directory = directory();
+    let (good, began) = (
+        directory.path().join("good"),
+        directory.path().join("began"),
+    );
+    let script = format!(
+        "#!/bin/sh\n[ -e {} ] && exec python3 -u {}\n: >{}\nexec sleep 1000\n",
+        good.display(),
+        directory.path().join("scripted.py").display(),
+        began.display()
+    );
+    let command = program(directory.path(), "later", script.as_bytes(), 0o755);
+    let service = service_with(directory, &command, "start_timeout = \"1s\"");
+    let mut client = service.connect();
+    client.send(&take_request("bad-1"));
+    let mut other = service.connect();
+    wait_until("the first start", || began.exists());
+    fs::write(&good, "").unwrap();
+    other.ok(&json!({"call": "reload_config"}));
+    assert_eq!(client.reply()["error"]["name"], "os_process_error");
+    assert_eq!(other.pool("bad-1")["throttled_ms"], Value::Null);
+    let lent = take(&mut other, "bad-1");
+    assert_eq!(other.prompt(&lent.proc, json!(["echo", 1])), 1);
+    service.stop();
 }
 
 #[test]
@@ -239,7 +408,7 @@ fn a_pool_without_a_throttle_tries_each_time() {
 #[test]
 fn one_that_exits_after_an_answer_costs_its_client_an_error_and_is_not_lent_again() {
     let directory = directory();
-    let script = b"#!/bin/sh\nread line\necho true\nread line\nexit 2\n";
+    let script = b"#!/bin/sh\nread line\necho true\nread line\necho true\nread line\nexit 2\n";
     let command = program(directory.path(), "once", script, 0o755);
     let service = service_with(directory, &command, "throttle_delay = 0");
     let mut client = service.connect();
@@ -264,9 +433,7 @@ fn one_that_is_killed_while_idle_is_replaced_to_keep_init_size() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\ninit_size = 2\nmax = 2\n");
     let mut client = service.connect();
     client.wait_for_pool("p", &[("free", 2)]);
-    // It has served, so that its end is no failing start.
     let served = take(&mut client, "p");
-    client.prompt(&served.proc, json!(["reset"]));
     give_back(&mut client, &served, "ok");
     signal(u32::try_from(served.os_pid).unwrap(), "KILL");
     wait_until("its end", || !pid_exists(served.os_pid));

@@ -142,3 +142,42 @@ fn attach_takes_a_process_of_the_pool_or_the_group_that_it_is_told() {
     assert!(error.contains("cannot be used with"), "{error}");
     service.stop();
 }
+
+#[test]
+fn a_dry_run_prints_the_changes_and_makes_none() {
+    let service = Service::start("[pools.p]\nlanguage = \"python\"\nmax = 1\n");
+    let mut client = service.connect();
+    let said = prints(
+        &service,
+        &["pool", "set", "p", "max=3", "init_size=2", "--dry-run"],
+    );
+    assert_eq!(said, "set init_size 2\nset max 3\nstart 2\n");
+    assert_eq!(client.pool("p")["hard_limit"], 1);
+    let said = prints(
+        &service,
+        &[
+            "pool",
+            "add",
+            "q",
+            "-l",
+            "python",
+            "--init-size",
+            "1",
+            "--dry-run",
+        ],
+    );
+    assert!(
+        said.starts_with("add q\n") && said.ends_with("start 1\n"),
+        "{said}"
+    );
+    let said = prints(&service, &["pool", "remove", "p", "--dry-run"]);
+    assert_eq!(said, "remove p (graceful)\n");
+    assert_eq!(
+        client.error(&json!({"id": 1, "call": "status", "pool": "q"}))["name"],
+        "not_found"
+    );
+    let wrong = json!({"id": 1, "call": "remove_pool", "name": "p", "dry_run": 1});
+    assert_eq!(client.error(&wrong)["name"], "bad_request");
+    assert_eq!(client.pool("p")["removing"], Value::Null);
+    service.stop();
+}

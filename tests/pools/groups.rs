@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::support::{add, give_back, remove, take_group, taken, wait_until_waiting};
-use crate::service::Service;
+use crate::service::{Service, wait_until};
 
 #[test]
 fn a_group_lends_from_a_random_pool_that_has_a_free_process() {
@@ -121,5 +121,29 @@ fn any_pool_of_a_language_serves_who_says_so() {
         ),
         (1.into(), 1.into())
     );
+    service.stop();
+}
+
+#[test]
+fn a_group_queues_while_any_of_its_pools_has_room_to_queue() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    for (name, queue_max) in [("a", 1), ("b", 6)] {
+        let settings = json!({"group": "g", "max": 1, "queue_max": queue_max});
+        add(&mut client, name, &settings);
+    }
+    let _held = [take_group(&mut client, "g"), take_group(&mut client, "g")];
+    let mut waiters: Vec<_> = (0..7).map(|_| service.connect()).collect();
+    for (waiter, count) in waiters.iter_mut().zip(1..) {
+        waiter.send(&json!({"id": "take", "call": "get_proc", "group": "g"}));
+        wait_until("a waiter", || {
+            let mut waiting = |pool| client.pool(pool)["waiting"].as_u64().unwrap();
+            waiting("a") + waiting("b") == count
+        });
+    }
+    let refused = service
+        .connect()
+        .error(&json!({"id": "take", "call": "get_proc", "group": "g"}));
+    assert_eq!(refused["name"], "pool_busy");
     service.stop();
 }

@@ -167,3 +167,56 @@ fn only_an_admin_changes_pools() {
     }
     web.service.stop();
 }
+
+#[test]
+fn a_dry_run_shows_the_changes_and_makes_none() {
+    let web = Web::start("[pools.p]\nlanguage = \"python\"\nmax = 1\n");
+    let mut client = web.service.connect();
+    let held = take(&mut client, "p");
+    let mut waiters: Vec<_> = (0..3).map(|_| web.service.connect()).collect();
+    for (waiter, count) in waiters.iter_mut().zip(1..) {
+        waiter.send(&take_request("p"));
+        client.wait_for_pool("p", &[("waiting", count)]);
+    }
+    let put = |query: &str, name: &str, body: Value| {
+        web.send("PUT", &format!("/_pools/{name}{query}"), &body.to_string())
+    };
+    let before = web.get("/_pools/p").ok()["settings"].clone();
+    let settings = json!({"max": 2, "queue_max": 1});
+    let planned = put("?dry_run=true", "p", settings.clone()).ok();
+    let expected = json!([
+        {"set": "max", "value": 2}, {"set": "queue_max", "value": 1},
+        {"shrink_queue": 1}, {"start": 1},
+    ]);
+    assert_eq!(planned["changes"], expected);
+    let after = web.get("/_pools/p").ok();
+    assert_eq!(
+        (&after["settings"], &after["waiting"]),
+        (&before, &json!(3))
+    );
+    let added = put(
+        "?dry_run=true",
+        "q",
+        json!({"language": "python", "init_size": 2}),
+    );
+    assert_eq!(added.status, 200, "{added:?}");
+    assert_eq!(added.json()["changes"][0], json!({"add": "q"}));
+    web.get("/_pools/q").error(404, "not_found");
+    let gone = web
+        .send("DELETE", "/_pools/p?mode=immediate&dry_run=true", "")
+        .ok();
+    let expected = json!([
+        {"remove": "p", "mode": "immediate"}, {"shrink_queue": 3}, {"stop_used": 1},
+    ]);
+    assert_eq!(gone["changes"], expected);
+    let mistakes = ["?dry_run=perhaps", "?dryrun=true"];
+    for query in mistakes {
+        assert_eq!(put(query, "p", json!({"max": 5})).status, 400, "{query}");
+    }
+    // The same once more is what was told.
+    let done = put("?dry_run=false", "p", settings).ok();
+    assert_eq!(done["changes"], planned["changes"]);
+    assert_eq!(waiters[2].reply()["error"]["name"], "pool_busy");
+    assert!(give_back(&mut client, &held, "ok"));
+    web.service.stop();
+}

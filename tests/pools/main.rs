@@ -5,6 +5,7 @@ mod browser;
 #[path = "../service/mod.rs"]
 mod service;
 
+mod ceiling;
 mod children;
 mod command_line;
 mod configuration;

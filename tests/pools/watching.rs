@@ -36,6 +36,7 @@ async fn who_watches_a_pool_is_told_of_every_change_and_of_its_end() {
     let add = AddPool {
         name: "p".to_owned(),
         settings: settings(json!({"language": "echo", "max": 1})),
+        dry_run: false,
     };
     manager.send(add).await.unwrap().unwrap();
     let mut states = manager.send(nobody).await.unwrap().unwrap();
@@ -62,6 +63,7 @@ async fn who_watches_a_pool_is_told_of_every_change_and_of_its_end() {
     let remove = RemovePool {
         name: "p".to_owned(),
         mode: RemoveMode::Graceful,
+        dry_run: false,
     };
     manager.send(remove).await.unwrap().unwrap();
     let ended = async { while states.changed().await.is_ok() {} };

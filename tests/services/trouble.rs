@@ -101,10 +101,33 @@ async fn a_child_that_dies_after_it_answered_somebody_is_no_failing_start() {
 }
 
 #[actix_rt::test]
-async fn a_child_that_only_answers_the_reset_is_throttled() {
-    let words = ["exited with status 3", "no more"];
+async fn a_line_that_ends_a_child_costs_its_client_an_error_and_nobody_else_anything() {
     let command = "sh -c 'read line; echo true; read line; echo no more >&2; exit 3'";
-    fails_and_is_throttled(command, &words).await;
+    let front = Front::start(&config(command, "1h")).await;
+    for _ in 0..3 {
+        let mut client = front.connect("bad.sock").await;
+        client.send("hello").await;
+        let (name, reason) = client.error().await;
+        assert_eq!(name, "os_process_error");
+        assert!(reason.contains("no more"), "{reason}");
+    }
+    assert!(front.log.with("none is started").is_empty());
+    assert_eq!(front.pool("bad").await.totals.start_failures, 0);
+    front.stop().await;
+}
+
+#[actix_rt::test]
+async fn a_child_that_hangs_at_its_start_is_throttled_and_its_client_told() {
+    let text = config("sleep 1000", "1h").replace("max = 3", "max = 3\nstart_timeout = \"300ms\"");
+    let front = Front::start(&text).await;
+    let mut client = front.connect("bad.sock").await;
+    let (name, reason) = client.error().await;
+    assert_eq!(name, "os_process_error");
+    assert!(reason.contains("start_timeout"), "{reason}");
+    let warnings = front.log.with("none is started for a while");
+    assert!(warnings[0].contains("start_timeout"), "{warnings:?}");
+    assert_eq!(front.pool("bad").await.totals.start_failures, 1);
+    front.stop().await;
 }
 
 #[actix_rt::test]

@@ -332,6 +332,10 @@ usage = "sh -c 'echo usage: server [-h]; exit 64'"
 silent = "sh -c 'exec sleep 600'"
 deaf = "sh -c 'exec 0<&-; exec sleep 600'"
 not_a_program = "/etc/passwd"
+[pools.silent]
+start_timeout = "1s"
+[pools.deaf]
+start_timeout = "1s"
 [couchdb]
 os_process_timeout = 1500
 "#,
@@ -357,13 +361,13 @@ os_process_timeout = 1500
             .contains("cannot be executed"),
         "{folder}"
     );
-    // The others start; their first prompt tells.
+    // The others run; that they do not answer their first reset tells.
     let expected = [
         ("missing_in_shell", "os_process_error", "status 127"),
         ("exits", "os_process_error", "cannot start"),
         ("usage", "os_process_error", "usage: server [-h]"),
-        ("silent", "timeout", "did not answer within 1500 ms"),
-        ("deaf", "timeout", "did not answer within 1500 ms"),
+        ("silent", "os_process_error", "did not start within 1000 ms"),
+        ("deaf", "os_process_error", "did not start within 1000 ms"),
     ];
     for (lang, name, said) in expected {
         let error = first_use(&mut client, lang);

@@ -160,16 +160,41 @@ fn take_service_request(ticket: Ticket, call: Call<'_>) {
                 },
             );
         }
-        Call::AddPool(NamedPool { name, settings }) => {
-            ask(ticket, AddPool { name, settings }, |changed| Ok(changed?));
+        Call::AddPool(NamedPool {
+            name,
+            settings,
+            dry_run,
+        }) => {
+            let order = AddPool {
+                name,
+                settings,
+                dry_run,
+            };
+            ask(ticket, order, |changed| Ok(changed?));
         }
-        Call::ReconfigurePool(NamedPool { name, settings }) => {
-            ask(ticket, ReconfigurePool { name, settings }, |changed| {
-                Ok(changed?)
-            });
+        Call::ReconfigurePool(NamedPool {
+            name,
+            settings,
+            dry_run,
+        }) => {
+            let order = ReconfigurePool {
+                name,
+                settings,
+                dry_run,
+            };
+            ask(ticket, order, |changed| Ok(changed?));
         }
-        Call::RemovePool { name, mode } => {
-            ask(ticket, RemovePool { name, mode }, |changed| Ok(changed?));
+        Call::RemovePool {
+            name,
+            mode,
+            dry_run,
+        } => {
+            let order = RemovePool {
+                name,
+                mode,
+                dry_run,
+            };
+            ask(ticket, order, |changed| Ok(changed?));
         }
         Call::UnthrottlePool(name) => {
             ask(ticket, UnthrottlePool { name }, |lifted| Ok(lifted?));

@@ -101,9 +101,6 @@ impl Unanswered {
         if matches!(head.kind, PromptKind::OpenList | PromptKind::ListRow) {
             self.shared.set_list_open(leaves_open);
         }
-        if result.is_ok() && !matches!(head.class, PromptClass::Reset | PromptClass::DdocNew) {
-            self.shared.set_served();
-        }
         let said_no = matches!(result, Err(PromptError::Function { .. }));
         self.shared.set_said_no(said_no);
         let took = now - std::mem::replace(&mut self.head_since, now);

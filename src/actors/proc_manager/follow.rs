@@ -22,7 +22,8 @@ impl ProcManager {
     /// and returns what the core is still to be told. `before` is what held until now.
     pub(super) fn follow_settings(&mut self, before: Option<&ManagerSettings>) -> Vec<Event> {
         let settings = Arc::clone(&self.settings);
-        let mut events = Vec::new();
+        let max = settings.processes_max;
+        let mut events = vec![Event::SetCeiling { max }];
         self.pools.clear_own();
         let languages: Vec<LanguageName> = settings.languages.names().cloned().collect();
         for language in &languages {

@@ -12,7 +12,7 @@ use slog::info;
 
 use super::ProcManager;
 use super::table::POOLS_MAX;
-use crate::config::{PoolConfig, is_name, language_name};
+use crate::config::{PoolConfig, above_ceiling, is_name, language_name};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottleAll,
     UnthrottlePool,
@@ -46,6 +46,19 @@ impl ProcManager {
                 "'group': the pools of the group '{group}' speak '{other}' and not '{language}', so \
                  they cannot stand in for each other: take another group"
             ));
+        }
+        if let Some(ceiling) = self.settings.processes_max {
+            let sizes = [
+                ("max", section.max.unwrap_or_default()),
+                ("init_size", section.init_size),
+                ("min_free", section.min_free),
+            ];
+            if let Some((key, value)) = sizes.into_iter().find(|(_, value)| *value > ceiling) {
+                return wrong(format!(
+                    "'{key}': {value} is above [server] processes_max ({ceiling}): {}",
+                    above_ceiling(key)
+                ));
+            }
         }
         let limits = self.settings.limits;
         let around = (kind, language);
@@ -98,9 +111,12 @@ impl ProcManager {
         let settings = self.check(None, &section, &language, PoolKind::Named)?;
         let mut changes = vec![PoolChange::Add(name.clone())];
         changes.extend(differences(&PoolConfig::default(), &section));
-        let first = settings.init_size.max(settings.min_free);
-        let first = first.min(settings.limits.hard_limit);
+        // Beside its sizes, for those of its group who wait.
+        let first = self.core.plan_add(&settings);
         changes.extend((first > 0).then_some(PoolChange::Start(first)));
+        if msg.dry_run {
+            return Ok(changes);
+        }
         let pool = self.place(&name, Arc::new(section), language, settings);
         self.refresh_pool(pool);
         self.event(Event::StartPool { pool }, ctx);
@@ -142,6 +158,9 @@ impl ProcManager {
         let work = work.map_err(|error| PoolError::BadSettings(error.to_string()))?;
         let mut changes = differences(&before, &section);
         changes.extend(work.iter().filter_map(work_of));
+        if msg.dry_run {
+            return Ok(changes);
+        }
         self.pools.set_section(id, Arc::new(section));
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
@@ -175,8 +194,9 @@ impl ProcManager {
         let status = self.core.status(pool, self.clock.now());
         let graceful = mode == RemoveMode::Graceful;
         let word = if graceful { "graceful" } else { "immediate" };
+        let refused = self.core.plan_removal(pool, mode);
         let counts = [
-            (status.waiting, PoolChange::ShrinkQueue(status.waiting)),
+            (refused, PoolChange::ShrinkQueue(refused)),
             (status.free, PoolChange::StopIdle(status.free)),
             (
                 status.used,
@@ -192,6 +212,9 @@ impl ProcManager {
         }];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         changes.extend(counts.map(|(_, change)| change));
+        if msg.dry_run {
+            return Ok(changes);
+        }
         info!(self.log, "pool is removed"; "pool" => &name, "changes" => listed(&changes));
         self.let_go(pool);
         self.event(Event::RemovePool { pool, mode }, ctx);

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::o;
 
-use super::{ProcManager, shorten};
+use super::ProcManager;
 use crate::actors::lifeline::ExitReason;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::proc_manager::{HelpError, HelperDone, What};
-use crate::messages::process::{Fault, MANAGER_TOKEN, Obituary, Prompt, PromptError, StopProc};
+use crate::messages::process::{
+    Fault, MANAGER_TOKEN, Obituary, Prompt, PromptError, StopProc, shorten,
+};
 use crate::metrics::{OpenFailure, ProcessMetrics};
 use crate::policy::pool::{Event, ProcId, RequestId};
 use crate::query_server::child_log::LogTerms;
@@ -27,6 +29,7 @@ impl ProcManager {
         let language = pool.language.clone();
         // TERM after half of it, and KILL at its end.
         let stressed = self.core.is_stressed(proc.pool);
+        let timeout = pool.section.start_timeout.under(stressed);
         let stop_grace = pool.section.stop_grace;
         let stop_grace = stop_grace.map(|grace| grace.under(stressed) * 2);
         let stop_send = pool.section.stop_send.as_str();
@@ -66,8 +69,8 @@ impl ProcManager {
             },
             language,
         };
-        let timeout = self.settings.os_process_timeout;
-        let opener = Opener::open(starter, context, timeout, ctx.address().recipient());
+        let reset = prompt::reset(&self.settings.reset_config);
+        let opener = Opener::open(starter, context, reset, timeout, ctx.address().recipient());
         self.openers.insert(proc, opener);
     }
 
@@ -140,26 +143,19 @@ impl ProcManager {
     ) {
         let process = self.procs.remove(&proc);
         // What the process knows about its end says more than the reason does.
-        let served = process.as_ref().is_some_and(|p| p.shared.has_served());
         let doom = process.and_then(|process| process.shared.doom().cloned());
         let doom = doom.map(|doom| match doom {
             PromptError::NotRun { because } => *because,
             doom => doom,
         });
-        let by_itself = doom.as_ref().is_some_and(PromptError::is_own_end);
         let error = doom.unwrap_or_else(|| {
             PromptError::Exited(Obituary {
                 exit: Some(format!("ended: {reason}")),
                 ..Obituary::default()
             })
         });
-        if by_itself {
-            self.note_failure(proc.pool, &error.to_string());
-        }
         self.cause = Some(HelpError::from(error).into());
-        // One that has served somebody started well, also when its client has not returned it yet.
-        let by_itself = by_itself && !served;
-        self.event(Event::ProcExit { proc, by_itself }, ctx);
+        self.event(Event::ProcExit { proc }, ctx);
         self.finish_shutdown(ctx);
     }
 }

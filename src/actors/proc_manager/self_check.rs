@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use actix::prelude::*;
 use slog::{Logger, error};
 
-use super::{ProcManager, shorten};
+use super::ProcManager;
+use crate::messages::process::shorten;
 use crate::metrics::Metrics;
 use crate::policy::invariants::{Invariant, Violation, violations};
 use crate::policy::pool::Pools;

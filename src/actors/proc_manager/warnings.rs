@@ -9,8 +9,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use slog::{info, warn};
 
-use super::{ProcManager, shorten};
+use super::ProcManager;
 use crate::logging::RepeatLimiter;
+use crate::messages::process::shorten;
 use crate::policy::invariants::Invariant;
 use crate::policy::pool::{PoolId, Target, Warning};
 use crate::policy::time::Timestamp;
@@ -20,6 +21,7 @@ use crate::warn_repeating;
 #[derive(Default)]
 pub(super) struct Repeats {
     stressed: FxHashMap<PoolId, RepeatLimiter>,
+    full: RepeatLimiter,
 }
 
 /// How much of what went wrong is kept and told, in characters.
@@ -85,6 +87,18 @@ impl ProcManager {
                       "remedy" => "please report this");
             }
         }
+    }
+
+    /// Tells that somebody waits because all pools together have as many processes as may be.
+    pub(super) fn warn_if_full(&mut self, now: Timestamp) {
+        if !self.core.is_full() {
+            return;
+        }
+        let limiter = &mut self.repeats.full;
+        warn_repeating!(self.log, limiter, now, "all pools together have as many processes as may be";
+            "limit" => self.settings.processes_max,
+            "effect" => "idle processes make way for pools that have waiters, and requests wait longer",
+            "remedy" => "raise [server] processes_max, or lower max of the pools that take most");
     }
 
     /// Forgets a pool that is gone.

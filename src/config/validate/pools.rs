@@ -2,7 +2,7 @@
 
 use crate::config::keys::{MANGO, POOLS};
 use crate::config::nearest::nearest;
-use crate::config::{Config, PoolConfig, Problem};
+use crate::config::{Config, PoolConfig, Problem, above_ceiling};
 
 /// Returns what does not fit together in the section of a pool.
 pub(super) fn check(config: &Config, name: &str, pool: &PoolConfig) -> Vec<Problem> {
@@ -45,6 +45,19 @@ pub(super) fn check(config: &Config, name: &str, pool: &PoolConfig) -> Vec<Probl
             spoken(name, pool)
         );
         note("group", what, "take another group".to_owned());
+    }
+    if let Some(ceiling) = config.processes_max() {
+        let sizes = [
+            ("max", pool.max),
+            ("init_size", Some(pool.init_size)),
+            ("min_free", Some(pool.min_free)),
+        ];
+        for (key, value) in sizes {
+            if let Some(value) = value.filter(|value| *value > ceiling) {
+                let what = format!(" ({value}) is above [server] processes_max ({ceiling})");
+                note(key, what, above_ceiling(key));
+            }
+        }
     }
     let max = config.pool_max(pool);
     for (key, value) in [("init_size", pool.init_size), ("min_free", pool.min_free)] {
@@ -122,6 +135,11 @@ fn no_language(config: &Config, name: &str, pool: &PoolConfig) -> Option<Problem
 }
 
 impl Config {
+    /// Returns how many processes all pools together may have; `None` is any number.
+    pub(crate) fn processes_max(&self) -> Option<u32> {
+        Some(self.server.processes_max).filter(|max| *max > 0)
+    }
+
     /// Returns the names of the languages that the configuration knows, which are those of their
     /// own pools too.
     pub fn language_names(&self) -> Vec<&str> {

@@ -30,9 +30,9 @@ impl Default for ThrottleSettings {
 
 /// Whether, and until when, no process is created.
 ///
-/// A failure is a process that could not be created, or that ended abnormally before it served its
-/// first request: the command is wrong, its configuration, or the machine has no room. Trying again
-/// at once would only load the machine.
+/// A failure is a process that could not be created, or that did not answer its first `reset`: the
+/// command is wrong, its configuration, or the machine has no room. Trying again at once would only
+/// load the machine.
 ///
 /// # Source
 /// Postfix master_throttle: a fixed delay there (`service_throttle_time`), which does not grow.
@@ -63,7 +63,7 @@ impl Throttle {
         Some(until)
     }
 
-    /// Takes a success: a process served its first request. The next failure is a first one again.
+    /// Takes a success: a process has started. The next failure is a first one again.
     /// What is on stays on: processes that are there say nothing about creating another.
     pub fn succeeded(&mut self) {
         self.last_delay = None;

@@ -19,12 +19,34 @@ pub(super) fn shut_down_is_empty(pools: &Pools) -> Result<(), String> {
 pub(super) fn sizes_are_kept(pools: &Pools) -> Result<(), String> {
     let ledger = &pools.ledger;
     for (id, pool) in numbered(pools) {
-        let may = pool.may_open(ledger.now) && !pool.is_paused(ledger.now);
+        let may =
+            pool.may_open(ledger.now) && ledger.ceiling.has_room() && !pool.is_paused(ledger.now);
         require(!may || pool.missing() == 0 || ledger.shutting_down, || {
             format!("pool {}: {} missing", id.0, pool.missing())
         })?;
     }
     Ok(())
+}
+
+pub(super) fn ceiling_is_kept(pools: &Pools) -> Result<(), String> {
+    let ceiling = &pools.ledger.ceiling;
+    let count: u32 = numbered(pools).map(|(_, pool)| pool.count).sum();
+    let stopping: usize = numbered(pools).map(|(_, pool)| pool.stopping.len()).sum();
+    let counted = (ceiling.live, ceiling.ending as usize);
+    require(counted == (count, stopping), || {
+        format!("there are {count} and {stopping} stop, counted {counted:?}")
+    })?;
+    let is_over = ceiling.max.is_some_and(|max| ceiling.live > max);
+    let idle = numbered(pools).find(|(_, pool)| pool.idle.len() > 0);
+    require(!is_over || idle.is_none(), || {
+        format!(
+            "{} are more than {:?}, idle: {idle:?}",
+            ceiling.live, ceiling.max
+        )
+    })?;
+    require(ceiling.needy.is_empty() || !ceiling.has_room(), || {
+        format!("a place is free, and {:?} need one", ceiling.needy)
+    })
 }
 
 pub(super) fn bulk_is_counted(pools: &Pools) -> Result<(), String> {

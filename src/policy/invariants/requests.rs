@@ -53,7 +53,8 @@ pub(super) fn nobody_waits_in_vain(pools: &Pools) -> Result<(), String> {
         if !pool.is_open_to(head.lane) {
             continue;
         }
-        require(!servable(head) && !pool.may_open(now), || {
+        let may_open = pool.may_open(now) && pools.ledger.ceiling.has_room();
+        require(!servable(head) && !may_open, || {
             format!("pool {}: the oldest waiter could be served", id.0)
         })?;
         let servable = |request: &Request| servable(request) && pool.is_open_to(request.lane);
@@ -72,7 +73,7 @@ pub(super) fn nobody_waits_in_vain(pools: &Pools) -> Result<(), String> {
             require(!waiters.any(servable), || {
                 format!("pool {}: a waiter could overtake the oldest one", id.0)
             })?;
-        } else {
+        } else if !pool.has_slot() {
             require(pool.reapable() == 0, || {
                 format!(
                     "pool {}: a process could be reaped for the oldest waiter",

@@ -103,8 +103,7 @@ pub enum Refusal {
 /// Something that the operator should know of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// A process could not be started, or ended before it served its first request: no more are
-    /// started for a while.
+    /// A process could not be started: no more are started for a while.
     Throttled {
         /// The pool.
         pool: PoolId,

@@ -88,7 +88,7 @@ pub enum Event {
         /// [`Condition::NeedsReset`].
         conditions: Vec<(ProcId, Condition)>,
     },
-    /// An opener ended with `spawn_ok`.
+    /// An opener ended with `spawn_ok`: the process has answered its first `reset`.
     SpawnOk {
         /// The process that it opened.
         proc: ProcId,
@@ -109,9 +109,6 @@ pub enum Event {
     ProcExit {
         /// The process.
         proc: ProcId,
-        /// Whether its child ended by itself, and not because we told it to: before it served its
-        /// first request, that counts as a failing start.
-        by_itself: bool,
     },
     /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
     OsProcIdle {
@@ -128,6 +125,11 @@ pub enum Event {
         pool: PoolId,
         /// Its new limits.
         limits: Limits,
+    },
+    /// How many processes there may be in all pools together, stopping ones included.
+    SetCeiling {
+        /// Most; `None` is no ceiling.
+        max: Option<u32>,
     },
     /// A pool that was just added opens its first processes, and serves those of its group who
     /// wait elsewhere.

@@ -24,16 +24,16 @@ const DATABASES_KEPT_MIN: usize = 64;
 
 /// The rounds of one pool: one count for each lane, so that neither lane moves the other's. Nothing in
 /// a pool that never served its databases in turn.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Rounds(Option<Box<Laps>>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Laps {
     interactive: Lap,
     bulk: Lap,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Lap {
     /// The round of the request that was served last.
     now: u64,

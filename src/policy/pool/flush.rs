@@ -67,6 +67,7 @@ impl Turn<'_> {
     /// Serves waiters for as long as one that may be next can be served.
     pub(super) fn flush(&mut self) {
         let mut head_until = None;
+        self.ledger.ceiling.needy.remove(&self.id);
         while let Some(head) = self.pool.waiters.oldest() {
             head_until = None;
             if self.pool.life.shrunk {
@@ -86,7 +87,11 @@ impl Turn<'_> {
                 }
                 break;
             }
-            if self.pool.has_slot() {
+            let has_slot = self.pool.has_slot();
+            if has_slot && self.may_open() {
+                if self.ledger.ceiling.is_granted(self.id) && self.affinity_end(head).is_some() {
+                    self.pool.last_impatience = self.ledger.now;
+                }
                 self.open_for(head);
                 continue;
             }
@@ -96,6 +101,14 @@ impl Turn<'_> {
                 if self.serve_overtaking() {
                     continue;
                 }
+                if has_slot {
+                    self.note_need(head, true, true);
+                }
+                break;
+            }
+            if has_slot {
+                // Places are made at the end of the event, in whichever pool has one to spare.
+                self.note_need(head, false, patience.is_some());
                 break;
             }
             let reaped = match patience {
@@ -148,7 +161,7 @@ impl Turn<'_> {
         self.pool.dequeue(id, request);
         self.pool.rounds.served(rank);
         self.take_idle(number, lane);
-        if fit == Fit::TeachAndReplenish && self.pool.may_open(self.ledger.now) {
+        if fit == Fit::TeachAndReplenish && self.may_open() {
             self.pool.tally().replenished += u64::from(self.open(None));
         }
         match fit {
@@ -203,6 +216,7 @@ impl Turn<'_> {
             self.ledger.place(id, Place::Opening(number));
         }
         self.pool.begin_opening(number, opening);
+        self.ledger.ceiling.opened(self.id);
         self.out.push(Action::Open {
             proc: self.proc_id(number),
             request,

@@ -9,12 +9,12 @@
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
 //!           the pools of a group is ours: there they wait where they are.
 
-use super::action::{Action, Refusal};
-use super::event::RemoveMode;
+use super::action::{Action, Refusal, StopReason};
+use super::event::{Event, RemoveMode};
 use super::id::{Lane, PoolId, RequestId, Target};
 use super::ledger::{Place, Request};
 use super::pools::Pools;
-use super::reconfigure::{Change, Live, reconfigure};
+use super::reconfigure::{Change, reconfigure};
 use super::route::{choose_pool, next_try, targets};
 use super::settings::{PoolSettings, SettingsError};
 use super::tables::Pool;
@@ -50,14 +50,48 @@ impl Pools {
         let Some(row) = self.pool(pool) else {
             return Ok(Vec::new());
         };
-        let live = Live {
-            used: (row.procs.len() - row.idle.len()) as u32,
-            free: row.idle.len() as u32,
-            opening: row.opening.len() as u32,
-            waiting: row.waiters.len() as u32,
-            blocked: self.ledger.shutting_down || row.is_blocked(self.ledger.now),
-        };
-        reconfigure(&row.settings, new, live)
+        let mut changes = reconfigure(&row.settings, new)?;
+        let settings = Box::new(*new);
+        let actions = self.trial(Event::Reconfigure { pool, settings });
+        let stop_idle = count(
+            &actions,
+            |action| matches!(action, Action::Stop { proc, why: StopReason::OverLimit } if proc.pool == pool),
+        );
+        let left = row.count - stop_idle;
+        let stop_returned = left.saturating_sub(new.limits.hard_limit);
+        let work = [
+            (stop_idle, Change::StopIdle(stop_idle)),
+            (stop_returned, Change::StopReturned(stop_returned)),
+            (refused(&actions), Change::ShrinkQueue(refused(&actions))),
+            (
+                started(&actions, pool),
+                Change::Start(started(&actions, pool)),
+            ),
+        ];
+        let work = work.into_iter().filter(|(count, _)| *count > 0);
+        changes.extend(work.map(|(_, change)| change));
+        Ok(changes)
+    }
+
+    /// Returns how many processes a pool of these settings would open if it were added now: for its
+    /// sizes, and for those of its group who wait.
+    pub fn plan_add(&self, settings: &PoolSettings) -> u32 {
+        let mut copy = self.clone();
+        let pool = copy.add_pool(*settings);
+        started(&copy.trial(Event::StartPool { pool }), pool)
+    }
+
+    /// Returns how many requests would be refused if a pool were removed now; the others of its
+    /// queue are taken over by pools of its group.
+    pub fn plan_removal(&self, pool: PoolId, mode: RemoveMode) -> u32 {
+        refused(&self.trial(Event::RemovePool { pool, mode }))
+    }
+
+    /// Returns what would be done about an event, and does nothing. Costs a copy of all tables.
+    fn trial(&self, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.clone().handle(event, self.ledger.now, &mut actions);
+        actions
     }
 
     /// Chooses the pool that serves a request.
@@ -105,11 +139,13 @@ impl Pools {
     pub(in crate::policy) fn adoptable(&self, pool: PoolId) -> Option<RequestId> {
         let row = self.pool(pool)?;
         let now = self.ledger.now;
-        if row.life.removing.is_some() || (row.idle.len() == 0 && !row.may_open(now)) {
+        let may_open = row.may_open(now) && self.ledger.ceiling.may_open(pool);
+        if row.life.removing.is_some() || (row.idle.len() == 0 && !may_open) {
             return None;
         }
         let fits = |request: &Request| {
-            request.pool != pool && (row.can_lend(request, now) || row.can_open_for(request, now))
+            request.pool != pool
+                && (row.can_lend(request, now) || (may_open && row.can_open_for(request, now)))
         };
         let oldest_of = |target: Target, lane: Lane| {
             let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));
@@ -125,17 +161,33 @@ impl Pools {
             })
     }
 
-    /// New settings: what the plan says is done, or nothing.
+    /// New settings: they are put in force whole, or not at all.
     pub(super) fn reconfigure(&mut self, pool: PoolId, new: PoolSettings, out: &mut Vec<Action>) {
-        let (Ok(changes), Some(row)) = (self.plan(pool, &new), self.pool(pool)) else {
+        let Some(row) = self.pool(pool) else {
             return;
         };
+        if reconfigure(&row.settings, &new).is_err() {
+            return;
+        }
         if row.life.removing.is_none() {
             let old = row.settings;
             self.members.leave(pool, &old);
             self.members.join(pool, &new);
         }
-        self.on_pool(pool, out, |turn| turn.reconfigure(new, &changes));
+        self.on_pool(pool, out, |turn| turn.reconfigure(new));
+        self.shorten_queue(pool, out);
+    }
+
+    /// Turns away those who came last while more wait than may, once everybody was served who can
+    /// be; those whom another pool of their group has room for wait there.
+    fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<Action>) {
+        while let Some(row) = self.pool(pool)
+            && let Some(most) = row.settings.queue_max
+            && row.waiters.len() > most as usize
+            && let Some(newest) = row.waiters.newest()
+        {
+            self.displace(newest, Refusal::PoolBusy, out);
+        }
     }
 
     /// Removes a pool: nothing is opened or handed out from now on, whoever waits there is served
@@ -150,13 +202,13 @@ impl Pools {
         let settings = turn.pool.settings;
         self.members.leave(pool, &settings);
         for id in self.ledger.requests_in(pool) {
-            self.displace(id, out);
+            self.displace(id, Refusal::PoolRemoved, out);
         }
         self.on_pool(pool, out, |turn| turn.stop_for_removal(mode));
     }
 
-    /// Takes a request out of a pool that goes.
-    fn displace(&mut self, id: RequestId, out: &mut Vec<Action>) {
+    /// Takes a request out of a pool that cannot keep it, and refuses it if no other pool can.
+    fn displace(&mut self, id: RequestId, why: Refusal, out: &mut Vec<Action>) {
         let Some(mut row) = self.ledger.request(id).cloned() else {
             return;
         };
@@ -174,7 +226,6 @@ impl Pools {
                 if let Some(turn) = self.turn(row.pool, out) {
                     turn.pool.tally().refused += 1;
                 }
-                let why = Refusal::PoolRemoved;
                 out.push(Action::Refuse { request: id, why });
             }
         }
@@ -185,8 +236,24 @@ impl Pools {
         if let Some(mut turn) = self.turn(pool, out) {
             turn.sleep();
             turn.pool.life.gone = true;
+            turn.ledger.ceiling.forget(pool);
             self.vacant.push(pool);
             out.push(Action::PoolGone { pool });
         }
     }
+}
+
+fn count(actions: &[Action], is_meant: impl Fn(&Action) -> bool) -> u32 {
+    actions.iter().filter(|action| is_meant(action)).count() as u32
+}
+
+fn refused(actions: &[Action]) -> u32 {
+    count(actions, |action| matches!(action, Action::Refuse { .. }))
+}
+
+fn started(actions: &[Action], pool: PoolId) -> u32 {
+    count(
+        actions,
+        |action| matches!(action, Action::Open { proc, .. } if proc.pool == pool),
+    )
 }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::id::{ClientId, ProcId};
 
 /// What one client holds; never empty.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Held {
     One(ProcId),
     /// Two or more, unordered.
@@ -18,7 +18,7 @@ enum Held {
 }
 
 /// client -> the processes that it holds; unordered: always asked for one client.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Holdings(FxHashMap<ClientId, Held>);
 
 impl Holdings {

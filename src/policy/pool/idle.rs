@@ -20,7 +20,7 @@ use super::tables::Proc;
 use crate::policy::time::Timestamp;
 
 /// The idle processes of one pool.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::policy) struct IdleIndex {
     /// The processes without a tag.
     untagged: Shelf,
@@ -34,7 +34,7 @@ pub(in crate::policy) struct IdleIndex {
 }
 
 /// The processes of one tag, or those of none.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shelf {
     /// How many belong here: idle ones, lent ones, and openings meant for this tag.
     members: u32,
@@ -45,7 +45,7 @@ struct Shelf {
 }
 
 /// The processes of one shelf that know one design document.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Knowing {
     /// How many know it, idle or not; the row goes with the last.
     members: u32,

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::action::Phase;
+use super::ceiling::Ceiling;
 use super::holdings::Holdings;
 use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, RequestId, Target, Token};
 use super::random::Random;
@@ -82,7 +83,7 @@ pub(in crate::policy) enum Due {
 }
 
 /// The tables and counters that all pools share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Ledger {
     /// request -> its row; unordered: always asked for one request. Rows lie apart from the table,
     /// because a long queue would spend its time with moving them when the table grows.
@@ -108,6 +109,8 @@ pub(in crate::policy) struct Ledger {
     pub(in crate::policy) next_token: u64,
     /// How often a process became idle so far.
     pub(super) returns: u64,
+    /// How many processes there may be in all pools.
+    pub(in crate::policy) ceiling: Ceiling,
     /// For choices that are to be even.
     pub(super) random: Random,
     /// The newest request that was ever seen.
@@ -128,6 +131,7 @@ impl Ledger {
             next_number: 1,
             next_token: 1,
             returns: 0,
+            ceiling: Ceiling::default(),
             random: Random::new(seed),
             newest_request: None,
         }

@@ -7,8 +7,6 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashSet;
-
 use super::action::StopReason;
 use super::event::RemoveMode;
 use super::id::{Affinity, Lane};
@@ -21,7 +19,7 @@ use crate::policy::admission::{Snapshot, Stress, Throttle};
 use crate::policy::time::Timestamp;
 
 /// The memory of one pool.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Life {
     /// Until when nothing is opened, after failing starts.
     pub(in crate::policy) throttle: Throttle,
@@ -36,11 +34,12 @@ pub(in crate::policy) struct Life {
     pub(in crate::policy) ages: BTreeSet<(Timestamp, u64)>,
     /// The processes that were idle when stress began, and still have to be replaced.
     pub(super) refresh: BTreeSet<u64>,
-    /// The processes that were told to stop before they had served a request.
-    pub(in crate::policy) suspects: FxHashSet<u64>,
+    /// Openings with a smaller number began before the latest start that succeeded, or before the
+    /// throttle was lifted: that they fail says nothing about the command as it is now.
+    pub(super) excused_below: u64,
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
-    /// Until when nothing is opened in the background, in a pool without a throttle.
+    /// Until when nothing is opened in the background, after a failure that does not throttle.
     pub(super) pause: Option<Timestamp>,
     /// How many there have to be again after processes were destroyed that are to be replaced.
     pub(super) restore_to: u32,
@@ -65,6 +64,12 @@ impl Pool {
     /// Whether one more would be within the limit.
     pub(in crate::policy) fn has_slot(&self) -> bool {
         self.count + self.overdue() < self.settings.limits.hard_limit
+    }
+
+    /// Whether as many wait as may.
+    pub(super) fn queue_is_full(&self) -> bool {
+        let most = self.settings.queue_max;
+        most.is_some_and(|most| self.waiters.len() >= most as usize)
     }
 
     /// Whether nothing may be opened, for other reasons than the limit.

@@ -50,6 +50,7 @@
 //! | what is told and answered | `event.rs`, `action.rs`, `id.rs`, `settings.rs`, `status.rs` |
 //! | one event on one pool | `turn.rs` (processes), `returning.rs`, `withdraw.rs` (requests); at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
+//! | the ceiling over all pools | `ceiling.rs` |
 //! | failing starts, stress | `trouble.rs`, with [`crate::policy::admission`] |
 //! | what new settings change | `reconfigure.rs` (the plan), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs` |
@@ -66,10 +67,12 @@
 //!   age, stress) waits for its batch; what must stop does not.
 //! * **While a pool is throttled**, whoever a process that is there may serve goes on waiting, also
 //!   for one that is lent; the others are refused at once.
-//! * **One success is a request that was served**, not a process that was started: a command that
-//!   starts and then ends keeps its doubled delay.
+//! * **A start is over with the answer to the first `reset`**, which the opener sends. What fails
+//!   before is a failing start, whatever it is; what happens afterwards never is, so that no client
+//!   can throttle a pool by what it sends.
 
 mod action;
+mod ceiling;
 pub mod db_tag;
 mod event;
 mod fairness;
@@ -105,7 +108,7 @@ pub use action::*;
 pub use event::*;
 pub use id::*;
 pub use pools::Pools;
-pub use reconfigure::{Change, Live, reconfigure};
+pub use reconfigure::{Change, reconfigure};
 pub use settings::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
     SettingsError,

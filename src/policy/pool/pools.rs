@@ -25,7 +25,7 @@ use crate::policy::time::Timestamp;
 const NOWHERE: PoolId = PoolId(u32::MAX);
 
 /// All pools of the service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pools {
     /// Indexed by [`PoolId`].
     pub(in crate::policy) pools: Vec<Pool>,
@@ -115,9 +115,7 @@ impl Pools {
             Event::HelperDone { proc, ok } => {
                 self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
             }
-            Event::ProcExit { proc, by_itself } => {
-                self.on_proc(proc, out, |turn, n| turn.proc_exit(n, by_itself));
-            }
+            Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
             Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.next_number;
@@ -132,6 +130,7 @@ impl Pools {
             Event::Configure { pool, limits } => {
                 self.on_pool(pool, out, |turn| turn.configure(limits));
             }
+            Event::SetCeiling { max } => self.ledger.ceiling.max = max,
             Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
             Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings, out),
             Event::RemovePool { pool, mode } => self.remove_pool(pool, mode, out),
@@ -142,6 +141,7 @@ impl Pools {
             Event::Tick => {}
             Event::Shutdown => self.shut_down(out),
         }
+        self.share(out);
     }
 
     /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end
@@ -170,6 +170,11 @@ impl Pools {
     /// (`get_proc_count`).
     pub fn proc_count(&self) -> u32 {
         self.pools.iter().map(|pool| pool.count).sum()
+    }
+
+    /// Returns whether somebody waits because there are as many processes in all pools as may be.
+    pub fn is_full(&self) -> bool {
+        !self.ledger.ceiling.needy.is_empty()
     }
 
     /// Returns how many rows the tables have that can be many: processes, openings and requests.

@@ -1,31 +1,16 @@
 //! What new settings change in a pool that is running, as a list.
 //!
-//! SUMMARY   [`reconfigure`] turns the old settings, the new ones and what there is into a list of
-//!           [`Change`]s. The list is the answer to whoever asked, it is logged, and it is what the
-//!           pool carries out.
+//! SUMMARY   [`reconfigure`] turns the old settings and the new ones into a list of [`Change`]s. What
+//!           becomes of processes and waiters is what becomes of them in a copy of the pools, so that
+//!           the list says exactly what is done. It is the answer to whoever asked, and it is logged.
 //! PROMISES  Pure. All or nothing: settings that are wrong anywhere change nothing.
-//! CALLED    By [`super::Pools::plan`] and by the event that carries it out.
+//! CALLED    By [`super::Pools::plan`]; the event that carries it out asks for what is wrong only.
 //! SOURCE    pooler's reconfiguration of pools: settings as data, changes as a list.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::settings::{Cull, Fairness, GroupId, OnClientCrash, PoolSettings, SettingsError, Wrong};
-
-/// What there is in a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Live {
-    /// Processes that are assigned, learning, or being reset.
-    pub used: u32,
-    /// Idle processes.
-    pub free: u32,
-    /// Openings in flight.
-    pub opening: u32,
-    /// Requests in the queue.
-    pub waiting: u32,
-    /// Whether nothing may be opened for now: the pool is throttled, or it is going.
-    pub blocked: bool,
-}
 
 /// A value of a setting, as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +41,8 @@ pub enum Change {
     StopIdle(u32),
     /// So many processes in use are stopped when they come back: they are above `max`.
     StopReturned(u32),
-    /// So many waiters, those that came last, are refused: they are more than `queue_max`.
+    /// So many waiters, those that came last, are refused: they are more than `queue_max`, and no
+    /// other pool of their group has room for them.
     ShrinkQueue(u32),
     /// So many processes are opened: for those who wait, for `init_size` and `min_free`.
     Start(u32),
@@ -86,16 +72,11 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns what changes in a pool when `new` takes the place of `old`; nothing when they are the
-/// same and nothing is missing.
+/// Returns which settings change when `new` takes the place of `old`.
 ///
 /// # Errors
 /// Everything that is wrong with `new`, and every setting that cannot change while a pool lives.
-pub fn reconfigure(
-    old: &PoolSettings,
-    new: &PoolSettings,
-    live: Live,
-) -> Result<Vec<Change>, SettingsError> {
+pub fn reconfigure(old: &PoolSettings, new: &PoolSettings) -> Result<Vec<Change>, SettingsError> {
     let fixed = [
         ("language", old.language != new.language),
         ("kind", old.kind != new.kind),
@@ -110,45 +91,10 @@ pub fn reconfigure(
     let before = values(old);
     let after = values(new);
     let pairs = before.into_iter().zip(after);
-    let mut changes: Vec<Change> = pairs
-        .filter(|(before, after)| before != after)
+    let changed = pairs.filter(|(before, after)| before != after);
+    Ok(changed
         .map(|(_, (name, value))| Change::Set { name, value })
-        .collect();
-    changes.extend(work(new, live));
-    Ok(changes)
-}
-
-/// What has to be done so that what there is accords with the settings.
-fn work(new: &PoolSettings, live: Live) -> impl Iterator<Item = Change> {
-    let max = new.limits.hard_limit;
-    let count = live.used + live.free + live.opening;
-    let stop_idle = count.saturating_sub(max).min(live.free);
-    let stop_returned = (count - stop_idle).saturating_sub(max);
-    let shrink = new
-        .queue_max
-        .map_or(0, |most| live.waiting.saturating_sub(most));
-    let room = match live.blocked {
-        true => 0,
-        false => max.saturating_sub(count),
-    };
-    // Those who wait come first; what is opened for them counts as opening until it is theirs.
-    let for_waiters = (live.waiting - shrink).min(room);
-    let count = count - stop_idle + for_waiters;
-    let free = live.free - stop_idle + live.opening + for_waiters;
-    let missing = new.init_size.saturating_sub(count);
-    let start = for_waiters
-        + missing
-            .max(new.min_free.saturating_sub(free))
-            .min(room - for_waiters);
-    [
-        (stop_idle, Change::StopIdle(stop_idle)),
-        (stop_returned, Change::StopReturned(stop_returned)),
-        (shrink, Change::ShrinkQueue(shrink)),
-        (start, Change::Start(start)),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(_, change)| change)
+        .collect())
 }
 
 /// Every setting that can change, by the name in the configuration, in the order of the answer.

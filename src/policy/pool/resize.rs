@@ -1,14 +1,13 @@
 //! New limits and settings of a pool: what they bring about at once.
 //!
-//! SUMMARY   Stops the idle processes that are too many, turns away the waiters that are too many,
-//!           and ranks the others anew. What only a return or the background can do follows by itself.
-//! CALLED    By [`super::Pools::handle`], with the plan of [`super::reconfigure()`].
+//! SUMMARY   Stops the idle processes that are too many, and ranks the waiters anew. What only a return
+//!           or the background can do follows by itself.
+//! CALLED    By [`super::Pools::handle`]. Waiters that are too many are turned away after it.
 //! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
 
 use super::action::StopReason;
 use super::fairness::Rounds;
 use super::id::RequestId;
-use super::reconfigure::Change;
 use super::settings::{Limits, PoolSettings};
 use super::tables::Pool;
 use super::turn::Turn;
@@ -17,13 +16,13 @@ impl Turn<'_> {
     /// `reload_config`: idle processes above the limit go, tagged ones first, then the oldest.
     pub(super) fn configure(&mut self, limits: Limits) {
         self.pool.settings.limits = limits;
-        while self.pool.is_over_limit() && self.stop_idle_over_limit() {}
+        self.stop_over_limit();
         self.pool.count_max = self.pool.count.max(limits.hard_limit);
     }
 
     /// New settings are in force, and what they bring about is done; what can only be done when
     /// processes come back, or in the background, follows by itself.
-    pub(super) fn reconfigure(&mut self, new: PoolSettings, changes: &[Change]) {
+    pub(super) fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
         self.pool.upkeep = Pool::needs_upkeep(&new);
         self.pool.rebuild_ages();
@@ -37,25 +36,12 @@ impl Turn<'_> {
             self.pool.life.stress.end();
             self.pool.life.refresh.clear();
         }
-        for change in changes {
-            match *change {
-                Change::StopIdle(count) => {
-                    for _ in 0..count {
-                        self.stop_idle_over_limit();
-                    }
-                }
-                Change::ShrinkQueue(count) => {
-                    for _ in 0..count {
-                        if let Some(newest) = self.pool.waiters.newest() {
-                            self.turn_away(newest);
-                        }
-                    }
-                }
-                // By the settings that are in force now, at the end of this event and of others.
-                Change::Set { .. } | Change::StopReturned(_) | Change::Start(_) => {}
-            }
-        }
+        self.stop_over_limit();
         self.pool.count_max = self.pool.count.max(new.limits.hard_limit);
+    }
+
+    fn stop_over_limit(&mut self) {
+        while self.pool.is_over_limit() && self.stop_idle_over_limit() {}
     }
 
     fn stop_idle_over_limit(&mut self) -> bool {

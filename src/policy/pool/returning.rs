@@ -28,7 +28,6 @@ impl Turn<'_> {
         match status {
             ReturnStatus::Ok => {
                 self.pool.tally().returned += 1;
-                self.start_succeeded(number);
                 self.take_back(number, holder.0, condition);
             }
             ReturnStatus::Fail => {
@@ -102,8 +101,10 @@ impl Turn<'_> {
             Some(StopReason::Removed)
         } else if self.ledger.is_stale(number) {
             Some(StopReason::Stale)
-        } else if self.pool.is_over_limit() {
+        } else if self.pool.is_over_limit() || self.ledger.ceiling.is_over() {
             Some(StopReason::OverLimit)
+        } else if self.yields() {
+            Some(StopReason::Reaped)
         } else {
             self.pool.worn_out(number, self.ledger.now)
         }

@@ -20,7 +20,7 @@ use crate::policy::time::Timestamp;
 const DRAWS: usize = 2;
 
 /// Target -> the pools that belong to it, without those that are being removed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Members(FxHashMap<Target, Vec<PoolId>>);
 
 impl Members {
@@ -56,7 +56,8 @@ pub(super) fn targets(settings: &PoolSettings) -> impl Iterator<Item = Target> +
 }
 
 /// Chooses among the pools of a group: one at random of those that have a free process for the
-/// request, else one at random of those that may open one, else the one with the shortest queue.
+/// request, else one at random of those that may open one, else the one with the shortest queue of
+/// those where one more may wait.
 /// `None`: nothing may be opened in any, and no process that is there can serve it.
 pub(super) fn choose_pool(
     members: &[PoolId],
@@ -75,7 +76,8 @@ pub(super) fn choose_pool(
         }
     }
     let can_lend = |pool: &Pool| pool.can_lend(request, now);
-    let can_open = |pool: &Pool| pool.can_open_for(request, now);
+    let has_place = ledger.ceiling.has_room() && ledger.ceiling.needy.is_empty();
+    let can_open = |pool: &Pool| has_place && pool.can_open_for(request, now);
     if let Some(pool) = draw(members, pools, ledger, can_lend) {
         return Some(pool);
     }
@@ -86,7 +88,12 @@ pub(super) fn choose_pool(
         .iter()
         .copied()
         .filter(|id| row(*id).has_hope(request, now));
-    hopeful.min_by_key(|id| row(*id).waiters.len())
+    hopeful.min_by_key(|id| {
+        let pool = row(*id);
+        // One that lacks nothing but a place gets one sooner than one that has its limit.
+        let lacks_place = pool.can_open_for(request, now);
+        (pool.queue_is_full(), !lacks_place, pool.waiters.len())
+    })
 }
 
 /// When the first of these pools is opened again, if they are throttled.

@@ -18,7 +18,7 @@ use super::waiters::{QueueKey, Waiters};
 use crate::policy::time::Timestamp;
 
 /// One pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Pool {
     /// The settings in force.
     pub(in crate::policy) settings: PoolSettings,
@@ -53,7 +53,7 @@ pub(in crate::policy) struct Pool {
 }
 
 /// One process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Proc {
     /// What it does.
     pub(in crate::policy) state: ProcState,
@@ -67,8 +67,6 @@ pub(in crate::policy) struct Proc {
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
     pub(in crate::policy) bulk: bool,
-    /// Whether it has served a request.
-    pub(super) served: bool,
     /// How much memory it took when that was last looked at, in bytes.
     pub(super) memory: Option<u64>,
     /// When its opening succeeded.
@@ -103,7 +101,7 @@ pub(in crate::policy) enum ProcState {
 }
 
 /// One opening in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::policy) struct Opening {
     /// For whom, while that one waits; `None` from the start when it replenishes.
     pub(in crate::policy) request: Option<RequestId>,
@@ -179,7 +177,6 @@ impl Pool {
             uses: 0,
             rank: number,
             bulk: opening.bulk,
-            served: false,
             memory: None,
             born: now,
             last_use: now,
@@ -220,7 +217,6 @@ impl Pool {
         if self.settings.kind == PoolKind::Named {
             proc.rank = returns;
         }
-        proc.served |= proc.uses > 0;
         self.bulk -= u32::from(std::mem::take(&mut proc.bulk));
         self.idle.put(number, proc);
         if let Some(db) = &proc.db
@@ -301,7 +297,6 @@ impl Pool {
     pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
-        proc.served = true;
         let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
         match same_id {
             Some(known) => {

@@ -19,15 +19,16 @@ use super::upkeep::BACKGROUND_PAUSE;
 use crate::policy::admission::{Need, StressEntry, is_pressed, may_spawn};
 
 impl Turn<'_> {
-    /// A process could not be started, or ended by itself before it served its first request.
-    pub(super) fn start_failed(&mut self) {
+    /// A process could not be started. That throttles the pool, unless another start succeeded
+    /// while this one was under way: many that start at once may be slow, and the command is right.
+    pub(super) fn start_failed(&mut self, number: u64) {
         if self.pool.life.removing.is_some() || self.ledger.shutting_down {
             return;
         }
         let now = self.ledger.now;
-        let Some(settings) = self.pool.settings.throttle else {
-            self.pool.life.pause = self.pool.upkeep.then(|| now + BACKGROUND_PAUSE);
-            return;
+        let excused = number < self.pool.life.excused_below;
+        let Some(settings) = self.pool.settings.throttle.filter(|_| !excused) else {
+            return self.pause_background();
         };
         if let Some(until) = self.pool.life.throttle.failed(now, &settings) {
             self.pool.life.shrunk = true;
@@ -37,19 +38,22 @@ impl Turn<'_> {
         }
     }
 
-    /// A process served its first request.
-    pub(super) fn start_succeeded(&mut self, number: u64) {
-        if self.pool.settings.throttle.is_some()
-            && let Some(proc) = self.pool.procs.get_mut(&number)
-            && !proc.served
-        {
-            proc.served = true;
-            self.pool.life.throttle.succeeded();
-        }
+    /// Opens nothing in the background for a moment. Requests try at once, each on its own account.
+    pub(super) fn pause_background(&mut self) {
+        let until = self.ledger.now + BACKGROUND_PAUSE;
+        self.pool.life.pause = self.pool.upkeep.then_some(until);
     }
 
-    /// An operator, or a reload, ends the throttle.
+    /// A process has started.
+    pub(super) fn start_succeeded(&mut self) {
+        self.pool.life.excused_below = self.ledger.next_number;
+        self.pool.life.throttle.succeeded();
+    }
+
+    /// An operator, or a reload, ends the throttle. What began before may be of a command that was
+    /// corrected since.
     pub(super) fn unthrottle(&mut self) {
+        self.pool.life.excused_below = self.ledger.next_number;
         if self.pool.life.throttle.lift(self.ledger.now) {
             self.out
                 .push(Action::Warn(Warning::Unthrottled { pool: self.id }));

@@ -33,6 +33,7 @@ impl Turn<'_> {
             return;
         };
         self.pool.tally().started += 1;
+        self.start_succeeded();
         match opening.request {
             _ if self.ledger.shutting_down => self.stop(number, StopReason::Shutdown),
             _ if self.pool.life.removing.is_some() => self.stop(number, StopReason::Removed),
@@ -46,11 +47,12 @@ impl Turn<'_> {
         let Some(opening) = self.pool.fail_opening(number) else {
             return;
         };
+        self.ledger.ceiling.live -= 1;
         self.pool.tally().start_failures += 1;
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
         }
-        self.start_failed();
+        self.start_failed(number);
     }
 
     /// Teaching or resetting ended.
@@ -59,7 +61,6 @@ impl Turn<'_> {
         match (state.cloned(), ok) {
             (Some(ProcState::Teaching { request, ddoc }), true) => {
                 self.pool.take_busy(number);
-                self.start_succeeded(number);
                 self.pool.learn(number, ddoc);
                 self.pool.tally().taught += 1;
                 match request {
@@ -80,15 +81,10 @@ impl Turn<'_> {
         }
     }
 
-    /// `EXIT` of a process, asked or unasked.
-    ///
-    /// A child that ended by itself before it served its first request is a failing start, also
-    /// when its client was faster in saying that it is broken.
-    pub(super) fn proc_exit(&mut self, number: u64, by_itself: bool) {
+    /// `EXIT` of a process, asked or unasked. It had started, so that its end is no failing start.
+    pub(super) fn proc_exit(&mut self, number: u64) {
         if self.pool.stopping.remove(&number) {
-            if self.pool.life.suspects.remove(&number) && by_itself {
-                self.start_failed();
-            }
+            self.ledger.ceiling.ending -= 1;
             if self.pool.life.deferred {
                 self.thin_out();
             }
@@ -99,8 +95,9 @@ impl Turn<'_> {
             if let ProcState::Teaching { request, .. } = proc.state {
                 self.refuse_if_waiting(request, Refusal::TeachFailed);
             }
-            if by_itself && !proc.served {
-                self.start_failed();
+            if proc.uses == 0 {
+                // One that ends unused again and again must not keep the machine busy.
+                self.pause_background();
             }
         }
     }
@@ -159,11 +156,9 @@ impl Turn<'_> {
 
     /// Removes a process from all tables and tells it to end.
     pub(super) fn stop(&mut self, number: u64, why: StopReason) {
-        if let Some(proc) = self.remove(number) {
+        if self.remove(number).is_some() {
             self.pool.stopping.insert(number);
-            if !proc.served && self.pool.settings.throttle.is_some() && !why.is_polite() {
-                self.pool.life.suspects.insert(number);
-            }
+            self.ledger.ceiling.ending += 1;
             self.pool.tally().note_stop(why);
             self.out.push(Action::Stop {
                 proc: self.proc_id(number),
@@ -174,6 +169,7 @@ impl Turn<'_> {
 
     fn remove(&mut self, number: u64) -> Option<Proc> {
         let proc = self.pool.remove(number)?;
+        self.ledger.ceiling.live -= 1;
         if let ProcState::Assigned { client, .. } = proc.state {
             let held = self.ledger.held.remove(client, self.proc_id(number));
             debug_assert!(held, "PM-3: an assigned process is held by its client");

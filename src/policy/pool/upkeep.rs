@@ -17,8 +17,8 @@ use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 use crate::policy::time::Timestamp;
 
-/// How long a pool without a throttle waits after a failing start before it opens one in the
-/// background again. Requests try at once, each on its own account.
+/// How long a pool waits after a failing start that does not throttle it, or after a process that
+/// ended unused, before it opens one in the background again.
 pub(super) const BACKGROUND_PAUSE: Duration = Duration::from_secs(1);
 
 impl Turn<'_> {
@@ -63,12 +63,17 @@ impl Turn<'_> {
             return;
         }
         let below = |pool: &Pool| pool.count < restore_to || pool.missing() > 0;
-        while below(self.pool) && self.pool.may_open(now) {
+        while below(self.pool) && self.may_open() {
             if !self.open(None) {
                 break;
             }
         }
-        // What waits for a stopping process's slot is opened when that has ended.
+        let is_short = below(self.pool) && self.pool.may_open(now);
+        self.ledger.ceiling.note_short(self.id, is_short);
+        // What waits for a stopping process's slot, or for a place, is opened when that is there.
+        if is_short {
+            return;
+        }
         if self.pool.overdue() == 0 || self.pool.count >= restore_to {
             self.pool.life.restore_to = 0;
         }
@@ -184,7 +189,7 @@ impl Pool {
     }
 
     /// The process that is idle for the longest time, and since when.
-    fn longest_idle(&self) -> Option<(u64, Timestamp)> {
+    pub(super) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
         let numbers = [self.idle.oldest_used(), self.idle.oldest_untagged()];
         let candidates = numbers.into_iter().flatten();
         let since = |number| (number, self.procs[&number].last_use);

@@ -23,7 +23,7 @@ pub(in crate::policy) struct QueueKey {
 }
 
 /// The waiters of one pool.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::policy) struct Waiters {
     /// Every waiter; ordered: the first is the next.
     all: BTreeSet<QueueKey>,
@@ -36,7 +36,7 @@ pub(in crate::policy) struct Waiters {
 }
 
 /// The waiters for one tag.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DbQueue {
     /// Ordered: the first is the oldest.
     waiters: BTreeSet<QueueKey>,

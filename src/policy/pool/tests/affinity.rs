@@ -61,10 +61,7 @@ fn waiter_reaps_at_once_when_its_database_has_no_process() {
 fn waiter_reaps_when_the_last_process_of_its_database_dies() {
     let (mut world, held, _) = one_held_one_idle(patient(2));
     let request = world.ask(3, tagged("db1", "_design/1"));
-    let actions = world.on(Event::ProcExit {
-        proc: held.proc,
-        by_itself: true,
-    });
+    let actions = world.on(Event::ProcExit { proc: held.proc });
     assert_eq!(opened(&actions)[0].1, Some(request));
 }
 

@@ -108,10 +108,7 @@ fn failed_teaching_of_a_new_process_leaks_nothing() {
     assert_eq!(actions[0], Action::Refuse { request, why });
     assert_eq!(stopped(&actions), [(proc, StopReason::TeachFailed)]);
     assert_eq!(world.pools.proc_count(), 0);
-    world.on(Event::ProcExit {
-        proc,
-        by_itself: true,
-    });
+    world.on(Event::ProcExit { proc });
     assert_eq!(world.status().stopping, 0);
 }
 
@@ -220,10 +217,7 @@ fn slots_that_idle_processes_leave_go_to_waiters() {
         let actions = match event {
             0 => world.on(Event::SetThresholdTs),
             1 => world.on(Event::OsProcIdle { proc: second.proc }),
-            _ => world.on(Event::ProcExit {
-                proc: first.proc,
-                by_itself: true,
-            }),
+            _ => world.on(Event::ProcExit { proc: first.proc }),
         };
         assert_eq!(stopped(&actions)[0].0, second.proc);
         assert_eq!(opened(&actions)[0].1, Some(waiter));

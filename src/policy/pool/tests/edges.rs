@@ -8,10 +8,7 @@ fn stop(proc: ProcId, why: StopReason) -> Vec<Action> {
 }
 
 fn exit(world: &mut World, proc: ProcId) -> Vec<Action> {
-    world.on(Event::ProcExit {
-        proc,
-        by_itself: true,
-    })
+    world.on(Event::ProcExit { proc })
 }
 
 #[test]
@@ -352,10 +349,7 @@ fn events_about_nothing_change_nothing() {
             Event::SpawnOk { proc },
             Event::SpawnError { proc },
             Event::HelperDone { proc, ok: false },
-            Event::ProcExit {
-                proc,
-                by_itself: true,
-            },
+            Event::ProcExit { proc },
             Event::OsProcIdle { proc },
         ] {
             assert_eq!(world.on(event), []);

@@ -178,6 +178,22 @@ fn full_queues_of_a_whole_group_refuse() {
 }
 
 #[test]
+fn group_queues_while_any_of_its_pools_has_room_to_queue() {
+    let of = |queue_max| PoolSettings {
+        queue_max: Some(queue_max),
+        ..in_group(1)
+    };
+    let mut world = world_of(&[of(1), of(0), of(6)]);
+    for client in 1..=10 {
+        let request = world.ask_of(client, GROUP);
+        world.run();
+        assert_eq!(world.refusal(request), None, "{client}");
+    }
+    let request = world.ask_of(11, GROUP);
+    assert_eq!(world.refusal(request), Some(Refusal::PoolBusy));
+}
+
+#[test]
 fn waiters_design_document_finds_the_pool_that_has_a_process_of_its_database() {
     let mut world = world_of(&[in_group(1), in_group(1)]);
     let ask = |world: &mut World, target, db| {

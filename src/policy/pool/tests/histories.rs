@@ -36,7 +36,8 @@ enum Step {
     Down(u64, bool),
     EndOpening(usize, bool),
     EndHelp(usize, bool),
-    EndStopping(usize, bool),
+    EndStopping(usize),
+    Ceiling(u32),
     Die(usize),
     Memory(usize, u64),
     LongIdle(usize),
@@ -146,9 +147,10 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(n, status, condition)| Step::Return(n, status, condition)),
         3 => (0..8_u64, any::<bool>()).prop_map(|(client, normal)| Step::Down(client, normal)),
         18 => end.clone().prop_map(|(n, ok)| Step::EndOpening(n, ok)),
-        12 => end.clone().prop_map(|(n, ok)| Step::EndHelp(n, ok)),
-        10 => end.prop_map(|(n, asked)| Step::EndStopping(n, !asked)),
+        12 => end.prop_map(|(n, ok)| Step::EndHelp(n, ok)),
+        10 => pick.clone().prop_map(Step::EndStopping),
         2 => pick.clone().prop_map(Step::Die),
+        2 => (0..12_u32).prop_map(Step::Ceiling),
         3 => (pick.clone(), 0..160_u64).prop_map(|(n, bytes)| Step::Memory(n, bytes)),
         2 => pick.clone().prop_map(Step::LongIdle),
         5 => seconds.prop_map(Step::Advance),
@@ -233,14 +235,13 @@ impl Manager {
             Step::EndHelp(n, ok) => {
                 take(&mut self.helping, n).map(|proc| Event::HelperDone { proc, ok })
             }
-            Step::EndStopping(n, by_itself) => {
-                take(&mut self.stopping, n).map(|proc| Event::ProcExit { proc, by_itself })
+            Step::EndStopping(n) => {
+                take(&mut self.stopping, n).map(|proc| Event::ProcExit { proc })
             }
             Step::Die(n) => self.any_proc(n).map(|proc| {
                 self.procs.remove(&proc);
                 self.helping.retain(|other| *other != proc);
-                let by_itself = true;
-                Event::ProcExit { proc, by_itself }
+                Event::ProcExit { proc }
             }),
             Step::Memory(n, bytes) => self.any_proc(n).map(|proc| Event::Memory { proc, bytes }),
             Step::LongIdle(n) => self.any_proc(n).map(|proc| Event::OsProcIdle { proc }),
@@ -254,6 +255,9 @@ impl Manager {
             }
             Step::Unthrottle(n) => pick(&self.live, n).map(|pool| Event::Unthrottle { pool }),
             Step::Reload => Some(Event::SetThresholdTs),
+            Step::Ceiling(max) => Some(Event::SetCeiling {
+                max: Some(max).filter(|max| *max > 0),
+            }),
         };
         if let Some(event) = event {
             self.on(event);
@@ -398,7 +402,7 @@ impl Manager {
             } else if !self.helping.is_empty() {
                 self.step(Step::EndHelp(0, true));
             } else if !self.stopping.is_empty() {
-                self.step(Step::EndStopping(0, false));
+                self.step(Step::EndStopping(0));
             } else if !self.leases.is_empty() {
                 self.step(Step::Return(0, ReturnStatus::Ok, Condition::Clean));
             } else {

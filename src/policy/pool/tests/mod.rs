@@ -5,6 +5,7 @@
 
 mod affinity;
 mod cases;
+mod ceiling;
 mod defects;
 mod edges;
 mod fair;
@@ -212,10 +213,7 @@ impl World {
                 Action::Teach { proc, .. } | Action::Reset { proc } => {
                     Event::HelperDone { proc, ok: true }
                 }
-                Action::Stop { proc, .. } => Event::ProcExit {
-                    proc,
-                    by_itself: false,
-                },
+                Action::Stop { proc, .. } => Event::ProcExit { proc },
                 Action::Assign { .. }
                 | Action::Refuse { .. }
                 | Action::HolderDown { .. }
@@ -256,8 +254,8 @@ impl World {
     }
 
     /// The process ends, asked or unasked.
-    fn exit(&mut self, proc: ProcId, by_itself: bool) -> Vec<Action> {
-        self.on(Event::ProcExit { proc, by_itself })
+    fn exit(&mut self, proc: ProcId) -> Vec<Action> {
+        self.on(Event::ProcExit { proc })
     }
 
     /// The latest answer to this request, if it was refused.

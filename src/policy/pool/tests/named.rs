@@ -170,9 +170,9 @@ fn replacements_beyond_a_reap_batch_wait_until_the_destroyed_have_ended() {
     let gone = stopped(&actions);
     assert_eq!((gone.len(), opened(&actions).len()), (3, 1));
     for (proc, _) in &gone[..2] {
-        assert_eq!(opened(&world.exit(*proc, false)).len(), 1);
+        assert_eq!(opened(&world.exit(*proc)).len(), 1);
     }
-    assert_eq!(world.exit(gone[2].0, false), []);
+    assert_eq!(world.exit(gone[2].0), []);
     assert_eq!(world.pools.proc_count(), 3);
 }
 
@@ -246,7 +246,7 @@ fn process_that_dies_is_replaced_when_the_pool_falls_below_init_size_or_min_free
         let lease = world.take(1, None);
         world.give_back(lease);
         let before = world.pools.proc_count();
-        let actions = world.exit(lease.proc, true);
+        let actions = world.exit(lease.proc);
         assert_eq!(opened(&actions).len() as u32, 2 - (before - 1).min(2));
         world.run();
         assert!(world.pools.proc_count() >= 2);
@@ -263,7 +263,7 @@ fn process_that_dies_above_init_size_and_min_free_is_not_replaced() {
     for lease in &leases {
         world.give_back(*lease);
     }
-    assert_eq!(world.exit(leases[0].proc, true), []);
+    assert_eq!(world.exit(leases[0].proc), []);
 }
 
 #[test]

@@ -211,10 +211,7 @@ impl Trial {
                 None => return,
             },
             Step::EndStopping(n) => match take(&mut self.stopping, n) {
-                Some(proc) => Event::ProcExit {
-                    proc,
-                    by_itself: false,
-                },
+                Some(proc) => Event::ProcExit { proc },
                 None => return,
             },
             Step::Stray(n, kind) => match self.stray(n, kind) {
@@ -276,10 +273,7 @@ impl Trial {
         let proc = pick(&self.procs, n)?;
         Some(match kind {
             0 | 1 => Event::OsProcIdle { proc },
-            2 if !self.opening.contains(&proc) => Event::ProcExit {
-                proc,
-                by_itself: true,
-            },
+            2 if !self.opening.contains(&proc) => Event::ProcExit { proc },
             3 if !self.opening.contains(&proc) => Event::SpawnOk { proc },
             4 if !self.opening.contains(&proc) => Event::SpawnError { proc },
             5 if !self.helping.contains(&proc) => Event::HelperDone { proc, ok: false },
@@ -362,10 +356,7 @@ impl Trial {
             } else if let Some(proc) = self.helping.pop() {
                 self.on(Event::HelperDone { proc, ok: true });
             } else if let Some(proc) = self.stopping.pop() {
-                self.on(Event::ProcExit {
-                    proc,
-                    by_itself: false,
-                });
+                self.on(Event::ProcExit { proc });
             } else if let Some(lease) = self.leases.first().copied() {
                 self.on(lease.returned(ReturnStatus::Ok, Condition::Clean, true));
             } else if let Some(at) = self.pools.next_deadline() {

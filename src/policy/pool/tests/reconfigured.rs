@@ -32,52 +32,82 @@ fn reconfiguration_is_a_list_of_changes() {
         },
         ..old
     };
-    let live = Live {
-        used: 1,
-        free: 1,
-        opening: 0,
-        waiting: 8,
-        blocked: false,
-    };
-    let changes = reconfigure(&old, &new, live).expect("they are right");
-    let expected = [
-        "set max 8",
-        "set init_size 5",
-        "set queue_max 3",
-        "shrink_queue 5",
-        "start 3",
-    ];
+    let changes = reconfigure(&old, &new).expect("they are right");
+    let expected = ["set max 8", "set init_size 5", "set queue_max 3"];
     assert_eq!(texts(&changes), expected);
 }
 
 #[test]
 fn same_settings_change_nothing() {
     let settings = named(5);
-    let live = Live {
-        used: 3,
-        ..Live::default()
-    };
-    assert_eq!(reconfigure(&settings, &settings, live), Ok(Vec::new()));
+    assert_eq!(reconfigure(&settings, &settings), Ok(Vec::new()));
 }
 
 #[test]
 fn lowered_max_stops_idle_processes_and_the_others_when_they_return() {
-    let old = named(10);
-    let live = Live {
-        used: 4,
-        free: 3,
-        ..Live::default()
-    };
-    let changes = reconfigure(&old, &named(2), live).expect("they are right");
+    let mut world = World::named(PoolSettings {
+        init_size: 7,
+        ..named(10)
+    });
+    world.run();
+    for client in 1..=4 {
+        world.take(client, None);
+    }
+    let plan = world.pools.plan(POOL, &named(2)).expect("they are right");
     assert_eq!(
-        texts(&changes),
+        texts(&plan),
         [
             "set max 2",
             "set soft_limit 2",
+            "set init_size 0",
             "stop_idle 3",
             "stop_returned 2"
         ]
     );
+}
+
+#[test]
+fn queue_is_shortened_after_those_are_served_whom_the_new_limit_has_room_for() {
+    let mut world = World::named(named(1));
+    world.take(1, None);
+    let waiters = [2, 3, 4, 5, 6].map(|client| world.ask(client, None));
+    let new = PoolSettings {
+        queue_max: Some(2),
+        limits: limits(3, 3),
+        ..named(3)
+    };
+    let plan = texts(&world.pools.plan(POOL, &new).expect("they are right"));
+    assert_eq!(plan[3..], ["shrink_queue 1", "start 2"]);
+    reconfigure_to(&mut world, new);
+    assert_eq!(world.refusal(waiters[4]), Some(Refusal::PoolBusy));
+    assert_eq!(world.status().waiting, 2);
+}
+
+#[test]
+fn shorter_queue_leaves_the_waiters_of_a_group_to_pools_with_room() {
+    let of = |queue_max| PoolSettings {
+        group: Some(GroupId(1)),
+        queue_max: Some(queue_max),
+        ..named(1)
+    };
+    let group = Target::Group(GroupId(1));
+    let mut world = World::empty();
+    for _ in 0..2 {
+        world.add(of(3));
+    }
+    for client in 1..=6 {
+        world.ask_of(client, group);
+        world.run();
+    }
+    // Two are served; the others wait, two in each queue.
+    let plan = texts(&world.pools.plan(POOL, &of(0)).expect("they are right"));
+    assert_eq!(plan, ["set queue_max 0", "shrink_queue 1"]);
+    let actions = reconfigure_to(&mut world, of(0));
+    let refused = |action: &&Action| matches!(action, Action::Refuse { .. });
+    assert_eq!(actions.iter().filter(refused).count(), 1);
+    assert_eq!(world.pools.status(PoolId(1), world.now).waiting, 3);
+    assert_eq!(world.pools.plan_removal(POOL, RemoveMode::Graceful), 0);
+    assert_eq!(world.pools.plan_removal(PoolId(1), RemoveMode::Graceful), 3);
 }
 
 #[test]
@@ -88,7 +118,7 @@ fn setting_that_cannot_change_is_refused_by_name_and_nothing_is_changed() {
         init_size: 2,
         ..old
     };
-    let error = reconfigure(&old, &new, Live::default()).expect_err("a language stays");
+    let error = reconfigure(&old, &new).expect_err("a language stays");
     assert_eq!(error.wrong()[0].name, "language");
     assert!(error.to_string().starts_with("language cannot change"));
     let mut world = World::named(old);
@@ -153,14 +183,13 @@ fn changes_are_carried_out() {
             "set max 4",
             "set soft_limit 4",
             "set queue_max 1",
-            "shrink_queue 2",
+            "shrink_queue 1",
             "start 1"
         ]
     );
     let actions = reconfigure_to(&mut world, new);
-    for waiter in [waiters[1], waiters[2]] {
-        assert_eq!(world.refusal(waiter), Some(Refusal::PoolBusy));
-    }
+    assert_eq!(world.refusal(waiters[2]), Some(Refusal::PoolBusy));
+    assert_eq!(world.status().waiting, 1);
     assert_eq!(opened(&actions).len(), 1);
     assert_eq!(opened(&actions)[0].1, Some(waiters[0]));
     assert_eq!(world.status().settings, new);

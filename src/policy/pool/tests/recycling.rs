@@ -225,7 +225,7 @@ fn recycling_by_age_waits_while_a_whole_batch_is_stopping() {
         world.pools.next_deadline().is_none_or(|at| at > world.now),
         "it does not spin"
     );
-    let next = world.exit(stopped(&first)[0].0, false);
+    let next = world.exit(stopped(&first)[0].0);
     assert_eq!(stopped(&next).len(), 1);
     assert!(world.status().stopping <= 2);
 }
@@ -255,6 +255,6 @@ fn stopping_processes_beyond_a_batch_keep_their_slots() {
         assert!(status.stopping + status.used + status.opening <= 10 + batch);
     }
     assert_eq!(slow_to_end.len() as u32, 10 + batch);
-    let actions = world.exit(slow_to_end[0], false);
+    let actions = world.exit(slow_to_end[0]);
     assert_eq!(opened(&actions)[0].1, waits);
 }

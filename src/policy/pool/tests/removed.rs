@@ -35,12 +35,9 @@ fn pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
     assert_eq!(stopped(&actions), [(unborn, StopReason::Removed)]);
     let actions = world.give_back(held);
     assert_eq!(stopped(&actions), [(held.proc, StopReason::Removed)]);
-    assert_eq!(world.exit(idle, false), []);
-    assert_eq!(world.exit(unborn, false), []);
-    assert_eq!(
-        world.exit(held.proc, false),
-        [Action::PoolGone { pool: POOL }]
-    );
+    assert_eq!(world.exit(idle), []);
+    assert_eq!(world.exit(unborn), []);
+    assert_eq!(world.exit(held.proc), [Action::PoolGone { pool: POOL }]);
     assert_eq!(world.pools.next_deadline(), None);
     assert_eq!(world.status(), PoolStatus::empty());
 }
@@ -68,7 +65,7 @@ fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
     assert!(!world.pools.holds(client, proc, token));
     assert_eq!(world.give_back(held), []);
     for proc in [held.proc, idle] {
-        assert_eq!(world.exit(proc, false), []);
+        assert_eq!(world.exit(proc), []);
     }
     let unborn = ProcId {
         pool: POOL,
@@ -129,7 +126,7 @@ fn deaths_while_a_pool_is_removed_are_no_failing_starts() {
     world.run();
     let actions = remove(&mut world, RemoveMode::Graceful);
     assert_eq!(opened(&actions), [], "nothing takes the place of what goes");
-    let actions = world.exit(lease.proc, true);
+    let actions = world.exit(lease.proc);
     assert!(
         !actions
             .iter()
@@ -149,7 +146,7 @@ fn graceful_removal_can_be_made_immediate_and_not_the_other_way_round() {
     assert_eq!(stopped(&actions), [(lease.proc, StopReason::Removed)]);
     assert_eq!(remove(&mut world, RemoveMode::Graceful), []);
     assert_eq!(world.status().removing, Some(RemoveMode::Immediate));
-    world.exit(lease.proc, false);
+    world.exit(lease.proc);
     assert_eq!(world.last, [Action::PoolGone { pool: POOL }]);
     assert_eq!(remove(&mut world, RemoveMode::Immediate), []);
 }

@@ -273,3 +273,8 @@ fn waiter_without_hope_in_a_throttled_pool_is_found() {
         pool.procs.clear();
     });
 }
+
+#[test]
+fn place_that_is_not_counted_is_found() {
+    violates_named(Invariant::Pm23, |pools| pools.ledger.ceiling.live += 1);
+}

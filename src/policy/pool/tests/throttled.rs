@@ -15,6 +15,16 @@ fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<Action>) {
     (request, world.on(Event::SpawnError { proc }))
 }
 
+/// Lets the process end that `init_size` keeps, and the start of the next one fail.
+fn fail_to_start_in_background(world: &mut World) {
+    let proc = world.status().procs[0].proc;
+    world.exit(proc);
+    let actions = world.advance(Duration::from_secs(1));
+    let (proc, _) = opened(&actions)[0];
+    let actions = world.on(Event::SpawnError { proc });
+    assert!(warned_until(&actions).is_some());
+}
+
 fn warned_until(actions: &[Action]) -> Option<Timestamp> {
     actions.iter().find_map(|action| match *action {
         Action::Warn(Warning::Throttled { until, .. }) => Some(until),
@@ -65,41 +75,77 @@ fn delay_doubles_to_the_maximum_while_it_repeats_and_one_success_resets_it() {
 }
 
 #[test]
-fn start_alone_is_no_success() {
+fn start_is_the_success_that_resets_the_delay() {
     let mut world = World::named(named(5));
     let (_, actions) = fail_to_start(&mut world, 1);
     world.now = warned_until(&actions).expect("throttled");
-    let request = world.ask(2, None);
-    let (proc, _) = *opened(&world.last).last().expect("it is tried again");
-    world.on(Event::SpawnOk { proc });
-    assert!(world.lease(request, 2).is_some());
-    let actions = world.exit(proc, true);
-    let until = warned_until(&actions).expect("it ended before it served anybody");
-    assert_eq!(until, world.now + 2 * THROTTLE_DELAY);
+    world.take(2, None);
+    let (_, actions) = fail_to_start(&mut world, 3);
+    let until = warned_until(&actions).expect("a first failure again");
+    assert_eq!(until, world.now + THROTTLE_DELAY);
 }
 
 #[test]
-fn process_that_ends_by_itself_before_its_first_request_is_a_failing_start() {
+fn process_that_has_started_never_throttles_its_pool_however_it_ends() {
     let mut world = World::named(PoolSettings {
         init_size: 1,
         ..named(5)
     });
-    let proc = world.status().procs[0].proc;
-    let actions = world.exit(proc, true);
-    assert!(warned_until(&actions).is_some());
-    assert_eq!(opened(&actions), [], "it is not started again and again");
-    let actions = world.advance(THROTTLE_DELAY);
+    let unused = world.status().procs[0].proc;
+    assert_eq!(world.exit(unused), [], "it is not started again and again");
+    let actions = world.advance(Duration::from_secs(1));
     assert_eq!(opened(&actions).len(), 1, "init_size holds again");
+    world.last = actions;
+    world.run();
+    let first = world.take(1, None);
+    world.exit(first.proc);
+    let second = world.take(2, None);
+    world.give_back_as(second, ReturnStatus::Fail, Condition::Broken);
+    world.exit(second.proc);
+    assert_eq!(world.status().throttled, None);
 }
 
 #[test]
-fn process_that_ends_in_its_first_request_counts_also_when_its_client_says_so_first() {
-    let mut world = World::named(named(5));
+fn process_that_was_used_and_ends_is_replaced_at_once() {
+    let mut world = World::named(PoolSettings {
+        init_size: 1,
+        ..named(5)
+    });
     let lease = world.take(1, None);
-    let actions = world.give_back_as(lease, ReturnStatus::Fail, Condition::Broken);
-    assert_eq!(warned_until(&actions), None);
-    let actions = world.exit(lease.proc, true);
-    assert!(warned_until(&actions).is_some());
+    world.give_back(lease);
+    assert_eq!(opened(&world.exit(lease.proc)).len(), 1);
+}
+
+#[test]
+fn failure_of_one_start_while_another_succeeds_does_not_throttle() {
+    let mut world = World::named(named(5));
+    let procs = [1, 2, 3].map(|client| {
+        world.ask(client, None);
+        opened(&world.last)[0].0
+    });
+    world.on(Event::SpawnOk { proc: procs[1] });
+    // Both began before the one that succeeded was there.
+    for proc in [procs[0], procs[2]] {
+        assert_eq!(warned_until(&world.on(Event::SpawnError { proc })), None);
+    }
+    assert_eq!(world.totals().start_failures, 2);
+    let (_, actions) = fail_to_start(&mut world, 4);
+    assert!(warned_until(&actions).is_some(), "this one began later");
+}
+
+#[test]
+fn start_that_began_before_a_throttle_was_lifted_does_not_throttle_again() {
+    for event in [Event::Unthrottle { pool: POOL }, Event::SetThresholdTs] {
+        let mut world = World::named(named(5));
+        world.ask(1, None);
+        let (slow, _) = opened(&world.last)[0];
+        world.on(event);
+        assert_eq!(
+            warned_until(&world.on(Event::SpawnError { proc: slow })),
+            None
+        );
+        assert_eq!(world.status().throttled, None);
+    }
 }
 
 #[test]
@@ -111,16 +157,6 @@ fn client_that_finds_fault_with_a_healthy_process_does_not_throttle_its_pool() {
         world.run();
     }
     assert_eq!(world.status().throttled, None);
-}
-
-#[test]
-fn process_that_dies_after_it_served_does_not_throttle_its_pool() {
-    let mut world = World::named(named(5));
-    let lease = world.take(1, None);
-    world.give_back(lease);
-    let lease = world.take(2, None);
-    let actions = world.exit(lease.proc, true);
-    assert_eq!(warned_until(&actions), None);
 }
 
 #[test]
@@ -162,7 +198,7 @@ fn waiters_are_refused_when_the_last_process_goes_while_nothing_is_created() {
     let waiter = world.ask(3, None);
     let tagged_waiter = world.ask(4, tagged("db", "_design/1"));
     assert_eq!(world.last, []);
-    world.exit(lease.proc, true);
+    world.exit(lease.proc);
     for request in [waiter, tagged_waiter] {
         let why = world.refusal(request);
         assert!(matches!(why, Some(Refusal::Throttled { .. })), "{why:?}");
@@ -190,8 +226,7 @@ fn throttle_is_lifted_by_an_operator_and_by_a_reload() {
             init_size: 1,
             ..named(5)
         });
-        let proc = world.status().procs[0].proc;
-        world.exit(proc, true);
+        fail_to_start_in_background(&mut world);
         let actions = world.on(event);
         let lifted = Action::Warn(Warning::Unthrottled { pool: POOL });
         assert!(actions.contains(&lifted));
