@@ -230,7 +230,7 @@ impl Client {
         services: Rc<Services>,
         options: ClientOptions,
     ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
-        Self::start_with(stream, services, options, None)
+        Self::start_with(stream, services, options, None, Lifeline::new())
     }
 
     fn start_with(
@@ -238,8 +238,8 @@ impl Client {
         services: Rc<Services>,
         options: ClientOptions,
         lending: Option<Lending>,
+        lifeline: Lifeline,
     ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
-        let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let metrics = match &lending {
             Some(lending) => lending.metrics(),

@@ -11,6 +11,7 @@ mod logbook;
 mod mistakes;
 mod pools;
 mod pressure;
+mod queue;
 mod status;
 mod stress;
 mod trouble;

@@ -19,8 +19,9 @@ use super::session::Phase;
 use super::stream::Stream;
 use super::{Client, ClientOptions, Services};
 use crate::actors::caller::{CallError, Caller, ResetRetry};
-use crate::actors::lifeline::Pulse;
+use crate::actors::lifeline::{Lifeline, Pulse};
 use crate::actors::service::claims::Claim;
+use crate::actors::service::ticket::Answer;
 use crate::actors::supervisor::Stop;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::TellHolder;
@@ -38,6 +39,8 @@ pub struct Lending {
     pub client_timeout: Option<Duration>,
     /// The claim to a process, until it has one or is refused.
     pub claim: Option<Claim>,
+    /// The answer to the ticket that was taken for it.
+    pub answer: Option<Answer>,
     /// Where it is counted.
     pub metrics: Arc<ServiceMetrics>,
 }
@@ -53,11 +56,14 @@ impl Lending {
 async fn get_clean_proc(
     caller: &Caller,
     want: &Want,
-    mut claim: Option<Claim>,
+    (mut claim, mut answer): (Option<Claim>, Option<Answer>),
 ) -> Result<Lease, CallError> {
     let mut retry = ResetRetry::new();
     loop {
-        let lease = caller.get_proc(want.clone(), None).await?;
+        let lease = match answer.take() {
+            Some(answer) => answer.lease().await?,
+            None => caller.get_proc(want.clone(), None).await?,
+        };
         drop(claim.take());
         match lease.reset().await {
             Ok(()) => return Ok(lease),
@@ -75,15 +81,18 @@ pub(super) fn last_line(error: &ErrorReply) -> Vec<u8> {
 }
 
 impl Client {
-    /// Starts the actor for a connection of a service. Returns where to tell it to stop, and its
-    /// life.
+    /// Starts the actor for a connection of a service. Its life may have begun before, with a
+    /// ticket. Returns where to tell it to stop, and its life.
     pub fn lend_to(
         stream: Stream,
         services: Rc<Services>,
         options: ClientOptions,
         lending: Lending,
+        lifeline: Option<Lifeline>,
     ) -> (Recipient<Stop>, Pulse) {
-        let (stop, pulse, _) = Self::start_with(stream, services, options, Some(lending));
+        let lifeline = lifeline.unwrap_or_else(Lifeline::new);
+        let lending = Some(lending);
+        let (stop, pulse, _) = Self::start_with(stream, services, options, lending, lifeline);
         (stop, pulse)
     }
 
@@ -100,7 +109,7 @@ impl Client {
             client: self.lifeline.pulse(),
             down: ctx.address().recipient(),
         });
-        let claim = lending.claim.take();
+        let claim = (lending.claim.take(), lending.answer.take());
         let get = async move {
             let proc = get_clean_proc(session.query_servers.caller(), &want, claim);
             tokio::select! {

@@ -72,6 +72,14 @@ impl Lease {
         answer.unwrap_or(false)
     }
 
+    /// Gives a process back that was not used.
+    pub(crate) fn put_back(mut self) {
+        self.is_out = false;
+        // Ignores the mailbox's bound, as a drop does.
+        let ret_proc = self.return_as(ReturnStatus::Ok, false);
+        self.lender.manager.do_send(ret_proc);
+    }
+
     fn return_as(&self, status: ReturnStatus, lost: bool) -> RetProc {
         RetProc {
             client: self.client,
