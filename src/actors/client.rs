@@ -434,7 +434,9 @@ impl Handler<HolderDown> for Client {
 impl Client {
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
-        self.lifeline.ending(ExitReason::Normal);
+        // What it still holds was not given back: in any order in which that is told, it has crashed.
+        self.lifeline
+            .ending(ExitReason::Failed("its connection ended".into()));
         ctx.stop();
     }
 

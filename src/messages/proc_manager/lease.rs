@@ -67,7 +67,7 @@ impl Lease {
             status
         };
         self.is_out = false;
-        let ret_proc = self.return_as(status, false);
+        let ret_proc = self.return_as(status);
         let answer = self.lender.manager.send(ret_proc).await;
         answer.unwrap_or(false)
     }
@@ -76,17 +76,16 @@ impl Lease {
     pub(crate) fn put_back(mut self) {
         self.is_out = false;
         // Ignores the mailbox's bound, as a drop does.
-        let ret_proc = self.return_as(ReturnStatus::Ok, false);
+        let ret_proc = self.return_as(ReturnStatus::Ok);
         self.lender.manager.do_send(ret_proc);
     }
 
-    fn return_as(&self, status: ReturnStatus, lost: bool) -> RetProc {
+    fn return_as(&self, status: ReturnStatus) -> RetProc {
         RetProc {
             client: self.client,
             proc: self.proc,
             token: self.token,
             status,
-            lost,
         }
     }
 }
@@ -98,7 +97,7 @@ impl Drop for Lease {
             // them than processes.
             self.lender
                 .manager
-                .do_send(self.return_as(ReturnStatus::Ok, true));
+                .do_send(self.return_as(ReturnStatus::Lost));
         }
     }
 }
@@ -114,8 +113,6 @@ pub struct RetProc {
     pub token: Token,
     /// What the client says of it.
     pub status: ReturnStatus,
-    /// Whether the client let go of it rather than gave it back.
-    pub lost: bool,
 }
 
 impl Message for RetProc {
@@ -125,7 +122,7 @@ impl Message for RetProc {
 impl RetProc {
     /// Judges the process as its state and the way it came back demand.
     pub(crate) fn condition(&self, process: &ProcessRef) -> Condition {
-        if self.lost {
+        if self.status == ReturnStatus::Lost {
             process.shared.condition_on_loss()
         } else {
             process.shared.condition_on_return()
