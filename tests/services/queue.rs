@@ -45,9 +45,8 @@ async fn a_service_is_served_among_busy_users(settings: &str) {
     }
     let stop = Rc::new(Cell::new(false));
     let users = busy_users(users, &stop);
-    front
-        .wait_for_pool("py", "some wait", |pool| pool.used == 2 && pool.waiting > 0)
-        .await;
+    let taken = async || front.pool("py").await.totals.taken;
+    eventually("the users are at work", async || taken().await > 100).await;
     for number in 0..CONNECTIONS {
         let mut client = front.connect("py.sock").await;
         let line = format!("[\"it is\",{number}]");
@@ -134,5 +133,20 @@ async fn a_service_that_goes_leaves_the_queue_and_costs_no_process() {
         front.number("settee_pool_returns_total", &["status=\"lost\""]),
         0
     );
+    front.stop().await;
+}
+
+#[actix_rt::test]
+async fn a_connection_waits_unaccepted_for_the_part_of_a_pool_that_is_not_reserved() {
+    let front = Front::start(&config("interactive_reserved = 1")).await;
+    let mut user = SocketClient::connect(&front).await;
+    let proc = user.get_proc("py").await;
+    let mut client = front.connect("py.sock").await;
+    front
+        .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
+        .await;
+    assert_eq!(front.accepted("py"), 0);
+    user.ret_proc(&proc).await;
+    assert_eq!(client.ask("[\"hello\"]").await, "[\"hello\"]");
     front.stop().await;
 }
