@@ -20,6 +20,7 @@ mod jobs;
 mod lent;
 mod lines;
 mod login;
+mod pace;
 mod relay;
 mod session;
 pub mod stream;
@@ -51,11 +52,11 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::Fault;
-use crate::metrics::{ClientMetrics, Metrics};
+use crate::metrics::{ClientMetrics, LendEnd, Metrics};
 use crate::query_server::reduce::OverflowLog;
 use crate::replicator::Replications;
 use holding::Holding;
-pub use lent::Lending;
+pub use lent::{EndCount, Lending};
 use lines::{Input, Lines};
 use session::{Phase, Session, Terms};
 use stream::Stream;
@@ -252,7 +253,10 @@ impl Client {
             open: lending.is_some(),
             rights: rights_of(&stream),
             metrics,
-            write_timeout: options.write_timeout,
+            write_timeout: match &lending {
+                Some(lending) => lending.write_timeout(options.write_timeout),
+                None => options.write_timeout,
+            },
         };
         let client = Self {
             session: Session::new(stream, services, caller, terms),
@@ -383,17 +387,23 @@ impl StreamHandler<Input> for Client {
     fn finished(&mut self, ctx: &mut Self::Context) {
         debug!(self.log, "client disconnected");
         let over = self.session.phase() == Phase::Over;
-        if self.lending.is_some() && !over {
-            return self.end_lending(ctx);
+        if self.lending.is_some() {
+            return match over {
+                true => self.lending_cut(LendEnd::Gone, ctx),
+                false => self.end_lending(ctx),
+            };
         }
-        let Some(process) = self.tunnel.take_if(|_| self.tells_end && !over) else {
+        let Some(process) = self.tunnel.take_if(|_| !over) else {
             return self.end(ctx);
         };
         let session = Rc::clone(&self.session);
+        let tells_end = self.tells_end;
         let farewell = async move {
             let end = process.finish().await;
-            session.push_raw(&end.line());
-            session.linger().await;
+            if tells_end {
+                session.push_raw(&end.line());
+                session.linger().await;
+            }
         };
         // Ends with the deadline of a reset, and a bounded time after it.
         ctx.spawn(wrap_future::<_, Self>(farewell).map(|(), client, ctx| client.end(ctx)));
@@ -405,7 +415,7 @@ impl Handler<Stop> for Client {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         match (&self.lending, msg.now) {
-            (Some(_), true) => return self.end(ctx),
+            (Some(_), true) => return self.lending_cut(LendEnd::Shutdown, ctx),
             (Some(_), false) => return self.session.end_tunnel(GetProcError::ShuttingDown),
             (None, _) => {}
         }

@@ -26,7 +26,7 @@ use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientOptions, Lending, Services};
+use crate::actors::client::{Client, ClientOptions, EndCount, Lending, Services};
 use crate::actors::clock::Clock;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::supervisor::Stop;
@@ -229,10 +229,11 @@ impl Service {
             want: self.want(),
             prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
             client_timeout: unless_zero(settings.client_timeout.under(stress)),
+            session_timeout: unless_zero(settings.session_timeout.under(stress)),
             // One with a ticket has claimed before.
             claim: answer.is_none().then(|| self.entrance.claims.claim()),
             answer,
-            metrics: Arc::clone(&self.metrics),
+            end: EndCount::new(Arc::clone(&self.metrics)),
         };
         let config = self.options.config.borrow().clone();
         let options = ClientOptions::new(self.next_number, &config, &self.log);

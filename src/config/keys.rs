@@ -494,6 +494,7 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(SERVICES, "stress", STRESS),
     key(SERVICES, "prompt_timeout", STRESSED_TIME),
     key(SERVICES, "client_timeout", STRESSED_TIME),
+    key(SERVICES, "session_timeout", STRESSED_TIME),
     key(USERS, "password", Kind::Password),
     key(USERS, "roles", Kind::Words(Role::NAMES)),
     key(USERS, "pools", Kind::Names),

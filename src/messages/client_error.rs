@@ -120,6 +120,21 @@ impl ErrorReply {
         Self::new("too_many_requests", reason, "queue", Fault::Host, true)
     }
 
+    /// The client does not take what it is sent. Nobody reads this but whoever counts it.
+    pub(crate) fn unread() -> Self {
+        let reason = "the client did not take what it was sent";
+        Self::new("timeout", reason, "write", Fault::Client, false)
+    }
+
+    /// A connection of a service has lasted as long as it may.
+    pub(crate) fn session_too_long(limit: Duration) -> Self {
+        let reason = format!(
+            "the connection has lasted {} s, as long as it may (session_timeout): connect again",
+            limit.as_secs_f64()
+        );
+        Self::new("timeout", &reason, "session", Fault::Client, true)
+    }
+
     /// It is not known who asks, or they may not.
     pub fn unauthorized(reason: impl AsRef<str>) -> Self {
         Self::new(

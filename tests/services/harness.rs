@@ -38,6 +38,7 @@ for line in sys.stdin:
         while True: time.sleep(3600)
     elif name == "exit":
         sys.stderr.write("last words\n"); sys.stderr.flush(); os._exit(command[1])
+    elif name == "sleep": time.sleep(command[1]); say(True)
     elif name == "answer_and_exit": say(True); os._exit(command[1])
     elif name == "raw": sys.stdout.write(command[1]); sys.stdout.flush()
     elif name == "log": say(["log", command[1]]); say(True)

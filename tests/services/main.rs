@@ -5,6 +5,7 @@
 mod backlog;
 mod change;
 mod connection;
+mod deadlines;
 mod harness;
 mod load;
 mod logbook;
