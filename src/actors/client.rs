@@ -15,6 +15,7 @@ mod calls;
 mod dashboard;
 mod farewell;
 mod handover;
+mod held_max;
 mod holding;
 mod jobs;
 mod lent;
@@ -55,6 +56,7 @@ use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, Metrics};
 use crate::query_server::reduce::OverflowLog;
 use crate::replicator::Replications;
+use held_max::AllHeld;
 use holding::Holding;
 pub use lent::{EndCount, Lending};
 use lines::{Input, Lines};
@@ -80,6 +82,8 @@ pub struct Services {
     pub authority: Arc<Authority>,
     /// Where HTTP listens, if it does.
     http: Option<SocketAddr>,
+    /// The processes that connections hold.
+    held: AllHeld,
     stopping: Cell<bool>,
     stop: Notify,
 }
@@ -100,6 +104,7 @@ impl Services {
             replications: None,
             http: None,
             in_flight: None,
+            held: AllHeld::default(),
             stopping: Cell::new(false),
             stop: Notify::new(),
         }
@@ -458,17 +463,22 @@ impl Client {
         end: bool,
         ctx: &mut Context<Self>,
     ) {
-        match result {
-            Ok(lease) => {
-                // The process's end is the tunnel's.
-                let watch = lease.process.pulse.watch(ctx.address().recipient());
+        let lent = result.map_err(ErrorReply::from).and_then(|lease| {
+            let reply = calls::Attached::of(&lease, end);
+            // The process's end is the tunnel's.
+            let watch = lease.process.pulse.watch(ctx.address().recipient());
+            let holding = Holding::new(lease);
+            self.session.take_within_limit(&holding)?;
+            Ok((holding, watch, reply))
+        });
+        match lent {
+            Ok((holding, watch, reply)) => {
                 self.tunnel_end = Some(watch);
                 self.tells_end = end;
-                let reply = calls::Attached::of(&lease, end);
-                self.tunnel = Some(Holding::new(lease));
+                self.tunnel = Some(holding);
                 ticket.ok(&reply);
             }
-            Err(error) => ticket.error(&error.into()),
+            Err(error) => ticket.error(&error),
         }
         self.session.set_attaching(false);
     }

@@ -483,6 +483,7 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(POOLS, "stress", Kind::Boolean),
     key(POOLS, "fairness", FAIRNESS),
     key(POOLS, "interactive_reserved", count(0, PROCESSES_MAX)),
+    key(POOLS, "held_max", count(0, PROCESSES_MAX)),
     key(POOLS, CALLERS, Kind::Boolean),
     key(SERVICES, "listen", Kind::ServiceAddress),
     key(SERVICES, "pool", Kind::Name),

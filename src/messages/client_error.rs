@@ -135,6 +135,15 @@ impl ErrorReply {
         Self::new("timeout", &reason, "session", Fault::Client, true)
     }
 
+    /// Who asks holds as many processes of the pool as one may.
+    pub(crate) fn too_many_held(pool: &str, max: u32) -> Self {
+        let reason = format!(
+            "you hold {max} processes of the pool '{pool}', as many as one user or address may \
+             (held_max): give one back, or raise held_max of the pool"
+        );
+        Self::new("too_many_held", &reason, "queue", Fault::Client, true)
+    }
+
     /// It is not known who asks, or they may not.
     pub fn unauthorized(reason: impl AsRef<str>) -> Self {
         Self::new(

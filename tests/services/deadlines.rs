@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use settee::testkit::{eventually, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use crate::harness::{Client, Front};
 
@@ -37,8 +38,9 @@ fn long_line() -> String {
 async fn flood(client: &mut Client) {
     let line = long_line();
     let stream = client.0.get_mut();
-    let send = async { while stream.write_all(line.as_bytes()).await.is_ok() {} };
-    let _ = tokio::time::timeout(Duration::from_millis(300), send).await;
+    let stalled = Duration::from_millis(300);
+    let send = async |stream: &mut UnixStream| stream.write_all(line.as_bytes()).await;
+    while let Ok(Ok(())) = tokio::time::timeout(stalled, send(stream)).await {}
 }
 
 #[actix_rt::test]

@@ -253,6 +253,21 @@ impl SocketClient {
         serde_json::from_str(&line).unwrap()
     }
 
+    /// Sends the same request so many times at once, and returns the replies as they come.
+    pub async fn call_together(
+        &mut self,
+        count: usize,
+        request: &serde_json::Value,
+    ) -> Vec<serde_json::Value> {
+        let lines = vec![request.to_string(); count].join("\n");
+        self.0.send(&lines).await;
+        let mut replies = Vec::new();
+        for _ in 0..count {
+            replies.push(serde_json::from_str(&self.0.line().await).unwrap());
+        }
+        replies
+    }
+
     /// Takes a process of a pool and returns its token.
     pub async fn get_proc(&mut self, pool: &str) -> String {
         let got = self

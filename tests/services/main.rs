@@ -7,6 +7,7 @@ mod change;
 mod connection;
 mod deadlines;
 mod harness;
+mod held_max;
 mod load;
 mod logbook;
 mod mistakes;

@@ -165,9 +165,14 @@ impl Client {
         match result {
             Ok(lease) => {
                 let watch = lease.process.pulse.watch(ctx.address().recipient());
-                self.tunnel_end = Some(watch);
                 let timeout = lending.prompt_timeout;
-                self.tunnel = Some(Holding::with_tunnel_timeout(lease, timeout));
+                let holding = Holding::with_tunnel_timeout(lease, timeout);
+                if let Err(error) = self.session.take_within_limit(&holding) {
+                    self.session.end_tunnel(error);
+                    return self.session.set_attaching(false);
+                }
+                self.tunnel_end = Some(watch);
+                self.tunnel = Some(holding);
                 let session_timeout = lending.session_timeout;
                 self.session.note_activity();
                 self.watch_idleness(ctx);

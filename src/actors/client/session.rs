@@ -23,12 +23,14 @@ use tokio::io::Interest;
 use super::account::{Account, FREE_BYTES};
 use super::backup::Backup;
 use super::handover::Expected;
+use super::held_max::Holder;
 use super::holding::Holding;
 use super::pace::Pace;
 use super::stream::Stream;
 use super::{Services, login};
 use crate::actors::caller::Caller;
 use crate::auth::rights::Rights;
+use crate::in_flight::network_of;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
@@ -92,6 +94,8 @@ pub(super) struct Session {
     stream: Stream,
     /// The address at the other end of TCP.
     pub(super) peer: Option<IpAddr>,
+    /// The user at the other end of a Unix socket.
+    uid: Option<u32>,
     /// Whether it may ask for anything: on TCP, once it has logged in.
     admitted: Cell<bool>,
     /// Who has logged in on it.
@@ -165,6 +169,10 @@ impl Session {
             metrics,
             write_timeout,
         } = terms;
+        let uid = match &stream {
+            Stream::Unix(unix) => unix.peer_cred().map(|peer| peer.uid()).ok(),
+            Stream::Tcp(_) => None,
+        };
         let (peer, admitted) = match &stream {
             Stream::Unix(_) => (None, true),
             Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
@@ -177,6 +185,7 @@ impl Session {
             stream,
             query_servers: QueryServers::new(caller).telling(services.sums.clone()),
             peer,
+            uid,
             admitted: Cell::new(admitted),
             user: RefCell::default(),
             rights,
@@ -220,6 +229,13 @@ impl Session {
             Some(user) => self.services.authority.rights(user),
             None => self.rights.clone(),
         }
+    }
+
+    /// Returns whose processes those that it holds are.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        let user = self.user.borrow().clone().map(Holder::User);
+        let address = self.peer.map(|peer| Holder::Address(network_of(peer)));
+        user.or(address).or(self.uid.map(Holder::Uid))
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {

@@ -21,6 +21,8 @@ pub struct Lender {
     /// The line of the `reset` before a function is called for a client that does not read the
     /// protocol itself.
     pub(crate) reset: Bytes,
+    /// How many processes of the pool one holder may have; zero is any number.
+    pub(crate) held_max: u32,
     /// Whom to give processes back to.
     pub(crate) manager: Arc<Recipient<RetProc>>,
 }
