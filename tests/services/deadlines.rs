@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use settee::testkit::{eventually, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::harness::{Client, Front};
+use crate::harness::{Client, Front, SocketClient};
 
 /// One process, so that whoever holds it keeps all others away.
 fn config(settings: &str) -> String {
@@ -156,6 +157,43 @@ async fn a_session_that_is_over_waits_for_one_answer_at_most() {
         client.send("[\"sleep\",0.6]").await;
     }
     assert_next_is_served(&front, "session").await;
+    front.stop().await;
+}
+
+#[actix_rt::test]
+async fn a_client_of_the_socket_that_reads_a_byte_now_and_then_has_to_go_too() {
+    let front = Front::start(&format!("request_timeout = 1\n{}", config(""))).await;
+    let mut slow = SocketClient::connect(&front).await;
+    let proc = slow.get_proc("py").await;
+    let long = "x".repeat(100_000);
+    let prompt = json!({"id": 1, "call": "prompt", "proc": proc, "data": [long]});
+    slow.send_together(30, &prompt).await;
+    let reading = actix_rt::spawn(async move {
+        while slow.read_byte().await {
+            actix_rt::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let mut next = front.connect("py.sock").await;
+    assert_eq!(
+        within("an answer", next.ask("[\"hello\"]")).await,
+        "[\"hello\"]"
+    );
+    reading.abort();
+    front.stop().await;
+}
+
+#[actix_rt::test]
+async fn an_attached_client_that_ends_in_order_gives_its_process_back() {
+    let text = config("").replace("\"return\"", "\"replace\"");
+    let front = Front::start(&text).await;
+    let mut attached = SocketClient::connect(&front).await;
+    let reply = attached.call(json!({"call": "attach", "pool": "py"})).await;
+    let pid = reply["ok"]["os_pid"].as_u64().unwrap();
+    assert_eq!(attached.call(json!(["hello"])).await, json!(["hello"]));
+    drop(attached);
+    let mut next = front.connect("py.sock").await;
+    assert_eq!(u64::from(next.pid().await), pid);
+    assert_eq!(front.pool("py").await.totals.lost, 0);
     front.stop().await;
 }
 

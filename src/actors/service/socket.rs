@@ -243,9 +243,7 @@ impl Acceptor {
             Self::Tcp(listener) => {
                 let stream = listener.get_ref().accept()?.0;
                 stream.set_nonblocking(true)?;
-                // Answers are written together already; fails only where the client has gone.
-                let _ = stream.set_nodelay(true);
-                Ok(Stream::Tcp(TcpStream::from_std(stream)?))
+                Ok(Stream::of_tcp(TcpStream::from_std(stream)?))
             }
         }
     }
