@@ -12,7 +12,7 @@ use actix::dev::ToEnvelope;
 use actix::{Addr, Context, Handler, Message};
 use bytes::Bytes;
 
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::actors::lifeline::{Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::Named;
 use crate::auth::rights::CallerLimits;
@@ -50,8 +50,9 @@ pub struct Caller {
     client: Pulse,
     /// Which pools it may use, where that is not any.
     limits: RefCell<Option<CallerLimits>>,
-    /// None when it speaks in the name of a client that lives elsewhere.
-    lifeline: Option<Lifeline>,
+    /// None when it speaks in the name of a client that lives elsewhere. It ends without a word: what
+    /// is still lent then was not given back.
+    _lifeline: Option<Lifeline>,
 }
 
 impl Caller {
@@ -59,7 +60,7 @@ impl Caller {
     pub fn new(manager: Named<ProcManager>) -> Self {
         let lifeline = Lifeline::new();
         let mut caller = Self::in_the_name_of(lifeline.pulse(), manager);
-        caller.lifeline = Some(lifeline);
+        caller._lifeline = Some(lifeline);
         caller
     }
 
@@ -72,7 +73,7 @@ impl Caller {
             address,
             client,
             limits: RefCell::default(),
-            lifeline: None,
+            _lifeline: None,
         }
     }
 
@@ -202,14 +203,6 @@ impl ResetRetry {
         actix_rt::time::sleep(self.delay).await;
         self.delay *= 2;
         Ok(())
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        if let Some(lifeline) = &self.lifeline {
-            lifeline.ending(ExitReason::Normal);
-        }
     }
 }
 

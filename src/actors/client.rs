@@ -15,11 +15,13 @@ mod calls;
 mod dashboard;
 mod farewell;
 mod handover;
+mod held_max;
 mod holding;
 mod jobs;
 mod lent;
 mod lines;
 mod login;
+mod pace;
 mod relay;
 mod session;
 pub mod stream;
@@ -51,11 +53,12 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::Fault;
-use crate::metrics::{ClientMetrics, Metrics};
+use crate::metrics::{ClientMetrics, LendEnd, Metrics};
 use crate::query_server::reduce::OverflowLog;
 use crate::replicator::Replications;
+use held_max::AllHeld;
 use holding::Holding;
-pub use lent::Lending;
+pub use lent::{EndCount, Lending};
 use lines::{Input, Lines};
 use session::{Phase, Session, Terms};
 use stream::Stream;
@@ -79,6 +82,8 @@ pub struct Services {
     pub authority: Arc<Authority>,
     /// Where HTTP listens, if it does.
     http: Option<SocketAddr>,
+    /// The processes that connections hold.
+    held: AllHeld,
     stopping: Cell<bool>,
     stop: Notify,
 }
@@ -99,6 +104,7 @@ impl Services {
             replications: None,
             http: None,
             in_flight: None,
+            held: AllHeld::default(),
             stopping: Cell::new(false),
             stop: Notify::new(),
         }
@@ -230,7 +236,7 @@ impl Client {
         services: Rc<Services>,
         options: ClientOptions,
     ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
-        Self::start_with(stream, services, options, None)
+        Self::start_with(stream, services, options, None, Lifeline::new())
     }
 
     fn start_with(
@@ -238,8 +244,8 @@ impl Client {
         services: Rc<Services>,
         options: ClientOptions,
         lending: Option<Lending>,
+        lifeline: Lifeline,
     ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
-        let lifeline = Lifeline::new();
         let pulse = lifeline.pulse();
         let metrics = match &lending {
             Some(lending) => lending.metrics(),
@@ -252,7 +258,10 @@ impl Client {
             open: lending.is_some(),
             rights: rights_of(&stream),
             metrics,
-            write_timeout: options.write_timeout,
+            write_timeout: match &lending {
+                Some(lending) => lending.write_timeout(options.write_timeout),
+                None => options.write_timeout,
+            },
         };
         let client = Self {
             session: Session::new(stream, services, caller, terms),
@@ -383,17 +392,23 @@ impl StreamHandler<Input> for Client {
     fn finished(&mut self, ctx: &mut Self::Context) {
         debug!(self.log, "client disconnected");
         let over = self.session.phase() == Phase::Over;
-        if self.lending.is_some() && !over {
-            return self.end_lending(ctx);
+        if self.lending.is_some() {
+            return match over {
+                true => self.lending_cut(LendEnd::Gone, ctx),
+                false => self.end_lending(ctx),
+            };
         }
-        let Some(process) = self.tunnel.take_if(|_| self.tells_end && !over) else {
+        let Some(process) = self.tunnel.take_if(|_| !over) else {
             return self.end(ctx);
         };
         let session = Rc::clone(&self.session);
+        let tells_end = self.tells_end;
         let farewell = async move {
             let end = process.finish().await;
-            session.push_raw(&end.line());
-            session.linger().await;
+            if tells_end {
+                session.push_raw(&end.line());
+                session.linger().await;
+            }
         };
         // Ends with the deadline of a reset, and a bounded time after it.
         ctx.spawn(wrap_future::<_, Self>(farewell).map(|(), client, ctx| client.end(ctx)));
@@ -405,7 +420,7 @@ impl Handler<Stop> for Client {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         match (&self.lending, msg.now) {
-            (Some(_), true) => return self.end(ctx),
+            (Some(_), true) => return self.lending_cut(LendEnd::Shutdown, ctx),
             (Some(_), false) => return self.session.end_tunnel(GetProcError::ShuttingDown),
             (None, _) => {}
         }
@@ -434,7 +449,9 @@ impl Handler<HolderDown> for Client {
 impl Client {
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
-        self.lifeline.ending(ExitReason::Normal);
+        // What it still holds was not given back: in any order in which that is told, it has crashed.
+        self.lifeline
+            .ending(ExitReason::Failed("its connection ended".into()));
         ctx.stop();
     }
 
@@ -446,17 +463,22 @@ impl Client {
         end: bool,
         ctx: &mut Context<Self>,
     ) {
-        match result {
-            Ok(lease) => {
-                // The process's end is the tunnel's.
-                let watch = lease.process.pulse.watch(ctx.address().recipient());
+        let lent = result.map_err(ErrorReply::from).and_then(|lease| {
+            let reply = calls::Attached::of(&lease, end);
+            // The process's end is the tunnel's.
+            let watch = lease.process.pulse.watch(ctx.address().recipient());
+            let holding = Holding::new(lease);
+            self.session.take_within_limit(&holding)?;
+            Ok((holding, watch, reply))
+        });
+        match lent {
+            Ok((holding, watch, reply)) => {
                 self.tunnel_end = Some(watch);
                 self.tells_end = end;
-                let reply = calls::Attached::of(&lease, end);
-                self.tunnel = Some(Holding::new(lease));
+                self.tunnel = Some(holding);
                 ticket.ok(&reply);
             }
-            Err(error) => ticket.error(&error.into()),
+            Err(error) => ticket.error(&error),
         }
         self.session.set_attaching(false);
     }

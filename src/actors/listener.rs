@@ -73,12 +73,7 @@ impl Doors {
         };
         tokio::select! {
             accepted = self.unix.accept() => Ok(Stream::Unix(accepted?.0)),
-            accepted = tcp => {
-                let stream = accepted?.0;
-                // Replies are written together already; fails only where the client has gone.
-                let _ = stream.set_nodelay(true);
-                Ok(Stream::Tcp(stream))
-            }
+            accepted = tcp => Ok(Stream::of_tcp(accepted?.0)),
         }
     }
 }

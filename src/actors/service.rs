@@ -13,6 +13,7 @@
 pub mod accept;
 pub mod claims;
 pub mod socket;
+pub mod ticket;
 
 use std::io;
 use std::rc::Rc;
@@ -25,7 +26,7 @@ use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientOptions, Lending, Services};
+use crate::actors::client::{Client, ClientOptions, EndCount, Lending, Services};
 use crate::actors::clock::Clock;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::supervisor::Stop;
@@ -37,6 +38,7 @@ use crate::metrics::{Closed, Front, Place, ServiceMetrics};
 use crate::warn_repeating;
 use accept::{Entrance, Next};
 use socket::{Acceptor, ServiceSocket};
+use ticket::Ticket;
 
 /// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
 /// and connections that end give some back.
@@ -157,14 +159,16 @@ impl Service {
         let Some(acceptor) = self.acceptor.clone() else {
             return;
         };
-        let next = Rc::clone(&self.entrance).next(acceptor, pool.clone());
+        let (manager, want) = (self.options.services.manager.clone(), self.want());
+        let take_ticket = move |claim| Ticket::take(manager.clone(), want.clone(), claim);
+        let next = Rc::clone(&self.entrance).next(acceptor, pool.clone(), take_ticket);
         let next = next.into_actor(self);
         self.wait(ctx, next, |next, service, ctx| match next {
-            Next::Accepted(Ok(stream)) => {
-                service.start_connection(stream, ctx);
+            Next::Accepted(Ok(stream), ticket) => {
+                service.start_connection(stream, ticket, ctx);
                 service.accept(pool, ctx);
             }
-            Next::Accepted(Err(error)) => service.pause(&error, pool, ctx),
+            Next::Accepted(Err(error), _) => service.pause(&error, pool, ctx),
             Next::PoolGone => service.watch_pool(ctx),
         });
     }
@@ -205,23 +209,37 @@ impl Service {
         }
     }
 
-    fn start_connection(&mut self, stream: Stream, ctx: &mut Context<Self>) {
+    /// Returns what its connections ask for.
+    fn want(&self) -> Want {
+        let pool = self.options.settings.pool_name().unwrap_or_default();
+        Want::any_from(TakeFrom::Pool(Arc::from(pool)))
+    }
+
+    fn start_connection(
+        &mut self,
+        stream: Stream,
+        ticket: Option<Ticket>,
+        ctx: &mut Context<Self>,
+    ) {
         let settings = &self.options.settings;
-        let pool = settings.pool_name().unwrap_or_default();
         let stress = self.entrance.stress();
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
+        let (lifeline, answer) = ticket.and_then(Ticket::hand_over).unzip();
         let lending = Lending {
-            want: Want::any_from(TakeFrom::Pool(Arc::from(pool))),
+            want: self.want(),
             prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
             client_timeout: unless_zero(settings.client_timeout.under(stress)),
-            claim: Some(self.entrance.claims.claim()),
-            metrics: Arc::clone(&self.metrics),
+            session_timeout: unless_zero(settings.session_timeout.under(stress)),
+            // One with a ticket has claimed before.
+            claim: answer.is_none().then(|| self.entrance.claims.claim()),
+            answer,
+            end: EndCount::new(Arc::clone(&self.metrics)),
         };
         let config = self.options.config.borrow().clone();
         let options = ClientOptions::new(self.next_number, &config, &self.log);
         self.next_number += 1;
         let services = Rc::clone(&self.options.services);
-        let (stop, pulse) = Client::lend_to(stream, services, options, lending);
+        let (stop, pulse) = Client::lend_to(stream, services, options, lending, lifeline);
         self.connections.insert(pulse.party(), stop);
         pulse.monitor(ctx.address().recipient());
     }

@@ -108,6 +108,8 @@ pub struct PoolConfig {
     /// How many of `max` processes map and reduce functions leave to validate, update, show and
     /// filter functions.
     pub interactive_reserved: u32,
+    /// How many of its processes one user, or one address, may hold at a time; zero is as many as `max`.
+    pub held_max: u32,
     /// Whether users with the role `caller` may use it where its language has a command of the
     /// configuration: such a command runs outside of any sandbox.
     pub callers: bool,
@@ -138,6 +140,7 @@ impl Default for PoolConfig {
             stress: false,
             fairness: Fairness::Fifo,
             interactive_reserved: 0,
+            held_max: 0,
             callers: false,
         }
     }

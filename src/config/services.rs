@@ -63,9 +63,13 @@ pub struct ServiceConfig {
     /// How long a process may work on one line; zero is `os_process_timeout`.
     #[serde(default, with = "stressed::milliseconds")]
     pub prompt_timeout: Stressed<Duration>,
-    /// How long a client may hold a process without asking it anything; zero is for ever.
+    /// How long a client may hold a process without asking it anything, or without taking what it was
+    /// answered; zero is for ever.
     #[serde(default = "client_timeout", with = "stressed::milliseconds")]
     pub client_timeout: Stressed<Duration>,
+    /// How long a connection may hold a process at all; zero is for ever.
+    #[serde(default, with = "stressed::milliseconds")]
+    pub session_timeout: Stressed<Duration>,
 }
 
 fn backlog() -> u32 {

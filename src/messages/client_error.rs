@@ -120,6 +120,30 @@ impl ErrorReply {
         Self::new("too_many_requests", reason, "queue", Fault::Host, true)
     }
 
+    /// The client does not take what it is sent. Nobody reads this but whoever counts it.
+    pub(crate) fn unread() -> Self {
+        let reason = "the client did not take what it was sent";
+        Self::new("timeout", reason, "write", Fault::Client, false)
+    }
+
+    /// A connection of a service has lasted as long as it may.
+    pub(crate) fn session_too_long(limit: Duration) -> Self {
+        let reason = format!(
+            "the connection has lasted {} s, as long as it may (session_timeout): connect again",
+            limit.as_secs_f64()
+        );
+        Self::new("timeout", &reason, "session", Fault::Client, true)
+    }
+
+    /// Who asks holds as many processes of the pool as one may.
+    pub(crate) fn too_many_held(pool: &str, max: u32) -> Self {
+        let reason = format!(
+            "you hold {max} processes of the pool '{pool}', as many as one user or address may \
+             (held_max): give one back, or raise held_max of the pool"
+        );
+        Self::new("too_many_held", &reason, "queue", Fault::Client, true)
+    }
+
     /// It is not known who asks, or they may not.
     pub fn unauthorized(reason: impl AsRef<str>) -> Self {
         Self::new(

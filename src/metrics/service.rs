@@ -12,6 +12,8 @@ use crate::messages::process::Fault;
 pub enum LendEnd {
     /// Its client ended it.
     Client,
+    /// Its client went away with something in hand.
+    Gone,
     /// There was no process for it.
     Refused,
     /// The process ended.
@@ -22,6 +24,10 @@ pub enum LendEnd {
     Timeout,
     /// Its client held the process for too long without asking it anything.
     Idle,
+    /// Its client did not take what it was answered.
+    Unread,
+    /// It lasted as long as it may.
+    Session,
     /// Its client sent too much.
     TooMuch,
     /// The service ended.
@@ -29,13 +35,16 @@ pub enum LendEnd {
 }
 
 impl LendEnd {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Client,
+        Self::Gone,
         Self::Refused,
         Self::Exit,
         Self::Protocol,
         Self::Timeout,
         Self::Idle,
+        Self::Unread,
+        Self::Session,
         Self::TooMuch,
         Self::Shutdown,
     ];
@@ -43,11 +52,14 @@ impl LendEnd {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
+            Self::Gone => "gone",
             Self::Refused => "refused",
             Self::Exit => "exit",
             Self::Protocol => "protocol",
             Self::Timeout => "timeout",
             Self::Idle => "idle",
+            Self::Unread => "unread",
+            Self::Session => "session",
             Self::TooMuch => "too_much",
             Self::Shutdown => "shutdown",
         }
@@ -58,6 +70,8 @@ impl LendEnd {
         match (error.name.as_str(), error.phase) {
             ("shutting_down", _) => Self::Shutdown,
             (_, "exit") => Self::Exit,
+            ("timeout", "write") => Self::Unread,
+            ("timeout", "session") => Self::Session,
             ("timeout", "prompt") if error.fault == Fault::Client => Self::Idle,
             ("timeout", "prompt") => Self::Timeout,
             ("os_process_error", "prompt") => Self::Protocol,
@@ -101,7 +115,7 @@ impl ServiceMetrics {
         Arc::clone(&self.connections)
     }
 
-    /// Counts the end of a connection that its client did not cut.
+    /// Counts the end of a connection.
     pub fn ended(&self, why: LendEnd) {
         self.ends[why as usize].one();
     }

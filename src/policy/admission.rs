@@ -36,6 +36,9 @@ pub struct Snapshot {
     pub total: u32,
     /// The limit of `total`; `None` is no limit.
     pub max: Option<u32>,
+    /// How many more of them, or of new ones, connections may have; `None` is all. The others are
+    /// reserved for interactive requests.
+    pub unreserved: Option<u32>,
     /// Connections that were accepted, and requests that wait, without a process.
     pub claims: u32,
     /// Whether no process is created for now.
@@ -74,6 +77,7 @@ pub enum Verdict {
 /// serves one who is in already; it makes a place for a new one when it is available.
 pub fn verdict(now: &Snapshot) -> Verdict {
     let places = now.avail.saturating_add(now.room());
+    let places = now.unreserved.map_or(places, |most| places.min(most));
     if places > now.unserved() {
         Verdict::Listen
     } else if now.throttled {

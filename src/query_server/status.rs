@@ -144,6 +144,9 @@ pub struct Totals {
     pub returned: u64,
     /// Processes that were given back as broken.
     pub failed: u64,
+    /// Processes whose clients crashed, or let go of them without a word.
+    #[serde(default)]
+    pub lost: u64,
     /// Processes that were started.
     pub started: u64,
     /// Processes that could not be started.

@@ -185,7 +185,6 @@ fn return_of(client: &settee::testkit::TestClient) -> impl Fn() -> RetProc + use
         proc,
         token,
         status: ReturnStatus::Ok,
-        lost: false,
     }
 }
 

@@ -125,6 +125,39 @@ fn a_crashed_clients_process_goes_back_reset_where_the_pool_says_return() {
 }
 
 #[test]
+fn a_client_that_dies_with_a_prompt_in_flight_never_leaves_its_process_to_the_next_one() {
+    const ROUNDS: u64 = 60;
+    let service = Service::start("");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"max": 2}));
+    for round in 0..ROUNDS {
+        let mut crashing = service.connect();
+        let held = take(&mut crashing, "p");
+        let prompt = json!({"id": 1, "call": "prompt", "proc": held.proc, "data": ["echo", round]});
+        crashing.send(&prompt);
+        if round % 2 == 0 {
+            // Its answer is on its way, or has come.
+            crashing.reply();
+            crashing.send(&prompt);
+        }
+        drop(crashing);
+        client.wait_for_pool("p", &[("used", 0)]);
+        let next = [take(&mut client, "p"), take(&mut client, "p")];
+        for next in next {
+            assert_ne!(next.os_pid, held.os_pid, "round {round}");
+            assert!(give_back(&mut client, &next, "ok"));
+        }
+    }
+    // Each loan has one end, and each end one count.
+    let totals = client.pool("p")["totals"].clone();
+    assert_eq!(totals["lost"], ROUNDS, "{totals}");
+    assert_eq!(totals["returned"], 2 * ROUNDS, "{totals}");
+    assert_eq!(totals["failed"], 0, "{totals}");
+    assert_eq!(totals["taken"], 3 * ROUNDS, "{totals}");
+    service.stop();
+}
+
+#[test]
 fn a_client_may_hold_several_processes_and_each_comes_back_once() {
     let service = Service::start("");
     let mut client = service.connect();

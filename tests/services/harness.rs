@@ -38,6 +38,7 @@ for line in sys.stdin:
         while True: time.sleep(3600)
     elif name == "exit":
         sys.stderr.write("last words\n"); sys.stderr.flush(); os._exit(command[1])
+    elif name == "sleep": time.sleep(command[1]); say(True)
     elif name == "answer_and_exit": say(True); os._exit(command[1])
     elif name == "raw": sys.stdout.write(command[1]); sys.stdout.flush()
     elif name == "log": say(["log", command[1]]); say(True)
@@ -250,6 +251,40 @@ impl SocketClient {
     pub async fn call(&mut self, request: serde_json::Value) -> serde_json::Value {
         let line = self.0.ask(&request.to_string()).await;
         serde_json::from_str(&line).unwrap()
+    }
+
+    /// Sends the same request so many times, as far as the service takes it.
+    pub async fn send_together(&mut self, count: usize, request: &serde_json::Value) {
+        let line = format!("{request}\n");
+        let stream = self.0.0.get_mut();
+        let send = async {
+            for _ in 0..count {
+                stream.write_all(line.as_bytes()).await.unwrap();
+            }
+        };
+        // Who does not read is not read from.
+        let _ = tokio::time::timeout(Duration::from_millis(500), send).await;
+    }
+
+    /// Reads one byte; false at the end.
+    pub async fn read_byte(&mut self) -> bool {
+        let mut byte = [0];
+        let read = self.0.0.get_mut().read(&mut byte);
+        read.await.is_ok_and(|count| count > 0)
+    }
+
+    /// Sends the same request so many times at once, and returns the replies as they come.
+    pub async fn call_together(
+        &mut self,
+        count: usize,
+        request: &serde_json::Value,
+    ) -> Vec<serde_json::Value> {
+        self.send_together(count, request).await;
+        let mut replies = Vec::new();
+        for _ in 0..count {
+            replies.push(serde_json::from_str(&self.0.line().await).unwrap());
+        }
+        replies
     }
 
     /// Takes a process of a pool and returns its token.

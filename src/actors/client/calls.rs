@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::dev::ToEnvelope;
@@ -254,16 +255,23 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
         .await;
         match lease {
             Ok(lease) => {
+                let lender = Arc::clone(&lease.lender);
                 let reply = Got {
                     proc: name_of(&lease).to_string(),
-                    pool: &lease.lender.pool,
-                    lang: lease.lender.language.as_str(),
+                    pool: &lender.pool,
+                    lang: lender.language.as_str(),
                     os_pid: lease.process.shared.os_pid,
-                    config: serde_json::from_str(&lease.lender.config)
+                    config: serde_json::from_str(&lender.config)
                         .expect("config: the arguments of reset are JSON"),
                 };
-                ticket.ok(&reply);
-                session.hold(Holding::new(lease));
+                let holding = Holding::new(lease);
+                match session.take_within_limit(&holding) {
+                    Ok(()) => {
+                        ticket.ok(&reply);
+                        session.hold(holding);
+                    }
+                    Err(error) => ticket.error(&error),
+                }
             }
             Err(error) => {
                 if error == GetProcError::ShuttingDown {

@@ -21,7 +21,7 @@ use super::session::Session;
 use super::ticket::Ticket;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::proc_manager::Lease;
+use crate::messages::proc_manager::{Lease, Lender};
 use crate::messages::process::{ProcShared, Prompt, PromptError, SetTimeout};
 use crate::policy::pool::ReturnStatus;
 
@@ -46,6 +46,10 @@ pub(super) struct Holding {
     queue: RefCell<VecDeque<Entry>>,
     /// What is known of the process, also after its end.
     shared: Arc<ProcShared>,
+    /// Where the process comes from.
+    lender: Arc<Lender>,
+    /// Whether it is given back after what was asked of it.
+    going_back: Cell<bool>,
     /// Whether a task takes answers.
     pumping: Cell<bool>,
     /// How long the process may work on a line of a tunnel; `None` is its own timeout.
@@ -66,6 +70,8 @@ impl Holding {
         Rc::new(Self {
             name,
             shared: Arc::clone(&lease.process.shared),
+            lender: Arc::clone(&lease.lender),
+            going_back: Cell::new(false),
             lease: RefCell::new(Some(lease)),
             queue: RefCell::new(VecDeque::new()),
             pumping: Cell::new(false),
@@ -81,6 +87,21 @@ impl Holding {
     /// Takes the lease out of it.
     pub(super) fn take(&self) -> Option<Lease> {
         self.lease.take()
+    }
+
+    /// Returns the pool that the process is of.
+    pub(super) fn pool(&self) -> Arc<str> {
+        Arc::clone(&self.lender.pool)
+    }
+
+    /// Returns how many processes of its pool one holder may have; zero is any number.
+    pub(super) fn held_max(&self) -> u32 {
+        self.lender.held_max
+    }
+
+    /// Returns whether its client holds it, and does not give it back just now.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_alive() && !self.going_back.get()
     }
 
     /// Returns whether the process runs and is held.
@@ -139,6 +160,7 @@ impl Holding {
 
     /// Gives the process back, which the client has already been parted from.
     pub(super) fn give_back(self: &Rc<Self>, ticket: Ticket, status: ReturnStatus) {
+        self.going_back.set(true);
         if status == ReturnStatus::Ok {
             return self.queue(ticket.session().clone(), Entry::Return(ticket));
         }

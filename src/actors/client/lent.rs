@@ -19,8 +19,9 @@ use super::session::Phase;
 use super::stream::Stream;
 use super::{Client, ClientOptions, Services};
 use crate::actors::caller::{CallError, Caller, ResetRetry};
-use crate::actors::lifeline::Pulse;
+use crate::actors::lifeline::{Lifeline, Pulse};
 use crate::actors::service::claims::Claim;
+use crate::actors::service::ticket::Answer;
 use crate::actors::supervisor::Stop;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::TellHolder;
@@ -34,30 +35,72 @@ pub struct Lending {
     pub want: Want,
     /// How long it may work on a line; `None` is its own timeout.
     pub prompt_timeout: Option<Duration>,
-    /// How long the client may hold it without asking it anything; `None` is for ever.
+    /// How long the client may hold it without asking it anything, or without taking the answers;
+    /// `None` is for ever.
     pub client_timeout: Option<Duration>,
+    /// How long the client may hold it at all; `None` is for ever.
+    pub session_timeout: Option<Duration>,
     /// The claim to a process, until it has one or is refused.
     pub claim: Option<Claim>,
+    /// The answer to the ticket that was taken for it.
+    pub answer: Option<Answer>,
     /// Where it is counted.
-    pub metrics: Arc<ServiceMetrics>,
+    pub end: EndCount,
 }
 
 impl Lending {
     pub(super) fn metrics(&self) -> Arc<ClientMetrics> {
-        self.metrics.connections()
+        self.end.metrics.connections()
+    }
+
+    /// Returns in what time the client has to take something of what it is sent.
+    pub(super) fn write_timeout(&self, usual: Duration) -> Duration {
+        self.client_timeout.map_or(usual, |limit| limit.min(usual))
     }
 }
+
+/// Counts the end of a connection of a service, once: with its reason, or as the service's.
+pub struct EndCount {
+    metrics: Arc<ServiceMetrics>,
+    counted: bool,
+}
+
+impl EndCount {
+    /// Makes one for a connection that was accepted.
+    pub fn new(metrics: Arc<ServiceMetrics>) -> Self {
+        let counted = false;
+        Self { metrics, counted }
+    }
+
+    fn ended(&mut self, why: LendEnd) {
+        if !std::mem::replace(&mut self.counted, true) {
+            self.metrics.ended(why);
+        }
+    }
+}
+
+impl Drop for EndCount {
+    fn drop(&mut self) {
+        self.ended(LendEnd::Shutdown);
+    }
+}
+
+/// The shortest time after which it is looked again whether the client asks anything.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
 /// tables tell what is lent and who waits.
 async fn get_clean_proc(
     caller: &Caller,
     want: &Want,
-    mut claim: Option<Claim>,
+    (mut claim, mut answer): (Option<Claim>, Option<Answer>),
 ) -> Result<Lease, CallError> {
     let mut retry = ResetRetry::new();
     loop {
-        let lease = caller.get_proc(want.clone(), None).await?;
+        let lease = match answer.take() {
+            Some(answer) => answer.lease().await?,
+            None => caller.get_proc(want.clone(), None).await?,
+        };
         drop(claim.take());
         match lease.reset().await {
             Ok(()) => return Ok(lease),
@@ -75,15 +118,18 @@ pub(super) fn last_line(error: &ErrorReply) -> Vec<u8> {
 }
 
 impl Client {
-    /// Starts the actor for a connection of a service. Returns where to tell it to stop, and its
-    /// life.
+    /// Starts the actor for a connection of a service. Its life may have begun before, with a
+    /// ticket. Returns where to tell it to stop, and its life.
     pub fn lend_to(
         stream: Stream,
         services: Rc<Services>,
         options: ClientOptions,
         lending: Lending,
+        lifeline: Option<Lifeline>,
     ) -> (Recipient<Stop>, Pulse) {
-        let (stop, pulse, _) = Self::start_with(stream, services, options, Some(lending));
+        let lifeline = lifeline.unwrap_or_else(Lifeline::new);
+        let lending = Some(lending);
+        let (stop, pulse, _) = Self::start_with(stream, services, options, lending, lifeline);
         (stop, pulse)
     }
 
@@ -100,7 +146,7 @@ impl Client {
             client: self.lifeline.pulse(),
             down: ctx.address().recipient(),
         });
-        let claim = lending.claim.take();
+        let claim = (lending.claim.take(), lending.answer.take());
         let get = async move {
             let proc = get_clean_proc(session.query_servers.caller(), &want, claim);
             tokio::select! {
@@ -119,37 +165,67 @@ impl Client {
         match result {
             Ok(lease) => {
                 let watch = lease.process.pulse.watch(ctx.address().recipient());
-                self.tunnel_end = Some(watch);
                 let timeout = lending.prompt_timeout;
-                self.tunnel = Some(Holding::with_tunnel_timeout(lease, timeout));
+                let holding = Holding::with_tunnel_timeout(lease, timeout);
+                if let Err(error) = self.session.take_within_limit(&holding) {
+                    self.session.end_tunnel(error);
+                    return self.session.set_attaching(false);
+                }
+                self.tunnel_end = Some(watch);
+                self.tunnel = Some(holding);
+                let session_timeout = lending.session_timeout;
                 self.session.note_activity();
                 self.watch_idleness(ctx);
+                if let Some(limit) = session_timeout {
+                    ctx.run_later(limit, move |_, ctx| {
+                        ctx.address().do_send(EndSession { limit });
+                    });
+                }
             }
             Err(error) => self.session.end_tunnel(error),
         }
         self.session.set_attaching(false);
     }
 
-    /// Ends the connection of a client that holds its process and asks it nothing.
+    /// Ends the connection of a client that holds its process and asks it nothing, or does not take
+    /// what it was answered.
     fn watch_idleness(&self, ctx: &mut Context<Self>) {
         let limit = self.lending.as_ref().and_then(|l| l.client_timeout);
-        let (Some(limit), Phase::Open) = (limit, self.session.phase()) else {
+        let Some(limit) = limit else {
             return;
         };
         let idle = self.session.idle_time().unwrap_or_default();
-        if idle >= limit {
-            return self.session.end_tunnel(idle_too_long(limit));
+        match self.session.phase() {
+            Phase::Over => return,
+            // Its process does not wait for it any longer.
+            _ if idle >= limit && !self.session.is_written() => {
+                return self.session.cut(ErrorReply::unread());
+            }
+            Phase::Open if idle >= limit => {
+                return self.session.end_tunnel(idle_too_long(limit));
+            }
+            Phase::Open | Phase::Closing => {}
         }
-        ctx.run_later(limit - idle, |_, ctx| ctx.address().do_send(LookAtIdleness));
+        let left = limit.saturating_sub(idle).max(LOOK_PAUSE);
+        ctx.run_later(left, |_, ctx| ctx.address().do_send(LookAtIdleness));
+    }
+
+    /// Ends a connection that its client, or the service, has ended at once.
+    pub(super) fn lending_cut(&mut self, who: LendEnd, ctx: &mut Context<Self>) {
+        let why = self.session.take_epitaph();
+        if let Some(lending) = &mut self.lending {
+            lending.end.ended(why.as_ref().map_or(who, LendEnd::of));
+        }
+        self.end(ctx);
     }
 
     /// Gives the process back, says why the connection ends if it is not the client that ends it,
     /// and ends.
     pub(super) fn end_lending(&mut self, ctx: &mut Context<Self>) {
         let why = self.session.take_epitaph();
-        if let Some(lending) = &self.lending {
+        if let Some(lending) = &mut self.lending {
             let end = why.as_ref().map_or(LendEnd::Client, LendEnd::of);
-            lending.metrics.ended(end);
+            lending.end.ended(end);
         }
         // Before its process is free: there are never more connections than processes for them, but
         // for those whose last line is on its way.
@@ -187,6 +263,38 @@ impl Handler<LookAtIdleness> for Client {
 
     fn handle(&mut self, _: LookAtIdleness, ctx: &mut Self::Context) {
         self.watch_idleness(ctx);
+    }
+}
+
+/// The session has lasted as long as it may.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct EndSession {
+    limit: Duration,
+}
+
+impl Handler<EndSession> for Client {
+    type Result = ();
+
+    /// What is in hand is still answered, in the time that one answer may take.
+    fn handle(&mut self, msg: EndSession, ctx: &mut Self::Context) {
+        let Some(lending) = &self.lending else {
+            return;
+        };
+        let answer_max = lending.prompt_timeout.unwrap_or(self.attach_patience);
+        let too_long = ErrorReply::session_too_long(msg.limit);
+        self.session.end_tunnel(too_long.clone());
+        ctx.run_later(answer_max, move |client, _| {
+            let session = &client.session;
+            if session.phase() == Phase::Over {
+                return;
+            }
+            if session.is_written() {
+                session.push_raw(&last_line(&too_long));
+                session.flush();
+            }
+            session.cut(too_long);
+        });
     }
 }
 

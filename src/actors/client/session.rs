@@ -16,17 +16,21 @@ use std::time::Duration;
 use actix_rt::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
+use rustix::net::SendFlags;
 use serde::Serialize;
 use tokio::io::Interest;
 
 use super::account::{Account, FREE_BYTES};
 use super::backup::Backup;
 use super::handover::Expected;
+use super::held_max::Holder;
 use super::holding::Holding;
+use super::pace::Pace;
 use super::stream::Stream;
 use super::{Services, login};
 use crate::actors::caller::Caller;
 use crate::auth::rights::Rights;
+use crate::in_flight::network_of;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
@@ -90,6 +94,8 @@ pub(super) struct Session {
     stream: Stream,
     /// The address at the other end of TCP.
     pub(super) peer: Option<IpAddr>,
+    /// The user at the other end of a Unix socket.
+    uid: Option<u32>,
     /// Whether it may ask for anything: on TCP, once it has logged in.
     admitted: Cell<bool>,
     /// Who has logged in on it.
@@ -118,14 +124,15 @@ pub(super) struct Session {
     is_tunnel: Cell<bool>,
     /// The pipes of an attached client, which come next.
     expected: RefCell<Option<Expected>>,
-    /// Why a tunnel of a service ends, for its last line; the first reason counts.
+    /// Why the connection ends, if it is not the client that ends it; the first reason counts. The
+    /// last line of a service's connection tells it.
     epitaph: RefCell<Option<ErrorReply>>,
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
     metrics: Arc<ClientMetrics>,
-    /// How long the client may take nothing of what it is sent.
-    write_timeout: Duration,
+    /// How fast the client takes what it is sent.
+    pace: Pace,
     account: Account,
     /// What is held of a line that is not complete, in bytes.
     partial_bytes: Cell<usize>,
@@ -144,7 +151,7 @@ pub(super) struct Terms {
     pub(super) rights: Rights,
     /// Where it is counted.
     pub(super) metrics: Arc<ClientMetrics>,
-    /// How long the client may take nothing of what it is sent.
+    /// In what time the client has to take something of what it is sent.
     pub(super) write_timeout: Duration,
 }
 
@@ -162,18 +169,23 @@ impl Session {
             metrics,
             write_timeout,
         } = terms;
+        let uid = match &stream {
+            Stream::Unix(unix) => unix.peer_cred().map(|peer| peer.uid()).ok(),
+            Stream::Tcp(_) => None,
+        };
         let (peer, admitted) = match &stream {
             Stream::Unix(_) => (None, true),
             Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
         };
         Rc::new(Self {
             metrics,
-            write_timeout,
+            pace: Pace::new(write_timeout),
             partial_bytes: Cell::new(0),
             account: Account::new(services.in_flight.as_ref(), peer),
             stream,
             query_servers: QueryServers::new(caller).telling(services.sums.clone()),
             peer,
+            uid,
             admitted: Cell::new(admitted),
             user: RefCell::default(),
             rights,
@@ -217,6 +229,13 @@ impl Session {
             Some(user) => self.services.authority.rights(user),
             None => self.rights.clone(),
         }
+    }
+
+    /// Returns whose processes those that it holds are.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        let user = self.user.borrow().clone().map(Holder::User);
+        let address = self.peer.map(|peer| Holder::Address(network_of(peer)));
+        user.or(address).or(self.uid.map(Holder::Uid))
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {
@@ -391,12 +410,16 @@ impl Session {
         self.push(id, b",\"error\":", &json);
     }
 
-    /// Queues bytes for writing as they are.
+    /// Queues bytes for writing as they are. Where there is no room for them the connection is cut.
     pub(super) fn push_raw(&self, bytes: &[u8]) {
         self.last_activity.set(Instant::now());
-        if self.phase.get() != Phase::Over {
-            self.unsent.borrow_mut().extend_from_slice(bytes);
+        if self.phase.get() == Phase::Over {
+            return;
         }
+        if bytes.len() > FREE_BYTES && !self.account.set(self.bytes() + bytes.len()) {
+            return self.cut(ErrorReply::no_room());
+        }
+        self.unsent.borrow_mut().extend_from_slice(bytes);
     }
 
     /// Writes what is queued, as far as the client takes it; the rest as soon as it does.
@@ -410,26 +433,48 @@ impl Session {
 
     async fn write_all(self: Rc<Self>) {
         while !self.write_now() {
-            let writable = actix_rt::time::timeout(self.write_timeout, self.stream.writable());
-            match writable.await {
+            let writable = self.stream.writable();
+            let Some(by) = self.take_by() else {
+                // Fails only with the event loop, which ends this too.
+                let _ = writable.await;
+                continue;
+            };
+            match tokio::time::timeout_at(by, writable).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    self.give_up();
-                    break;
+                    // The system says only when there is much room that there is some.
+                    self.write_as(|bytes| {
+                        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                        Ok(rustix::net::send(&self.stream, bytes, flags)?)
+                    });
+                    if self.take_by().is_some_and(|by| by <= Instant::now()) {
+                        self.cut(ErrorReply::unread());
+                    }
                 }
             }
         }
         self.sending.set(false);
     }
 
+    /// Returns by when the client has to have taken some of what waits for it.
+    fn take_by(&self) -> Option<Instant> {
+        self.pace
+            .waiting(self.unsent.borrow().len(), Instant::now())
+    }
+
     /// Returns whether nothing is left to write.
     fn write_now(&self) -> bool {
+        self.write_as(|bytes| self.stream.try_write(bytes))
+    }
+
+    fn write_as(&self, write: impl Fn(&[u8]) -> io::Result<usize>) -> bool {
         let mut unsent = self.unsent.borrow_mut();
         while !unsent.is_empty() {
-            match self.stream.try_write(&unsent) {
+            match write(&unsent) {
                 Ok(length) => {
                     self.metrics.sent_bytes.add(length as u64);
+                    self.pace.took(length);
                     unsent.advance(length);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
@@ -443,6 +488,7 @@ impl Session {
         }
         *unsent = BytesMut::new();
         drop(unsent);
+        self.pace.waiting(0, Instant::now());
         self.count_less();
         self.wake_reader();
         true
@@ -454,6 +500,17 @@ impl Session {
         self.set_phase(Phase::Over);
         // Also tells whoever waits for the client to send something.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+    }
+
+    /// Ends the connection at once, and notes why.
+    pub(super) fn cut(&self, why: impl Into<ErrorReply>) {
+        self.epitaph.borrow_mut().get_or_insert_with(|| why.into());
+        self.give_up();
+    }
+
+    /// Returns whether the client has taken everything that it was sent.
+    pub(super) fn is_written(&self) -> bool {
+        self.unsent.borrow().is_empty()
     }
 
     /// Ends the tunnel once everything in hand is answered, and notes why.

@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -26,7 +28,20 @@ macro_rules! either {
     };
 }
 
+/// How long nothing may come from the other end of TCP before it is asked whether it is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+
 impl Stream {
+    /// Takes a connection of TCP. A client whose machine is gone without a word is found out, and gives
+    /// back what it holds.
+    pub fn of_tcp(stream: TcpStream) -> Self {
+        // Answers are written together already; fails only where the client has gone.
+        let _ = stream.set_nodelay(true);
+        let _ = sockopt::set_socket_keepalive(&stream, true);
+        let _ = sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE);
+        Self::Tcp(stream)
+    }
+
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, stream => stream.poll_read_ready(cx))
     }
@@ -51,5 +66,20 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         either!(self, stream => stream.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[actix_rt::test]
+    async fn the_other_end_of_tcp_is_asked_whether_it_is_still_there() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connect = TcpStream::connect(listener.local_addr().unwrap());
+        let _client = connect.await.unwrap();
+        let stream = Stream::of_tcp(listener.accept().await.unwrap().0);
+        assert_eq!(sockopt::socket_keepalive(&stream), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEPALIVE_IDLE));
     }
 }

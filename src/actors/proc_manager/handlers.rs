@@ -103,24 +103,18 @@ impl Handler<RetProc> for ProcManager {
             .expect("PM-2: an assigned process is known");
         let now = self.clock.now();
         process.shared.unassign(now);
-        let kind = match (msg.lost, msg.status) {
-            (true, _) => ReturnKind::Lost,
-            (false, ReturnStatus::Ok) => ReturnKind::Ok,
-            (false, ReturnStatus::Fail) => ReturnKind::Fail,
-        };
         let condition = msg.condition(process);
-        let status = match kind {
-            // Who let go of it has crashed.
-            ReturnKind::Lost if self.replaces_after_crash(msg.proc.pool) => ReturnStatus::Fail,
-            _ => msg.status,
-        };
         let RetProc {
             client,
             proc,
             token,
-            ..
+            status,
         } = msg;
-        self.metrics_of(proc.pool).returned(kind);
+        self.metrics_of(proc.pool).returned(match status {
+            ReturnStatus::Ok => ReturnKind::Ok,
+            ReturnStatus::Fail => ReturnKind::Fail,
+            ReturnStatus::Lost => ReturnKind::Lost,
+        });
         self.event_at(
             now,
             Event::RetProc {

@@ -6,7 +6,7 @@ use actix::prelude::*;
 
 use super::ProcManager;
 use crate::messages::pools::{HolderDown, TellHolder};
-use crate::policy::pool::{ClientId, OnClientCrash, PoolId, ProcId, StopReason, Token};
+use crate::policy::pool::{ClientId, ProcId, StopReason, Token};
 
 impl ProcManager {
     /// Tells a client that a process which it holds is over.
@@ -39,12 +39,6 @@ impl ProcManager {
             name,
             reason,
         });
-    }
-
-    /// Returns whether a process of this pool is destroyed when its client crashes.
-    pub(super) fn replaces_after_crash(&self, pool: PoolId) -> bool {
-        let settings = self.core.settings(pool);
-        settings.is_some_and(|settings| settings.on_client_crash == OnClientCrash::Replace)
     }
 }
 

@@ -103,6 +103,7 @@ impl ProcManager {
                 language: pool.language.clone(),
                 config: Arc::clone(&self.settings.reset_config),
                 reset: prompt::reset_for_calls(&self.settings.reset_config, &pool.language),
+                held_max: pool.section.held_max,
                 manager: Arc::clone(manager.expect("PM-2: who lends has been started")),
             })
         });

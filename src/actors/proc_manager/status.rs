@@ -119,6 +119,7 @@ fn totals(totals: &PoolTotals) -> Totals {
         taken: totals.taken,
         returned: totals.returned,
         failed: totals.failed,
+        lost: totals.taken_back,
         started: totals.started,
         start_failures: totals.start_failures,
         died: totals.died,

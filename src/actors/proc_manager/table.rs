@@ -95,7 +95,10 @@ impl PoolTable {
     pub(super) fn set_section(&mut self, id: PoolId, section: Arc<PoolConfig>) {
         let (before, now) = (self.at(id).section.group.clone(), section.group.clone());
         self.leave(id, before.as_deref());
-        self.at_mut(id).section = section;
+        let pool = self.at_mut(id);
+        pool.section = section;
+        // What is lent from now on is lent as the section says.
+        pool.lender = None;
         self.join(id, now.as_deref());
     }
 

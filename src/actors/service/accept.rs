@@ -2,6 +2,8 @@
 //!
 //! SUMMARY   [`Entrance`] looks at the pool after every change of it, tells what changed of the
 //!           verdict, and calls accept only while the verdict is to listen.
+//!           Where the pool has nothing to spare, a connection that waits gets a [`Ticket`] in its
+//!           queue, and is accepted when the ticket's turn has come.
 //! PROMISES  Between a look at the pool and the call of accept nothing else runs: pool and service
 //!           share one event loop. So there are never more connections let in than can be served;
 //!           what comes beyond that waits in the system's queue and is lost to nobody.
@@ -15,13 +17,33 @@ use std::sync::Arc;
 use slog::{Logger, info, warn};
 use tokio::sync::watch;
 
-use super::claims::Claims;
+use super::claims::{Claim, Claims};
 use super::socket::Acceptor;
+use super::ticket::Ticket;
 use crate::actors::client::stream::Stream;
 use crate::actors::clock::Clock;
-use crate::messages::pool_watch::PoolState;
+use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
+use crate::messages::proc_manager::GetProcError;
 use crate::metrics::{Closed, Front, ServiceMetrics};
 use crate::policy::admission::{Door, LimitWarning, Verdict, listening};
+
+/// Waits for the turn of a ticket. Safe to cancel.
+async fn turn_of(ticket: &mut Option<Ticket>) -> Result<(), GetProcError> {
+    match ticket {
+        Some(ticket) => ticket.turn().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns whether a connection waits on in the system's queue over this error; others are told.
+const fn may_pass(error: &GetProcError) -> bool {
+    !matches!(
+        error,
+        GetProcError::SpawnFailed { .. }
+            | GetProcError::TeachFailed { .. }
+            | GetProcError::Timeout { .. }
+    )
+}
 
 /// The entrance of one service. Its drop closes it.
 pub struct Entrance {
@@ -47,8 +69,8 @@ struct Told {
 
 /// What came of waiting.
 pub enum Next {
-    /// A connection, or why there is none.
-    Accepted(io::Result<Stream>),
+    /// A connection, or why there is none, with the ticket that was taken for it.
+    Accepted(io::Result<Stream>, Option<Ticket>),
     /// The pool, or its manager, is gone.
     PoolGone,
 }
@@ -93,19 +115,43 @@ impl Entrance {
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
         mut pool: watch::Receiver<PoolState>,
+        take_ticket: impl Fn(Claim) -> Ticket,
     ) -> Next {
+        let mut ticket: Option<Ticket> = None;
+        // Whether a ticket was refused, and another one would be.
+        let mut refused = false;
         loop {
             let state = *pool.borrow_and_update();
             let open = self.look(&state);
+            // Nobody waits in line for processes that cannot come.
+            let has_line = !state.pool.throttled || state.pool.total > 0;
+            let may_queue = !open && has_line && ticket.is_none() && !refused;
             // In this order: a change that came with the connection counts first.
             tokio::select! {
                 biased;
-                changed = pool.changed() => if changed.is_err() {
-                    self.close(Closed::NoPool);
-                    return Next::PoolGone;
+                changed = pool.changed() => match changed {
+                    Ok(()) => refused = false,
+                    Err(_) => {
+                        self.close(Closed::NoPool);
+                        return Next::PoolGone;
+                    }
                 },
                 () = self.claims.fewer() => {}
-                accepted = acceptor.accept(), if open => return Next::Accepted(accepted),
+                turn = turn_of(&mut ticket) => {
+                    refused = turn.as_ref().is_err_and(may_pass);
+                    // A connection that has gone meanwhile, or has to wait on, has no use for it.
+                    let ticket = ticket.take().filter(|_| !refused);
+                    if ticket.is_some() && let Some(accepted) = acceptor.accept_now() {
+                        return Next::Accepted(accepted, ticket);
+                    }
+                }
+                accepted = acceptor.accept(), if open => {
+                    return Next::Accepted(accepted, ticket);
+                }
+                () = acceptor.pending(), if may_queue => {
+                    ticket = Some(take_ticket(self.claims.claim()));
+                }
+                () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => refused = false,
             }
         }
     }

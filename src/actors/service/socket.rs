@@ -13,16 +13,22 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpStream, UnixStream};
+
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::socket::{SocketError, clear};
 use crate::config::{ServiceAddress, ServiceConfig};
 use crate::listening::Listening;
+use crate::query_server::child::watch;
 
 /// A service's socket cannot be had. The operator's fault, or that of another program.
 #[derive(Debug, thiserror::Error)]
@@ -113,10 +119,10 @@ impl ServiceSocket {
     pub fn acceptor(&self) -> io::Result<Acceptor> {
         Ok(match &self.bound {
             Bound::Unix { listener, .. } => {
-                Acceptor::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?)
+                Acceptor::Unix(watch(listener.try_clone()?, Interest::READABLE)?)
             }
             Bound::Tcp(listener) => {
-                Acceptor::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?)
+                Acceptor::Tcp(watch(listener.try_clone()?, Interest::READABLE)?)
             }
         })
     }
@@ -202,9 +208,9 @@ impl From<io::Error> for Failure {
 /// Takes connections of a socket.
 pub enum Acceptor {
     /// A Unix socket.
-    Unix(tokio::net::UnixListener),
+    Unix(AsyncFd<UnixListener>),
     /// A TCP socket.
-    Tcp(tokio::net::TcpListener),
+    Tcp(AsyncFd<TcpListener>),
 }
 
 impl Acceptor {
@@ -213,16 +219,56 @@ impl Acceptor {
     /// # Errors
     /// The system lacks something, or the connection was ended before it was accepted.
     pub async fn accept(&self) -> io::Result<Stream> {
+        let take = || self.take();
         match self {
-            Self::Unix(listener) => Ok(Stream::Unix(listener.accept().await?.0)),
+            Self::Unix(listener) => listener.async_io(Interest::READABLE, |_| take()).await,
+            Self::Tcp(listener) => listener.async_io(Interest::READABLE, |_| take()).await,
+        }
+    }
+
+    /// Takes a connection that waits; `None`: there is none any more.
+    pub fn accept_now(&self) -> Option<io::Result<Stream>> {
+        match self.take() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            taken => Some(taken),
+        }
+    }
+
+    /// Waits until a connection waits to be accepted. Safe to cancel.
+    pub async fn pending(&self) {
+        match self {
+            Self::Unix(listener) => pending(listener).await,
+            Self::Tcp(listener) => pending(listener).await,
+        }
+    }
+
+    fn take(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(listener) => {
+                let stream = listener.get_ref().accept()?.0;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(UnixStream::from_std(stream)?))
+            }
             Self::Tcp(listener) => {
-                let stream = listener.accept().await?.0;
-                // Answers are written together already; fails only where the client has gone.
-                let _ = stream.set_nodelay(true);
-                Ok(Stream::Tcp(stream))
+                let stream = listener.get_ref().accept()?.0;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::of_tcp(TcpStream::from_std(stream)?))
             }
         }
     }
+}
+
+async fn pending<L: AsFd + AsRawFd>(listener: &AsyncFd<L>) {
+    // Fails only when the event loop ends, and with it whoever waits.
+    while let Ok(mut ready) = listener.readable().await {
+        let mut waits = [PollFd::new(listener.get_ref(), PollFlags::IN)];
+        let at_once = Timespec::default();
+        if rustix::event::poll(&mut waits, Some(&at_once)).is_ok_and(|count| count > 0) {
+            return;
+        }
+        ready.clear_ready();
+    }
+    std::future::pending().await
 }
 
 type Sockets = BTreeMap<String, Rc<ServiceSocket>>;

@@ -21,6 +21,8 @@ pub struct Lender {
     /// The line of the `reset` before a function is called for a client that does not read the
     /// protocol itself.
     pub(crate) reset: Bytes,
+    /// How many processes of the pool one holder may have; zero is any number.
+    pub(crate) held_max: u32,
     /// Whom to give processes back to.
     pub(crate) manager: Arc<Recipient<RetProc>>,
 }
@@ -67,18 +69,25 @@ impl Lease {
             status
         };
         self.is_out = false;
-        let ret_proc = self.return_as(status, false);
+        let ret_proc = self.return_as(status);
         let answer = self.lender.manager.send(ret_proc).await;
         answer.unwrap_or(false)
     }
 
-    fn return_as(&self, status: ReturnStatus, lost: bool) -> RetProc {
+    /// Gives a process back that was not used.
+    pub(crate) fn put_back(mut self) {
+        self.is_out = false;
+        // Ignores the mailbox's bound, as a drop does.
+        let ret_proc = self.return_as(ReturnStatus::Ok);
+        self.lender.manager.do_send(ret_proc);
+    }
+
+    fn return_as(&self, status: ReturnStatus) -> RetProc {
         RetProc {
             client: self.client,
             proc: self.proc,
             token: self.token,
             status,
-            lost,
         }
     }
 }
@@ -90,7 +99,7 @@ impl Drop for Lease {
             // them than processes.
             self.lender
                 .manager
-                .do_send(self.return_as(ReturnStatus::Ok, true));
+                .do_send(self.return_as(ReturnStatus::Lost));
         }
     }
 }
@@ -106,8 +115,6 @@ pub struct RetProc {
     pub token: Token,
     /// What the client says of it.
     pub status: ReturnStatus,
-    /// Whether the client let go of it rather than gave it back.
-    pub lost: bool,
 }
 
 impl Message for RetProc {
@@ -117,7 +124,7 @@ impl Message for RetProc {
 impl RetProc {
     /// Judges the process as its state and the way it came back demand.
     pub(crate) fn condition(&self, process: &ProcessRef) -> Condition {
-        if self.lost {
+        if self.status == ReturnStatus::Lost {
             process.shared.condition_on_loss()
         } else {
             process.shared.condition_on_return()

@@ -129,10 +129,11 @@ pub(super) fn services(list: &mut List, services: &[Arc<ServiceMetrics>]) {
         list,
         ("service_ends", "service_ends_total"),
         &["service", "reason"],
-        "Ends of a service's connections, but for those that were cut: client, refused (there was no \
-         process), exit (the process ended), protocol (it broke it), timeout (it did not answer in \
-         time), idle (its client asked it nothing for too long), too_much (its client sent too \
-         much), shutdown (of the service)",
+        "Ends of a service's connections, each counted once: client, gone (its client went away \
+         with something in hand), refused (there was no process), exit (the process ended), \
+         protocol (it broke it), timeout (it did not answer in time), idle (its client asked it \
+         nothing for too long), unread (its client did not take what it was answered), session (it \
+         lasted as long as it may), too_much (its client sent too much), shutdown (of the service)",
         each(services, ServiceMetrics::name, ServiceMetrics::ends),
     );
 }

@@ -22,6 +22,20 @@ fn pool(avail: u32, total: u32, max: u32) -> Snapshot {
 }
 
 #[test]
+fn a_connection_is_not_let_in_for_a_process_that_is_reserved_for_others() {
+    let reserved = |unreserved| Snapshot {
+        unreserved: Some(unreserved),
+        ..pool(2, 3, 4)
+    };
+    assert!(listening(&reserved(1)));
+    assert_eq!(verdict(&reserved(0)), Verdict::AtLimit);
+    assert!(!listening(&Snapshot {
+        claims: 1,
+        ..reserved(1)
+    }));
+}
+
+#[test]
 fn with_a_process_available_or_below_the_limit_it_listens() {
     assert!(listening(&pool(1, 3, 3)));
     assert!(listening(&pool(0, 2, 3)));
@@ -270,6 +284,7 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     let rest = (prop::option::of(0..12u32), 0..12u32, any::<bool>());
     (counts, rest).prop_map(
         |((avail, opening, used, stopping), (max, claims, throttled))| Snapshot {
+            unreserved: None,
             avail,
             opening,
             total: avail + opening + used + stopping,

@@ -23,6 +23,8 @@ pub enum ReturnStatus {
     Ok,
     /// The client found the process broken: it is stopped.
     Fail,
+    /// The client let go of it without a word: as with one that crashed, `on_client_crash` decides.
+    Lost,
 }
 
 /// In what state the process itself is when it comes back, as its OsProcess actor sees it.

@@ -84,9 +84,14 @@ impl Pool {
 
     /// Whether a request of this lane may have a process: the bulk lane leaves some to the other.
     pub(in crate::policy) fn is_open_to(&self, lane: Lane) -> bool {
+        lane == Lane::Interactive || self.unreserved() != Some(0)
+    }
+
+    /// How many more processes the bulk lane may have; `None`: any.
+    fn unreserved(&self) -> Option<u32> {
         let reserved = self.settings.interactive_reserved;
         let bulk_max = self.settings.limits.hard_limit.saturating_sub(reserved);
-        lane == Lane::Interactive || reserved == 0 || self.bulk < bulk_max.max(1)
+        (reserved > 0).then(|| bulk_max.max(1).saturating_sub(self.bulk))
     }
 
     /// Whether an idle process can serve this request at once.
@@ -193,6 +198,7 @@ impl Pool {
             opening: self.opening.len() as u32,
             total: self.count + stopping,
             max: Some(self.settings.limits.hard_limit),
+            unreserved: self.unreserved(),
             claims: self.waiters.len() as u32,
             throttled: self.is_blocked(now),
         }

@@ -37,6 +37,7 @@ impl Turn<'_> {
                     PoolKind::Named => self.replace(number, StopReason::Failed),
                 }
             }
+            ReturnStatus::Lost => self.take_back_from_dead(number, holder.0, false, condition),
         }
     }
 

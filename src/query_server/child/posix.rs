@@ -321,6 +321,8 @@ pub(crate) trait Owner: AsRawFd {}
 
 impl Owner for OwnedFd {}
 impl Owner for std::fs::File {}
+impl Owner for std::net::TcpListener {}
+impl Owner for std::os::unix::net::UnixListener {}
 
 fn set_nonblocking(pipe: &OwnedFd) -> io::Result<()> {
     // SAFETY: fcntl(2) with F_GETFL and F_SETFL takes and returns integers; the descriptor is open.

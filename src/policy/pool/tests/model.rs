@@ -214,7 +214,7 @@ impl Model {
                 {
                     match status {
                         ReturnStatus::Fail => self.stop(proc, StopReason::Failed),
-                        ReturnStatus::Ok => self.come_back(proc, condition),
+                        ReturnStatus::Ok | ReturnStatus::Lost => self.come_back(proc, condition),
                     }
                 }
             }

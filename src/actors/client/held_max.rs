@@ -1,0 +1,91 @@
+//! How many processes of one pool a holder has at a time.
+//!
+//! SUMMARY   A holder is a user who has logged in, or else an address, or else a user of this machine;
+//!           all of its connections together hold `held_max` processes of a pool at most.
+//! PROMISES  Counted when a process is about to be handed over, so that requests which were made together
+//!           pass the limit together neither. Who is over it is refused: it would wait for itself. The
+//!           process goes back as it came.
+//! LIMITS    Processes that are held: what functions, and `settee attach` over its own pipes, take for
+//!           the time of an answer, is not counted. What was lent without a limit is not counted after
+//!           a change that sets one.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
+
+use rustc_hash::FxHashMap;
+
+use super::holding::Holding;
+use super::session::Session;
+use crate::messages::client_error::ErrorReply;
+
+/// Holders beyond which those who hold nothing any more are forgotten.
+const HOLDERS_SWEEP_MIN: usize = 64;
+
+/// Who holds processes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    /// A user of the configuration.
+    User(String),
+    /// Whoever connects from this address.
+    Address(IpAddr),
+    /// A user of this machine.
+    Uid(u32),
+}
+
+/// What all holders have.
+#[derive(Default)]
+pub(super) struct AllHeld {
+    held: RefCell<FxHashMap<Holder, Vec<Weak<Holding>>>>,
+    sweep_at: RefCell<usize>,
+}
+
+impl AllHeld {
+    /// Counts a process for its holder; false if the holder has as many of its pool as it may.
+    fn add(&self, holder: Holder, holding: &Rc<Holding>, max: u32) -> bool {
+        self.sweep();
+        let mut all = self.held.borrow_mut();
+        let held = all.entry(holder).or_default();
+        held.retain(|other| other.upgrade().is_some_and(|other| other.is_held()));
+        let same_pool = |other: &Weak<Holding>| {
+            let other = other.upgrade();
+            other.is_some_and(|other| other.pool() == holding.pool())
+        };
+        let count = held.iter().filter(|other| same_pool(other)).count();
+        let fits = count < max as usize;
+        if fits {
+            held.push(Rc::downgrade(holding));
+        }
+        fits
+    }
+
+    fn sweep(&self) {
+        let mut all = self.held.borrow_mut();
+        let mut sweep_at = self.sweep_at.borrow_mut();
+        if all.len() >= (*sweep_at).max(HOLDERS_SWEEP_MIN) {
+            all.retain(|_, held| held.iter().any(|one| one.strong_count() > 0));
+            *sweep_at = all.len() * 2;
+        }
+    }
+}
+
+impl Session {
+    /// Takes a process for this connection, or puts it back if its holder has as many as it may.
+    ///
+    /// # Errors
+    /// What to do about it.
+    pub(super) fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
+        let max = holding.held_max();
+        let (true, Some(holder)) = (max > 0, self.holder()) else {
+            return Ok(());
+        };
+        if self.services.held.add(holder, holding, max) {
+            return Ok(());
+        }
+        let pool = holding.pool();
+        if let Some(lease) = holding.take() {
+            lease.put_back();
+        }
+        Err(ErrorReply::too_many_held(&pool, max))
+    }
+}

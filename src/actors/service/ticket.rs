@@ -1,0 +1,134 @@
+//! A place in the pool's queue for a connection that waits to be accepted.
+//!
+//! SUMMARY   A service whose pool has nothing to spare asks for a process like any other client, in
+//!           the name of the connection that it is about to accept: the [`Ticket`] is handed to that
+//!           connection.
+//! PROMISES  A ticket that is dropped leaves the queue, and what it was granted goes back at once, as
+//!           it came: nobody has used it.
+//! CALLED    By [`super::accept`], one ticket at a time for each service.
+//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve nobody else.
+//! DIFFERS   Here others wait for the same processes, whom a service has to stand in line with.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::claims::Claim;
+use crate::actors::caller::Caller;
+use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::supervisor::Named;
+use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::policy::pool::ReturnStatus;
+
+/// How long a ticket lasts: as long as the connection waits in the system's queue.
+const PATIENCE: Duration = Duration::MAX;
+
+/// A process, or why there is none. Its drop gives the process back.
+struct Grant(Option<Result<Lease, GetProcError>>);
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(Ok(lease)) = self.0.take() {
+            lease.put_back();
+        }
+    }
+}
+
+/// The answer to a ticket, for the connection that it was handed to.
+pub struct Answer {
+    early: Option<Grant>,
+    later: oneshot::Receiver<Grant>,
+}
+
+impl Answer {
+    /// Waits for the process.
+    ///
+    /// # Errors
+    /// See [`GetProcError`].
+    pub async fn lease(mut self) -> Result<Lease, GetProcError> {
+        self.arrive().await;
+        let grant = self.early.as_mut().and_then(|grant| grant.0.take());
+        grant.unwrap_or(Err(GetProcError::ShuttingDown))
+    }
+
+    /// Waits until it is there. Safe to cancel.
+    async fn arrive(&mut self) {
+        if self.early.is_none() {
+            // A task that is lost ends with the service.
+            self.early = (&mut self.later).await.ok();
+        }
+    }
+}
+
+/// A place in the pool's queue.
+pub struct Ticket {
+    /// The life of the connection to be.
+    lifeline: Option<Lifeline>,
+    answer: Option<Answer>,
+}
+
+impl Ticket {
+    /// Joins the queue. The claim lasts until there is an answer.
+    pub fn take(manager: Named<ProcManager>, want: Want, claim: Claim) -> Self {
+        let lifeline = Lifeline::new();
+        let caller = Caller::in_the_name_of(lifeline.pulse(), manager);
+        let (sender, later) = oneshot::channel();
+        // Ends with the manager's answer, which the end of the ticket brings about.
+        actix_rt::spawn(wait_in_line((caller, want), claim, sender));
+        let answer = Answer { early: None, later };
+        Self {
+            lifeline: Some(lifeline),
+            answer: Some(answer),
+        }
+    }
+
+    /// Waits until its turn has come. `Err`: there is no process for it. Safe to cancel.
+    pub async fn turn(&mut self) -> Result<(), GetProcError> {
+        let Some(answer) = &mut self.answer else {
+            return Err(GetProcError::ShuttingDown);
+        };
+        answer.arrive().await;
+        match answer.early.as_ref().map(|grant| &grant.0) {
+            Some(Some(Ok(_))) => Ok(()),
+            Some(Some(Err(error))) => Err(error.clone()),
+            _ => Err(GetProcError::ShuttingDown),
+        }
+    }
+
+    /// Hands it to a connection.
+    pub fn hand_over(mut self) -> Option<(Lifeline, Answer)> {
+        self.lifeline.take().zip(self.answer.take())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(lifeline) = &self.lifeline {
+            // Nobody died: what comes too late for it is returned.
+            lifeline.ending(ExitReason::Normal);
+        }
+    }
+}
+
+async fn wait_in_line(
+    (caller, want): (Caller, Want),
+    claim: Claim,
+    mut to: oneshot::Sender<Grant>,
+) {
+    let mut get = std::pin::pin!(caller.get_proc(want, Some(PATIENCE)));
+    let result = tokio::select! {
+        biased;
+        result = &mut get => result,
+        () = to.closed() => {
+            // The manager knows that the ticket is gone, or has answered before.
+            if let Ok(lease) = get.await {
+                lease.ret_proc(ReturnStatus::Ok).await;
+            }
+            return;
+        }
+    };
+    drop(claim);
+    // One that nobody takes gives the process back.
+    drop(to.send(Grant(Some(result))));
+}
