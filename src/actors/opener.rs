@@ -130,6 +130,7 @@ impl Opener {
             Err(error) => Some(error.to_string()),
         };
         let Some(reason) = reason else {
+            child.shared.set_started();
             child.shared.unassign(self.report.clock.now());
             self.report.opened(child);
             return ctx.stop();

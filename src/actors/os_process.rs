@@ -163,8 +163,10 @@ impl OsProcess {
     /// Sends the lines of so many prompts.
     fn send(&mut self, line: &[u8], count: usize, ctx: &mut Context<Self>) {
         self.shared.note_activity(self.context.clock.now());
-        let bytes = line.len() - (count - 1);
-        self.context.metrics.language.prompts_sent(count, bytes);
+        if self.shared.has_started() {
+            let bytes = line.len() - (count - 1);
+            self.context.metrics.language.prompts_sent(count, bytes);
+        }
         let Some(stdin) = &self.stdin else { return };
         if count == 1 && self.unanswered.count() > 1 {
             // The child is busy: leave the line for the end of the turn, with others.

@@ -98,6 +98,7 @@ pub struct ProcShared {
     taught_by_client: AtomicBool,
     touched: AtomicBool,
     closed_output: AtomicBool,
+    started: AtomicBool,
     last_activity: AtomicU64,
     doom: OnceLock<PromptError>,
 }
@@ -120,6 +121,7 @@ impl ProcShared {
             taught_by_client: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             closed_output: AtomicBool::new(false),
+            started: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
             doom: OnceLock::new(),
         })
@@ -161,6 +163,16 @@ impl ProcShared {
     /// Counts a prompt that is answered. Called by the process's actor only.
     pub fn prompt_answered(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Says that the process has answered its first `reset`. Called by its opener only.
+    pub fn set_started(&self) {
+        self.started.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it has: only prompts after that are counted in the metrics.
+    pub fn has_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
     }
 
     /// Says whether the process is in the middle of a list. Called by the process's actor only.

@@ -104,7 +104,9 @@ impl Unanswered {
         let said_no = matches!(result, Err(PromptError::Function { .. }));
         self.shared.set_said_no(said_no);
         let took = now - std::mem::replace(&mut self.head_since, now);
-        self.metrics.prompt_done(head.class, took, &result);
+        if self.shared.has_started() {
+            self.metrics.prompt_done(head.class, took, &result);
+        }
         if head.count > 1
             && let Answerer::Several(answers) = &head.answerer
         {
@@ -138,7 +140,7 @@ impl Unanswered {
             if let Answerer::Several(answers) = &prompts.answerer {
                 for _ in 1..prompts.count {
                     self.shared.prompt_answered();
-                    self.metrics.prompt_failed(error);
+                    self.count_failure(error);
                     drop(answers.send(Err(error.clone())));
                     error = &not_at_fault;
                 }
@@ -146,11 +148,11 @@ impl Unanswered {
             self.shared.prompt_answered();
             let result = match printed {
                 Some(text) => {
-                    self.metrics.prompt_failed(reason);
+                    self.count_failure(reason);
                     Ok(Bytes::from(text))
                 }
                 None => {
-                    self.metrics.prompt_failed(error);
+                    self.count_failure(error);
                     Err(error.clone())
                 }
             };
@@ -158,5 +160,12 @@ impl Unanswered {
             error = &not_at_fault;
         }
         self.count = 0;
+    }
+
+    /// A start that fails is counted as that.
+    fn count_failure(&self, error: &PromptError) {
+        if self.shared.has_started() {
+            self.metrics.prompt_failed(error);
+        }
     }
 }
