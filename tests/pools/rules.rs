@@ -273,6 +273,12 @@ fn what_cannot_be_added_is_told_and_nothing_is_added() {
         ),
         (json!({"name": "_q", "language": "python"}), "bad_request"),
         (json!({"name": "", "language": "python"}), "bad_request"),
+        (json!({"name": "a:b", "language": "python"}), "bad_request"),
+        (json!({"name": "q.", "language": "python"}), "bad_request"),
+        (
+            json!({"name": "q", "language": "python", "group": "a\u{7}"}),
+            "bad_request",
+        ),
         (json!({"language": "python"}), "bad_request"),
         (json!({"name": 3, "language": "python"}), "bad_request"),
     ] {

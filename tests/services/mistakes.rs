@@ -52,6 +52,18 @@ fn every_mistake_in_a_service_is_told_with_what_to_do() {
             &["other machines", "leave local_only out"],
         ),
         (
+            "listen = \"0.0.0.0:5996\"\npool = \"p\"",
+            &["other machines", "without a login", "open = true"],
+        ),
+        (
+            "listen = \"[::]:5996\"\npool = \"p\"\nlocal_only = false",
+            &["other machines", "open = true"],
+        ),
+        (
+            "listen = \"192.0.2.7:5996\"\npool = \"p\"\nopen = false",
+            &["other machines", "open = true"],
+        ),
+        (
             "listen = \"127.0.0.1:5995\"\npool = \"p\"",
             &["[server] http listens there", "another address"],
         ),
@@ -115,4 +127,31 @@ fn what_is_shown_of_a_service_can_be_written() {
     );
     let again = read(&format!("[services.s]\n{}\n", shown.join("\n")));
     assert_eq!(again.services, config.services);
+}
+
+#[test]
+fn a_service_beyond_this_machine_has_to_say_that_it_is_open() {
+    let read = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("c.toml");
+        std::fs::write(&file, text).unwrap();
+        let sources = Sources {
+            files: vec![file],
+            ..Sources::default()
+        };
+        load(&sources).map(|loaded| loaded.config)
+    };
+    let service = "[services.s]\nlanguage = \"javascript\"\n";
+    for local in [
+        "127.0.0.1:5996",
+        "[::1]:5996",
+        "localhost:5996",
+        "unix:/x/a.sock",
+    ] {
+        read(&format!("{service}listen = \"{local}\"\n")).unwrap();
+    }
+    let open = read(&format!(
+        "{service}listen = \"0.0.0.0:5996\"\nopen = true\n"
+    ));
+    assert!(open.unwrap().services["s"].open);
 }
