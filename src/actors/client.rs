@@ -56,6 +56,7 @@ use crate::query_server::reduce::OverflowLog;
 use crate::replicator::Replications;
 use holding::Holding;
 pub use lent::Lending;
+pub(crate) use lent::last_line;
 use lines::{Input, Lines};
 use session::{Phase, Session, Terms};
 use stream::Stream;

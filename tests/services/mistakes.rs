@@ -2,6 +2,8 @@
 
 use settee::config::{Sources, load};
 
+use crate::harness::Front;
+
 /// Returns the mistakes that are found in a file.
 fn mistakes(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
@@ -154,4 +156,26 @@ fn a_service_beyond_this_machine_has_to_say_that_it_is_open() {
         "{service}listen = \"0.0.0.0:5996\"\nopen = true\n"
     ));
     assert!(open.unwrap().services["s"].open);
+}
+
+#[actix_rt::test]
+async fn the_folder_of_a_services_socket_is_not_made() {
+    let pool = "[query_servers]\npython = \"SCRIPTED\"\n";
+    let front = Front::start(pool).await;
+    let service = "[services.a]\nlanguage = \"python\"\nlisten = \"unix:DIR/mistyped/a.sock\"\n";
+    let error = front.reload(&format!("{pool}{service}")).await.unwrap_err();
+    let told = error.to_string();
+    for word in [
+        "[services.a] listen",
+        "mistyped is not there",
+        "make the folder",
+    ] {
+        assert!(told.contains(word), "{word} in {told}");
+    }
+    assert!(!front.path("mistyped").exists());
+    // The folder of [server] socket is there before services are.
+    let service = service.replace("mistyped", "run");
+    front.reload(&format!("{pool}{service}")).await.unwrap();
+    front.connect("run/a.sock").await.pid().await;
+    front.stop().await;
 }
