@@ -30,6 +30,7 @@ use crate::auth::rights::Rights;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
+use crate::messages::proc_manager::GetProcError;
 use crate::metrics::ClientMetrics;
 use crate::policy::pool::Token;
 use crate::query_server::client::QueryServers;
@@ -528,14 +529,24 @@ impl Session {
         self.is_told.set(false);
     }
 
+    /// Returns whether the client holds a process.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.borrow().is_empty()
+    }
+
+    /// Tells the client of each process that it holds that the service ends. Returns whether everything
+    /// is written.
+    pub(super) fn tell_of_shutdown(&self) -> bool {
+        let held = self.held.borrow();
+        for holding in held.values().filter(|holding| holding.is_alive()) {
+            let error = GetProcError::ShuttingDown;
+            self.push_down(holding.name, error.name(), &error.to_string());
+        }
+        self.write_now()
+    }
+
     /// Tells the client that a process which it holds is taken from it.
     pub(super) fn take_away(self: &Rc<Self>, down: &HolderDown) {
-        #[derive(Serialize)]
-        struct Notice<'a> {
-            down: String,
-            name: &'a str,
-            reason: &'a str,
-        }
         let name = ProcToken {
             proc: down.proc,
             token: down.token,
@@ -544,15 +555,26 @@ impl Session {
         if self.release(Some(name)).is_none() {
             return;
         }
+        self.push_down(name, down.name, &down.reason);
+        self.flush();
+    }
+
+    /// Queues the line that says that a process is held no more.
+    fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
+        #[derive(Serialize)]
+        struct Notice<'a> {
+            down: String,
+            name: &'a str,
+            reason: &'a str,
+        }
         let notice = Notice {
-            down: name.to_string(),
-            name: down.name,
-            reason: &down.reason,
+            down: proc.to_string(),
+            name,
+            reason,
         };
         let mut line = serde_json::to_vec(&notice).expect("config: texts can always be written");
         line.push(b'\n');
         self.push_raw(&line);
-        self.flush();
     }
 
     /// Finds what the client holds under this name.
