@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{add, give_back, reconfigure, take, take_request, taken, wait_until_waiting};
 use crate::service::{Service, wait_until};
@@ -389,5 +389,65 @@ fn interactive_work_finds_capacity_that_bulk_work_leaves_to_it() {
     assert!(client.ret_proc(quick["proc"].as_str().unwrap()));
     drop(waiter);
     wait_until("the waiter is gone", || client.pool("p")["waiting"] == 0);
+    service.stop();
+}
+
+#[test]
+fn who_waits_too_long_is_told_the_limit_that_is_in_the_way() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1\n");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"max": 1}));
+    add(&mut client, "g-1", &json!({"max": 1, "group": "g"}));
+    let cases = [
+        (json!({"pool": "p"}), "raise max of the pool 'p'"),
+        (
+            json!({"group": "g"}),
+            "raise max of a pool of the group 'g'",
+        ),
+        (json!({"lang": "python"}), "raise os_process_limit"),
+    ];
+    let ask = |from: &Value| {
+        let mut request = json!({"id": 1, "call": "get_proc", "timeout_ms": 50});
+        request
+            .as_object_mut()
+            .unwrap()
+            .extend(from.as_object().unwrap().clone());
+        request
+    };
+    for (from, told) in &cases {
+        client.ok(&ask(from));
+        let reason = client.error(&ask(from))["reason"].to_string();
+        assert!(reason.contains(told), "{told} in {reason}");
+        assert_eq!(
+            reason.contains("os_process_limit"),
+            told.contains("os_process_limit")
+        );
+    }
+    client.ok(&reconfigure("python", &json!({"max": 1})));
+    let reason = client.error(&ask(&json!({"lang": "python"})))["reason"].to_string();
+    assert!(
+        reason.contains("raise max of the pool 'python'"),
+        "{reason}"
+    );
+    service.stop();
+}
+
+#[test]
+fn lines_of_processes_name_their_pool_in_the_log() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"max": 1}));
+    let lent = take(&mut client, "p");
+    let pid = format!("\"os_pid\":{}", lent.os_pid);
+    let line_with = |word: &str| {
+        let log = service.log();
+        let mut lines = log.lines().filter(|line| line.contains(word));
+        lines.find(|line| line.contains(&pid)).map(str::to_owned)
+    };
+    wait_until("the start in the log", || {
+        line_with("query server started").is_some()
+    });
+    let line = line_with("query server started").unwrap();
+    assert!(line.contains("\"pool\":\"p\""), "{line}");
     service.stop();
 }

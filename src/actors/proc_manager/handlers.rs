@@ -194,7 +194,8 @@ impl Handler<Exit> for ProcManager {
             }
             OpenerExit::SpawnError(error) => {
                 warn!(self.log, "cannot start a query server";
-                      "generation" => proc.number, "error" => &error.reason);
+                      "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
+                      "error" => &error.reason);
                 self.note_failure(proc.pool, &error.reason);
                 self.cause = Some(error.into());
                 self.event(Event::SpawnError { proc }, ctx);
@@ -211,7 +212,8 @@ impl Handler<HelperDone> for ProcManager {
         let ok = msg.result.is_ok();
         self.cause = msg.result.err().map(|error| {
             warn!(self.log, "a process did not learn or was not reset";
-                  "generation" => msg.proc.number, "error" => &error.reason);
+                  "generation" => msg.proc.number, "pool" => &*self.pools.at(msg.proc.pool).name,
+                  "error" => &error.reason);
             error.into()
         });
         self.event(Event::HelperDone { proc: msg.proc, ok }, ctx);
