@@ -60,14 +60,18 @@ impl ProcManager {
         match warning {
             Warning::Throttled { pool, until } => {
                 let pool = self.pools.at(pool);
+                let remedy = format!(
+                    "correct the command in [query_servers] and reload, or run `settee pool \
+                     unthrottle {}`",
+                    pool.name
+                );
                 warn!(self.log, "a query server fails to start, none is started for a while";
                       "pool" => &*pool.name,
                       "language" => pool.language.as_str(),
                       "error" => pool.failure.as_deref().unwrap_or_default(),
                       "timeout_ms" => u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX),
                       "effect" => "requests that no other process can serve are refused at once",
-                      "remedy" => format!("correct the command in [query_servers] and reload, or run \
-                                   `settee pool unthrottle {}`", pool.name));
+                      "remedy" => remedy);
             }
             Warning::Unthrottled { pool } => {
                 let pool = self.pools.at(pool);
@@ -83,6 +87,7 @@ impl ProcManager {
                 let limit = self.core.settings(pool);
                 let limit = limit.map_or(0, |settings| settings.limits.hard_limit);
                 let raise = self.limit_of(Target::Pool(pool));
+                let remedy = format!("raise {raise}, or shorten the time a client holds a process");
                 let limiter = self.repeats.stressed.entry(pool).or_default();
                 let name = &*self.pools.at(pool).name;
                 warn_repeating!(self.log, limiter, now, "pool is under stress";
@@ -90,7 +95,7 @@ impl ProcManager {
                     "limit" => limit,
                     "effect" => "processes are started with stress on until 1000 seconds after the \
                                  last time at the limit",
-                    "remedy" => format!("raise {raise}, or shorten the time a client holds a process"));
+                    "remedy" => remedy);
             }
             Warning::SpawnRefused { pool, why } => {
                 self.metrics.invariant_violated(Invariant::Pm1);
