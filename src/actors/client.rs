@@ -20,6 +20,7 @@ mod jobs;
 mod lent;
 mod lines;
 mod login;
+mod peer;
 mod relay;
 mod session;
 pub mod stream;

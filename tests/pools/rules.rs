@@ -4,7 +4,9 @@
 
 use serde_json::{Value, json};
 
-use super::support::{add, give_back, reconfigure, take, take_request, taken, wait_until_waiting};
+use super::support::{
+    add, give_back, prints, reconfigure, take, take_request, taken, wait_until_waiting,
+};
 use crate::service::{Service, wait_until};
 
 #[test]
@@ -449,5 +451,72 @@ fn lines_of_processes_name_their_pool_in_the_log() {
     });
     let line = line_with("query server started").unwrap();
     assert!(line.contains("\"pool\":\"p\""), "{line}");
+    service.stop();
+}
+
+#[test]
+fn status_shows_every_setting_in_force() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 7\n");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"group": "g", "min_free": 0}));
+    let settings = client.pool("p")["settings"].clone();
+    let wanted = json!({"language": "python", "group": "g", "max": 7, "queue_max": "off",
+        "on_client_crash": "replace", "stop_grace": 2000, "throttle_delay": 60, "callers": false});
+    for (key, value) in wanted.as_object().unwrap() {
+        assert_eq!(&settings[key], value, "{key}");
+    }
+    let all = keys_of_pools();
+    let shown: Vec<&String> = settings.as_object().unwrap().keys().collect();
+    assert!(
+        all.iter().all(|key| shown.iter().any(|name| name == key)),
+        "{shown:?}"
+    );
+    let own = client.pool("python")["settings"].clone();
+    let wanted = json!({"language": "python", "max": 7, "on_client_crash": "return",
+        "stop_grace": 2000, "throttle_delay": 0});
+    for (key, value) in wanted.as_object().unwrap() {
+        assert_eq!(&own[key], value, "{key}");
+    }
+    client.ok(&reconfigure("p", &json!({"max": 3, "throttle_delay": 5})));
+    let settings = client.pool("p")["settings"].clone();
+    assert_eq!(
+        (&settings["max"], &settings["throttle_delay"]),
+        (&json!(3), &json!(5))
+    );
+    service.stop();
+}
+
+/// The keys of a pool.
+fn keys_of_pools() -> Vec<&'static str> {
+    settee::config::keys::names("pools.any")
+}
+
+#[test]
+fn the_holder_of_a_process_is_named_with_its_process_and_user() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"max": 1}));
+    take(&mut client, "p");
+    let holder = client.pool("p")["procs"][0]["holder"].clone();
+    let id = |option: &str| {
+        let output = std::process::Command::new("id")
+            .arg(option)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let name = std::process::Command::new("id")
+        .arg("-un")
+        .output()
+        .unwrap();
+    let name = String::from_utf8(name.stdout).unwrap().trim().to_owned();
+    assert_eq!(holder["pid"], std::process::id(), "{holder}");
+    assert_eq!(holder["uid"].to_string(), id("-u"));
+    assert_eq!(holder["user"], name);
+    let shown = prints(&service, &["pool", "procs", "p"]);
+    assert!(
+        shown.contains(&format!("{name}, pid {}", std::process::id())),
+        "{shown}"
+    );
     service.stop();
 }

@@ -24,7 +24,7 @@ use super::backup::Backup;
 use super::handover::Expected;
 use super::holding::Holding;
 use super::stream::Stream;
-use super::{Services, login};
+use super::{Services, login, peer};
 use crate::actors::caller::Caller;
 use crate::auth::rights::Rights;
 use crate::messages::client::ProcToken;
@@ -163,18 +163,19 @@ impl Session {
             metrics,
             write_timeout,
         } = terms;
-        let (peer, admitted) = match &stream {
+        let (address, admitted) = match &stream {
             Stream::Unix(_) => (None, true),
             Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
         };
+        caller.speak_for(Some(Arc::new(peer::holder(&stream))));
         Rc::new(Self {
             metrics,
             write_timeout,
             partial_bytes: Cell::new(0),
-            account: Account::new(services.in_flight.as_ref(), peer),
+            account: Account::new(services.in_flight.as_ref(), address),
             stream,
             query_servers: QueryServers::new(caller).telling(services.sums.clone()),
-            peer,
+            peer: address,
             admitted: Cell::new(admitted),
             user: RefCell::default(),
             rights,
@@ -207,6 +208,8 @@ impl Session {
 
     /// Lets a user in who has logged in, with lines of this length.
     pub(super) fn admit(&self, user: String, line_bytes_max: usize) {
+        let who = peer::logged_in(&self.stream, &user);
+        self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
         self.admitted.set(true);
         self.line_bytes_max.set(line_bytes_max);

@@ -39,6 +39,9 @@ impl Handler<GetProc> for ProcManager {
             }
         }
         let client = self.watch_client(&msg.client, ctx);
+        if let Some(who) = msg.who {
+            self.names.insert(client, who);
+        }
         self.next_request += 1;
         let request = RequestId(self.next_request);
         let affinity = match &msg.want.what {
@@ -155,6 +158,7 @@ impl ProcManager {
     fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
         self.clients.remove(&client);
         self.holders.remove(&client);
+        self.names.remove(&client);
         for request in self.core.requests_of(client) {
             self.requests.remove(&request);
         }

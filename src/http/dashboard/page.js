@@ -59,6 +59,14 @@ function stateOfService(service) {
   return [words.join("; "), mood];
 }
 
+// The user and the process or the address, as far as they are known.
+function holderOf(holder) {
+  if (!holder) return "";
+  const user = holder.user ?? (holder.uid == null ? null : `uid ${holder.uid}`);
+  const from = holder.pid == null ? holder.peer : `pid ${holder.pid}`;
+  return [user, from].filter((part) => part != null).join(", ") || `client ${holder.client}`;
+}
+
 function reasonOf(job) {
   if (job.paused) return job.reason || "";
   const error = job.info && job.info.error;
@@ -132,7 +140,7 @@ function showProcs(pools) {
   show("procs", procs.slice(0, PROCS_MAX).map(([pool, proc]) => [
     pool, { text: proc.os_pid == null ? "inside" : String(proc.os_pid), mood: "number" },
     { text: proc.state, mood: proc.state === "idle" ? "quiet" : "" },
-    proc.db ?? "", proc.holder ?? "", proc.ddocs, proc.uses,
+    proc.db ?? "", holderOf(proc.holder), proc.ddocs, proc.uses,
     { text: span(proc.age_ms), mood: "number" },
     { text: proc.state === "idle" ? span(proc.idle_ms) : "", mood: "number" },
   ]), "No process runs.");
