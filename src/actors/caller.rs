@@ -6,6 +6,7 @@
 //! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15).
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::dev::ToEnvelope;
@@ -21,6 +22,7 @@ use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTi
 use crate::policy::pool::ReturnStatus;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
+use crate::query_server::status::Holder;
 
 /// How often a compound call takes another process when the one it got is not reset.
 pub(crate) const RESET_TRIES: u32 = 3;
@@ -50,6 +52,8 @@ pub struct Caller {
     client: Pulse,
     /// Which pools it may use, where that is not any.
     limits: RefCell<Option<CallerLimits>>,
+    /// Who it speaks for, for people.
+    who: RefCell<Option<Arc<Holder>>>,
     /// None when it speaks in the name of a client that lives elsewhere. It ends without a word: what
     /// is still lent then was not given back.
     _lifeline: Option<Lifeline>,
@@ -73,6 +77,7 @@ impl Caller {
             address,
             client,
             limits: RefCell::default(),
+            who: RefCell::default(),
             _lifeline: None,
         }
     }
@@ -80,6 +85,11 @@ impl Caller {
     /// Holds it to some pools from now on, or to none.
     pub fn hold_to(&self, limits: Option<CallerLimits>) {
         self.limits.replace(limits);
+    }
+
+    /// Says who it speaks for, for people.
+    pub fn speak_for(&self, who: Option<Arc<Holder>>) {
+        self.who.replace(who);
     }
 
     /// Returns the client in whose name it asks.
@@ -101,6 +111,7 @@ impl Caller {
             want,
             timeout,
             limits: self.limits.borrow().clone(),
+            who: self.who.borrow().clone(),
         };
         let call = self.address.borrow().send(request);
         match call.await {

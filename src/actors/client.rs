@@ -22,6 +22,7 @@ mod lent;
 mod lines;
 mod login;
 mod pace;
+mod peer;
 mod relay;
 mod session;
 pub mod stream;
@@ -58,6 +59,7 @@ use crate::query_server::reduce::OverflowLog;
 use crate::replicator::Replications;
 use held_max::AllHeld;
 use holding::Holding;
+pub(crate) use lent::last_line;
 pub use lent::{EndCount, Lending};
 use lines::{Input, Lines};
 use session::{Phase, Session, Terms};
@@ -399,7 +401,7 @@ impl StreamHandler<Input> for Client {
             };
         }
         let Some(process) = self.tunnel.take_if(|_| !over) else {
-            return self.end(ctx);
+            return self.end_after_notice(over, ctx);
         };
         let session = Rc::clone(&self.session);
         let tells_end = self.tells_end;
@@ -427,8 +429,13 @@ impl Handler<Stop> for Client {
         if let (Some(relay), false) = (&self.relay, msg.now) {
             return relay.signals.stop();
         }
-        let phase = if msg.now { Phase::Over } else { Phase::Closing };
-        self.session.set_phase(phase);
+        if msg.now {
+            if self.session.services.is_stopping() {
+                self.session.tell_of_shutdown();
+            }
+            return self.session.set_phase(Phase::Over);
+        }
+        self.session.set_phase(Phase::Closing);
     }
 }
 
@@ -447,6 +454,17 @@ impl Handler<HolderDown> for Client {
 }
 
 impl Client {
+    /// Ends, and tells before of each process that is still held if that is because the service ends.
+    fn end_after_notice(&mut self, over: bool, ctx: &mut Context<Self>) {
+        let is_told = !over && self.session.services.is_stopping() && self.session.holds();
+        if !is_told || self.session.tell_of_shutdown() && self.session.is_local() {
+            return self.end(ctx);
+        }
+        // On TCP what the client still sends would undo what is on its way. Ends after a bounded time.
+        let linger = Rc::clone(&self.session).linger();
+        ctx.spawn(wrap_future::<_, Self>(linger).map(|(), client, ctx| client.end(ctx)));
+    }
+
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
         // What it still holds was not given back: in any order in which that is told, it has crashed.

@@ -21,7 +21,7 @@ use crate::actors::client::Services;
 use crate::actors::config_changes;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
-use crate::actors::service::{Reconfigure, Service, ServiceOptions};
+use crate::actors::service::{Leave, Reconfigure, Service, ServiceOptions};
 use crate::actors::supervisor::Stop;
 use crate::config::{Config, ServiceAddress, ServiceConfig};
 
@@ -93,6 +93,7 @@ impl FrontDoor {
                     .get(&name)
                     .is_some_and(|socket| Rc::ptr_eq(&socket, &self.running[&name].socket));
             if !stays && let Some(service) = self.running.remove(&name) {
+                self.tell_of_leave(&name, &service);
                 self.take_out(service, config.server.shutdown_grace, ctx);
             }
         }
@@ -108,6 +109,23 @@ impl FrontDoor {
                 None => self.start_service(name, settings, ctx),
             }
         }
+    }
+
+    /// Tells the operator, and who still connects there, that an address is left.
+    fn tell_of_leave(&self, name: &str, service: &Running) {
+        if !service.socket.is_left() {
+            return;
+        }
+        let reason = match self.options.sockets.get(name) {
+            Some(now) => format!("the service '{name}' listens on {} now", now.shown()),
+            None => format!("the service '{name}' was taken out of the configuration"),
+        };
+        warn!(self.log, "a service leaves its address";
+              "service" => name, "listen" => service.socket.shown(), "reason" => &reason,
+              "effect" => "who connects there is turned away, and nobody answers there once its \
+                           connections have ended");
+        // Ignores the mailbox's bound: it is sent once.
+        service.address.do_send(Leave(reason));
     }
 
     fn start_service(&mut self, name: &str, settings: &ServiceConfig, ctx: &mut Context<Self>) {

@@ -24,6 +24,7 @@ use crate::actors::supervisor::{Named, Stop};
 use crate::auth::rights::CallerLimits;
 use crate::query_server::client::QueryServers;
 use crate::query_server::reduce::OverflowLog;
+use crate::query_server::status::Holder;
 
 /// Pieces of work at a time.
 pub const WORK_MAX: usize = 4096;
@@ -41,13 +42,18 @@ pub struct Inside {
 impl Inside {
     /// Returns a client of the pool. What it takes comes back when it is dropped.
     pub fn query_servers(&self) -> QueryServers {
-        self.query_servers_for(None)
+        self.query_servers_for(None, None)
     }
 
     /// Returns a client of the pool that is held to some pools, or to none.
-    pub fn query_servers_for(&self, limits: Option<CallerLimits>) -> QueryServers {
+    pub fn query_servers_for(
+        &self,
+        limits: Option<CallerLimits>,
+        who: Option<Arc<Holder>>,
+    ) -> QueryServers {
         let caller = Caller::new(self.manager.clone());
         caller.hold_to(limits);
+        caller.speak_for(who);
         QueryServers::new(caller).telling(Some(Rc::clone(&self.sums)))
     }
 }

@@ -44,6 +44,7 @@ use crate::policy::pressure::Level;
 use crate::policy::time::Timestamp;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
+use crate::query_server::status::Holder;
 use requests::{Answer, Cause, Request};
 use table::PoolTable;
 use warnings::Repeats;
@@ -105,6 +106,8 @@ pub struct ProcManager {
     findings: self_check::Findings,
     /// Client -> where it is told that a process is taken from it.
     holders: FxHashMap<ClientId, Recipient<HolderDown>>,
+    /// Client -> who that is, for people.
+    names: FxHashMap<ClientId, Arc<Holder>>,
     /// Whom to tell of every change of a pool.
     watchers: Vec<Watched>,
     /// Whether a timer is set for reading the memory of processes.
@@ -151,6 +154,7 @@ impl ProcManager {
             timer: None,
             findings: self_check::Findings::default(),
             holders: FxHashMap::default(),
+            names: FxHashMap::default(),
             watchers: Vec::new(),
             memory_timer: false,
             reading_memory: false,

@@ -7,11 +7,11 @@
 //!           loss. When the service goes, its socket is the last that goes.
 //! CALLED    By the front door, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.
-//! LIMITS    Connections that wait in the system's queue when the service is removed are reset by
-//!           the system.
+//!           Who still waits to be accepted then is told ([`leaving`]).
 
 pub mod accept;
 pub mod claims;
+mod leaving;
 pub mod socket;
 pub mod ticket;
 
@@ -66,6 +66,14 @@ pub struct ServiceOptions {
 #[rtype(result = "()")]
 pub struct Reconfigure(pub Arc<ServiceConfig>);
 
+/// Says why the address is left, before the [`Stop`] that leaves it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Leave(pub String);
+
+/// Why an address is left, unless [`Leave`] says otherwise.
+const SHUTTING_DOWN: &str = "the service is shutting down";
+
 /// Returns what is shown of where a service is.
 fn place(options: &ServiceOptions) -> Place {
     Place {
@@ -89,6 +97,8 @@ pub struct Service {
     failing: RepeatLimiter,
     poolless: RepeatLimiter,
     stopping: bool,
+    /// The last line of who comes while it is stopping.
+    leave: Rc<[u8]>,
     metrics: Arc<ServiceMetrics>,
     front: Arc<Front>,
     log: Logger,
@@ -118,6 +128,7 @@ impl Service {
             failing: RepeatLimiter::default(),
             poolless: RepeatLimiter::default(),
             stopping: false,
+            leave: leaving::line(SHUTTING_DOWN).into(),
             metrics,
             log,
             lifeline: Lifeline::new(),
@@ -251,9 +262,21 @@ impl Service {
             .for_each(|connection| connection.do_send(Stop { now }));
     }
 
+    /// Tells whoever comes from now on that the address is left.
+    fn turn_away(&mut self, ctx: &mut Context<Self>) {
+        let Some(acceptor) = self.acceptor.take() else {
+            return;
+        };
+        let (socket, line) = (Rc::clone(&self.options.socket), Rc::clone(&self.leave));
+        // Ends with the service.
+        let turn_away = leaving::turn_away(socket, acceptor, line);
+        ctx.spawn(turn_away.into_actor(self));
+    }
+
     /// Ends once no connection is left. With it goes its hold on the socket, the last of all.
     fn finish_removal(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.connections.is_empty() {
+            leaving::dismiss_waiting(&self.options.socket, &self.leave);
             info!(self.log, "stopped listening"; "listen" => self.options.socket.shown());
             self.lifeline.ending(ExitReason::Shutdown);
             ctx.stop();
@@ -310,6 +333,14 @@ impl Handler<Reconfigure> for Service {
     }
 }
 
+impl Handler<Leave> for Service {
+    type Result = ();
+
+    fn handle(&mut self, msg: Leave, _: &mut Self::Context) {
+        self.leave = leaving::line(&msg.0).into();
+    }
+}
+
 /// Takes the service out of operation: nobody is let in any more, connections finish what is in
 /// hand or are cut, their processes go back; the socket is closed at last. Safe to repeat.
 impl Handler<Stop> for Service {
@@ -321,6 +352,7 @@ impl Handler<Stop> for Service {
             ctx.cancel_future(waiting);
         }
         self.entrance.close(Closed::Stopping);
+        self.turn_away(ctx);
         self.stop_connections(msg.now);
         self.finish_removal(ctx);
     }

@@ -249,7 +249,7 @@ pub(super) fn filters_through(gateway: Gateway) -> FilterPool {
         Box::pin(async move {
             let asking = gateway.run(move |inside| async move {
                 let limits = Some(CallerLimits::of_other_databases());
-                let passed = call.perform(&inside.query_servers_for(limits)).await;
+                let passed = call.perform(&inside.query_servers_for(limits, None)).await;
                 passed.map_err(|error| error.to_string())
             });
             asking.await.unwrap_or_else(|error| Err(error.to_string()))

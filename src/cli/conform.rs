@@ -6,13 +6,14 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 
 use crate::conform::case::{Case, CaseError};
 use crate::conform::report::Report;
-use crate::conform::run::{Subject, Verdict};
+use crate::conform::run::{Subject, Verdict, is_unsupported};
 use crate::conform::suite;
 use crate::query_server::child::{CommandSpec, Spawner};
 
@@ -23,21 +24,26 @@ use super::output::Output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Each case starts the command anew. A line says `ok`, `FAIL` or `skip`, the ability, the case, and for a
-failure the step, what was expected and what came. An ability of which no case passes is absent. Those
-that CouchDB's own JavaScript server has are all in the cases; what goes beyond it is `policy`.
+failure the step, what was expected and what came. An ability of which no case passes is absent; one
+that a query server may do without (ddoc, lib, index, reduce, ..) and that the command refuses is not
+supported, a line with `no`, and no failure. What CouchDB's own JavaScript server can do is all in the
+cases; what goes beyond it is `policy`.
 
-With --json, one object: command, language, passed, failed, not_run, abilities (name, passed, failed,
-not_run, verdict: able, partly or absent) and cases (id, ability, why, result: pass, fail or not_run,
-and for a failure step, expected, got, problem). docs/conform.md has more.
+With --json, one object: command, language, known, applying, passed, failed, not_supported, not_run,
+abilities (name, the same counts, verdict: able, partly, not_supported or absent) and cases (id,
+ability, why, result: pass, fail, not_supported or not_run, and step, expected, got, problem).
+docs/conform.md has more.
 
 Exit codes:
-  0   all cases passed
-  1   a case failed, there was none, or the command is no query server at all
+  0   all cases passed, but for abilities that are not supported
+  1   a case failed, none passed, or the command is no query server at all
   64  the command line is wrong
+  65  a file of cases is wrong
   74  writing standard output failed
 
 Example:
-  settee conform -k map -- settee couchjs")]
+  settee conform -k map -- settee couchjs
+  settee conform --language ruby --cases ruby.jsonl -- ruby my-server.rb")]
 pub struct Args {
     /// Only cases whose name or ability contains this: map, ddoc.shows, reduce/no-rows.
     #[arg(short = 'k', value_name = "NAME", default_value = "")]
@@ -45,9 +51,13 @@ pub struct Args {
     /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
-    /// The language of the functions in the cases; found by trying unless given.
-    #[arg(long, value_parser = suite::LANGUAGES)]
+    /// The language of the functions in the cases: javascript, python, perl, none, or any other that
+    /// --cases has sources in; found by trying unless given.
+    #[arg(long, value_name = "NAME")]
     language: Option<String>,
+    /// Further cases, one JSON object a line, in the format of docs/conform.md; may be given again.
+    #[arg(long, value_name = "FILE")]
+    cases: Vec<PathBuf>,
     /// How long a case may take.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     timeout: Duration,
@@ -90,6 +100,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
+    let further = args.further()?;
     let mut output = Output::standard();
     let words = args
         .command
@@ -116,8 +127,17 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
         Some(_) => None,
         None => subject.language().await,
     };
-    let language = args.language.as_deref().or(found).unwrap_or("javascript");
+    let language = args.language.as_deref().or(found);
+    let language = language.unwrap_or(suite::NO_LANGUAGE);
     let mut cases = suite::cases(language).map_err(mistake)?;
+    for (file, text) in &further {
+        let more = suite::cases_of(text, language).map_err(|error| {
+            let hint = "docs/conform.md has the format";
+            CliError::new(Exit::Data, format!("{}: {error}", file.display()), hint)
+        })?;
+        cases.extend(more);
+    }
+    let applying = cases.len();
     cases.retain(|case| case.id.contains(&args.name) || case.ability.contains(&args.name));
     if cases.is_empty() {
         return Err(CliError::new(
@@ -130,7 +150,9 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
         ));
     }
     let mut report = Report::new(words, language, found.is_some());
-    if !args.json && output.write(&headline(args, found, language))? == ControlFlow::Break(()) {
+    let more = further.iter().map(|(_, text)| suite::count(text));
+    (report.known, report.applying) = (suite::known() + more.sum::<usize>(), applying);
+    if !args.json && output.write(&headline(args, found, &report))? == ControlFlow::Break(()) {
         return Ok(());
     }
     let mut verdicts = std::pin::pin!(subject.verdicts(&cases));
@@ -141,6 +163,7 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
             return Ok(());
         }
     }
+    report.settle();
     let end = if args.json {
         json(&report)
     } else {
@@ -151,6 +174,13 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
         return Ok(());
     }
     let untold = report.counts.failed + report.counts.not_run;
+    if untold == 0 {
+        return Err(CliError::new(
+            Exit::Failed,
+            "no case passed",
+            "the command supports none of these abilities; run without -k to see the others",
+        ));
+    }
     Err(CliError::new(
         Exit::Failed,
         format!("{untold} of {} cases did not pass", cases.len()),
@@ -158,26 +188,75 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
     ))
 }
 
+impl Args {
+    /// Reads the files of further cases, and looks whether there can be cases in the language.
+    fn further(&self) -> Result<Vec<(&PathBuf, String)>, CliError> {
+        let known = |language: &str| suite::LANGUAGES.contains(&language);
+        if let Some(language) = self.language.as_deref().filter(|name| !known(name))
+            && self.cases.is_empty()
+        {
+            return Err(CliError::new(
+                Exit::Usage,
+                format!("there are no cases in '{language}'"),
+                format!(
+                    "name one of {}, or give cases in it with --cases",
+                    suite::LANGUAGES.join(", ")
+                ),
+            ));
+        }
+        let mut files = Vec::with_capacity(self.cases.len());
+        for file in &self.cases {
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                CliError::new(
+                    Exit::Data,
+                    format!("{}: {error}", file.display()),
+                    "name a file of cases, one JSON object a line",
+                )
+            })?;
+            files.push((file, text));
+        }
+        Ok(files)
+    }
+}
+
 fn mistake(error: CaseError) -> CliError {
     let hint = "this is a mistake in settee; please report it";
     CliError::new(Exit::Internal, error.to_string(), hint)
 }
 
-fn headline(args: &Args, found: Option<&str>, language: &str) -> String {
-    match (&args.language, found) {
+fn headline(args: &Args, found: Option<&str>, report: &Report) -> String {
+    let language = &report.language;
+    let mut text = match (&args.language, found) {
         (Some(_), _) => format!("language: {language}\n"),
         (None, Some(_)) => format!("language: {language} (it runs functions in it)\n"),
         (None, None) => format!(
             "language: {language} (it runs functions of none that there are cases in; --language \
              chooses)\n"
         ),
+    };
+    if !suite::has_functions(language) {
+        let (applying, known) = (report.applying, report.known);
+        let what = match args.cases.is_empty() {
+            true => "those without functions; --cases FILE adds some in another language",
+            false => "those without functions, and those of --cases",
+        };
+        writeln!(text, "{applying} of {known} cases apply: {what}")
+            .expect("a String takes any text");
     }
+    text
 }
 
 fn line(case: &Case, verdict: &Verdict) -> String {
     let line = |word: &str| format!("{word:<4}  {:<13}  {}", case.ability, case.id);
     match verdict {
         Verdict::Pass => line("ok") + "\n",
+        Verdict::Fail(failure) if is_unsupported(case, failure) => {
+            format!(
+                "{}  not supported: {}\n",
+                line("no"),
+                printable(&failure.problem)
+            )
+        }
         Verdict::Fail(failure) => format!("{}  {}\n", line("FAIL"), printable(&failure.problem)),
         Verdict::NotRun => {
             line("skip") + "  not run: it kept silent in other cases of this ability\n"
@@ -199,9 +278,10 @@ fn summary(report: &Report) -> String {
     let mut text = format!("\n{:<16}  {:>6}  {:>6}\n", "ABILITY", "PASSED", "OF");
     for ability in &report.abilities {
         let counts = ability.counts;
-        let all = counts.passed + counts.failed + counts.not_run;
+        let all = counts.passed + counts.failed + counts.not_supported + counts.not_run;
         let verdict = match ability.verdict {
             "able" => "",
+            "not_supported" => "not supported",
             verdict => verdict,
         };
         let row = format!(
@@ -211,14 +291,20 @@ fn summary(report: &Report) -> String {
         writeln!(text, "{}", row.trim_end()).expect("a String takes any text");
     }
     let counts = report.counts;
-    let not_run = match counts.not_run {
+    let more = [
+        (counts.not_supported, "not supported"),
+        (counts.not_run, "not run"),
+    ];
+    let more = more.map(|(count, what)| match count {
         0 => String::new(),
-        count => format!(", {count} not run"),
-    };
+        count => format!(", {count} {what}"),
+    });
     writeln!(
         text,
-        "\n{} passed, {} failed{not_run}",
-        counts.passed, counts.failed
+        "\n{} passed, {} failed{}",
+        counts.passed,
+        counts.failed,
+        more.concat()
     )
     .expect("a String takes any text");
     text

@@ -47,6 +47,16 @@ Answers CouchDB's query server protocol on standard input and output.
                  otherwise
       --eval     accepted, and always on
   SCRIPT         accepted and ignored: the server is built in
+
+Exit codes:
+  0    the end of the input
+  2    an option makes no sense
+  74   reading or writing failed
+  255  a fatal error was answered
+
+Example:
+  echo '[\"reset\"]' | couchjs
+  printf '%s\\n' '[\"add_fun\",\"function(doc) { emit(doc._id, 1); }\"]' '[\"map_doc\",{\"_id\":\"a\"}]' | couchjs -S 134217728
 ";
 
 /// What the command line asks for.

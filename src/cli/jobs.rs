@@ -10,7 +10,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use crate::client::{ClientError, ServiceError};
-use crate::replicator::{JobOrder, STATES};
+use crate::replicator::{JobOrder, PAUSED, STATES};
 
 use super::exit::{CliError, Exit};
 use super::output;
@@ -50,7 +50,7 @@ pub struct Args {
 
 #[derive(Clone, Debug, Default, clap::Args)]
 struct ListArgs {
-    /// Only jobs in these states, with commas between them: running, pending, crashing.
+    /// Only jobs in these states, with commas between them: running, pending, crashing, paused.
     #[arg(long, value_delimiter = ',', value_parser = state)]
     states: Vec<String>,
     /// At most as many.
@@ -156,9 +156,9 @@ fn no_such_job(socket: &Path, said: &ServiceError) -> Option<CliError> {
 
 fn state(text: &str) -> Result<String, String> {
     let word = text.trim().to_ascii_lowercase();
-    match STATES.contains(&word.as_str()) {
+    match STATES.contains(&word.as_str()) || word == PAUSED {
         true => Ok(word),
-        false => Err(format!("a state is one of {}", STATES.join(", "))),
+        false => Err(format!("a state is one of {}, {PAUSED}", STATES.join(", "))),
     }
 }
 

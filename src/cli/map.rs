@@ -253,7 +253,7 @@ impl Job {
     ) -> Result<(), CliError> {
         let printer = Printer::start()?;
         let counts = Rc::new(Counts::default());
-        let progress = Progress::start(Rc::clone(&counts));
+        let progress = Progress::start(Rc::clone(&counts), self.unsorted);
         let run = Run {
             width,
             order: Order::AsAnswered,
@@ -263,9 +263,10 @@ impl Job {
         let produced = if self.unsorted {
             self.stream(processes, input, &printer, run).await
         } else {
-            self.collect(processes, input, &printer, run).await
+            self.collect(processes, input, &printer, run, &progress)
+                .await
         };
-        progress.end();
+        drop(progress);
         let printed = printer.finish().await;
         match produced {
             Ok(()) | Err(ViewError::Unwanted) => printed,
@@ -300,9 +301,11 @@ impl Job {
         input: Batches,
         printer: &Printer,
         run: Run<'_>,
+        progress: &Progress,
     ) -> Result<(), ViewError> {
         let collector = Collector::default();
         view::map(&self.view, processes, input, &collector, run).await?;
+        progress.end();
         let mut rows = collector.rows.into_inner();
         rows.sort();
         if let Some(reducer) = &self.reducer {

@@ -24,6 +24,7 @@ pub mod service_socket;
 pub mod status;
 mod status_table;
 pub mod store;
+mod terminal;
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};

@@ -46,6 +46,7 @@ use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
 use super::map::pool::Pool;
 use super::output;
+use super::terminal::ClearingDrain;
 use options::Options;
 use progress::Progress;
 use refusals::Refusals;
@@ -102,7 +103,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let refusals = Refusals::open(args.refused.as_deref())?;
     let logging = Logging::to_stderr(&config.log);
     // What happens as it should is shown by the progress and the summary.
-    let log = LevelFilter::new(logging.logger.clone(), Level::Warning).ignore_res();
+    let log = ClearingDrain(logging.logger.clone());
+    let log = LevelFilter::new(log, Level::Warning).ignore_res();
     let log = Logger::root(log, o!());
     let run = Run {
         replication,

@@ -14,15 +14,13 @@ use super::exit::CliError;
 use super::output::Output;
 use super::service_socket::{Asking, SocketArgs, block_on, service_error};
 use super::status_table::table;
+use super::terminal;
 
 /// How often `--watch` asks.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the service may take over an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Moves to the upper left corner and clears the screen.
-const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
 /// Options of `settee status`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +38,7 @@ pub struct Args {
     /// Print the value as the service sends it: one JSON object on one line.
     #[arg(long)]
     json: bool,
-    /// Ask again every second until interrupted.
+    /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -58,11 +56,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 async fn show(args: &Args) -> Result<(), CliError> {
     let service = Asking::connect(&args.socket, ANSWER_TIMEOUT).await?;
     let mut output = Output::standard();
-    let clear = if args.watch && stdout().is_terminal() {
-        CLEAR_SCREEN
-    } else {
-        ""
-    };
+    let is_screen = args.watch && !args.json && stdout().is_terminal();
     let mut ticks = tokio::time::interval(WATCH_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -78,7 +72,11 @@ async fn show(args: &Args) -> Result<(), CliError> {
             })?;
             table(&status)
         };
-        let shown = output.write(&format!("{clear}{text}"))?;
+        let text = match is_screen {
+            true => terminal::frame(&text, terminal::rows()),
+            false => text,
+        };
+        let shown = output.write(&text)?;
         if !args.watch || shown == ControlFlow::Break(()) {
             return Ok(());
         }

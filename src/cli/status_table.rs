@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::query_server::status::{DoorStatus, PoolStatus, ProcStatus, ServiceStatus};
+use crate::query_server::status::{DoorStatus, Holder, PoolStatus, ProcStatus, ServiceStatus};
 
 /// Returns the state as text: totals, pools, services, processes.
 pub(super) fn table(status: &ServiceStatus) -> String {
@@ -184,7 +184,7 @@ const PROC_COLUMNS: [Column; 10] = [
     ("AGE", true),
     ("IDLE", true),
     ("MEMORY", true),
-    ("HOLDER", true),
+    ("HOLDER", false),
     ("DATABASE", false),
 ];
 
@@ -205,10 +205,22 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> [String; 10] {
         idle,
         proc.memory
             .map_or_else(|| "-".to_owned(), |bytes| format!("{}MiB", bytes >> 20)),
-        proc.holder
-            .map_or_else(|| "-".to_owned(), |client| client.to_string()),
+        proc.holder.as_ref().map_or_else(|| "-".to_owned(), holder),
         proc.db.clone().unwrap_or_else(|| "-".to_owned()),
     ]
+}
+
+/// Who holds a process: the user and the process or the address, as far as they are known.
+fn holder(holder: &Holder) -> String {
+    let uid = holder.uid.map(|uid| format!("uid {uid}"));
+    let from = holder.pid.map(|pid| format!("pid {pid}"));
+    let from = from.or_else(|| holder.peer.clone());
+    let parts = [holder.user.clone().or(uid), from];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => format!("client {}", holder.client),
+        false => parts.join(", "),
+    }
 }
 
 /// Writes rows below their titles, each column as wide as its widest cell.
@@ -276,7 +288,13 @@ mod tests {
             uses: 30,
             age_ms: 61_000,
             idle_ms: 1500,
-            holder: None,
+            holder: Some(Holder {
+                client: 17,
+                pid: Some(4712),
+                uid: Some(1000),
+                user: Some("ann".into()),
+                peer: None,
+            }),
             memory: Some(70 << 20),
         };
         let pool = PoolStatus {
@@ -330,8 +348,8 @@ mod tests {
              SERVICE  LISTEN                POOL        CONNECTED  LIMIT  ACCEPTED  FULL  STATE                                  FAILURE\n\
              views    unix:/run/views.sock  javascript          2    100        30     1  closed, throttled 42.0s, stress 1m01s  x y?exited with status 1\n\
              \n\
-             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  MEMORY  HOLDER  DATABASE\n\
-             javascript  4711  idle       2    30  1m01s  1.5s   70MiB       -  orders?[2J\n"
+             POOL         PID  STATE  DDOCS  USES    AGE  IDLE  MEMORY  HOLDER         DATABASE\n\
+             javascript  4711  idle       2    30  1m01s  1.5s   70MiB  ann, pid 4712  orders?[2J\n"
         );
     }
 

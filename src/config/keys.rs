@@ -502,6 +502,7 @@ pub const FAMILY_KEYS: &[Key] = &[
     key(SERVICES, "wait_for_pool", Kind::Boolean),
     key(SERVICES, "backlog", count(1, 65_535)),
     key(SERVICES, "local_only", Kind::Boolean),
+    key(SERVICES, "open", Kind::Boolean),
     key(SERVICES, "throttle_delay", duration(Unit::Seconds, 0, DAY)),
     key(SERVICES, "stress", STRESS),
     key(SERVICES, "prompt_timeout", STRESSED_TIME),

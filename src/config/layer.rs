@@ -20,8 +20,6 @@ use super::value::{self, Raw};
 const BUILTIN_LANGUAGES: &[&str] = &["javascript"];
 /// The language whose absence means the built-in one.
 const JAVASCRIPT: &str = "javascript";
-/// Longest name of a language, in bytes.
-const LANGUAGE_NAME_MAX: usize = 100;
 /// Longest name of an admin, in bytes.
 const ADMIN_NAME_MAX: usize = 256;
 
@@ -132,7 +130,7 @@ impl Layer {
             if !keys::is_section(section) {
                 settled.unknown_section(section, origin, ini);
             } else if let Some((family, name)) = keys::family(section)
-                && !value::is_name(name)
+                && !fits(family, name)
             {
                 settled.unfit_name(family, name, origin);
             }
@@ -145,7 +143,7 @@ impl Layer {
                 continue;
             }
             if let Some((family, name)) = keys::family(&entry.section) {
-                if !value::is_name(name) {
+                if !fits(family, name) {
                     continue;
                 }
                 // Users have their names to log in with.
@@ -168,7 +166,7 @@ impl Layer {
         }
         for (section, origin) in sections {
             let is_empty = !entries_in.contains(&section);
-            if is_empty && keys::family(&section).is_some_and(|(_, name)| value::is_name(name)) {
+            if is_empty && keys::family(&section).is_some_and(|(family, name)| fits(family, name)) {
                 let text = format!("[{}] is empty and has no effect", section.escape_debug());
                 settled.notices.push(Notice { origin, text });
             }
@@ -183,11 +181,7 @@ impl Settled {
         self.problems.push(Problem::new(
             origin,
             format!("{name:?} cannot be the name of a section [{family}.NAME]"),
-            format!(
-                "use 1 to {} bytes without blanks, slashes, quotes and brackets, not beginning \
-                 with an underscore",
-                value::NAME_BYTES_MAX
-            ),
+            format!("use {}", name_rule(family)),
         ));
     }
 
@@ -281,14 +275,11 @@ impl Settled {
             ));
             return None;
         }
-        let unfit = name.is_empty()
-            || name.len() > LANGUAGE_NAME_MAX
-            || name.contains(|c: char| c.is_whitespace() || c.is_control());
-        if unfit {
+        if !value::is_name(&name) {
             self.problems.push(Problem::new(
                 &entry.origin,
                 format!("{:?} cannot be the name of a language", entry.key),
-                format!("use 1 to {LANGUAGE_NAME_MAX} bytes without blanks"),
+                format!("use {}", value::NAME_RULE),
             ));
             return None;
         }
@@ -482,6 +473,21 @@ fn command(language: &str, value: ValueKind) -> Result<ValueKind, value::Fault> 
         });
     }
     Ok(ValueKind::String(builtin.to_owned()))
+}
+
+/// Returns whether a section of a family can have this name.
+fn fits(family: &str, name: &str) -> bool {
+    match family {
+        keys::USERS => value::is_user_name(name),
+        _ => value::is_name(name),
+    }
+}
+
+fn name_rule(family: &str) -> &'static str {
+    match family {
+        keys::USERS => value::USER_NAME_RULE,
+        _ => value::NAME_RULE,
+    }
 }
 
 fn without_meaning(section: &str, key: &str) -> bool {

@@ -344,6 +344,55 @@ fn a_pool_has_a_section_of_its_name_in_every_source() {
 }
 
 #[test]
+fn names_of_pools_and_services_are_letters_digits_underscores_dashes_and_inner_dots() {
+    let good = Fixture::new()
+        .file(
+            "a.toml",
+            "[pools.\"eu.Re-port_1\"]\nlanguage = 'query'\nmax = 3\ngroup = 'eu.all'\n\
+             [services.\"eu.re\"]\nlisten = 'unix:/x/a.sock'\npool = 'eu.re-port_1'\n",
+        )
+        .file("b.ini", "[pools.eu.re-port_1]\nmax = 5\n");
+    let config = good.load().config;
+    assert_eq!(config.pools["eu.re-port_1"].max, Some(5));
+    let mut shown = config.settings();
+    shown.retain(|setting| setting.key == "max" || setting.key == "listen");
+    let headings: Vec<_> = shown.iter().map(Setting::heading).collect();
+    assert_eq!(headings, ["pools.\"eu.re-port_1\"", "services.\"eu.re\""]);
+    for name in [
+        "a b", "a/b", "..", ".a", "a.", "_a", "-a", "ä", "a:b", "a,b", "a$(b)", "a'b", "a;b",
+        "a%2fb", "a\\u001b", "a<b>", "",
+    ] {
+        for section in [
+            format!("[pools.\"{name}\"]\nlanguage = 'query'\n"),
+            format!("[services.\"{name}\"]\nlisten = 'unix:/x/a.sock'\nlanguage = 'query'\n"),
+            format!("[pools.p]\nlanguage = 'query'\ngroup = \"{name}\"\n"),
+            format!("[services.s]\nlisten = 'unix:/x/a.sock'\npool = \"{name}\"\n"),
+            format!("[query_servers]\n\"{name}\" = 'x'\n"),
+        ] {
+            let problems = Fixture::new().file("a.toml", &section).problems();
+            let told = problems.iter().any(|told| told.contains("inner dots"));
+            assert!(told, "{section} {problems:?}");
+        }
+    }
+    let long = format!("[pools.{}]\nlanguage = 'query'\n", "a".repeat(101));
+    let problems = Fixture::new().file("a.toml", &long).problems();
+    assert!(problems[0].contains("1 to 100"), "{problems:?}");
+    // Users have names of their own kind.
+    let user = "[users.\"ann@example.org\"]\npassword = 'x'\nroles = 'viewer'\n";
+    Fixture::new().file("a.toml", user).load();
+}
+
+#[test]
+fn a_name_with_dots_and_without_quotes_is_told_how_to_write_it() {
+    let text = "[pools.eu.reports]\nlanguage = 'query'\n";
+    let problems = Fixture::new().file("a.toml", text).problems();
+    assert!(
+        problems[0].contains("write it [pools.\"eu.reports\"]"),
+        "{problems:?}"
+    );
+}
+
+#[test]
 fn mistakes_in_the_sections_of_pools_are_told_with_their_place_and_the_nearest_key() {
     let text = "[pools.a]\nlanguage = 'perl'\n[pools.b]\nmax = 2\n\
                 [pools.c]\nlanguage = 'query'\nmaxx = 1\n[pools.d]\nlanguage = 'query'\n\
@@ -353,8 +402,8 @@ fn mistakes_in_the_sections_of_pools_are_told_with_their_place_and_the_nearest_k
     let problems = Fixture::new().file("a.toml", text).problems();
     let expected = [
         "a.toml:16: there is no section [pool]: did you mean [pools.NAME]?",
-        "a.toml:14: \"_x\" cannot be the name of a section [pools.NAME]: use 1 to 100 bytes without \
-         blanks, slashes, quotes and brackets, not beginning with an underscore",
+        "a.toml:14: \"_x\" cannot be the name of a section [pools.NAME]: use 1 to 100 of \
+         a to z, digits, _, - and inner dots, beginning with a letter or a digit",
         "a.toml:7: there is no key \"maxx\" in section [pools.c]: did you mean \"max\"?",
         "a.toml:20: [pools.e] max: the text \"many\" is not what this key takes: it must be a whole \
          number from 0 to 1000000",

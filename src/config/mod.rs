@@ -48,4 +48,4 @@ pub use types::{
     QueryServerConfig, ReduceLimit, Sandbox, Server, language_name,
 };
 pub use users::{Role, UserConfig};
-pub use value::is_name;
+pub use value::{NAME_RULE, is_name};

@@ -41,6 +41,7 @@ const NOT_OVER_HTTP: &[(&str, &str, &str)] = &[
     ("server", "socket_mode", "it decides who is let in"),
     ("server", "socket_group", "it decides who is let in"),
     (SERVICES, "local_only", "it decides who is let in"),
+    (SERVICES, "open", "it decides who is let in"),
     (
         REPLICATOR,
         "verify_ssl_certificates",

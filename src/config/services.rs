@@ -49,6 +49,9 @@ pub struct ServiceConfig {
     /// address says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_only: Option<bool>,
+    /// Whether it may be reached from other machines, where nobody logs in.
+    #[serde(default)]
+    pub open: bool,
     /// How long no process is started after a start that failed, at first; zero does not throttle.
     /// `None` is what the pool says.
     #[serde(

@@ -88,7 +88,10 @@ fn family(
         match value.get_ref() {
             DeValue::Table(table) => {
                 layer.sections.push((section.clone(), origin_of_name));
-                layer.entries.extend(entries(&section, table, origin));
+                layer.problems.extend(dotted(family, name, table, origin));
+                let mut entries = entries(&section, table, origin);
+                entries.retain(|entry| entry.raw != TABLE);
+                layer.entries.extend(entries);
             }
             _ => layer.problems.push(Problem::new(
                 origin_of_name,
@@ -97,6 +100,31 @@ fn family(
             )),
         }
     }
+}
+
+/// What an entry is that is a table.
+const TABLE: Raw = Raw::Other("a table");
+
+/// Notes the tables in a section of a family: dots of names are dots only in quotes.
+fn dotted(
+    family: &str,
+    name: &str,
+    table: &DeTable<'_>,
+    origin: &impl Fn(usize) -> Origin,
+) -> Vec<Problem> {
+    let tables = table.iter().filter(|(_, value)| value.get_ref().is_table());
+    let problem = |key: &Spanned<std::borrow::Cow<'_, str>>| {
+        let whole = format!("{name}.{}", key.get_ref());
+        Problem::new(
+            origin(key.span().start),
+            format!(
+                "[{family}.{}] is a table in a section",
+                whole.escape_debug()
+            ),
+            format!("write it [{family}.{whole:?}] if the name has a dot"),
+        )
+    };
+    tables.map(|(key, _)| problem(key)).collect()
 }
 
 fn entries(section: &str, table: &DeTable<'_>, origin: impl Fn(usize) -> Origin) -> Vec<Entry> {
@@ -138,7 +166,7 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
         DeValue::Boolean(value) => Raw::Boolean(*value),
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Array(array) => texts(array),
-        DeValue::Table(_) => Raw::Other("a table"),
+        DeValue::Table(_) => TABLE,
     }
 }
 

@@ -21,9 +21,9 @@ use number::{
     BYTE_UNITS, DURATION_UNITS, coefficient, plain, ratio, text_count, whole, with_unit, within,
 };
 pub(super) use shown::{display, in_unit};
-pub(super) use text::NAME_BYTES_MAX;
-pub use text::is_name;
 use text::{LINE_BYTES_MAX, address, choice, line, name, password, secret, service_address};
+pub(super) use text::{NAME_BYTES_MAX, USER_NAME_RULE, is_user_name};
+pub use text::{NAME_RULE, is_name};
 
 /// A value as its source wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,10 +179,7 @@ fn expectation(kind: Kind) -> String {
         Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
         Kind::CountOrOff { max } => format!("a whole number from 0 to {max}, or {OFF:?}"),
         Kind::Ratio => "a number that is not negative, 2.0 for example".to_owned(),
-        Kind::Name => format!(
-            "a name: 1 to {NAME_BYTES_MAX} bytes without blanks, slashes, quotes and brackets, \
-             not beginning with an underscore"
-        ),
+        Kind::Name => format!("a name: {NAME_RULE}"),
         Kind::Coefficient => "a number from 0.0 to 1.0".to_owned(),
         Kind::OrInfinity(inner) => format!("\"{INFINITY}\" or {}", expectation(*inner)),
         Kind::Words(words) => format!("one or more of {}, with commas", words.join(", ")),

@@ -44,6 +44,27 @@ pub enum Verdict {
     NotRun,
 }
 
+/// Abilities that a query server may do without; `ddoc` stands for `ddoc.shows` and the like, too.
+const OPTIONAL: &[&str] = &[
+    "ddoc",
+    "index",
+    "lib",
+    "pipelining",
+    "reduce",
+    "reduce.context",
+    "reduce.several",
+    "rereduce",
+];
+
+/// Returns whether the command clearly said that it does not have the ability of the case: with an
+/// error, its end, or one result for several functions. Silence is a fault.
+pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
+    let ability = case.ability.as_str();
+    let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
+    let one_for_several = ability == "reduce.several" && failure.kind == Kind::Line;
+    is_optional && (matches!(failure.kind, Kind::Error | Kind::End) || one_for_several)
+}
+
 impl Subject {
     /// Returns whether it answers anything at all to a `reset`.
     ///

@@ -44,6 +44,22 @@ pub fn cases_of(text: &str, language: &str) -> Result<Vec<Case>, CaseError> {
     cases.filter_map(Result::transpose).collect()
 }
 
+/// Returns how many cases are built in, whatever their language.
+pub fn known() -> usize {
+    let files = COMMON.iter().chain(JAVASCRIPT);
+    files.map(|(_, text)| count(text)).sum()
+}
+
+/// Returns whether there are built-in cases with functions in a language.
+pub fn has_functions(language: &str) -> bool {
+    language != NO_LANGUAGE && LANGUAGES.contains(&language)
+}
+
+/// Returns how many cases a file has.
+pub fn count(text: &str) -> usize {
+    text.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
 /// Returns all cases for a language, in order.
 ///
 /// # Errors

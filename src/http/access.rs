@@ -8,6 +8,7 @@
 //! DIFFERS   CouchDB lets web pages of other origins in when CORS is enabled; here they never are.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::cookie::{Cookie, SameSite, time};
@@ -19,6 +20,7 @@ use super::request::text;
 use super::{Shared, origin};
 use crate::auth::rights::{Right, Rights};
 use crate::auth::session::{COOKIE, Session};
+use crate::query_server::status::Holder;
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -34,6 +36,15 @@ pub(super) struct Visitor {
 }
 
 impl Visitor {
+    /// Returns who it is, for `status`.
+    pub(super) fn holder(&self, request: &HttpRequest) -> Option<Arc<Holder>> {
+        Some(Arc::new(Holder {
+            user: self.name.clone(),
+            peer: request.peer_addr().map(|peer| peer.to_string()),
+            ..Holder::default()
+        }))
+    }
+
     pub(super) fn is_admin(&self) -> bool {
         self.rights.is_admin()
     }

@@ -6,6 +6,8 @@
 //!           enough ends the answer, however many rows are still to come.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 
+use std::sync::Arc;
+
 use actix_web::web;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
@@ -19,6 +21,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{ListRow, ListStart};
 use crate::query_server::client::{FunctionError, ListPart, QueryServers, Trouble};
 use crate::query_server::line::LineBuffer;
+use crate::query_server::status::Holder;
 
 /// Rows that wait for the function.
 const ROWS_AHEAD: usize = 64;
@@ -30,14 +33,20 @@ pub(super) async fn answer(
     mut incoming: Incoming,
     shared: &web::Data<Shared>,
     limits: Option<CallerLimits>,
+    who: Option<Arc<Holder>>,
 ) -> Answer {
     let first = FirstLine::read(&mut incoming, shared).await?;
     let start = first.arguments(ListStart::parse)?;
     let (rows, rows_in) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
-    let work = shared
-        .gateway
-        .run(move |inside| list(inside.query_servers_for(limits), start, rows_in, answers));
+    let work = shared.gateway.run(move |inside| {
+        list(
+            inside.query_servers_for(limits, who),
+            start,
+            rows_in,
+            answers,
+        )
+    });
     let line_max = shared.config.borrow().server.line_max;
     let pump = Box::pin(pump(incoming, first.rest, line_max, rows));
     line_stream::answer(pump, answers_out, work, ()).await

@@ -25,6 +25,7 @@ use crate::actors::caller::Caller;
 use crate::auth::rights::CallerLimits;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::MapStart;
+use crate::query_server::status::Holder;
 use crate::query_server::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
     Mapped, Order, ProcessError, Processes, Run, View, ViewError,
@@ -37,6 +38,7 @@ pub(super) async fn answer(
     mut incoming: Incoming,
     shared: &web::Data<Shared>,
     limits: Option<CallerLimits>,
+    who: Option<Arc<Holder>>,
 ) -> Answer {
     let first = FirstLine::read(&mut incoming, shared).await?;
     let start = first.arguments(MapStart::parse)?;
@@ -47,6 +49,7 @@ pub(super) async fn answer(
     let work = shared.gateway.run(move |inside| {
         let caller = Caller::new(inside.manager.clone());
         caller.hold_to(limits);
+        caller.speak_for(who);
         map(caller, start, input, sink, task)
     });
     let line_max = shared.config.borrow().server.line_max;

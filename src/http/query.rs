@@ -48,11 +48,12 @@ pub(super) async fn answer(
     visitor: &Visitor,
 ) -> Answer {
     let limits = visitor.rights.limits();
+    let who = visitor.holder(request);
     if content_type(request) == NDJSON && matches!(name, "map" | "list") {
         let incoming = Incoming::new(request, payload, shared);
         return match name {
-            "map" => map_stream::answer(incoming, shared, limits).await,
-            _ => list_stream::answer(incoming, shared, limits).await,
+            "map" => map_stream::answer(incoming, shared, limits, who).await,
+            _ => list_stream::answer(incoming, shared, limits, who).await,
         };
     }
     let call = NAMES
@@ -71,7 +72,7 @@ pub(super) async fn answer(
         _ => false,
     };
     let performed = shared.gateway.run(|inside| async move {
-        let result = inside.query_servers_for(limits).perform(call).await;
+        let result = inside.query_servers_for(limits, who).perform(call).await;
         result.map_err(ErrorReply::from)
     });
     let value = performed.await??;

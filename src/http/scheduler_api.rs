@@ -16,7 +16,7 @@ use super::request::{allow, require_json};
 use super::{Shared, body};
 use crate::auth::rights::Right;
 use crate::replicator::members::Members;
-use crate::replicator::{JobOrder, NAME, ReplicatorError, STATES};
+use crate::replicator::{JobOrder, NAME, PAUSED, ReplicatorError, STATES};
 
 /// Jobs of a page, unless told.
 const LIMIT: u64 = 100;
@@ -66,7 +66,7 @@ async fn jobs(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answ
     let params = Params::of(request)?;
     let limit = bounded(&params, "limit", LIMIT)?;
     let skip = bounded(&params, "skip", 0)?;
-    let states = states(params.get("states"))?;
+    let states = states(params.get("states"), &[PAUSED])?;
     let (total, jobs) = match visitor.may(Right::Look) {
         true => {
             let replications = &shared.replications;
@@ -188,7 +188,7 @@ async fn docs(path: &[&str], request: &HttpRequest, shared: &Shared, visitor: &V
 
 async fn list(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answer {
     let params = Params::of(request)?;
-    let states = states(params.get("states"))?;
+    let states = states(params.get("states"), &[])?;
     let mut page = page_of(&params)?;
     let sees_all = visitor.may(Right::Inspect);
     let (skip, limit) = (page.skip, page.limit);
@@ -217,11 +217,13 @@ async fn list(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answ
     Ok(answer::ok(&listing))
 }
 
-fn states(text: Option<&str>) -> Result<Vec<String>, Refusal> {
+/// Reads names of states; `more` may be asked for as well.
+fn states(text: Option<&str>, more: &[&str]) -> Result<Vec<String>, Refusal> {
     let Some(text) = text else {
         return Ok(Vec::new());
     };
-    let choice = STATES.join(",");
+    let known = [STATES, more].concat();
+    let choice = known.join(",");
     let refuse = |reason: String| {
         Err(Refusal::new(
             StatusCode::BAD_REQUEST,
@@ -234,7 +236,7 @@ fn states(text: Option<&str>) -> Result<Vec<String>, Refusal> {
     if words.is_empty() {
         return refuse(format!("States must be one or more of {choice}"));
     }
-    let is_unknown = |word: &&String| !STATES.contains(&word.as_str());
+    let is_unknown = |word: &&String| !known.contains(&word.as_str());
     let unknown: Vec<&str> = words
         .iter()
         .filter(is_unknown)
@@ -318,7 +320,7 @@ mod tests {
 
     #[test]
     fn states_are_taken_in_any_case_and_unknown_ones_named() {
-        let of = |text| states(text).map_err(|refusal| refusal.reason());
+        let of = |text| states(text, &[]).map_err(|refusal| refusal.reason());
         assert_eq!(of(None), Ok(vec![]));
         assert_eq!(
             of(Some("Running, failed")),

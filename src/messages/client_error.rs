@@ -355,6 +355,7 @@ mod tests {
         let error = GetProcError::Timeout {
             phase: Phase::Open,
             waited: Duration::from_millis(70),
+            raise: "os_process_limit".into(),
         };
         let expected = json!({
             "name": "timeout", "reason": "the query server did not start within 70 ms",

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::messages::arguments::{Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
-use crate::replicator::{JobOrder, STATES};
+use crate::replicator::{JobOrder, PAUSED, STATES};
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 100;
@@ -72,10 +72,13 @@ impl JobCall {
             .map_err(|error| ErrorReply::bad_request(format!("bad request: {error}")))?;
         if name == "jobs" {
             let states = arguments.states.unwrap_or_default();
-            if states.iter().any(|state| !STATES.contains(&state.as_str())) {
+            if states
+                .iter()
+                .any(|state| !STATES.contains(&state.as_str()) && state != PAUSED)
+            {
                 return Err(wrong(
                     "states",
-                    &format!("an array of {}", STATES.join(", ")),
+                    &format!("an array of {}, {PAUSED}", STATES.join(", ")),
                 ));
             }
             return Ok(Self::List {

@@ -17,6 +17,7 @@ use crate::messages::process::PromptError;
 use crate::policy::pool::{Limits, ProcId};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
+use crate::query_server::status::Holder;
 
 pub use error::GetProcError;
 pub use lease::{Lease, Lender, RetProc};
@@ -33,6 +34,8 @@ pub struct GetProc {
     pub timeout: Option<Duration>,
     /// Which pools it may be, where that is not any.
     pub limits: Option<CallerLimits>,
+    /// Who that is, for people, where it is known.
+    pub who: Option<Arc<Holder>>,
 }
 
 /// The error is boxed: nearly every answer is a lease, and moves as little as that is large.

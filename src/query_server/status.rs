@@ -96,7 +96,7 @@ pub struct PoolStatus {
     /// For how long processes are started with stress on, in milliseconds.
     #[serde(default)]
     pub stressed_ms: Option<u64>,
-    /// What its section says or would say, by key, as a file has it; what is not set is missing.
+    /// Every setting in force, by key, as a file has it; a pool without a group has no `group`.
     #[serde(default)]
     pub settings: Map<String, Value>,
     /// What happened in it since it was made.
@@ -126,12 +126,32 @@ pub struct ProcStatus {
     pub age_ms: u64,
     /// How long it has been idle, in milliseconds; 0 when it is not.
     pub idle_ms: u64,
-    /// The number of the client that holds it.
+    /// Who holds it.
     #[serde(default)]
-    pub holder: Option<u64>,
+    pub holder: Option<Holder>,
     /// The memory that it took when it was last looked at, in bytes; only in pools with a limit.
     #[serde(default)]
     pub memory: Option<u64>,
+}
+
+/// Who holds a process, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    /// The number of the client, unique in the service.
+    pub client: u64,
+    /// The process at the other end of a Unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The user whom that process runs as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Who has logged in, or the name of that user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The address at the other end of TCP and HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
 }
 
 /// What happened in a pool since it was made.

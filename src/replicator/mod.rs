@@ -20,7 +20,7 @@ pub mod view;
 
 pub use database::{Database, NAME, Refused, Written};
 pub use service::{JobOrder, Replicated, Replications, ReplicatorError};
-pub use states::{DocStates, STATES};
+pub use states::{DocStates, PAUSED, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;

@@ -22,13 +22,13 @@ use serde_json::value::RawValue;
 
 use super::document::Person;
 use super::kept::Kept;
-use super::{Database, NAME, view};
+use super::{Database, NAME, PAUSED, view};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::Named;
 use crate::messages::replication_scheduler::{
-    GetCounts, GetJob, GetJobs, GetJobsById, JobChoice, JobInfo, PauseJob, RestartJob, ResumeJob,
-    SetPriority,
+    GetCounts, GetJob, GetJobs, GetJobsById, JOBS_MAX, JobChoice, JobInfo, PauseJob, RestartJob,
+    ResumeJob, SetPriority,
 };
 use crate::messages::replicator_documents::GetRows;
 use crate::policy::schedule::{Census, JobState, Level, Pause, WallTime};
@@ -97,12 +97,45 @@ impl Replications {
         states: &[String],
     ) -> Result<(usize, Vec<Value>), ReplicatorError> {
         let is_asked_for = |state: &JobState| states.iter().any(|name| name == state.name());
+        if states.iter().any(|name| name == PAUSED) {
+            let fits = |job: &JobInfo| job.paused.is_some() || is_asked_for(&job.summary.state);
+            return self.jobs_that(fits, skip, limit).await;
+        }
         let of = match states {
             [] => JobChoice::All,
             _ => JobChoice::In(JobState::ALL.into_iter().filter(is_asked_for).collect()),
         };
         let (total, jobs) = self.some_jobs(of, skip, limit).await?;
         Ok((total, jobs.iter().map(view::job).collect()))
+    }
+
+    /// Returns how many jobs fit, and some of them; all jobs are looked at.
+    async fn jobs_that(
+        &self,
+        fits: impl Fn(&JobInfo) -> bool,
+        skip: usize,
+        limit: usize,
+    ) -> Result<(usize, Vec<Value>), ReplicatorError> {
+        let (mut total, mut shown, mut after) = (0, Vec::new(), None);
+        loop {
+            let order = GetJobs {
+                after,
+                skip: 0,
+                limit: JOBS_MAX,
+                of: JobChoice::All,
+            };
+            let page = self.scheduler(order).await?.jobs;
+            after = page.last().map(|job| job.id.to_string());
+            for job in page.iter().filter(|job| fits(job)) {
+                if total >= skip && shown.len() < limit {
+                    shown.push(view::job(job));
+                }
+                total += 1;
+            }
+            if after.is_none() {
+                return Ok((total, shown));
+            }
+        }
     }
 
     /// Asks for jobs, as many times as it takes: each answer is short, so that the scheduler is not

@@ -29,6 +29,9 @@ pub const STATES: &[&str] = &[
     "failed",
 ];
 
+/// Jobs may be asked for by this as well, whatever else their state is.
+pub const PAUSED: &str = "paused";
+
 /// The class of design documents, which are counted and have no state.
 const DESIGN: Class = 7;
 

@@ -224,3 +224,130 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
+
+/// Knows the protocol of views and nothing of design documents, in a language without cases.
+const OTHER_LANGUAGE: &str = r#"
+while read -r line; do
+    case "$line" in
+        '["reset"'*) echo true; funs="" ;;
+        '["add_fun","up"]') echo true; funs="${funs}x" ;;
+        '["map_doc"'*) if [ -n "$funs" ]; then echo '[[["UP",1]]]'; else echo '[]'; fi ;;
+        *) echo '["error","unknown_command","what is this"]' ;;
+    esac
+done
+"#;
+
+#[test]
+fn optional_abilities_of_a_language_without_cases_are_not_supported_and_no_failures() {
+    for language in [&["--language", "none"][..], &[]] {
+        let arguments = [language, &["-k", "ddoc", "--", "sh", "-c", OTHER_LANGUAGE]].concat();
+        let output = conform(&arguments);
+        let lines: Vec<&str> = text(&output.stdout).lines().collect();
+        assert!(lines[0].starts_with("language: none"), "{lines:?}");
+        let known = "of 471 cases apply: those without functions; --cases FILE adds some";
+        assert!(
+            lines[1].starts_with("19 ") && lines[1].contains(known),
+            "{lines:?}"
+        );
+        let refused =
+            |line: &&&str| line.starts_with("no    ddoc") && line.contains("not supported");
+        assert_eq!(lines.iter().filter(refused).count(), 3, "{lines:?}");
+        assert!(
+            lines.contains(&"ddoc                   0       3  not supported"),
+            "{lines:?}"
+        );
+        assert_eq!(lines.last(), Some(&"0 passed, 0 failed, 3 not supported"));
+        assert!(
+            text(&output.stderr).contains("no case passed"),
+            "{output:?}"
+        );
+    }
+    let output = conform(&[
+        "--json",
+        "--language",
+        "none",
+        "--",
+        "sh",
+        "-c",
+        OTHER_LANGUAGE,
+    ]);
+    let report = report(&output);
+    assert_eq!(
+        (&report["known"], &report["applying"]),
+        (&471.into(), &19.into())
+    );
+    let abilities = report["abilities"].as_array().unwrap();
+    let verdict = |name: &str| {
+        let mut found = abilities.iter().filter(|ability| ability["name"] == name);
+        found.next().unwrap()["verdict"].clone()
+    };
+    assert_eq!(
+        (verdict("map"), verdict("reset")),
+        ("able".into(), "able".into())
+    );
+    for name in ["ddoc", "lib", "index"] {
+        assert_eq!(verdict(name), "not_supported", "{name}");
+    }
+}
+
+#[test]
+fn further_cases_are_played_in_a_language_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.jsonl");
+    let source = r#"{"$source": {"shell": "up"}}"#;
+    let case = |id: &str, key: &str| {
+        format!(
+            "{{\"id\": \"{id}\", \"category\": \"map\", \"why\": \"Why.\", \"exit\": 0, \"steps\": [\
+             {{\"in\": [\"reset\"]}}, {{\"out\": true}}, {{\"in\": [\"add_fun\", {source}]}}, {{\"out\": true}}, \
+             {{\"in\": [\"map_doc\", {{\"_id\": \"a\"}}]}}, {{\"out\": [[[\"{key}\", 1]]]}}]}}"
+        )
+    };
+    fs::write(
+        &file,
+        format!(
+            "{}\n\n{}\n",
+            case("own/good", "UP"),
+            case("own/bad", "DOWN")
+        ),
+    )
+    .unwrap();
+    let path = file.to_str().unwrap();
+    let run = |name: &str, language: &str| {
+        conform(&[
+            "--language",
+            language,
+            "--cases",
+            path,
+            "-k",
+            name,
+            "--",
+            "sh",
+            "-c",
+            OTHER_LANGUAGE,
+        ])
+    };
+    let output = run("own/good", "shell");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("21 of 473 cases apply"), "{printed}");
+    assert!(
+        printed.contains("ok    map            own/good\n"),
+        "{printed}"
+    );
+    assert_eq!(run("own/", "shell").status.code(), Some(1));
+    // Not written in that one.
+    let output = run("own/", "none");
+    assert!(
+        text(&output.stderr).contains("no case for 'none'"),
+        "{output:?}"
+    );
+    fs::write(&file, "{\"id\": \"x\"}\n").unwrap();
+    let output = run("own", "shell");
+    assert_eq!(output.status.code(), Some(65));
+    assert!(
+        text(&output.stderr).contains("own.jsonl: case x: it has no steps"),
+        "{output:?}"
+    );
+    fs::remove_file(&file).unwrap();
+    assert_eq!(run("own", "shell").status.code(), Some(65));
+}

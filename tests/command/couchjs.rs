@@ -63,6 +63,14 @@ fn help_and_version_go_to_the_output() {
     let help = settee(&["-h"], "");
     assert!(help.status.success());
     assert!(text(&help.stdout).starts_with("Usage: couchjs"));
+    for part in [
+        "\nExit codes:\n  0 ",
+        "\n  255 ",
+        "\nExample:\n  ",
+        "| couchjs -S",
+    ] {
+        assert!(text(&help.stdout).contains(part), "{part}");
+    }
     let version = settee(&["-V"], "");
     assert!(version.status.success());
     assert_eq!(

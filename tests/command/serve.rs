@@ -213,7 +213,30 @@ fn calls_in_hand_are_let_finish_and_waiters_are_refused() {
     );
     fs::write(gate, "").unwrap();
     assert_eq!(busy.reply(), json!({"id": 1, "ok": "waited"}));
+    assert_eq!(busy.reply()["name"], "shutting_down");
     busy.assert_closed();
+    service.ends_well();
+}
+
+#[test]
+fn who_holds_processes_is_told_of_each_when_the_service_ends() {
+    let service = Service::start("");
+    let mut holder = service.connect();
+    let mut held = vec![holder.get_proc("python"), holder.get_proc("python")];
+    let given_back = holder.get_proc("python");
+    holder.ok(&json!({"id": 9, "call": "ret_proc", "proc": given_back}));
+    service.signal("TERM");
+    let mut told = vec![holder.reply(), holder.reply()];
+    for notice in &told {
+        assert_eq!(notice["name"], "shutting_down", "{notice}");
+        let reason = notice["reason"].as_str().unwrap();
+        assert!(reason.contains("shutting down"), "{reason}");
+    }
+    told.sort_by_key(|notice| notice["down"].to_string());
+    held.sort_by_key(ToString::to_string);
+    let downs: Vec<_> = told.iter().map(|notice| notice["down"].clone()).collect();
+    assert_eq!(json!(downs), json!(held));
+    holder.assert_closed();
     service.ends_well();
 }
 
@@ -229,6 +252,7 @@ fn calls_that_take_longer_than_the_grace_are_cut_off() {
     idle.wait_for_pool("python", &[("used", 1)]);
     service.signal("TERM");
     idle.assert_closed();
+    assert_eq!(busy.reply()["down"], proc);
     busy.assert_closed();
     service.ends_well();
 }
@@ -243,6 +267,7 @@ fn a_second_signal_stops_it_now() {
     service.signal("TERM");
     service.wait_for_log("stopped listening");
     service.signal("INT");
+    assert_eq!(busy.reply()["down"], proc);
     busy.assert_closed();
     service.ends_well();
 }

@@ -137,6 +137,7 @@ fn that_run_programs_open_sockets_read_files_or_let_somebody_in_cannot_be_set() 
         ("chttpd_auth", "secret"),
         ("services.door", "listen"),
         ("services.door", "local_only"),
+        ("services.door", "open"),
         ("services.Door", "listen"),
         ("services.new", "listen"),
         ("server", "socket"),

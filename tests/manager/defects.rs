@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What a request waited for and for how many seconds; timers may be a few milliseconds late.
 fn timeout_of(error: GetProcError) -> (Phase, u64) {
     match error {
-        GetProcError::Timeout { phase, waited } if waited.subsec_millis() < 10 => {
+        GetProcError::Timeout { phase, waited, .. } if waited.subsec_millis() < 10 => {
             (phase, waited.as_secs())
         }
         other => panic!("not a timeout in time: {other}"),

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::support::{add, give_back, reconfigure, take, take_request, taken, wait_until_waiting};
+use super::support::{
+    add, give_back, prints, reconfigure, take, take_request, taken, wait_until_waiting,
+};
 use crate::service::{Service, wait_until};
 
 #[test]
@@ -306,6 +308,12 @@ fn what_cannot_be_added_is_told_and_nothing_is_added() {
         ),
         (json!({"name": "_q", "language": "python"}), "bad_request"),
         (json!({"name": "", "language": "python"}), "bad_request"),
+        (json!({"name": "a:b", "language": "python"}), "bad_request"),
+        (json!({"name": "q.", "language": "python"}), "bad_request"),
+        (
+            json!({"name": "q", "language": "python", "group": "a\u{7}"}),
+            "bad_request",
+        ),
         (json!({"language": "python"}), "bad_request"),
         (json!({"name": 3, "language": "python"}), "bad_request"),
     ] {
@@ -416,5 +424,132 @@ fn interactive_work_finds_capacity_that_bulk_work_leaves_to_it() {
     assert!(client.ret_proc(quick["proc"].as_str().unwrap()));
     drop(waiter);
     wait_until("the waiter is gone", || client.pool("p")["waiting"] == 0);
+    service.stop();
+}
+
+#[test]
+fn who_waits_too_long_is_told_the_limit_that_is_in_the_way() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1\n");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"max": 1}));
+    add(&mut client, "g-1", &json!({"max": 1, "group": "g"}));
+    let cases = [
+        (json!({"pool": "p"}), "raise max of the pool 'p'"),
+        (
+            json!({"group": "g"}),
+            "raise max of a pool of the group 'g'",
+        ),
+        (json!({"lang": "python"}), "raise os_process_limit"),
+    ];
+    let ask = |from: &Value| {
+        let mut request = json!({"id": 1, "call": "get_proc", "timeout_ms": 50});
+        request
+            .as_object_mut()
+            .unwrap()
+            .extend(from.as_object().unwrap().clone());
+        request
+    };
+    for (from, told) in &cases {
+        client.ok(&ask(from));
+        let reason = client.error(&ask(from))["reason"].to_string();
+        assert!(reason.contains(told), "{told} in {reason}");
+        assert_eq!(
+            reason.contains("os_process_limit"),
+            told.contains("os_process_limit")
+        );
+    }
+    client.ok(&reconfigure("python", &json!({"max": 1})));
+    let reason = client.error(&ask(&json!({"lang": "python"})))["reason"].to_string();
+    assert!(
+        reason.contains("raise max of the pool 'python'"),
+        "{reason}"
+    );
+    service.stop();
+}
+
+#[test]
+fn lines_of_processes_name_their_pool_in_the_log() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"max": 1}));
+    let lent = take(&mut client, "p");
+    let pid = format!("\"os_pid\":{}", lent.os_pid);
+    let line_with = |word: &str| {
+        let log = service.log();
+        let mut lines = log.lines().filter(|line| line.contains(word));
+        lines.find(|line| line.contains(&pid)).map(str::to_owned)
+    };
+    wait_until("the start in the log", || {
+        line_with("query server started").is_some()
+    });
+    let line = line_with("query server started").unwrap();
+    assert!(line.contains("\"pool\":\"p\""), "{line}");
+    service.stop();
+}
+
+#[test]
+fn status_shows_every_setting_in_force() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 7\n");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"group": "g", "min_free": 0}));
+    let settings = client.pool("p")["settings"].clone();
+    let wanted = json!({"language": "python", "group": "g", "max": 7, "queue_max": "off",
+        "on_client_crash": "replace", "stop_grace": 2000, "throttle_delay": 60, "callers": false});
+    for (key, value) in wanted.as_object().unwrap() {
+        assert_eq!(&settings[key], value, "{key}");
+    }
+    let all = keys_of_pools();
+    let shown: Vec<&String> = settings.as_object().unwrap().keys().collect();
+    assert!(
+        all.iter().all(|key| shown.iter().any(|name| name == key)),
+        "{shown:?}"
+    );
+    let own = client.pool("python")["settings"].clone();
+    let wanted = json!({"language": "python", "max": 7, "on_client_crash": "return",
+        "stop_grace": 2000, "throttle_delay": 0});
+    for (key, value) in wanted.as_object().unwrap() {
+        assert_eq!(&own[key], value, "{key}");
+    }
+    client.ok(&reconfigure("p", &json!({"max": 3, "throttle_delay": 5})));
+    let settings = client.pool("p")["settings"].clone();
+    assert_eq!(
+        (&settings["max"], &settings["throttle_delay"]),
+        (&json!(3), &json!(5))
+    );
+    service.stop();
+}
+
+/// The keys of a pool.
+fn keys_of_pools() -> Vec<&'static str> {
+    settee::config::keys::names("pools.any")
+}
+
+#[test]
+fn the_holder_of_a_process_is_named_with_its_process_and_user() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    add(&mut client, "p", &json!({"max": 1}));
+    take(&mut client, "p");
+    let holder = client.pool("p")["procs"][0]["holder"].clone();
+    let id = |option: &str| {
+        let output = std::process::Command::new("id")
+            .arg(option)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let name = std::process::Command::new("id")
+        .arg("-un")
+        .output()
+        .unwrap();
+    let name = String::from_utf8(name.stdout).unwrap().trim().to_owned();
+    assert_eq!(holder["pid"], std::process::id(), "{holder}");
+    assert_eq!(holder["uid"].to_string(), id("-u"));
+    assert_eq!(holder["user"], name);
+    let shown = prints(&service, &["pool", "procs", "p"]);
+    assert!(
+        shown.contains(&format!("{name}, pid {}", std::process::id())),
+        "{shown}"
+    );
     service.stop();
 }

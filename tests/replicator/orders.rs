@@ -120,6 +120,17 @@ fn settee_jobs_lists_shows_pauses_and_resumes() {
     printed(&world, &["pause", &id]);
     world.wait_for_state("live", "pending");
     assert!(printed(&world, &["list"]).contains("paused"));
+    for states in ["paused", "running,Paused"] {
+        let list = printed(&world, &["--states", states]);
+        assert!(
+            list.starts_with("1 job\n") && list.contains(&id),
+            "{states}: {list}"
+        );
+    }
+    assert_eq!(
+        world.web.get("/_scheduler/jobs?states=paused").ok()["total_rows"],
+        1
+    );
     let job: Value =
         serde_json::from_str(&printed(&world, &["priority", &id, "-3", "--json"])).unwrap();
     assert_eq!(job["priority"], -3);

@@ -63,9 +63,10 @@ async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_not
         let (name, _) = client.error().await;
         assert_eq!(name, "shutting_down");
     }
-    // Who was not accepted is told by the system.
-    let end = tokio::io::AsyncReadExt::read(&mut waiting.0, &mut [0; 8]).await;
-    assert!(end.is_err() || end.is_ok_and(|length| length == 0));
+    // Who was not accepted is told as well.
+    let (name, reason) = waiting.error().await;
+    assert_eq!(name, "shutting_down");
+    assert!(reason.contains("'a' was taken out"), "{reason}");
     eventually("the socket is gone", async || {
         !front.path("a.sock").exists()
     })
@@ -192,5 +193,79 @@ async fn a_unix_socket_is_its_users_only_unless_it_is_for_others() {
         found.permissions().mode() & 0o777
     };
     assert_eq!((mode("a.sock"), mode("b.sock")), (0o600, 0o666));
+    front.stop().await;
+}
+
+#[actix_rt::test]
+async fn who_comes_to_an_address_that_a_service_has_left_is_told_where_it_listens_now() {
+    let old = format!("{POOL}{}", service("a", "old.sock"));
+    let front = Front::start(&old).await;
+    let mut busy = front.connect("old.sock").await;
+    busy.send("[\"never\"]").await;
+    let received = || front.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
+    eventually("it is asked", async || received()).await;
+    front
+        .reload(&old.replace("old.sock", "new.sock"))
+        .await
+        .unwrap();
+    let told = front.log.with("a service leaves its address");
+    let [line] = &told[..] else {
+        panic!("{told:?}");
+    };
+    for word in ["old.sock", "new.sock", "service=a"] {
+        assert!(line.contains(word), "{word} in {line}");
+    }
+    // The connection that is still there keeps the old socket.
+    let mut late = front.connect("old.sock").await;
+    late.send("[\"hello\"]").await;
+    let (name, reason) = late.error().await;
+    assert_eq!(name, "shutting_down");
+    assert!(reason.contains("new.sock"), "{reason}");
+    front.connect("new.sock").await.pid().await;
+    drop(busy);
+    eventually("the socket is gone", async || {
+        !front.path("old.sock").exists()
+    })
+    .await;
+    front.stop().await;
+}
+
+#[actix_rt::test]
+async fn who_waits_to_be_accepted_is_told_when_the_program_ends() {
+    let text = format!("{POOL}{}", service("a", "a.sock")).replace("max = 2", "max = 1");
+    let front = Front::start(&text).await;
+    let mut first = front.connect("a.sock").await;
+    first.pid().await;
+    let mut waiting = front.connect("a.sock").await;
+    waiting.send("[\"hello\"]").await;
+    front.app.begin_stop(false);
+    for client in [&mut first, &mut waiting] {
+        assert_eq!(client.error().await.0, "shutting_down");
+    }
+    front.stop().await;
+}
+
+#[actix_rt::test]
+async fn an_address_that_another_service_takes_over_turns_nobody_away() {
+    let old = format!("{POOL}{}", service("a", "a.sock"));
+    let front = Front::start(&old).await;
+    let mut busy = front.connect("a.sock").await;
+    busy.send("[\"never\"]").await;
+    let received = || front.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
+    eventually("it is asked", async || received()).await;
+    let renamed = old.replace("services.a", "services.b");
+    front.reload(&renamed).await.unwrap();
+    front.connect("a.sock").await.pid().await;
+    // Away, where the first service turns clients away, and back.
+    front.reload(POOL).await.unwrap();
+    let (name, _) = front.connect("a.sock").await.error().await;
+    assert_eq!(name, "shutting_down");
+    front.reload(&old).await.unwrap();
+    front.connect("a.sock").await.pid().await;
+    drop(busy);
+    front
+        .wait_for_pool("py", "all is back", |pool| pool.used == 0)
+        .await;
+    front.connect("a.sock").await.pid().await;
     front.stop().await;
 }

@@ -2,6 +2,8 @@
 
 use settee::config::{Sources, load};
 
+use crate::harness::Front;
+
 /// Returns the mistakes that are found in a file.
 fn mistakes(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
@@ -50,6 +52,18 @@ fn every_mistake_in_a_service_is_told_with_what_to_do() {
         (
             "listen = \"0.0.0.0:5996\"\npool = \"p\"\nlocal_only = true",
             &["other machines", "leave local_only out"],
+        ),
+        (
+            "listen = \"0.0.0.0:5996\"\npool = \"p\"",
+            &["other machines", "without a login", "open = true"],
+        ),
+        (
+            "listen = \"[::]:5996\"\npool = \"p\"\nlocal_only = false",
+            &["other machines", "open = true"],
+        ),
+        (
+            "listen = \"192.0.2.7:5996\"\npool = \"p\"\nopen = false",
+            &["other machines", "open = true"],
         ),
         (
             "listen = \"127.0.0.1:5995\"\npool = \"p\"",
@@ -115,4 +129,53 @@ fn what_is_shown_of_a_service_can_be_written() {
     );
     let again = read(&format!("[services.s]\n{}\n", shown.join("\n")));
     assert_eq!(again.services, config.services);
+}
+
+#[test]
+fn a_service_beyond_this_machine_has_to_say_that_it_is_open() {
+    let read = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("c.toml");
+        std::fs::write(&file, text).unwrap();
+        let sources = Sources {
+            files: vec![file],
+            ..Sources::default()
+        };
+        load(&sources).map(|loaded| loaded.config)
+    };
+    let service = "[services.s]\nlanguage = \"javascript\"\n";
+    for local in [
+        "127.0.0.1:5996",
+        "[::1]:5996",
+        "localhost:5996",
+        "unix:/x/a.sock",
+    ] {
+        read(&format!("{service}listen = \"{local}\"\n")).unwrap();
+    }
+    let open = read(&format!(
+        "{service}listen = \"0.0.0.0:5996\"\nopen = true\n"
+    ));
+    assert!(open.unwrap().services["s"].open);
+}
+
+#[actix_rt::test]
+async fn the_folder_of_a_services_socket_is_not_made() {
+    let pool = "[query_servers]\npython = \"SCRIPTED\"\n";
+    let front = Front::start(pool).await;
+    let service = "[services.a]\nlanguage = \"python\"\nlisten = \"unix:DIR/mistyped/a.sock\"\n";
+    let error = front.reload(&format!("{pool}{service}")).await.unwrap_err();
+    let told = error.to_string();
+    for word in [
+        "[services.a] listen",
+        "mistyped is not there",
+        "make the folder",
+    ] {
+        assert!(told.contains(word), "{word} in {told}");
+    }
+    assert!(!front.path("mistyped").exists());
+    // The folder of [server] socket is there before services are.
+    let service = service.replace("mistyped", "run");
+    front.reload(&format!("{pool}{service}")).await.unwrap();
+    front.connect("run/a.sock").await.pid().await;
+    front.stop().await;
 }

@@ -110,7 +110,7 @@ async fn get_clean_proc(
 }
 
 /// Returns an error line of the protocol.
-pub(super) fn last_line(error: &ErrorReply) -> Vec<u8> {
+pub(crate) fn last_line(error: &ErrorReply) -> Vec<u8> {
     let words = ("error", &error.name, &error.reason);
     let mut line = serde_json::to_vec(&words).expect("config: texts can always be written");
     line.push(b'\n');

@@ -307,6 +307,7 @@ impl Relay {
             GetProcError::Timeout {
                 phase: Phase::Queue,
                 waited,
+                raise,
             },
             Some(pool),
         ) = (&error, &self.pool)
@@ -318,7 +319,7 @@ impl Relay {
             .map_or_else(String::new, |limit| format!("all {limit} "));
         let reason = format!(
             "no process of the pool '{}' was free within {} ms: {limit}that it may have are in use; \
-             raise its limit (os_process_limit, or max of a pool of one's own)",
+             raise {raise}",
             pool.name,
             waited.as_millis()
         );

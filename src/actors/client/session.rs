@@ -27,13 +27,14 @@ use super::held_max::Holder;
 use super::holding::Holding;
 use super::pace::Pace;
 use super::stream::Stream;
-use super::{Services, login};
+use super::{Services, login, peer};
 use crate::actors::caller::Caller;
 use crate::auth::rights::Rights;
 use crate::in_flight::network_of;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
+use crate::messages::proc_manager::GetProcError;
 use crate::metrics::ClientMetrics;
 use crate::policy::pool::Token;
 use crate::query_server::client::QueryServers;
@@ -169,22 +170,21 @@ impl Session {
             metrics,
             write_timeout,
         } = terms;
-        let uid = match &stream {
-            Stream::Unix(unix) => unix.peer_cred().map(|peer| peer.uid()).ok(),
-            Stream::Tcp(_) => None,
-        };
-        let (peer, admitted) = match &stream {
+        let (address, admitted) = match &stream {
             Stream::Unix(_) => (None, true),
             Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
         };
+        let who = peer::holder(&stream);
+        let uid = who.uid;
+        caller.speak_for(Some(Arc::new(who)));
         Rc::new(Self {
             metrics,
             pace: Pace::new(write_timeout),
             partial_bytes: Cell::new(0),
-            account: Account::new(services.in_flight.as_ref(), peer),
+            account: Account::new(services.in_flight.as_ref(), address),
             stream,
             query_servers: QueryServers::new(caller).telling(services.sums.clone()),
-            peer,
+            peer: address,
             uid,
             admitted: Cell::new(admitted),
             user: RefCell::default(),
@@ -218,6 +218,8 @@ impl Session {
 
     /// Lets a user in who has logged in, with lines of this length.
     pub(super) fn admit(&self, user: String, line_bytes_max: usize) {
+        let who = peer::logged_in(&self.stream, &user);
+        self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
         self.admitted.set(true);
         self.line_bytes_max.set(line_bytes_max);
@@ -585,14 +587,24 @@ impl Session {
         self.is_told.set(false);
     }
 
+    /// Returns whether the client holds a process.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.borrow().is_empty()
+    }
+
+    /// Tells the client of each process that it holds that the service ends. Returns whether everything
+    /// is written.
+    pub(super) fn tell_of_shutdown(&self) -> bool {
+        let held = self.held.borrow();
+        for holding in held.values().filter(|holding| holding.is_alive()) {
+            let error = GetProcError::ShuttingDown;
+            self.push_down(holding.name, error.name(), &error.to_string());
+        }
+        self.write_now()
+    }
+
     /// Tells the client that a process which it holds is taken from it.
     pub(super) fn take_away(self: &Rc<Self>, down: &HolderDown) {
-        #[derive(Serialize)]
-        struct Notice<'a> {
-            down: String,
-            name: &'a str,
-            reason: &'a str,
-        }
         let name = ProcToken {
             proc: down.proc,
             token: down.token,
@@ -601,15 +613,26 @@ impl Session {
         if self.release(Some(name)).is_none() {
             return;
         }
+        self.push_down(name, down.name, &down.reason);
+        self.flush();
+    }
+
+    /// Queues the line that says that a process is held no more.
+    fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
+        #[derive(Serialize)]
+        struct Notice<'a> {
+            down: String,
+            name: &'a str,
+            reason: &'a str,
+        }
         let notice = Notice {
-            down: name.to_string(),
-            name: down.name,
-            reason: &down.reason,
+            down: proc.to_string(),
+            name,
+            reason,
         };
         let mut line = serde_json::to_vec(&notice).expect("config: texts can always be written");
         line.push(b'\n');
         self.push_raw(&line);
-        self.flush();
     }
 
     /// Finds what the client holds under this name.

@@ -39,6 +39,9 @@ impl Handler<GetProc> for ProcManager {
             }
         }
         let client = self.watch_client(&msg.client, ctx);
+        if let Some(who) = msg.who {
+            self.names.insert(client, who);
+        }
         self.next_request += 1;
         let request = RequestId(self.next_request);
         let affinity = match &msg.want.what {
@@ -149,6 +152,7 @@ impl ProcManager {
     fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
         self.clients.remove(&client);
         self.holders.remove(&client);
+        self.names.remove(&client);
         for request in self.core.requests_of(client) {
             self.requests.remove(&request);
         }
@@ -188,7 +192,8 @@ impl Handler<Exit> for ProcManager {
             }
             OpenerExit::SpawnError(error) => {
                 warn!(self.log, "cannot start a query server";
-                      "generation" => proc.number, "error" => &error.reason);
+                      "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
+                      "error" => &error.reason);
                 self.note_failure(proc.pool, &error.reason);
                 self.cause = Some(error.into());
                 self.event(Event::SpawnError { proc }, ctx);
@@ -205,7 +210,8 @@ impl Handler<HelperDone> for ProcManager {
         let ok = msg.result.is_ok();
         self.cause = msg.result.err().map(|error| {
             warn!(self.log, "a process did not learn or was not reset";
-                  "generation" => msg.proc.number, "error" => &error.reason);
+                  "generation" => msg.proc.number, "pool" => &*self.pools.at(msg.proc.pool).name,
+                  "error" => &error.reason);
             error.into()
         });
         self.event(Event::HelperDone { proc: msg.proc, ok }, ctx);

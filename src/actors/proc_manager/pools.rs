@@ -12,7 +12,7 @@ use slog::info;
 
 use super::ProcManager;
 use super::table::POOLS_MAX;
-use crate::config::{PoolConfig, above_ceiling, is_name, language_name};
+use crate::config::{NAME_RULE, PoolConfig, above_ceiling, is_name, language_name};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottleAll,
     UnthrottlePool,
@@ -84,11 +84,7 @@ impl ProcManager {
         let wrong = |what: String| Err(PoolError::BadSettings(what));
         let name = language_name(&msg.name);
         if !is_name(&name) {
-            return wrong(
-                "'name' must be 1 to 100 bytes without blanks, slashes, quotes and brackets, not \
-                 beginning with an underscore"
-                    .to_owned(),
-            );
+            return wrong(format!("'name' must be {NAME_RULE}"));
         }
         if self.pools.find(&name).is_some() {
             return Err(PoolError::Exists(name));

@@ -55,9 +55,10 @@ impl ProcManager {
             stop_send,
             line_bytes_max: self.settings.line_bytes_max,
             stress: stressed,
-            log: self
-                .log
-                .new(o!("generation" => proc.number, "language" => language.to_string())),
+            log: self.log.new(
+                o!("generation" => proc.number, "pool" => pool.name.to_string(),
+                        "language" => language.to_string()),
+            ),
             log_terms: LogTerms {
                 lines_max: self.settings.log_lines_max,
                 pool_bytes_max: self.settings.log_bytes_max,

@@ -156,6 +156,7 @@ impl ProcManager {
                 GetProcError::Timeout {
                     phase,
                     waited: now.since(request.asked),
+                    raise: self.limit_of(request.target),
                 }
             }
             Refusal::SpawnFailed => GetProcError::SpawnFailed {

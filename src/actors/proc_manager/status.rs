@@ -5,11 +5,12 @@ use std::time::Duration;
 use actix::prelude::*;
 
 use super::ProcManager;
+use crate::config::{self, PoolConfig};
 use crate::messages::proc_manager::GetStatus;
 use crate::policy::pool::{
-    PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
+    OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
 };
-use crate::query_server::status::{PoolStatus, ProcStatus, ServiceStatus, Totals};
+use crate::query_server::status::{Holder, PoolStatus, ProcStatus, ServiceStatus, Totals};
 
 impl Handler<GetStatus> for ProcManager {
     type Result = MessageResult<GetStatus>;
@@ -42,7 +43,7 @@ impl ProcManager {
     fn pool_status(&self, id: PoolId) -> PoolStatus {
         let pool = self.pools.at(id);
         let status = self.core.status(id, self.clock.now());
-        let settings = pool.section.settings().into_iter();
+        let settings = self.section_in_force(id).settings().into_iter();
         PoolStatus {
             name: pool.name.to_string(),
             language: pool.language.to_string(),
@@ -84,6 +85,33 @@ impl ProcManager {
         }
     }
 
+    /// Returns the section of a pool with every setting as it holds, also where it is not set; a pool
+    /// without a group has none.
+    fn section_in_force(&self, id: PoolId) -> PoolConfig {
+        let pool = self.pools.at(id);
+        let terms = self.settings.fronts.get(&*pool.name);
+        let section = PoolConfig::clone(&pool.section);
+        let mut section = match terms {
+            Some(terms) => terms.applied_to(section),
+            None => section,
+        };
+        let limits = self.settings.limits;
+        section.language = Some(pool.language.to_string());
+        section.max.get_or_insert(limits.hard_limit);
+        // It is waited for twice.
+        let grace = self.settings.stop_grace / 2;
+        section.stop_grace.get_or_insert(grace.into());
+        let Some(held) = self.core.settings(id) else {
+            return section;
+        };
+        section.on_client_crash = Some(match held.on_client_crash {
+            OnClientCrash::Return => config::OnClientCrash::Return,
+            OnClientCrash::Replace => config::OnClientCrash::Replace,
+        });
+        section.throttle_delay = Some(held.throttle.map_or(Duration::ZERO, |terms| terms.delay));
+        section
+    }
+
     fn proc_status(&self, proc: &CoreProc) -> ProcStatus {
         let process = self.procs.get(&proc.proc);
         ProcStatus {
@@ -99,7 +127,14 @@ impl ProcManager {
             uses: proc.uses,
             age_ms: milliseconds(proc.age),
             idle_ms: proc.idle.map_or(0, milliseconds),
-            holder: proc.holder.map(|client| client.0),
+            holder: proc.holder.map(|client| Holder {
+                client: client.0,
+                ..self
+                    .names
+                    .get(&client)
+                    .map(|who| Holder::clone(who))
+                    .unwrap_or_default()
+            }),
             memory: proc.memory,
         }
     }

@@ -13,7 +13,7 @@ use super::ProcManager;
 use crate::logging::RepeatLimiter;
 use crate::messages::process::shorten;
 use crate::policy::invariants::Invariant;
-use crate::policy::pool::{PoolId, Target, Warning};
+use crate::policy::pool::{PoolId, PoolKind, Target, Warning};
 use crate::policy::time::Timestamp;
 use crate::warn_repeating;
 
@@ -43,18 +43,37 @@ impl ProcManager {
         failure.unwrap_or_else(|| Arc::from("its log tells how"))
     }
 
+    /// Returns which limit is in the way of more processes, as an operator finds it.
+    pub(super) fn limit_of(&self, target: Target) -> Arc<str> {
+        let label = self.pools.label(target);
+        if let Target::Group(_) = target {
+            return format!("max of a pool of the group '{label}'").into();
+        }
+        let pool = self.pools.of_target(target).map(|id| self.pools.at(id));
+        match pool {
+            Some(pool) if pool.kind == PoolKind::Language && pool.section.max.is_none() => {
+                Arc::from("os_process_limit")
+            }
+            _ => format!("max of the pool '{label}'").into(),
+        }
+    }
+
     pub(super) fn warn(&mut self, warning: Warning, now: Timestamp) {
         match warning {
             Warning::Throttled { pool, until } => {
                 let pool = self.pools.at(pool);
+                let remedy = format!(
+                    "correct the command in [query_servers] and reload, or run `settee pool \
+                     unthrottle {}`",
+                    pool.name
+                );
                 warn!(self.log, "a query server fails to start, none is started for a while";
                       "pool" => &*pool.name,
                       "language" => pool.language.as_str(),
                       "error" => pool.failure.as_deref().unwrap_or_default(),
                       "timeout_ms" => u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX),
                       "effect" => "requests that no other process can serve are refused at once",
-                      "remedy" => "correct the command in [query_servers] and reload, or run \
-                                   `settee pool unthrottle`");
+                      "remedy" => remedy);
             }
             Warning::Unthrottled { pool } => {
                 let pool = self.pools.at(pool);
@@ -69,6 +88,8 @@ impl ProcManager {
                 self.turned.push(pool);
                 let limit = self.core.settings(pool);
                 let limit = limit.map_or(0, |settings| settings.limits.hard_limit);
+                let raise = self.limit_of(Target::Pool(pool));
+                let remedy = format!("raise {raise}, or shorten the time a client holds a process");
                 let limiter = self.repeats.stressed.entry(pool).or_default();
                 let name = &*self.pools.at(pool).name;
                 warn_repeating!(self.log, limiter, now, "pool is under stress";
@@ -76,7 +97,7 @@ impl ProcManager {
                     "limit" => limit,
                     "effect" => "processes are started with stress on until 1000 seconds after the \
                                  last time at the limit",
-                    "remedy" => "raise max, or shorten the time a client holds a process");
+                    "remedy" => remedy);
             }
             Warning::SpawnRefused { pool, why } => {
                 self.metrics.invariant_violated(Invariant::Pm1);

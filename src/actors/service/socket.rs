@@ -8,13 +8,13 @@
 //!           of its users drops it.
 //! SOURCE    Postfix master_listen.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::socket::{SocketError, clear};
@@ -62,6 +63,9 @@ pub struct ServiceSocket {
     /// The address with the port that it has got.
     shown: String,
     bound: Bound,
+    /// Whether no service of the configuration listens there any more.
+    left: Cell<bool>,
+    left_or_taken: Notify,
 }
 
 impl ServiceSocket {
@@ -81,6 +85,8 @@ impl ServiceSocket {
             address,
             shown,
             bound,
+            left: Cell::new(false),
+            left_or_taken: Notify::new(),
         })
     }
 
@@ -99,6 +105,22 @@ impl ServiceSocket {
         Ok(())
     }
 
+    /// Returns whether no service of the configuration listens there any more, while connections of
+    /// one that did are still there.
+    pub fn is_left(&self) -> bool {
+        self.left.get()
+    }
+
+    /// Returns once [`Self::is_left`] may have changed.
+    pub(super) async fn left_or_taken(&self) {
+        self.left_or_taken.notified().await;
+    }
+
+    fn set_left(&self, left: bool) {
+        self.left.set(left);
+        self.left_or_taken.notify_waiters();
+    }
+
     /// Returns where it is, for people: with the port that it has got.
     pub fn shown(&self) -> &str {
         &self.shown
@@ -110,6 +132,22 @@ impl ServiceSocket {
             Bound::Tcp(listener) => listener.local_addr().ok(),
             Bound::Unix { .. } => None,
         }
+    }
+
+    /// Takes a connection that waits now, without waiting for one; it does not block either.
+    pub(super) fn accept_waiting(&self) -> io::Result<Waiting> {
+        Ok(match &self.bound {
+            Bound::Unix { listener, .. } => {
+                let stream = listener.accept()?.0;
+                stream.set_nonblocking(true)?;
+                Waiting::Unix(stream)
+            }
+            Bound::Tcp(listener) => {
+                let stream = listener.accept()?.0;
+                stream.set_nonblocking(true)?;
+                Waiting::Tcp(stream)
+            }
+        })
     }
 
     /// Returns another handle to accept connections with.
@@ -141,12 +179,21 @@ impl Drop for ServiceSocket {
     }
 }
 
+/// A connection that is turned away.
+pub(super) enum Waiting {
+    /// Of this machine.
+    Unix(std::os::unix::net::UnixStream),
+    /// Of any machine.
+    Tcp(std::net::TcpStream),
+}
+
 async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
-    if let Some(directory) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+        return Err(Failure {
+            what: format!("the folder {} is not there", folder.display()),
+            kind: io::ErrorKind::NotFound,
+            remedy: "make the folder, readable by whom the service is for, or correct the path",
+        });
     }
     clear(path).await?;
     let listener = UnixListener::bind(path)?;
@@ -351,6 +398,10 @@ impl ServiceSockets {
             let _ = socket.adjust(backlog, local_only);
         }
         let before = self.bound.replace(prepared.sockets);
+        before.values().for_each(|socket| socket.set_left(true));
+        let now = self.bound.borrow();
+        now.values().for_each(|socket| socket.set_left(false));
+        drop(now);
         let mut retired = self.retired.borrow_mut();
         retired.extend(before.values().map(Rc::downgrade));
         drop(before);

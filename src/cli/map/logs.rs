@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cli::terminal::clear_line;
 use slog::{Drain, KV, Key, Never, OwnedKVList, Record, Serializer};
 
 /// How many lines are shown.
@@ -77,6 +78,7 @@ fn tell(text: &str) {
             }
         })
         .collect();
+    clear_line();
     // Nobody is left to tell when standard error is gone.
     let _ = io::stderr().write_all(format!("settee: {text}\n").as_bytes());
 }

@@ -4,13 +4,11 @@ use std::io::{self, IsTerminal, Write};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::cli::terminal::{CLEAR_LINE, clear_line};
 use crate::query_server::view::Counts;
 
 /// How often the line is drawn.
 const INTERVAL: Duration = Duration::from_millis(200);
-
-/// Goes to the beginning of the line and clears it.
-const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// A line that tells how far the work is; drawn by a task of the same thread.
 pub(super) struct Progress {
@@ -18,8 +16,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Starts drawing, if anybody sees it.
-    pub(super) fn start(counts: Rc<Counts>) -> Self {
+    /// Starts drawing, if anybody sees it. Rows that are printed at the same time must not go to the
+    /// same terminal: `prints` says whether there are some.
+    pub(super) fn start(counts: Rc<Counts>, prints: bool) -> Self {
         let draw = async move {
             let start = Instant::now();
             let mut ticks = actix_rt::time::interval(INTERVAL);
@@ -30,16 +29,25 @@ impl Progress {
                 let _ = io::stderr().write_all(line.as_bytes());
             }
         };
-        let task = io::stderr().is_terminal().then(|| actix_rt::spawn(draw));
+        let is_seen = io::stderr().is_terminal() && !(prints && io::stdout().is_terminal());
+        let task = is_seen.then(|| actix_rt::spawn(draw));
         Self { task }
     }
 
     /// Stops drawing and clears the line.
-    pub(super) fn end(self) {
-        if let Some(task) = self.task {
+    pub(super) fn end(&self) {
+        if let Some(task) = &self.task
+            && !task.is_finished()
+        {
             task.abort();
-            let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());
+            clear_line();
         }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -3,17 +3,38 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::cli::terminal::{CLEAR_LINE, clear_line};
 use crate::messages::replication_job::JobProgress;
 use crate::replication::stats::Stats;
-
-/// Goes to the beginning of the line and clears it.
-const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// A line that is drawn anew with everything the job tells.
 pub(super) struct Progress {
     is_seen: bool,
     start: Instant,
     began_with: Stats,
+    left: Left,
+}
+
+/// How many changes are to come: the source is asked now and then, and what was looked at since is
+/// counted down.
+#[derive(Default)]
+struct Left {
+    /// What the source said last, and how many revisions had been looked at then.
+    told: Option<(u64, u64)>,
+}
+
+impl Left {
+    /// Takes what is known now. Returns how many are left, if the source tells.
+    fn after(&mut self, now: &JobProgress) -> Option<u64> {
+        let pending = now.changes_pending?;
+        let looked_at = now.stats.missing_checked;
+        let (told, then) = *self.told.get_or_insert((pending, looked_at));
+        if told != pending {
+            self.told = Some((pending, looked_at));
+            return Some(pending);
+        }
+        Some(pending.saturating_sub(looked_at.saturating_sub(then)))
+    }
 }
 
 impl Progress {
@@ -22,6 +43,7 @@ impl Progress {
             is_seen: io::stderr().is_terminal(),
             start: Instant::now(),
             began_with: Stats::default(),
+            left: Left::default(),
         }
     }
 
@@ -32,9 +54,10 @@ impl Progress {
         self.shows(now);
     }
 
-    pub(super) fn shows(&self, now: &JobProgress) {
+    pub(super) fn shows(&mut self, now: &JobProgress) {
         if self.is_seen {
-            let line = line(now, self.began_with, self.start.elapsed());
+            let left = self.left.after(now);
+            let line = line(now, left, self.began_with, self.start.elapsed());
             // Nobody is left to tell when standard error is gone.
             let _ = io::stderr().write_all(format!("{CLEAR_LINE}{line}").as_bytes());
         }
@@ -42,14 +65,12 @@ impl Progress {
 
     /// Clears the line. Returns what was counted before this run.
     pub(super) fn end(self) -> Stats {
-        if self.is_seen {
-            let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());
-        }
+        clear_line();
         self.began_with
     }
 }
 
-fn line(now: &JobProgress, began_with: Stats, elapsed: Duration) -> String {
+fn line(now: &JobProgress, left: Option<u64>, began_with: Stats, elapsed: Duration) -> String {
     let count = |now: u64, before: u64| now.saturating_sub(before);
     let written = count(now.stats.docs_written, began_with.docs_written);
     let looked_at = count(now.stats.missing_checked, began_with.missing_checked);
@@ -65,7 +86,7 @@ fn line(now: &JobProgress, began_with: Stats, elapsed: Duration) -> String {
     if refused > 0 {
         line.push_str(&format!(", {refused} refused"));
     }
-    if let Some(pending) = now.changes_pending {
+    if let Some(pending) = left {
         line.push_str(&format!(", {pending} changes to come"));
         #[expect(clippy::cast_precision_loss, reason = "a guess anyway")]
         let left = pending as f64 / pace;
@@ -92,6 +113,36 @@ mod tests {
     use crate::replication::seq::Seq;
 
     #[test]
+    fn what_is_left_is_counted_down_between_the_answers_of_the_source() {
+        let mut left = Left::default();
+        let mut at = |pending, missing_checked| {
+            left.after(&JobProgress {
+                stats: Stats {
+                    missing_checked,
+                    ..Stats::default()
+                },
+                bytes_written: 0,
+                source_seq: Seq::zero(),
+                through_seq: Seq::zero(),
+                checkpointed_source_seq: Seq::zero(),
+                changes_pending: pending,
+            })
+        };
+        assert_eq!(at(None, 0), None);
+        let shown = [
+            (1000, 10),
+            (1000, 60),
+            (1000, 500),
+            (600, 510),
+            (600, 700),
+            (600, 2000),
+            (0, 2000),
+        ];
+        let shown = shown.map(|(pending, looked_at)| at(Some(pending), looked_at));
+        assert_eq!(shown, [1000, 950, 510, 600, 410, 0, 0].map(Some));
+    }
+
+    #[test]
     fn the_line_tells_counts_rates_and_what_is_to_come() {
         let stats = |number| Stats {
             docs_written: number,
@@ -106,13 +157,14 @@ mod tests {
             checkpointed_source_seq: Seq::zero(),
             changes_pending: Some(50_000),
         };
-        let text = line(&now, stats(500), Duration::from_secs(2));
+        let left = now.changes_pending;
+        let text = line(&now, left, stats(500), Duration::from_secs(2));
         let expected =
             "1000 documents, 500 documents/s, 1.5 MB/s, 50000 changes to come, about 1:40 min";
         assert_eq!(text, expected);
         now.changes_pending = None;
         now.stats.doc_write_failures = 2;
-        let text = line(&now, stats(500), Duration::from_secs(2));
+        let text = line(&now, None, stats(500), Duration::from_secs(2));
         assert_eq!(text, "1000 documents, 500 documents/s, 1.5 MB/s, 2 refused");
         assert_eq!(
             (duration(59.0), duration(7260.0)),

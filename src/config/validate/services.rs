@@ -98,6 +98,12 @@ impl Check<'_> {
             let what = format!(" is true, but {address} can be reached from other machines");
             let remedy = "leave local_only out, or listen on a loopback address or a Unix socket";
             self.note("local_only", &what, remedy);
+        } else if !address.is_local() && !service.open {
+            let what =
+                format!(" = \"{address}\" can be reached from other machines, without a login");
+            let remedy = "listen on a loopback address or a Unix socket; or add open = true here if \
+                          whoever reaches it may run functions";
+            self.note("listen", &what, remedy);
         }
     }
 

@@ -51,7 +51,7 @@ pub(super) fn origins(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
 
 /// Names of pools, in lower case.
 pub(super) fn names(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let named = joined(kind, raw, |name| is_name(name) && !name.contains(','))?;
+    let named = joined(kind, raw, is_name)?;
     Ok(match named {
         ValueKind::String(text) => ValueKind::String(language_name(&text)),
         other => other,

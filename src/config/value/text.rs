@@ -13,9 +13,27 @@ use super::{Fault, Raw, expectation, misfit};
 /// Longest name of a pool, a group or a language, in bytes.
 pub(in crate::config) const NAME_BYTES_MAX: usize = 100;
 
-/// Returns whether a text can name a pool, a group or a service. What begins with an underscore is
-/// kept for paths of HTTP.
+/// What [`is_name`] takes, to follow "use".
+pub const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
+                             letter or a digit";
+
+/// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its
+/// name: names stand in paths of HTTP, labels of metrics, command lines and the log. What begins with
+/// an underscore is kept for paths of HTTP, and what begins with a dash would be an option.
 pub fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.len() <= NAME_BYTES_MAX
+        && text.chars().all(fits)
+        && !text.ends_with('.')
+}
+
+/// What [`is_user_name`] takes, to follow "use".
+pub(in crate::config) const USER_NAME_RULE: &str =
+    "1 to 100 bytes without blanks, slashes, quotes and brackets, not beginning with an underscore";
+
+/// Returns whether a text can name a section `[users.NAME]`: addresses of mail, for example.
+pub(in crate::config) fn is_user_name(text: &str) -> bool {
     let unfit = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | '[' | ']');
     !text.is_empty()
         && text.len() <= NAME_BYTES_MAX

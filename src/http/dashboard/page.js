@@ -59,7 +59,16 @@ function stateOfService(service) {
   return [words.join("; "), mood];
 }
 
+// The user and the process or the address, as far as they are known.
+function holderOf(holder) {
+  if (!holder) return "";
+  const user = holder.user ?? (holder.uid == null ? null : `uid ${holder.uid}`);
+  const from = holder.pid == null ? holder.peer : `pid ${holder.pid}`;
+  return [user, from].filter((part) => part != null).join(", ") || `client ${holder.client}`;
+}
+
 function reasonOf(job) {
+  if (job.paused) return job.reason || "";
   const error = job.info && job.info.error;
   const newest = job.history && job.history[0];
   return error || (newest && newest.reason) || job.reason || "";
@@ -129,9 +138,9 @@ function showProcs(pools) {
     `${number(procs.length)} ${procs.length === 1 ? "process" : "processes"}` +
     (left > 0 ? `; ${number(left)} are not shown` : "");
   show("procs", procs.slice(0, PROCS_MAX).map(([pool, proc]) => [
-    pool, proc.os_pid ?? { text: "inside", mood: "number" },
+    pool, { text: proc.os_pid == null ? "inside" : String(proc.os_pid), mood: "number" },
     { text: proc.state, mood: proc.state === "idle" ? "quiet" : "" },
-    proc.db ?? "", proc.holder ?? "", proc.ddocs, proc.uses,
+    proc.db ?? "", holderOf(proc.holder), proc.ddocs, proc.uses,
     { text: span(proc.age_ms), mood: "number" },
     { text: proc.state === "idle" ? span(proc.idle_ms) : "", mood: "number" },
   ]), "No process runs.");
@@ -151,12 +160,13 @@ function showServices(services) {
 function showJobs(jobs) {
   byId("jobs-count").textContent =
     `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
-    `${number(jobs.crashed)} crashed` + (jobs.total > jobs.shown.length ? `; ${jobs.shown.length} are shown` : "");
+    `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "") + (jobs.total > jobs.shown.length ? `; ${jobs.shown.length} are shown` : "");
   show("jobs", jobs.shown.map((job) => {
     const info = job.info ?? {};
-    const mood = { running: "good", crashing: "bad" }[job.state] ?? "";
+    const state = job.paused ? "paused" : job.state;
+    const mood = { running: "good", crashing: "bad", paused: "quiet" }[state] ?? "";
     return [
-      job.source, job.target, { text: job.paused ? "paused" : job.state, mood }, info.docs_read ?? "",
+      job.source, job.target, { text: state, mood }, info.docs_read ?? "",
       info.docs_written ?? "", info.doc_write_failures ?? "", info.changes_pending ?? "",
       job.start_time ?? "", reasonOf(job),
     ];

@@ -14,12 +14,14 @@ pub enum GetProcError {
     #[error("no query server is configured for the language '{0}'")]
     UnknownQueryLanguage(String),
     /// The time was up. Worth a retry.
-    #[error("{}", timeout_text(*phase, *waited))]
+    #[error("{}", timeout_text(*phase, *waited, raise))]
     Timeout {
         /// What it waited for.
         phase: Phase,
         /// How long.
         waited: Duration,
+        /// The limit that is in the way of more processes, as an operator finds it.
+        raise: Arc<str>,
     },
     /// A process could not be started.
     #[error("cannot start the query server for '{language}': {reason}")]
@@ -93,12 +95,12 @@ pub enum GetProcError {
     ShuttingDown,
 }
 
-fn timeout_text(phase: Phase, waited: Duration) -> String {
+fn timeout_text(phase: Phase, waited: Duration, raise: &str) -> String {
     let waited = waited.as_millis();
     match phase {
         Phase::Queue => format!(
-            "no process was free within {waited} ms; raise os_process_limit, or hold processes \
-             for a shorter time"
+            "no process was free within {waited} ms; raise {raise}, or hold processes for a \
+             shorter time"
         ),
         Phase::Open => format!("the query server did not start within {waited} ms"),
         Phase::Teach => {

@@ -1,0 +1,95 @@
+//! What only a terminal sees: a line that is drawn anew, a table that fits the screen.
+//!
+//! SUMMARY   [`clear_line`] ends a progress line before anything else is printed; [`frame`] cuts a text
+//!           to the screen; [`ClearingDrain`] does the former before each record of a log.
+
+use std::io::{self, IsTerminal, Write};
+
+use slog::{Drain, OwnedKVList, Record};
+
+/// Goes to the beginning of the line and clears it.
+pub(super) const CLEAR_LINE: &str = "\r\x1b[K";
+
+/// Moves to the upper left corner and clears the screen.
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
+
+/// Lines that are too long are cut by the terminal, and after that are wrapped again.
+const NO_WRAP: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
+
+/// The height of a terminal that does not tell its own, in rows.
+const ROWS: usize = 24;
+
+/// Clears the progress line, where standard error is a terminal and so may have one.
+pub(super) fn clear_line() {
+    if io::stderr().is_terminal() {
+        // Nobody is left to tell when standard error is gone.
+        let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());
+    }
+}
+
+/// Returns how many rows the terminal of standard output has.
+pub(super) fn rows() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or(ROWS, |size| match size.ws_row {
+        0 => ROWS,
+        rows => usize::from(rows),
+    })
+}
+
+/// Returns a text as one screen: its top, and how many lines of it are left out.
+pub(super) fn frame(text: &str, rows: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    // The last row is the cursor's.
+    let room = rows.saturating_sub(1).max(2);
+    let shown = match lines.len() > room {
+        true => room - 1,
+        false => lines.len(),
+    };
+    let mut screen = format!("{CLEAR_SCREEN}{NO_WRAP}");
+    for line in &lines[..shown] {
+        screen.push_str(line);
+        screen.push('\n');
+    }
+    if shown < lines.len() {
+        screen.push_str(&format!(".. {} more lines\n", lines.len() - shown));
+    }
+    screen + WRAP
+}
+
+/// Clears the progress line before each record.
+pub(super) struct ClearingDrain<D>(pub(super) D);
+
+impl<D: Drain> Drain for ClearingDrain<D> {
+    type Ok = D::Ok;
+    type Err = D::Err;
+
+    fn log(&self, record: &Record<'_>, values: &OwnedKVList) -> Result<D::Ok, D::Err> {
+        clear_line();
+        self.0.log(record, values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_higher_than_the_screen_keeps_its_top_on_it() {
+        let table: String = (0..30).map(|number| format!("line {number}\n")).collect();
+        let screen = frame(&table, 10);
+        let body = screen.strip_prefix("\x1b[H\x1b[2J\x1b[?7l").unwrap();
+        let body = body.strip_suffix("\x1b[?7h").unwrap();
+        let lines: Vec<&str> = body.lines().collect();
+        assert_eq!((lines[0], lines[7]), ("line 0", "line 7"));
+        assert_eq!(lines[8], ".. 22 more lines");
+        assert_eq!(lines.len(), 9, "and the cursor's row");
+    }
+
+    #[test]
+    fn a_table_that_fits_is_shown_whole() {
+        assert!(frame("a\nb\n", 3).contains("a\nb\n"));
+        assert!(!frame("a\nb\n", 3).contains("more lines"));
+        assert!(frame("a\nb\nc\n", 0).contains("a\n.. 2 more lines"));
+    }
+}
