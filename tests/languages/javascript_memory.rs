@@ -347,7 +347,7 @@ fn long_lists_in_a_line_are_no_trees_in_memory() {
 fn bytes_that_are_no_text_do_not_grow_beyond_the_limit() {
     let line = [
         b"[\"map_doc\",\"",
-        vec![0xff; 20_000_000].as_slice(),
+        vec![0xff; 30_000_000].as_slice(),
         b"\"]",
     ]
     .concat();

@@ -11,9 +11,10 @@ use rquickjs::{Context, Ctx, Function, Object, Persistent, String as JsString, V
 use serde_json::Value as Json;
 
 use super::command::{TREE_BYTES_MAX, value_as_text};
+use super::engine::Engine;
 use super::failure::{Failure, cut, json};
 use super::memory::Held;
-use super::realm::{Engine, Realm, Shared, Tree, compilation_error};
+use super::realm::{Realm, Shared, Tree, compilation_error};
 use super::results::Answer;
 use super::text::{kind_of, unquote};
 

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Account`] counts what is held outside of the engines: long lines, answers, design
 //!           documents, libraries, and what each engine that does not run just now has taken. An
-//!           engine may take what is left ([`Engine::begin`](super::realm::Engine::begin)).
+//!           engine may take what is left ([`Engine::begin`](super::engine::Engine::begin)).
 //!           [`limit_process`] has the system refuse what lies beyond.
 //! PROMISES  The process never has more than its limit and 32 MiB.
 //! SOURCE    `VmHWM` of /proc/self/status: the most memory that the process ever had, in KiB. It tells

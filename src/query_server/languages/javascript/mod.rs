@@ -14,6 +14,7 @@
 mod bytecode;
 mod command;
 mod ddocs;
+mod engine;
 mod failure;
 mod lines;
 pub mod members;

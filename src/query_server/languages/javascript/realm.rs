@@ -1,7 +1,5 @@
-//! Engines and realms: where user functions live.
-//!
-//! An *engine* is a runtime of its own with a memory limit; a *realm* is a global object with its
-//! own standard objects and helpers. One user function gets one realm.
+//! Realms: where user functions live, each in one of its own, a global object with standard objects and
+//! helpers.
 //!
 //! PROMISES  The native calls below are reachable for the preludes only. What they get and give is
 //!           text or JSON, so that they cannot be made to print anything but well formed lines.
@@ -11,22 +9,22 @@ use std::ffi::CStr;
 use std::rc::Rc;
 
 use rquickjs::atom::PredefinedAtom;
-use rquickjs::context::{EvalOptions, intrinsic};
+use rquickjs::context::EvalOptions;
 use rquickjs::convert::Coerced;
 use rquickjs::{
-    Context, Ctx, Exception, FromJs, Function, Object, Persistent, Runtime, String as JsString,
-    Value,
+    Context, Ctx, Exception, FromJs, Function, Object, Persistent, String as JsString, Value,
 };
 
 use super::bytecode::Script;
 use super::command::Command;
+use super::engine::{Argument, Engine};
 use super::failure::{Failure, cut, text_of};
 use super::lines::{Lines, Next, Reader, into_text};
-use super::memory::{Account, Held, LONG_BYTES, copy_long};
+use super::memory::Account;
 use super::mime::{self, Registry};
 use super::results::Answer;
 use super::text::{beginning, excerpt, quote};
-use super::{Options, SCRIPT_STACK_BYTES, source, writing};
+use super::{Options, source, writing};
 
 /// The content types that functions register have this part of the memory limit at most.
 const TYPES_PART: usize = 16;
@@ -34,28 +32,8 @@ const TYPES_PART: usize = 16;
 /// Longest texts from which a content type is chosen, in bytes each.
 const CHOICE_BYTES_MAX: usize = 64 << 10;
 
-/// An engine that has taken more than this part of the limit is tidied before others run.
-const TIDY_PART: usize = 8;
-
-/// How often engines take turns before they are measured again.
-const CHANGES_UNMEASURED: u8 = 16;
-
-/// How many copies of a source there are while it is compiled.
-const SOURCE_COPIES: usize = 3;
-
 /// How many characters are kept of a log text that is too long for a line.
 const LONG_LOG_CHARACTERS: usize = 1000;
-
-/// The standard objects of a realm. Promise is needed by `async` functions; its global is removed.
-type Intrinsics = (
-    intrinsic::Date,
-    intrinsic::Eval,
-    intrinsic::RegExpCompiler,
-    intrinsic::RegExp,
-    intrinsic::Json,
-    intrinsic::MapSet,
-    intrinsic::Promise,
-);
 
 /// A script of the server, compiled when it is first needed.
 struct Prelude {
@@ -236,172 +214,6 @@ impl Reader for RowReader<'_> {
     }
 }
 
-/// An argument of a function.
-pub(super) enum Argument<'a> {
-    Missing,
-    /// JSON text.
-    Text(&'a str),
-    /// What a long text stands for.
-    Parsed(Persistent<Value<'static>>),
-}
-
-impl Argument<'_> {
-    /// The value in the realm that gets it; a missing one is undefined.
-    pub(super) fn value<'js>(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
-        match self {
-            Argument::Missing => Ok(Value::new_undefined(ctx.clone())),
-            Argument::Text(json) => ctx.json_parse(copy_long(json)?),
-            Argument::Parsed(value) => value.restore(ctx),
-        }
-    }
-}
-
-/// A runtime, with one realm in reserve.
-pub(super) struct Engine {
-    spare: RefCell<Option<Realm>>,
-    /// What it had taken when it was measured last.
-    taken: RefCell<Held>,
-    /// Whether it may have taken more since.
-    is_unmeasured: Cell<bool>,
-    /// How often the other engine took its turn since then.
-    changes: Cell<u8>,
-    runtime: Runtime,
-    shared: Rc<Shared>,
-}
-
-impl Engine {
-    pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
-        let runtime = Runtime::new().map_err(|_| Failure::out_of_memory())?;
-        runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
-        let watched = Rc::clone(shared);
-        runtime.set_interrupt_handler(Some(Box::new(move || watched.ended.get().is_some())));
-        let engine = Engine {
-            spare: RefCell::new(None),
-            taken: RefCell::new(shared.memory.count(0)),
-            is_unmeasured: Cell::new(false),
-            changes: Cell::new(0),
-            runtime,
-            shared: Rc::clone(shared),
-        };
-        engine.begin();
-        Ok(engine)
-    }
-
-    /// Lets the engine take what is left. To be called before it runs, and again after something else
-    /// was counted; all others have been measured.
-    pub(super) fn begin(&self) {
-        let left = self.shared.memory.left() + self.taken.borrow().bytes();
-        // The engine takes 0 for no limit.
-        self.runtime.set_memory_limit(left.max(1));
-        self.is_unmeasured.set(true);
-    }
-
-    /// Counts what the engine has taken, the first time it has run and once in a while from then on: a
-    /// caller that changes between views and design documents with every line is not slowed down.
-    pub(super) fn measure_at_times(&self) {
-        if !self.is_unmeasured.get() {
-            return;
-        }
-        let changes = self.changes.get();
-        self.changes.set((changes + 1) % CHANGES_UNMEASURED);
-        if changes == 0 {
-            self.measure();
-        }
-    }
-
-    /// Counts what the engine has taken; how much, in bytes.
-    pub(super) fn measure(&self) -> usize {
-        if self.is_unmeasured.replace(false) {
-            let mut taken = self.taken_now();
-            if taken > self.shared.options.memory_bytes / TIDY_PART {
-                self.runtime.run_gc();
-                taken = self.taken_now();
-            }
-            self.taken.borrow_mut().set(taken);
-        }
-        self.taken.borrow().bytes()
-    }
-
-    fn taken_now(&self) -> usize {
-        usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0)
-    }
-
-    /// Makes an argument for a function in a realm. Of a long text the copy that is parsed counts.
-    pub(super) fn argument<'a>(
-        &self,
-        context: &Context,
-        json: Option<&'a str>,
-    ) -> Result<Argument<'a>, Failure> {
-        let Some(json) = json else {
-            return Ok(Argument::Missing);
-        };
-        if json.len() < LONG_BYTES {
-            return Ok(Argument::Text(json));
-        }
-        let copy = self.shared.memory.take(json.len())?;
-        self.begin();
-        let value = context.with(|ctx| {
-            let value = copy_long(json).and_then(|text| ctx.json_parse(text));
-            value
-                .map(|value| Persistent::save(&ctx, value))
-                .map_err(|error| Failure::of(&ctx, &error))
-        })?;
-        drop(copy);
-        self.begin();
-        Ok(Argument::Parsed(value))
-    }
-
-    /// Prepares a realm; whether there was anything to do.
-    pub(super) fn prepare(&self) -> bool {
-        let missing = self.spare.borrow().is_none();
-        if missing {
-            // Without memory there is nothing to prepare; the next user will be told.
-            self.begin();
-            *self.spare.borrow_mut() = Realm::new(self).ok();
-            self.measure();
-        }
-        missing && self.spare.borrow().is_some()
-    }
-
-    /// A realm that nobody has used.
-    pub(super) fn realm(&self) -> Result<Realm, Failure> {
-        let spare = self.spare.borrow_mut().take();
-        spare.map_or_else(|| Realm::new(self), Ok)
-    }
-
-    /// A realm without helpers, for data only.
-    pub(super) fn data_realm(&self) -> Result<Context, Failure> {
-        Context::custom::<Intrinsics>(&self.runtime).map_err(|_| Failure::out_of_memory())
-    }
-
-    /// Compiles the source of a user function in a realm; the copies of a long one count meanwhile.
-    pub(super) fn compile(
-        &self,
-        realm: &Realm,
-        source: &str,
-    ) -> Result<Persistent<Function<'static>>, Failure> {
-        if source.len() < LONG_BYTES {
-            return realm.compile(source);
-        }
-        let inside = |failure: Failure| failure.inside(|| format!("compiling {}", excerpt(source)));
-        let copies = self.shared.memory.take(source.len() * SOURCE_COPIES);
-        let copies = copies.map_err(inside)?;
-        self.begin();
-        let function = realm.compile(source);
-        drop(copies);
-        self.begin();
-        function
-    }
-
-    /// Runs what `async` functions left to do, so that it does not pile up.
-    pub(super) fn finish_jobs(&self) {
-        while self.runtime.is_job_pending() && self.shared.ended.get().is_none() {
-            // The exceptions of jobs are nobody's.
-            let _ = self.runtime.execute_pending_job();
-        }
-    }
-}
-
 /// Which helpers a function gets beyond those of every realm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ViewKind {
@@ -432,7 +244,7 @@ pub(super) struct Realm {
 }
 
 impl Realm {
-    fn new(engine: &Engine) -> Result<Self, Failure> {
+    pub(super) fn new(engine: &Engine) -> Result<Self, Failure> {
         let context = engine.data_realm()?;
         let shared = Rc::clone(&engine.shared);
         let tools = context.with(|ctx| {
@@ -575,7 +387,7 @@ impl Realm {
     ///
     /// # Errors
     /// `compilation_error` with the engine's text and the source, as CouchDB words it.
-    fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
+    pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
         self.context.with(|ctx| match self.evaluate(&ctx, source) {
             Ok(value) => match value.as_function().filter(|function| !is_async(function)) {
                 Some(function) => Ok(Persistent::save(&ctx, function.clone())),

@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use rquickjs::{Ctx, Function, Object, Persistent};
 
+use super::engine::Engine;
 use super::failure::Failure;
 use super::memory::Held;
 use super::reading;
-use super::realm::{Engine, Realm, Shared, Tree, ViewKind, compilation_error};
+use super::realm::{Realm, Shared, Tree, ViewKind, compilation_error};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote};
 

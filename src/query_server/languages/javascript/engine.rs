@@ -1,0 +1,202 @@
+//! Engines: runtimes of their own, which share the memory limit of the process.
+//!
+//! SUMMARY   An engine takes what the [`Account`](super::memory::Account) leaves when it begins; when
+//!           others run, what it has taken is counted.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use rquickjs::context::intrinsic;
+use rquickjs::{Context, Ctx, Function, Persistent, Runtime, Value};
+
+use super::SCRIPT_STACK_BYTES;
+use super::failure::Failure;
+use super::memory::{Held, LONG_BYTES, copy_long};
+use super::realm::{Realm, Shared};
+use super::text::excerpt;
+
+/// An engine that has taken more than this part of the limit is tidied before others run.
+const TIDY_PART: usize = 8;
+
+/// How often engines take turns before they are measured again.
+const CHANGES_UNMEASURED: u8 = 16;
+
+/// How many copies of a source there are while it is compiled.
+const SOURCE_COPIES: usize = 3;
+
+/// The standard objects of a realm. Promise is needed by `async` functions; its global is removed.
+type Intrinsics = (
+    intrinsic::Date,
+    intrinsic::Eval,
+    intrinsic::RegExpCompiler,
+    intrinsic::RegExp,
+    intrinsic::Json,
+    intrinsic::MapSet,
+    intrinsic::Promise,
+);
+
+/// An argument of a function.
+pub(super) enum Argument<'a> {
+    Missing,
+    /// JSON text.
+    Text(&'a str),
+    /// What a long text stands for.
+    Parsed(Persistent<Value<'static>>),
+}
+
+impl Argument<'_> {
+    /// The value in the realm that gets it; a missing one is undefined.
+    pub(super) fn value<'js>(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
+        match self {
+            Argument::Missing => Ok(Value::new_undefined(ctx.clone())),
+            Argument::Text(json) => ctx.json_parse(copy_long(json)?),
+            Argument::Parsed(value) => value.restore(ctx),
+        }
+    }
+}
+
+/// A runtime, with one realm in reserve.
+pub(super) struct Engine {
+    spare: RefCell<Option<Realm>>,
+    /// What it had taken when it was measured last.
+    taken: RefCell<Held>,
+    /// Whether it may have taken more since.
+    is_unmeasured: Cell<bool>,
+    /// How often the other engine took its turn since then.
+    changes: Cell<u8>,
+    runtime: Runtime,
+    pub(super) shared: Rc<Shared>,
+}
+
+impl Engine {
+    pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
+        let runtime = Runtime::new().map_err(|_| Failure::out_of_memory())?;
+        runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
+        let watched = Rc::clone(shared);
+        runtime.set_interrupt_handler(Some(Box::new(move || watched.ended.get().is_some())));
+        let engine = Engine {
+            spare: RefCell::new(None),
+            taken: RefCell::new(shared.memory.count(0)),
+            is_unmeasured: Cell::new(false),
+            changes: Cell::new(0),
+            runtime,
+            shared: Rc::clone(shared),
+        };
+        engine.begin();
+        Ok(engine)
+    }
+
+    /// Lets the engine take what is left. To be called before it runs, and again after something else
+    /// was counted; all others have been measured.
+    pub(super) fn begin(&self) {
+        let left = self.shared.memory.left() + self.taken.borrow().bytes();
+        // The engine takes 0 for no limit.
+        self.runtime.set_memory_limit(left.max(1));
+        self.is_unmeasured.set(true);
+    }
+
+    /// Counts what the engine has taken, the first time it has run and once in a while from then on: a
+    /// caller that changes between views and design documents with every line is not slowed down.
+    pub(super) fn measure_at_times(&self) {
+        if !self.is_unmeasured.get() {
+            return;
+        }
+        let changes = self.changes.get();
+        self.changes.set((changes + 1) % CHANGES_UNMEASURED);
+        if changes == 0 {
+            self.measure();
+        }
+    }
+
+    /// Counts what the engine has taken; how much, in bytes.
+    pub(super) fn measure(&self) -> usize {
+        if self.is_unmeasured.replace(false) {
+            let mut taken = self.taken_now();
+            if taken > self.shared.options.memory_bytes / TIDY_PART {
+                self.runtime.run_gc();
+                taken = self.taken_now();
+            }
+            self.taken.borrow_mut().set(taken);
+        }
+        self.taken.borrow().bytes()
+    }
+
+    fn taken_now(&self) -> usize {
+        usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0)
+    }
+
+    /// Makes an argument for a function in a realm. Of a long text the copy that is parsed counts.
+    pub(super) fn argument<'a>(
+        &self,
+        context: &Context,
+        json: Option<&'a str>,
+    ) -> Result<Argument<'a>, Failure> {
+        let Some(json) = json else {
+            return Ok(Argument::Missing);
+        };
+        if json.len() < LONG_BYTES {
+            return Ok(Argument::Text(json));
+        }
+        let copy = self.shared.memory.take(json.len())?;
+        self.begin();
+        let value = context.with(|ctx| {
+            let value = copy_long(json).and_then(|text| ctx.json_parse(text));
+            value
+                .map(|value| Persistent::save(&ctx, value))
+                .map_err(|error| Failure::of(&ctx, &error))
+        })?;
+        drop(copy);
+        self.begin();
+        Ok(Argument::Parsed(value))
+    }
+
+    /// Prepares a realm; whether there was anything to do.
+    pub(super) fn prepare(&self) -> bool {
+        let missing = self.spare.borrow().is_none();
+        if missing {
+            // Without memory there is nothing to prepare; the next user will be told.
+            self.begin();
+            *self.spare.borrow_mut() = Realm::new(self).ok();
+            self.measure();
+        }
+        missing && self.spare.borrow().is_some()
+    }
+
+    /// A realm that nobody has used.
+    pub(super) fn realm(&self) -> Result<Realm, Failure> {
+        let spare = self.spare.borrow_mut().take();
+        spare.map_or_else(|| Realm::new(self), Ok)
+    }
+
+    /// A realm without helpers, for data only.
+    pub(super) fn data_realm(&self) -> Result<Context, Failure> {
+        Context::custom::<Intrinsics>(&self.runtime).map_err(|_| Failure::out_of_memory())
+    }
+
+    /// Compiles the source of a user function in a realm; the copies of a long one count meanwhile.
+    pub(super) fn compile(
+        &self,
+        realm: &Realm,
+        source: &str,
+    ) -> Result<Persistent<Function<'static>>, Failure> {
+        if source.len() < LONG_BYTES {
+            return realm.compile(source);
+        }
+        let inside = |failure: Failure| failure.inside(|| format!("compiling {}", excerpt(source)));
+        let copies = self.shared.memory.take(source.len() * SOURCE_COPIES);
+        let copies = copies.map_err(inside)?;
+        self.begin();
+        let function = realm.compile(source);
+        drop(copies);
+        self.begin();
+        function
+    }
+
+    /// Runs what `async` functions left to do, so that it does not pile up.
+    pub(super) fn finish_jobs(&self) {
+        while self.runtime.is_job_pending() && self.shared.ended.get().is_none() {
+            // The exceptions of jobs are nobody's.
+            let _ = self.runtime.execute_pending_job();
+        }
+    }
+}
