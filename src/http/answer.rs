@@ -73,11 +73,10 @@ impl Refusal {
             .with_header(header::ALLOW, allowed)
     }
 
-    pub(super) fn too_large(limit: usize) -> Self {
-        let reason = format!(
-            "the body is longer than {limit} bytes ([server] body_max); send less at a time, or \
-             raise the limit"
-        );
+    /// Says that `what` is longer than `limit` bytes, and which key of `[server]` raises that, if one does.
+    pub(super) fn too_large(what: &str, limit: usize, key: Option<&str>) -> Self {
+        let raise = key.map_or_else(String::new, |key| format!(", or raise [server] {key}"));
+        let reason = format!("{what} is longer than {limit} bytes: send less at a time{raise}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
     }
 

@@ -140,8 +140,12 @@ pub(super) async fn read_at_most(
     };
     let announced = text(request, header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
     let announced: usize = announced.unwrap_or(0);
+    let too_large = || {
+        let key = (limit == shared.config.borrow().server.body_max).then_some("body_max");
+        Refusal::too_large("the body", limit, key)
+    };
     if announced > limit {
-        return Err(Refusal::too_large(limit));
+        return Err(too_large());
     }
     if let Some(account) = &account {
         account.set(announced)?;
@@ -151,7 +155,7 @@ pub(super) async fn read_at_most(
     while let Some(chunk) = next(&mut payload, progress.deadline()).await? {
         progress.add(chunk.len());
         if body.len() + chunk.len() > limit {
-            return Err(Refusal::too_large(limit));
+            return Err(too_large());
         }
         if let Some(account) = &account
             && body.len() + chunk.len() > announced

@@ -55,7 +55,11 @@ impl FirstLine {
             line.extend_from_slice(&chunk.unwrap_or_default());
             let end = memchr::memchr(b'\n', &line[searched..]).map(|at| searched + at);
             if end.unwrap_or(line.len()) > limit {
-                return Err(Refusal::too_large(limit));
+                return Err(Refusal::too_large(
+                    "the first line",
+                    limit,
+                    Some("line_max"),
+                ));
             }
             match end {
                 Some(end) => {

@@ -166,7 +166,7 @@ fn a_request_that_makes_no_sense_is_told_why() {
     }
     let reason = ask(&"x".repeat(2001)).reason(413, "too_large");
     assert!(
-        reason.contains("2000 bytes ([server] body_max)"),
+        reason.contains("2000 bytes: send less at a time, or raise [server] body_max"),
         "{reason}"
     );
     let mut connection = web.connect();
