@@ -57,6 +57,32 @@ fn it_shows_pools_waiters_and_jobs_as_they_change() {
 }
 
 #[test]
+fn a_paused_job_is_no_alarm_and_a_pid_is_shown_as_it_is_typed() {
+    let web = Web::start("");
+    let browser = open(&web);
+    let mut holder = web.service.connect();
+    let lent = holder.ok(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
+    browser.wait_for("assigned");
+    let pid = lent["os_pid"].to_string();
+    let shown = browser.run("return document.querySelector('#procs').innerText");
+    let mut cells = shown.as_str().unwrap().split_whitespace();
+    assert!(cells.any(|cell| cell == pid), "{pid} in {shown}");
+
+    assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
+    browser.wait_for("crashing");
+    let alarms = "return document.querySelectorAll('#jobs .bad').length";
+    assert_eq!(browser.run(alarms), 1);
+    let job = web.get("/_scheduler/jobs").json()["jobs"][0]["id"].clone();
+    let job = job.as_str().unwrap();
+    let paused = web.send("POST", &format!("/_scheduler/jobs/{job}/_pause"), "");
+    assert_eq!(paused.status, 200, "{paused:?}");
+    browser.wait_for("1 of them paused");
+    assert_eq!(browser.run(alarms), 0);
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
 fn it_shows_where_services_listen_and_why_they_do_not() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("door.sock");
