@@ -37,6 +37,21 @@ fn the_example_runs_as_the_manual_says() {
 }
 
 #[test]
+fn the_progress_line_of_a_terminal_ends_before_rows_are_printed() {
+    let map = format!(
+        "{} map --map examples/orders/by_customer.js examples/orders/orders.ndjson",
+        env!("CARGO_BIN_EXE_settee")
+    );
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qec", &map, "/dev/null"]);
+    let shown = String::from_utf8(run(&mut terminal, b"").stdout).unwrap();
+    let (progress, rows) = shown.split_once("{\"").unwrap();
+    assert!(progress.contains("documents/s"), "{shown:?}");
+    assert!(progress.ends_with("\r\u{1b}[K"), "{shown:?}");
+    assert!(!rows.contains("documents/s"), "{shown:?}");
+}
+
+#[test]
 fn rows_are_in_the_order_of_couchdbs_views() {
     let keys = [
         json!({"a": 1}),
