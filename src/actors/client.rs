@@ -62,6 +62,7 @@ use holding::Holding;
 pub(crate) use lent::last_line;
 pub use lent::{EndCount, Lending};
 use lines::{Input, Lines};
+use peer::UserNames;
 use session::{Phase, Session, Terms};
 use stream::Stream;
 use ticket::Ticket;
@@ -86,12 +87,14 @@ pub struct Services {
     http: Option<SocketAddr>,
     /// The processes that connections hold.
     held: AllHeld,
+    /// The users of this machine.
+    user_names: UserNames,
     stopping: Cell<bool>,
     stop: Notify,
 }
 
 impl Services {
-    /// Names the actors that serve connections.
+    /// Names the actors that serve connections. Waits for a small file of this machine.
     pub fn new(
         manager: Named<ProcManager>,
         config: Named<ConfigListener>,
@@ -107,6 +110,7 @@ impl Services {
             http: None,
             in_flight: None,
             held: AllHeld::default(),
+            user_names: UserNames::read(),
             stopping: Cell::new(false),
             stop: Notify::new(),
         }

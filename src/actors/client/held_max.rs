@@ -24,7 +24,7 @@ const HOLDERS_SWEEP_MIN: usize = 64;
 
 /// Who holds processes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Holder {
+pub(super) enum HeldBy {
     /// A user of the configuration.
     User(String),
     /// Whoever connects from this address.
@@ -36,13 +36,13 @@ pub(super) enum Holder {
 /// What all holders have.
 #[derive(Default)]
 pub(super) struct AllHeld {
-    held: RefCell<FxHashMap<Holder, Vec<Weak<Holding>>>>,
+    held: RefCell<FxHashMap<HeldBy, Vec<Weak<Holding>>>>,
     sweep_at: RefCell<usize>,
 }
 
 impl AllHeld {
     /// Counts a process for its holder; false if the holder has as many of its pool as it may.
-    fn add(&self, holder: Holder, holding: &Rc<Holding>, max: u32) -> bool {
+    fn add(&self, holder: HeldBy, holding: &Rc<Holding>, max: u32) -> bool {
         self.sweep();
         let mut all = self.held.borrow_mut();
         let held = all.entry(holder).or_default();

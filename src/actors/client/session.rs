@@ -23,7 +23,7 @@ use tokio::io::Interest;
 use super::account::{Account, FREE_BYTES};
 use super::backup::Backup;
 use super::handover::Expected;
-use super::held_max::Holder;
+use super::held_max::HeldBy;
 use super::holding::Holding;
 use super::pace::Pace;
 use super::stream::Stream;
@@ -174,7 +174,7 @@ impl Session {
             Stream::Unix(_) => (None, true),
             Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
         };
-        let who = peer::holder(&stream);
+        let who = peer::holder(&stream, &services.user_names);
         let uid = who.uid;
         caller.speak_for(Some(Arc::new(who)));
         Rc::new(Self {
@@ -218,7 +218,7 @@ impl Session {
 
     /// Lets a user in who has logged in, with lines of this length.
     pub(super) fn admit(&self, user: String, line_bytes_max: usize) {
-        let who = peer::logged_in(&self.stream, &user);
+        let who = peer::logged_in(&self.stream, &self.services.user_names, &user);
         self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
         self.admitted.set(true);
@@ -234,10 +234,10 @@ impl Session {
     }
 
     /// Returns whose processes those that it holds are.
-    pub(super) fn holder(&self) -> Option<Holder> {
-        let user = self.user.borrow().clone().map(Holder::User);
-        let address = self.peer.map(|peer| Holder::Address(network_of(peer)));
-        user.or(address).or(self.uid.map(Holder::Uid))
+    pub(super) fn holder(&self) -> Option<HeldBy> {
+        let user = self.user.borrow().clone().map(HeldBy::User);
+        let address = self.peer.map(|peer| HeldBy::Address(network_of(peer)));
+        user.or(address).or(self.uid.map(HeldBy::Uid))
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {
