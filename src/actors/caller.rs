@@ -19,10 +19,10 @@ use crate::actors::supervisor::Named;
 use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Require, Want};
 use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};
-use crate::policy::pool::ReturnStatus;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
+use policy::pool::ReturnStatus;
 
 /// How often a compound call takes another process when the one it got is not reset.
 pub(crate) const RESET_TRIES: u32 = 3;

@@ -2,7 +2,7 @@
 
 use actix_rt::time::Instant;
 
-use crate::policy::time::Timestamp;
+use policy::time::Timestamp;
 
 /// Tells the time to the decision core.
 #[derive(Clone, Copy, Debug)]

@@ -21,12 +21,12 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::actors::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
-use crate::blocking;
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
 use crate::messages::pools::UnthrottleAll;
 use crate::messages::proc_manager::ReloadConfig;
 use crate::query_server::language::Registry;
+use blocking;
 
 /// What the service works by, shared by those who have to start over with it after a failure.
 pub struct ActiveConfig {

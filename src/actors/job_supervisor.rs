@@ -26,10 +26,10 @@ use crate::messages::job_supervisor::{
     ChildEnded, JobOrder, RunningJob, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_job::StopJob;
-use crate::policy::schedule::Run;
-use crate::replication::crash::Crash;
-use crate::replication::id::ReplicationId;
 pub use live::LiveRuns;
+use policy::schedule::Run;
+use replication::crash::Crash;
+use replication::id::ReplicationId;
 
 /// How long a child that was killed may take to be gone.
 const KILLED_MAX: Duration = Duration::from_secs(1);

@@ -27,9 +27,9 @@ use crate::messages::process::{
     Fault, MANAGER_TOKEN, ProcessRef, Prompt, PromptError, StopProc, shorten,
 };
 use crate::metrics::{OpenFailure, PoolMetrics};
-use crate::policy::pool::ProcId;
-use crate::policy::time::Timestamp;
 use crate::query_server::language::{Language, StartContext};
+use policy::pool::ProcId;
+use policy::time::Timestamp;
 
 /// Starts one process.
 pub struct Opener {

@@ -38,7 +38,6 @@ use crate::messages::process::{
     MANAGER_TOKEN, ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout,
 };
 use crate::metrics::KillReason;
-use crate::policy::pool::Token;
 use crate::query_server::child::Child;
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::language::StartContext;
@@ -46,6 +45,7 @@ use crate::query_server::line::LineBuffer;
 use crate::query_server::pipe::{PipeReader, PipeWriter};
 use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of};
 use crate::query_server::stderr::StderrLog;
+use policy::pool::Token;
 
 /// How many prompts may be unanswered at a time.
 pub const PROMPTS_IN_FLIGHT_MAX: usize = 1024;

@@ -32,13 +32,13 @@ use crate::messages::job_supervisor::{
 use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, STOP_MAX};
 use crate::messages::replication_scheduler::{Completed, Happening, Outcome, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
-use crate::policy::schedule::{
+use crate::replicator::{DocStates, NAME};
+use policy::schedule::{
     Action, Census, Departure, End, Event, JobId, Reason, Run, Scheduler, Settings, StopReason,
     WallTime,
 };
-use crate::replication::crash::Crash;
-use crate::replicator::{DocStates, NAME};
 use registry::Registry;
+use replication::crash::Crash;
 
 /// How many messages may wait for the scheduler before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;

@@ -33,11 +33,6 @@ use crate::messages::replication_scheduler::{
     Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
 };
 use crate::messages::replicator_documents::GetRows;
-use crate::policy::schedule::WallTime;
-use crate::replication::endpoint::Http;
-use crate::replication::filter::Filter;
-use crate::replication::id::{ReplicationId, replication_id};
-use crate::replication::spec::Replication;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
@@ -45,6 +40,11 @@ use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults, view};
 use crate::store::Document;
+use policy::schedule::WallTime;
+use replication::endpoint::Http;
+use replication::filter::Filter;
+use replication::id::{ReplicationId, replication_id};
+use replication::spec::Replication;
 
 use follow::follow;
 use job::add;

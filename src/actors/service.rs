@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Accepts a connection when admission says that a process is, or can be, there for it, and
 //!           starts a client that is lent one for as long as the connection lasts.
-//! PROMISES  Decides nothing: [`accept`] asks [`crate::policy::admission`] after every change of the
+//! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
 //!           pool. What is not accepted waits in the system's queue, and is served later without
 //!           loss. When the service goes, its socket is the last that goes.
 //! CALLED    By the front door, one for each `[services.NAME]`.

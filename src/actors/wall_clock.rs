@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_rt::time::Instant;
 
-use crate::policy::schedule::WallTime;
+use policy::schedule::WallTime;
 
 /// What the two clocks may be apart before the system's is followed.
 const APART_MAX: Duration = Duration::from_secs(1);

@@ -27,19 +27,20 @@ use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOption
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::{ChildSpec, Named};
 use crate::auth::rights::CallerLimits;
-use crate::blocking;
 use crate::config::{Config, Replicator};
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
 use crate::messages::replication_scheduler::Configure;
 use crate::metrics::Metrics;
-use crate::policy::schedule::{Backoff, Coefficient, Settings, Shares};
-use crate::replication::crash::Crash;
-use crate::replication::endpoint::Http;
-use crate::replication::filter::FilterPool;
-use crate::replication::id::Identity;
+use crate::query_server::client::SourceFilter;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, Replications, http_config};
+use blocking;
+use policy::schedule::{Backoff, Coefficient, Settings, Shares};
+use replication::crash::Crash;
+use replication::endpoint::Http;
+use replication::filter::{FilterPool, FilterRun};
+use replication::id::Identity;
 
 /// What replication needs.
 #[derive(Clone)]
@@ -244,16 +245,21 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
 /// Returns the way from replications to the service's pool, over its gate. The code, and its language,
 /// are another database's: it is held to languages that are built in.
 pub(super) fn filters_through(gateway: Gateway) -> FilterPool {
-    FilterPool::new(move |call| {
+    FilterPool::new(move |function| {
+        let filter = SourceFilter::parse(function).map_err(|error| error.to_string())?;
         let gateway = gateway.clone();
-        Box::pin(async move {
-            let asking = gateway.run(move |inside| async move {
-                let limits = Some(CallerLimits::of_other_databases());
-                let passed = call.perform(&inside.query_servers_for(limits, None)).await;
-                passed.map_err(|error| error.to_string())
-            });
-            asking.await.unwrap_or_else(|error| Err(error.to_string()))
-        })
+        Ok(FilterRun::new(move |docs| {
+            let (filter, gateway) = (filter.clone(), gateway.clone());
+            Box::pin(async move {
+                let asking = gateway.run(move |inside| async move {
+                    let limits = Some(CallerLimits::of_other_databases());
+                    let servers = inside.query_servers_for(limits, None);
+                    let passed = filter.ask(docs, &servers).await;
+                    passed.map_err(|error| error.to_string())
+                });
+                asking.await.unwrap_or_else(|error| Err(error.to_string()))
+            })
+        }))
     })
 }
 

@@ -343,8 +343,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::policy::pool::Phase;
     use crate::query_server::prompt::Work;
+    use policy::pool::Phase;
 
     fn wire(error: impl Into<ErrorReply>) -> Value {
         serde_json::to_value(error.into()).unwrap()

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::actors::lifeline::Pulse;
-use crate::policy::pool::{ProcId, RemoveMode, Token};
-use crate::policy::pressure::Level;
+use policy::pool::{ProcId, RemoveMode, Token};
+use policy::pressure::Level;
 
 /// Adds a pool.
 #[derive(Clone, Debug)]

@@ -14,10 +14,10 @@ use crate::actors::lifeline::Pulse;
 use crate::auth::rights::CallerLimits;
 use crate::config::{FrontTerms, PoolConfig};
 use crate::messages::process::PromptError;
-use crate::policy::pool::{Limits, ProcId};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
+use policy::pool::{Limits, ProcId};
 
 pub use error::GetProcError;
 pub use lease::{Lease, Lender, RetProc};
@@ -180,7 +180,7 @@ pub struct ManagerSettings {
     /// Bytes of lines of a pool's processes that are logged in a minute.
     pub log_bytes_max: usize,
     /// How a database's name becomes a tag.
-    pub db_tag: crate::policy::pool::db_tag::DbTag,
+    pub db_tag: policy::pool::db_tag::DbTag,
     /// The arguments of `reset`: a JSON object.
     pub reset_config: Arc<str>,
     /// The languages and how their processes are started.

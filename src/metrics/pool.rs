@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cells::{Counter, Histogram, Times};
 use crate::messages::process::Fault;
-use crate::policy::pool::{Phase, StopReason};
+use policy::pool::{Phase, StopReason};
 
 /// How a process came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,10 +20,10 @@ use crate::messages::opener::StartError;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::ProcessRef;
 use crate::metrics::ProcessMetrics;
-use crate::policy::pool::ProcId;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child::Spawner;
 use crate::query_server::child_log::LogTerms;
+use policy::pool::ProcId;
 
 /// A language's name, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -24,8 +24,8 @@ pub use states::{DocStates, PAUSED, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;
-use crate::replication::endpoint::HttpConfig;
-use crate::replication::spec::Defaults;
+use replication::endpoint::HttpConfig;
+use replication::spec::Defaults;
 
 /// Returns what the configuration says about every replication.
 pub fn defaults(config: &Replicator) -> Defaults {

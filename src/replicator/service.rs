@@ -31,9 +31,9 @@ use crate::messages::replication_scheduler::{
     ResumeJob, SetPriority,
 };
 use crate::messages::replicator_documents::GetRows;
-use crate::policy::schedule::{Census, JobState, Level, Pause, WallTime};
-use crate::replication::id::ReplicationId;
 use crate::store::{Document, Page};
+use policy::schedule::{Census, JobState, Level, Pause, WallTime};
+use replication::id::ReplicationId;
 
 pub use calls::Replicated;
 pub use error::ReplicatorError;

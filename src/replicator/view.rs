@@ -17,10 +17,10 @@ use super::rows::{Row, RowState};
 use super::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
-use crate::policy::schedule::{Entry, JobState, WallTime, What};
-use crate::replication::seq::Seq;
-use crate::replication::spec::{Replication, mask_url, strip_url};
 use crate::store::Document;
+use policy::schedule::{Entry, JobState, WallTime, What};
+use replication::seq::Seq;
+use replication::spec::{Replication, mask_url, strip_url};
 
 /// The name of this node, as in the paths below `/_node`.
 const NODE: &str = "_local";

@@ -13,7 +13,7 @@ use super::Watcher;
 use super::documents::Row;
 use super::tree::Conflict;
 use super::upkeep::unix_now;
-use crate::policy::counted::Class;
+use policy::counted::Class;
 
 /// The form of the file, which a later program may not know any more.
 pub(super) const FORMAT: &str = "2";

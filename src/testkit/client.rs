@@ -13,7 +13,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::Named;
 use crate::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Want};
 use crate::messages::process::PromptError;
-use crate::policy::pool::{ProcId, ReturnStatus, Token};
+use policy::pool::{ProcId, ReturnStatus, Token};
 
 /// Within this time a client has a process, or does not have one ([`TestClient::ping`]).
 pub const PING: Duration = Duration::from_secs(1);

@@ -23,13 +23,13 @@ use crate::messages::proc_manager::{
 };
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, Snapshot};
-use crate::policy::pool::Limits;
-use crate::policy::pool::db_tag::DbTag;
 use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::{Language, LanguageName, Registry};
 use crate::query_server::languages::command::CommandLanguage;
 use crate::query_server::status::PoolStatus;
+use policy::pool::Limits;
+use policy::pool::db_tag::DbTag;
 
 /// The settings of a test pool, and its languages. Every default suits a quick test.
 pub struct TestPoolBuilder {

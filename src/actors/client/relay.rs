@@ -43,10 +43,10 @@ use crate::actors::lifeline::Down;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::{Prompt, PromptError};
-use crate::policy::attach::TURN;
-use crate::policy::pool::{Phase, ReturnStatus};
-use crate::policy::time::Timestamp;
 use crate::query_server::taught::{Lesson, Taught, lesson_of, timeout_of};
+use policy::attach::TURN;
+use policy::pool::{Phase, ReturnStatus};
+use policy::time::Timestamp;
 
 /// Lines without an answer beyond which no more are read.
 const LINES_UNANSWERED_MAX: usize = 256;

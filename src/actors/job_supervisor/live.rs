@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::actors::lifeline::Pulse;
-use crate::replication::id::ReplicationId;
+use replication::id::ReplicationId;
 
 /// See the module's documentation. A clone is the same register.
 #[derive(Clone, Default)]

@@ -17,8 +17,8 @@ use crate::messages::proc_manager::{
     RetProc, SetThresholdTs, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
-use crate::policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
 use crate::query_server::language::LanguageName;
+use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;

@@ -18,10 +18,10 @@ use crate::messages::process::{
     Fault, MANAGER_TOKEN, Obituary, Prompt, PromptError, StopProc, shorten,
 };
 use crate::metrics::{OpenFailure, ProcessMetrics};
-use crate::policy::pool::{Event, ProcId, RequestId};
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::language::StartContext;
 use crate::query_server::prompt;
+use policy::pool::{Event, ProcId, RequestId};
 
 impl ProcManager {
     pub(super) fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {

@@ -12,9 +12,9 @@ use crate::messages::opener::StartError;
 use crate::messages::proc_manager::{GetProcError, HelpError, Lease, Lender, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::metrics::Refused;
-use crate::policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
-use crate::policy::time::Timestamp;
 use crate::query_server::prompt;
+use policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
+use policy::time::Timestamp;
 
 /// How a request ends.
 pub(super) type Answer = Result<Lease, Box<GetProcError>>;

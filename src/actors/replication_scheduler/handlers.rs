@@ -18,9 +18,9 @@ use crate::messages::replication_scheduler::{
     GetJobsById, Happening, JOBS_MAX, JobChoice, JobInfo, JobList, Outcome, PauseJob,
     RemoveAllJobs, RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
 };
-use crate::policy::schedule::{Event, JobId, JobState, NewJob, Run, WallTime};
-use crate::replication::id::ReplicationId;
-use crate::replication::spec::Replication;
+use policy::schedule::{Event, JobId, JobState, NewJob, Run, WallTime};
+use replication::id::ReplicationId;
+use replication::spec::Replication;
 
 fn job_id(id: &ReplicationId) -> JobId {
     id.to_string().into()

@@ -28,8 +28,8 @@ use tokio::sync::Notify;
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::socket::{SocketError, clear};
 use crate::config::{ServiceAddress, ServiceConfig};
-use crate::listening::Listening;
 use crate::query_server::child::watch;
+use replication::endpoint::listening::Listening;
 
 /// A service's socket cannot be had. The operator's fault, or that of another program.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use crate::actors::lifeline::{ExitReason, Lifeline};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::supervisor::Named;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
-use crate::policy::pool::ReturnStatus;
+use policy::pool::ReturnStatus;
 
 /// How long a ticket lasts: as long as the connection waits in the system's queue.
 const PATIENCE: Duration = Duration::MAX;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::messages::process::{Fault, Obituary, PromptError};
-use crate::policy::pool::Phase;
 use crate::query_server::abilities::Ability;
+use policy::pool::Phase;
 
 /// Why there is no process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

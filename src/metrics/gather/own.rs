@@ -9,9 +9,9 @@ use super::super::language::LanguageMetrics;
 use super::super::pool::PoolMetrics;
 use super::super::snapshot::{Definition, Kind};
 use super::{List, Own, by_reason, each, merged, sample};
-use crate::policy::invariants::Invariant;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{PoolStatus, ServiceStatus};
+use policy::invariants::Invariant;
 
 /// Something of a pool as it is now.
 type Now = fn(&PoolStatus) -> u32;

@@ -15,9 +15,9 @@ use crate::actors::caller::{CallError, ResetRetry};
 use crate::messages::function::{InDdoc, InLanguage};
 use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::PromptError;
-use crate::policy::pool::ReturnStatus;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
+use policy::pool::ReturnStatus;
 
 /// What a process answered, or why it did not.
 pub(super) type Answer = Result<Bytes, PromptError>;

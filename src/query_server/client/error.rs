@@ -8,7 +8,7 @@ use crate::actors::caller::CallError;
 use crate::messages::client_error::{ErrorReply, Place};
 use crate::messages::proc_manager::GetProcError;
 use crate::messages::process::{Fault, PromptError};
-use crate::policy::pool::ReturnStatus;
+use policy::pool::ReturnStatus;
 
 /// A call has no value: what happened, and to what.
 #[derive(Clone, Debug)]

@@ -24,6 +24,7 @@ mod render;
 mod response;
 mod rewrite;
 mod scrub;
+mod source_filter;
 mod validate;
 
 use std::rc::Rc;
@@ -36,6 +37,7 @@ pub use list::{ListPart, Listed, Rows};
 pub use reduce::finalize;
 pub use render::Updated;
 pub use response::Response;
+pub use source_filter::{SourceFilter, filter_pool};
 pub use validate::Verdict;
 
 use decode::PROTOCOL_ERROR;

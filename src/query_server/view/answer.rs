@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::documents::Document;
 use super::rows::Row;
-use crate::query_server::json_scan::JsonScan;
+use json::json_scan::JsonScan;
 
 /// An answer and where its rows are.
 #[derive(Clone, Debug, Default)]

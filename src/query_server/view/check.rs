@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
-use crate::query_server::json_scan::{JsonScan, Name};
+use json::json_scan::{JsonScan, Name};
 
 /// Which members of its documents a view is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use super::ViewError;
 use super::processes::{Process, ProcessError, Processes};
 use super::rows::Rows;
-use crate::query_server::collation::{Collation, KeyCache};
 use crate::query_server::prompt;
 use crate::query_server::reduce::{Builtin, OverflowLog, ReduceContext, SumLimit};
+use json::collation::{Collation, KeyCache};
 
 /// How many bytes of keys and values are reduced at a time.
 const PIECE_BYTES: usize = 64 * 1024;

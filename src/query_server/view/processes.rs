@@ -13,10 +13,10 @@ use crate::actors::caller::{CallError, Caller};
 use crate::client::{Borrowed, Client, ClientError, ReturnStatus, ServiceError};
 use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::{Fault, PromptError};
-use crate::policy::pool::ReturnStatus as LeaseStatus;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt;
+use policy::pool::ReturnStatus as LeaseStatus;
 
 /// Lends processes.
 pub enum Processes {

@@ -11,8 +11,8 @@ use std::ops::Range;
 use serde_json::value::RawValue;
 
 use super::sort;
-use crate::query_server::collation::{Collation, KeyCache, string_bytes};
 use crate::query_server::reduce::ReduceRow;
+use json::collation::{Collation, KeyCache, string_bytes};
 
 /// How much text is kept in one piece, in bytes: growing never copies what is there.
 const PIECE_BYTES: usize = 1 << 20;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::documents::{Document, InputError};
 use super::reader::{BATCHES_AHEAD, Batches, DocumentReader};
-use crate::query_server::mango::Selector;
+use mango::Selector;
 
 /// Reads documents, and keeps those that match.
 pub struct Selected<'s, R> {

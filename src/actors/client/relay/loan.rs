@@ -18,8 +18,8 @@ use crate::config::language_name;
 use crate::messages::pool_watch::{PoolState, WatchPool};
 use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::PromptError;
-use crate::policy::time::Timestamp;
 use crate::query_server::taught::Taught;
+use policy::time::Timestamp;
 
 /// What is known of the pool that a client is served by.
 #[derive(Clone, Debug)]

@@ -19,8 +19,8 @@ use slog::Logger;
 use crate::actors::clock::Clock;
 use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
-use crate::query_server::elements::for_each;
-use crate::query_server::mango::{EntryError, Index, Selector, last_members};
+use json::elements::for_each;
+use mango::{EntryError, Index, Selector, last_members};
 
 /// The most that definitions and validators may have together, in bytes of their texts.
 const HELD_BYTES_MAX: usize = 4 << 20;
