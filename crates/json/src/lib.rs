@@ -8,3 +8,6 @@ pub mod elements;
 pub mod external_term;
 pub mod json_scan;
 pub mod number;
+pub mod object;
+
+pub use object::RawObject;
