@@ -11,7 +11,7 @@
 use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
-use json::json_scan::JsonScan;
+use json::cursor::Cursor;
 
 /// What one line of a child's output is.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub fn classify(line: Bytes) -> Line {
         Some("log") => log_line(text),
         Some("error") => error_line(text).map_or_else(Line::Malformed, Line::Error),
         Some("fatal") => error_line(text).map_or_else(Line::Malformed, Line::Fatal),
-        _ if JsonScan::is_value(text) => Line::Answer(line),
+        _ if Cursor::is_value(text) => Line::Answer(line),
         _ => Line::Malformed("a line that is not JSON"),
     }
 }

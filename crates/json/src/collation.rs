@@ -10,14 +10,15 @@
 //! SOURCE    couch_ejson_compare: less/2 and less_json_ids/2.
 //! LIMITS    Sort keys are for one run: another version of the collation data may make others.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use icu_collator::options::CollatorOptions;
 use icu_collator::{CollatorBorrowed, CollatorPreferences};
 use serde_json::value::RawValue;
 
+use super::cursor::{Cursor, Token};
 use super::number;
+use super::string::unescape_bytes;
 
 mod cache;
 mod han;
@@ -63,7 +64,7 @@ impl Collation {
 
     /// Appends the sort key of a value to `key`.
     pub fn write_key(&self, value: &RawValue, key: &mut Vec<u8>) {
-        write(value.get().as_bytes(), key, &mut |text, key| {
+        write(value.get().as_bytes(), key, |text, key| {
             self.write_text(text, key)
         });
     }
@@ -71,7 +72,7 @@ impl Collation {
     /// As [`Self::write_key`], for the text of one JSON value, with the strings that are remembered
     /// in `cache`. A cache belongs to one collation.
     pub fn write_key_cached(&self, json: &[u8], cache: &mut KeyCache, key: &mut Vec<u8>) {
-        write(json, key, &mut |text, key| {
+        write(json, key, |text, key| {
             cache.append(text, key, |text, key| self.write_text(text, key));
         });
     }
@@ -101,114 +102,32 @@ impl Collation {
 /// # Source
 /// Erlang's `==`, by which CouchDB's `$all` compares an array with the whole field.
 pub fn write_identity(value: &RawValue, identity: &mut Vec<u8>) {
-    write(value.get().as_bytes(), identity, &mut |text, identity| {
+    write(value.get().as_bytes(), identity, |text, identity| {
         identity.extend_from_slice(&text.len().to_le_bytes());
         identity.extend_from_slice(text);
     });
 }
 
-/// Walks through a valid JSON text from left to right, without recursion: a text may be nested as
-/// deeply as it likes.
-fn write(json: &[u8], key: &mut Vec<u8>, write_text: &mut impl FnMut(&[u8], &mut Vec<u8>)) {
-    let mut rest = json;
-    // Whether the text that comes next is a member's name, for each value that is open.
-    let mut open: Vec<bool> = Vec::new();
-    let mut at_name = false;
-    while let Some(&byte) = rest.first() {
-        let mut length = 1;
-        match byte {
-            b'{' => {
-                key.push(rank::OBJECT);
-                open.push(true);
-                at_name = true;
-            }
-            b'[' => {
-                key.push(rank::ARRAY);
-                open.push(false);
-                at_name = false;
-            }
-            b'}' | b']' => {
-                key.push(END);
-                open.pop();
-            }
-            b',' => at_name = open.last() == Some(&true),
-            b':' => at_name = false,
-            b'"' => {
-                length = string_length(rest);
-                key.push(if at_name { MEMBER } else { rank::STRING });
-                write_text(&string_bytes(&rest[..length]), key);
-            }
-            b'n' | b't' => {
-                length = 4;
-                key.push(if byte == b'n' { rank::NULL } else { rank::TRUE });
-            }
-            b'f' => {
-                length = 5;
-                key.push(rank::FALSE);
-            }
-            b'-' | b'0'..=b'9' => {
-                length = number_length(rest);
+fn write(json: &[u8], key: &mut Vec<u8>, mut write_text: impl FnMut(&[u8], &mut Vec<u8>)) {
+    // The text is valid: the walk does not end early.
+    let _ = Cursor::of(json).walk(|token| {
+        let (rank, text) = match token {
+            Token::Null => return key.push(rank::NULL),
+            Token::False => return key.push(rank::FALSE),
+            Token::True => return key.push(rank::TRUE),
+            Token::Array => return key.push(rank::ARRAY),
+            Token::Object => return key.push(rank::OBJECT),
+            Token::End => return key.push(END),
+            Token::Number(place) => {
                 key.push(rank::NUMBER);
-                number::write_key(&rest[..length], key);
+                return number::write_key(&json[place], key);
             }
-            // White space.
-            _ => {}
-        }
-        rest = rest.get(length..).unwrap_or_default();
-    }
-}
-
-/// Returns the length of the number that a text begins with.
-pub(super) fn number_length(text: &[u8]) -> usize {
-    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-    text.iter()
-        .position(|byte| !is_part(byte))
-        .unwrap_or(text.len())
-}
-
-/// Returns the length of the string that a text begins with, quotes included.
-pub fn string_length(text: &[u8]) -> usize {
-    let mut at = 1;
-    while let Some(found) = memchr::memchr2(b'"', b'\\', text.get(at..).unwrap_or_default()) {
-        at += found;
-        if text[at] == b'"' {
-            return at + 1;
-        }
-        at += 2;
-    }
-    text.len()
-}
-
-/// Returns a string's characters as UTF-8. Half a surrogate pair becomes U+FFFD, as in CouchDB.
-pub fn string_bytes(quoted: &[u8]) -> Cow<'_, [u8]> {
-    let inside = &quoted[1..quoted.len().max(2) - 1];
-    if memchr::memchr(b'\\', inside).is_none() {
-        return Cow::Borrowed(inside);
-    }
-    let mut units: Vec<u16> = Vec::with_capacity(inside.len());
-    let mut rest = std::str::from_utf8(inside).unwrap_or_default().chars();
-    while let Some(character) = rest.next() {
-        let mut buffer = [0; 2];
-        if character != '\\' {
-            units.extend_from_slice(character.encode_utf16(&mut buffer));
-            continue;
-        }
-        let unit = match rest.next() {
-            Some('b') => 8,
-            Some('f') => 12,
-            Some('n') => 10,
-            Some('r') => 13,
-            Some('t') => 9,
-            Some('u') => {
-                let digits: String = rest.by_ref().take(4).collect();
-                u16::from_str_radix(&digits, 16).unwrap_or(0xfffd)
-            }
-            Some(itself) => u16::try_from(u32::from(itself)).unwrap_or(0xfffd),
-            None => break,
+            Token::String(place) => (rank::STRING, place),
+            Token::Name(place) => (MEMBER, place),
         };
-        units.push(unit);
-    }
-    Cow::Owned(String::from_utf16_lossy(&units).into_bytes())
+        key.push(rank);
+        write_text(&unescape_bytes(&json[text]), key);
+    });
 }
 
 #[cfg(test)]

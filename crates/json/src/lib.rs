@@ -1,13 +1,15 @@
 //! JSON as CouchDB reads, orders and encodes it.
 //!
-//! SUMMARY   [`collation`] is CouchDB's order of values, [`number`] its numbers, [`external_term`] their form in
-//!           Erlang; [`json_scan`] and [`elements`] take a text apart without making a tree of it.
+//! SUMMARY   [`cursor`] takes a text apart without making a tree of it, and [`string`] reads its strings. [`collation`] is
+//!           CouchDB's order of values, [`number`] its numbers, [`erlang`] their form in Erlang. [`RawObject`] is an
+//!           object whose values stay text; [`elements`] are those of a list that is checked.
 
 pub mod collation;
+pub mod cursor;
 pub mod elements;
-pub mod external_term;
-pub mod json_scan;
+pub mod erlang;
 pub mod number;
 pub mod object;
+pub mod string;
 
 pub use object::RawObject;

@@ -10,13 +10,15 @@ use std::collections::HashSet;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::error::{MatchError, SelectorErrorKind};
-use super::members::{Elements, Kind, Members, is_integer, kind_of, last_members};
+use super::members::{Kind, is_integer, kind_of, last_members};
 use super::modulo::Modulo;
 use super::operand::{Operand, Order};
 use super::pattern::Pattern;
 use super::selector::Scope;
 use super::terms::exact_key;
-use json::collation::{string_bytes, write_identity};
+use json::collation::write_identity;
+use json::cursor::{Elements, Members};
+use json::string::unescape;
 
 /// One operator with its argument.
 #[derive(Debug)]
@@ -177,17 +179,17 @@ impl Condition {
             ("$in" | "$nin" | "$all", _) => bad("it needs an array"),
             ("$exists", Kind::False | Kind::True) => Ok(Self::Exists(kind == Kind::True)),
             ("$exists", _) => bad("it needs true or false"),
-            ("$type", Kind::String) => Ok(Self::Type(string(argument))),
+            ("$type", Kind::String) => Ok(Self::Type(unescape(argument).into_owned())),
             ("$type", _) => bad("it needs the name of a type, a string"),
             ("$mod", _) => match Modulo::new(argument) {
                 Ok(modulo) => Ok(Self::Mod(modulo)),
                 Err(problem) => bad(problem),
             },
-            ("$regex", Kind::String) => match Pattern::new(&string(argument)) {
+            ("$regex", Kind::String) => match Pattern::new(&unescape(argument)) {
                 Ok(pattern) => Ok(Self::Regex(Box::new(pattern))),
                 Err(problem) => bad(&problem),
             },
-            ("$beginsWith", Kind::String) => Ok(Self::BeginsWith(string(argument))),
+            ("$beginsWith", Kind::String) => Ok(Self::BeginsWith(unescape(argument).into_owned())),
             ("$size", Kind::Number) if is_integer(argument) => match argument.parse() {
                 Ok(size) => Ok(Self::Size(size)),
                 Err(_) => bad("it needs a length, a whole number that is not negative"),
@@ -235,10 +237,6 @@ impl Condition {
             Self::Not(condition) => !condition.holds(value)?,
         })
     }
-}
-
-fn string(text: &str) -> String {
-    String::from_utf8_lossy(&string_bytes(text.as_bytes())).into_owned()
 }
 
 /// Whether a value is one of the operands; of an array, whether an element is.
@@ -296,11 +294,13 @@ fn is_match(pattern: &Pattern, value: &str) -> Result<bool, MatchError> {
     if kind_of(value) != Kind::String {
         return Ok(false);
     }
-    let bytes = string_bytes(value.as_bytes());
-    pattern.is_match(&bytes).map_err(|_| MatchError::Pattern {
-        pattern: pattern.source().to_owned(),
-        bytes: bytes.len(),
-    })
+    let text = unescape(value);
+    pattern
+        .is_match(text.as_bytes())
+        .map_err(|_| MatchError::Pattern {
+            pattern: pattern.source().to_owned(),
+            bytes: text.len(),
+        })
 }
 
 /// Whether a string begins with a prefix that does not end within what a reader takes for one
@@ -309,14 +309,13 @@ fn begins_with(value: &str, prefix: &str) -> bool {
     if kind_of(value) != Kind::String {
         return false;
     }
-    let bytes = string_bytes(value.as_bytes());
+    let text = unescape(value);
     let Some(last) = prefix.char_indices().next_back().map(|(at, _)| at) else {
         return true;
     };
-    if !bytes.starts_with(prefix.as_bytes()) {
+    if !text.starts_with(prefix) {
         return false;
     }
     // As in Erlang's string:prefix/2, only the prefix's last character is looked at with what follows.
-    let rest = std::str::from_utf8(&bytes[last..]).unwrap_or_default();
-    rest.graphemes(true).next() == Some(&prefix[last..])
+    text[last..].graphemes(true).next() == Some(&prefix[last..])
 }

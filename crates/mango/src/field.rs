@@ -7,12 +7,12 @@
 //! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array's
 //!           index (from 0, a `+` in front is tolerated).
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::error::SelectorErrorKind;
-use super::members::{Elements, Kind, Members, kind_of};
-use json::collation::string_bytes;
+use super::members::{Kind, kind_of};
+use json::cursor::{Elements, Members};
+use json::string::unescape;
 
 /// How many segments a field's name may have. For each, the part of a document that it leads through
 /// is walked through once more.
@@ -78,7 +78,7 @@ pub struct Fields {
 #[derive(Clone, Debug, Default)]
 struct Node {
     /// Segment -> field, by the segment's bytes.
-    by_name: Vec<(Box<[u8]>, FieldId)>,
+    by_name: Vec<(Box<str>, FieldId)>,
     /// Index -> field, for the segments that are numbers.
     by_index: Vec<(usize, FieldId)>,
 }
@@ -86,7 +86,7 @@ struct Node {
 /// Puts a set of fields together.
 #[derive(Default)]
 pub struct FieldsBuilder {
-    ids: HashMap<(FieldId, Box<[u8]>), FieldId>,
+    ids: HashMap<(FieldId, Box<str>), FieldId>,
 }
 
 impl FieldsBuilder {
@@ -95,7 +95,7 @@ impl FieldsBuilder {
         let mut at = 0;
         for segment in path.segments() {
             let next = self.ids.len() + 1;
-            let key = (at, Box::from(segment.as_bytes()));
+            let key = (at, Box::from(segment.as_str()));
             at = *self.ids.entry(key).or_insert(next);
         }
         at
@@ -159,12 +159,9 @@ impl Node {
 
     fn find_members<'a>(&self, object: &'a str, found: &mut [Found<'a>]) {
         for (name, value) in Members::of(object) {
-            let name = string_bytes(name.as_bytes());
-            let name: &Cow<'_, [u8]> = &name;
-            let place = self
-                .by_name
-                .binary_search_by(|(known, _)| (**known).cmp(name));
-            if let Ok(place) = place {
+            let name = unescape(name);
+            let place = |(known, _): &(Box<str>, FieldId)| (**known).cmp(&*name);
+            if let Ok(place) = self.by_name.binary_search_by(place) {
                 found[self.by_name[place].1] = Found::Value(value);
             }
         }
@@ -184,15 +181,14 @@ impl Node {
 }
 
 /// A segment as an array's index, from 0.
-fn index(segment: &[u8]) -> Option<usize> {
-    let text = std::str::from_utf8(segment).ok()?;
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+fn index(segment: &str) -> Option<usize> {
+    let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let index = digits.parse().ok()?;
     // -0 is 0.
-    (index == 0 || !text.starts_with('-')).then_some(index)
+    (index == 0 || !segment.starts_with('-')).then_some(index)
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@
 
 use super::error::{MatchError, SelectorError, SelectorErrorKind};
 use super::field::{FieldId, Fields, FieldsBuilder, Found, Path};
-use super::members::{self, Elements, Kind, Members, kind_of};
+use super::members::{self, Kind, kind_of};
 use super::selector::Selector;
 use super::text::{TextFields, TextIndex, escape_name};
-use json::collation::string_bytes;
+use json::cursor::{Elements, Members};
+use json::string::unescape;
 
 /// Why a definition is none. Its author is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,12 +92,9 @@ impl Index {
             return Err(shape("an index definition is an object"));
         }
         let member = |name: &str| {
-            let quoted =
-                |(known, _): &(&str, &str)| *string_bytes(known.as_bytes()) == *name.as_bytes();
-            Members::of(text)
-                .filter(quoted)
-                .last()
-                .map(|(_, value)| value)
+            let mut members = Members::of(text);
+            let named = members.find(|(known, _)| unescape(known) == name);
+            named.map(|(_, value)| value)
         };
         let (columns, fields) = match member("fields") {
             None => (None, TextFields::All),
@@ -172,10 +170,9 @@ impl Index {
 }
 
 fn is_design(document: &str) -> bool {
-    let ids = Members::of(document).filter(|(name, _)| *string_bytes(name.as_bytes()) == *b"_id");
-    ids.last().is_some_and(|(_, id)| {
-        kind_of(id) == Kind::String && string_bytes(id.as_bytes()).starts_with(b"_design/")
-    })
+    let ids = Members::of(document).filter(|(name, _)| unescape(name) == "_id");
+    ids.last()
+        .is_some_and(|(_, id)| kind_of(id) == Kind::String && unescape(id).starts_with("_design/"))
 }
 
 /// The filter: `selector` is what old text indexes call it.
@@ -260,7 +257,7 @@ fn columns<'a>(
             let what = format!("fields: the direction of {name} is \"asc\" or \"desc\"");
             return Err(IndexError::Shape(what));
         }
-        let name = String::from_utf8_lossy(&string_bytes(name.as_bytes())).into_owned();
+        let name = unescape(name);
         let path = Path::parse(&name).map_err(IndexError::Field)?;
         ids.push(builder.add(&path));
     }
@@ -286,12 +283,9 @@ fn text_field(element: &str) -> Result<String, IndexError> {
     if kind_of(name) != Kind::String {
         return Err(IndexError::Shape("fields: a name is a string".into()));
     }
-    let name = String::from_utf8_lossy(&string_bytes(name.as_bytes())).into_owned();
+    let name = unescape(name);
     let path = Path::parse(&name).map_err(IndexError::Field)?;
-    let segments = path
-        .segments()
-        .iter()
-        .map(|segment| escape_name(segment.as_bytes()));
+    let segments = path.segments().iter().map(|segment| escape_name(segment));
     Ok(format!(
         "{}_3a{kind}",
         segments.collect::<Vec<_>>().join(".")

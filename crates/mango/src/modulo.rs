@@ -1,6 +1,7 @@
 //! `$mod`: the remainder of integers of any length.
 
-use super::members::{Elements, Kind, is_integer, kind_of};
+use super::members::{Kind, is_integer, kind_of};
+use json::cursor::Elements;
 
 /// How many digits a divisor or a remainder may have: ten times as much still fits an `i128`.
 const DIGITS_MAX: usize = 37;

@@ -12,10 +12,11 @@
 use super::condition::{Condition, Quantity};
 use super::error::{SelectorError, SelectorErrorKind};
 use super::field::{FieldId, FieldsBuilder, Path};
-use super::members::{Elements, Kind, Members, kind_of};
+use super::members::{Kind, kind_of};
 use super::operand::Order;
 use super::selector::Scope;
-use json::collation::string_bytes;
+use json::cursor::{Elements, Members};
+use json::string::unescape;
 
 /// How deep operators and fields of a selector may be nested. (Values that it compares with may be
 /// nested as deeply as they like.)
@@ -173,13 +174,13 @@ impl<'t> Parser<'t> {
         place: Place<'_>,
         fields: &mut FieldsBuilder,
     ) -> Result<Node, SelectorError> {
-        let name = String::from_utf8_lossy(&string_bytes(quoted.as_bytes())).into_owned();
+        let name = unescape(quoted);
         let below = Place {
             depth: place.depth + 1,
             ..place
         };
         let kind = kind_of(value);
-        match (name.as_str(), kind) {
+        match (&*name, kind) {
             ("$and", Kind::Array) => Ok(Node::And(self.nodes(value, below, fields)?)),
             ("$or", Kind::Array) => Ok(Node::Or(self.nodes(value, below, fields)?)),
             ("$nor", Kind::Array) => Ok(Node::Nor(self.nodes(value, below, fields)?)),
@@ -190,7 +191,7 @@ impl<'t> Parser<'t> {
             ("$elemMatch" | "$allMatch" | "$keyMapMatch", Kind::Object) => {
                 let scope = self.scope(value, place.order, below.depth)?;
                 let scope = Scope::new(scope.0.build(), scope.1);
-                let quantity = match name.as_str() {
+                let quantity = match &*name {
                     "$elemMatch" => Quantity::SomeElement,
                     "$allMatch" => Quantity::AllElements,
                     _ => Quantity::SomeName,

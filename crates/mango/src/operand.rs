@@ -12,8 +12,9 @@ use serde_json::value::RawValue;
 
 use super::members::{Kind, kind_of, last_members};
 use super::terms;
-use json::collation::{Collation, string_bytes};
+use json::collation::Collation;
 use json::number;
+use json::string::unescape;
 
 static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
 
@@ -47,7 +48,7 @@ impl Operand {
         let kind = kind_of(text);
         let bytes = match (order, kind) {
             (Order::Raw, _) => terms::order_key(text),
-            (Order::Collated, Kind::String) => string_bytes(text.as_bytes()).into_owned(),
+            (Order::Collated, Kind::String) => unescape(text).into_owned().into_bytes(),
             (Order::Collated, Kind::Number) => number_key(text),
             (Order::Collated, _) => collation_key(text),
         };
@@ -76,7 +77,7 @@ impl Operand {
                 (Some(one), Some(other)) => one.cmp(&other),
                 _ => number_key(value).as_slice().cmp(&self.bytes),
             },
-            Kind::String => COLLATION.compare_strings(&string_bytes(value.as_bytes()), &self.bytes),
+            Kind::String => COLLATION.compare_strings(unescape(value).as_bytes(), &self.bytes),
             Kind::Array | Kind::Object => collation_key(value).as_slice().cmp(&self.bytes),
         }
     }
@@ -87,9 +88,9 @@ impl Operand {
             return true;
         }
         if self.plain && self.order == Order::Collated && kind_of(value) == Kind::String {
-            let bytes = string_bytes(value.as_bytes());
-            if is_plain(&bytes) {
-                return *bytes == *self.bytes;
+            let text = unescape(value);
+            if is_plain(text.as_bytes()) {
+                return *text.as_bytes() == *self.bytes;
             }
         }
         self.compare(value) == Ordering::Equal

@@ -11,6 +11,7 @@ use super::error::{MatchError, SelectorError, SelectorErrorKind};
 use super::field::{Fields, Found};
 use super::members::{self, Kind, kind_of};
 use super::normal::{self, Node};
+use json::cursor::Members;
 
 /// The longest selector, in bytes.
 pub const SELECTOR_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +48,7 @@ impl Selector {
             return Err(SelectorError::at(checked, 0, kind).after(text, checked));
         }
         let selector = members::last_members(checked);
-        if members::Members::of(&selector).next().is_none() {
+        if Members::of(&selector).next().is_none() {
             return Ok(Self { scope: None });
         }
         let scope = normal::parse(&selector).map_err(|error| error.after(text, checked))?;

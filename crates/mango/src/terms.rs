@@ -5,8 +5,9 @@
 //! SOURCE    Erlang's order of terms (`<`) and its exact equality (`=:=`), over CouchDB's form of
 //!           JSON: numbers, then `false`, `null`, `true`, then objects, arrays, strings.
 
-use json::collation::{string_bytes, string_length};
+use json::cursor::{Cursor, Token};
 use json::number;
+use json::string::unescape;
 
 use super::members::{is_integer, last_members};
 
@@ -29,32 +30,26 @@ const MEMBER: u8 = 1;
 
 /// Returns bytes that compare as the terms do: strings byte by byte, numbers by value.
 pub fn order_key(text: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(text.len() + 8);
-    walk(text, &mut key, write_ordered, |text, key| {
-        key.push(rank::NUMBER);
-        number::write_key(text.as_bytes(), key);
-    });
-    key
+    write(text, |number, key| {
+        number::write_key(number.as_bytes(), key)
+    })
 }
 
 /// Returns bytes that are equal exactly when the terms are the same: 1 is not 1.0, and members
 /// stand in the same order.
 pub fn exact_key(text: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(text.len() + 8);
-    walk(text, &mut key, write_ordered, |text, key| {
-        key.push(rank::NUMBER);
-        write_exact_number(text, key);
+    write(text, |number, key| {
+        write_exact_number(number, key);
         key.push(END);
-    });
-    key
+    })
 }
 
 /// Bytes in their order; those that could be taken for an end get out of its way.
-fn write_ordered(bytes: &[u8], key: &mut Vec<u8>) {
-    for byte in bytes {
+fn write_string(text: &str, key: &mut Vec<u8>) {
+    for byte in text.bytes() {
         match byte {
             0 | 1 => key.extend([1, byte + 1]),
-            _ => key.push(*byte),
+            _ => key.push(byte),
         }
     }
     key.push(END);
@@ -78,61 +73,32 @@ fn write_exact_number(text: &str, key: &mut Vec<u8>) {
     }
 }
 
-/// Walks through a valid JSON text from left to right, without recursion.
-fn walk(
-    text: &str,
-    key: &mut Vec<u8>,
-    write_text: impl Fn(&[u8], &mut Vec<u8>),
-    write_number: impl Fn(&str, &mut Vec<u8>),
-) {
+/// Writes a valid JSON text from left to right.
+fn write(text: &str, write_number: impl Fn(&str, &mut Vec<u8>)) -> Vec<u8> {
     let text = &*last_members(text);
-    let bytes = text.as_bytes();
-    // Whether each value that is open is an object.
-    let mut open: Vec<bool> = Vec::new();
-    let mut at_name = false;
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let mut length = 1;
-        match byte {
-            b'{' | b'[' => {
-                at_name = byte == b'{';
-                key.push(if at_name { rank::OBJECT } else { rank::ARRAY });
-                open.push(at_name);
+    let mut key = Vec::with_capacity(text.len() + 8);
+    // The text is valid: the walk does not end early.
+    let _ = Cursor::of(text.as_bytes()).walk(|token| {
+        key.push(match &token {
+            Token::Null => rank::NULL,
+            Token::False => rank::FALSE,
+            Token::True => rank::TRUE,
+            Token::Number(_) => rank::NUMBER,
+            Token::String(_) => rank::STRING,
+            Token::Array => rank::ARRAY,
+            Token::Object => rank::OBJECT,
+            Token::Name(_) => MEMBER,
+            Token::End => END,
+        });
+        match token {
+            Token::Number(place) => write_number(&text[place], &mut key),
+            Token::String(place) | Token::Name(place) => {
+                write_string(&unescape(&text[place]), &mut key)
             }
-            b'}' | b']' => {
-                key.push(END);
-                open.pop();
-            }
-            b',' => at_name = open.last() == Some(&true),
-            b':' => at_name = false,
-            b'"' => {
-                length = string_length(&bytes[at..]);
-                key.push(if at_name { MEMBER } else { rank::STRING });
-                write_text(&string_bytes(&bytes[at..at + length]), key);
-            }
-            b'n' | b't' | b'f' => {
-                length = if byte == b'f' { 5 } else { 4 };
-                key.push(match byte {
-                    b'n' => rank::NULL,
-                    b't' => rank::TRUE,
-                    _ => rank::FALSE,
-                });
-            }
-            b'-' | b'0'..=b'9' => {
-                let is_part =
-                    |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-                let rest = &bytes[at..];
-                length = rest
-                    .iter()
-                    .position(|byte| !is_part(byte))
-                    .unwrap_or(rest.len());
-                write_number(&text[at..at + length], key);
-            }
-            // White space.
             _ => {}
         }
-        at += length;
-    }
+    });
+    key
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
 
 use super::index::EntryError;
-use json::collation::{string_bytes, string_length};
+use json::cursor::{Cursor, Token};
+use json::string::unescape;
 
 /// The most that one document may have in names and values of entries, in bytes.
 pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
@@ -180,56 +181,32 @@ struct Walk<'i> {
 
 impl Walk<'_> {
     fn run(&mut self, document: &str) -> Result<(), EntryError> {
-        let bytes = document.as_bytes();
-        let mut at_name = false;
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            let mut length = 1;
-            match byte {
-                b'{' => {
-                    self.count();
-                    self.open.push(Open {
-                        prefix_bytes: self.prefix.len(),
-                        elements: None,
-                    });
-                    at_name = true;
-                }
-                b'[' => {
-                    self.count();
-                    self.open_array()?;
-                    at_name = false;
-                }
-                b'}' | b']' => self.close(),
-                b',' => at_name = self.open.last().is_some_and(|open| open.elements.is_none()),
-                b':' => at_name = false,
-                b'"' => {
-                    length = string_length(&bytes[at..]);
-                    let text = &document[at..at + length];
-                    if at_name {
-                        self.name(text);
-                    } else {
-                        self.scalar(Type::String, text)?;
-                    }
-                }
-                b' ' | b'\t' | b'\r' | b'\n' => {}
-                _ => {
-                    let is_end = |byte: &u8| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.' | b'E');
-                    let rest = &bytes[at..];
-                    length = rest.iter().position(is_end).unwrap_or(rest.len()).max(1);
-                    self.literal(document.get(at..at + length).unwrap_or_default())?;
-                }
+        // The document is valid: the walk does not end early.
+        let _ = Cursor::of(document.as_bytes()).walk(|token| match token {
+            Token::Object => {
+                self.count();
+                self.open.push(Open {
+                    prefix_bytes: self.prefix.len(),
+                    elements: None,
+                });
             }
-            at += length;
+            Token::Array => {
+                self.count();
+                self.open_array();
+            }
+            Token::End => self.close(),
+            Token::Name(place) => self.name(&document[place]),
+            Token::String(place) => self.scalar(Type::String, &document[place]),
+            Token::Number(place) => self.scalar(Type::Number, &document[place]),
+            Token::Null => self.scalar(Type::Null, "true"),
+            Token::False => self.scalar(Type::Boolean, "false"),
+            Token::True => self.scalar(Type::Boolean, "true"),
+        });
+        let limit = TEXT_ENTRIES_BYTES_MAX;
+        if self.bytes > limit {
+            return Err(EntryError::TooMuch { limit });
         }
         Ok(())
-    }
-
-    fn literal(&mut self, text: &str) -> Result<(), EntryError> {
-        match text {
-            "true" | "false" => self.scalar(Type::Boolean, text),
-            "null" => self.scalar(Type::Null, "true"),
-            number => self.scalar(Type::Number, number),
-        }
     }
 
     /// Another element, if this is inside an array.
@@ -243,17 +220,16 @@ impl Walk<'_> {
         }
     }
 
-    fn open_array(&mut self) -> Result<(), EntryError> {
+    fn open_array(&mut self) {
         let prefix_bytes = self.prefix.len();
-        self.segment(b"[]", true);
+        self.segment("[]", true);
         let place = self.entries.len();
         // What it is, is known at its end.
-        self.push(Type::Length, "0")?;
+        self.push(Type::Length, "0");
         self.open.push(Open {
             prefix_bytes,
             elements: Some((0, place)),
         });
-        Ok(())
     }
 
     fn close(&mut self) {
@@ -261,51 +237,52 @@ impl Walk<'_> {
             return;
         };
         self.prefix.truncate(open.prefix_bytes);
-        if let Some((count, place)) = open.elements {
-            self.entries[place].value = count.to_string();
+        if let Some((count, place)) = open.elements
+            && let Some(entry) = self.entries.get_mut(place)
+        {
+            entry.value = count.to_string();
         }
     }
 
     fn name(&mut self, quoted: &str) {
         let prefix_bytes = self.open.last().map_or(0, |open| open.prefix_bytes);
         self.prefix.truncate(prefix_bytes);
-        self.segment(&string_bytes(quoted.as_bytes()), self.open.len() > 1);
+        self.segment(&unescape(quoted), self.open.len() > 1);
     }
 
-    fn segment(&mut self, name: &[u8], follows: bool) {
+    fn segment(&mut self, name: &str, follows: bool) {
         if follows {
             self.prefix.push('.');
         }
         self.prefix.push_str(&escape_name(name));
     }
 
-    fn scalar(&mut self, kind: Type, value: &str) -> Result<(), EntryError> {
+    fn scalar(&mut self, kind: Type, value: &str) {
         self.count();
-        self.push(kind, value)
+        self.push(kind, value);
     }
 
-    fn push(&mut self, kind: Type, value: &str) -> Result<(), EntryError> {
+    /// Adds an entry, unless there is too much already.
+    fn push(&mut self, kind: Type, value: &str) {
+        if self.bytes > TEXT_ENTRIES_BYTES_MAX {
+            return;
+        }
         let name = format!("{}_3a{}", self.prefix, kind.name());
         if kind != Type::Length && !self.index.has(&name) {
-            return Ok(());
+            return;
         }
         self.bytes += name.len() + value.len();
-        if self.bytes > TEXT_ENTRIES_BYTES_MAX {
-            let limit = TEXT_ENTRIES_BYTES_MAX;
-            return Err(EntryError::TooMuch { limit });
-        }
         let value = value.to_owned();
         self.entries.push(Entry { name, kind, value });
-        Ok(())
     }
 }
 
 /// Writes every byte that is no ASCII letter or digit as `_` and two digits.
-pub(super) fn escape_name(name: &[u8]) -> String {
+pub(super) fn escape_name(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
-    for byte in name {
+    for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() {
-            escaped.push(char::from(*byte));
+            escaped.push(char::from(byte));
         } else {
             let _ = write!(escaped, "_{byte:02x}");
         }

@@ -69,7 +69,7 @@ impl ReduceContext<'_> {
         if limit.mode == ReduceLimit::False {
             return sum;
         }
-        let output = json::external_term::of_value(&sum);
+        let output = json::erlang::of_value(&sum);
         if output <= limit.threshold {
             return sum;
         }

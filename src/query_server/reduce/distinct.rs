@@ -16,7 +16,7 @@ use sha1::{Digest, Sha1};
 
 use super::bias::{BIASES, RAW_ESTIMATES};
 use super::{InvalidValue, quoted, raw};
-use json::external_term;
+use json::erlang;
 
 /// How many bits of a hash choose its register.
 const PRECISION: u32 = 11;
@@ -187,8 +187,8 @@ pub(super) fn of_keys<'a>(keys: impl Iterator<Item = &'a RawValue>) -> Box<RawVa
     let mut term = Vec::new();
     for key in keys {
         term.clear();
-        term.push(external_term::VERSION);
-        external_term::write(key.get(), &mut term);
+        term.push(erlang::VERSION);
+        erlang::json(key.get(), &mut term);
         sketch.add(&term);
     }
     sketch.write()

@@ -15,7 +15,8 @@ use std::sync::LazyLock;
 use serde_json::value::RawValue;
 
 use super::{InvalidValue, ReduceRow, quoted, raw};
-use json::collation::{Collation, string_bytes};
+use json::collation::Collation;
+use json::string::unescape;
 
 /// The order of values.
 pub(super) static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
@@ -88,9 +89,9 @@ impl End {
     }
 }
 
-fn text_of(id: &RawValue) -> Cow<'_, [u8]> {
-    match id.get().as_bytes() {
-        string @ [b'"', ..] => string_bytes(string),
+fn text_of(id: &RawValue) -> Cow<'_, str> {
+    match id.get() {
+        string if string.starts_with('"') => unescape(string),
         other => Cow::Borrowed(other),
     }
 }

@@ -131,7 +131,7 @@ impl Builtin {
             Self::Sum => {
                 let sum = sum::sum(rows.clone().map(|row| row.value));
                 context.check(sum, || {
-                    json::external_term::of_rows(rows.map(|row| [row.key, row.id, row.value]))
+                    json::erlang::of_rows(rows.map(|row| [row.key, row.id, row.value]))
                 })
             }
             Self::Stats => return stats::stats(rows.map(|row| row.value)),
@@ -154,7 +154,7 @@ impl Builtin {
             Self::Count => Ok(sum::sum(values)),
             Self::Sum => {
                 let sum = sum::sum(values.clone());
-                Ok(context.check(sum, || json::external_term::of_results(values)))
+                Ok(context.check(sum, || json::erlang::of_results(values)))
             }
             Self::Stats => stats::stats(values),
             Self::ApproxCountDistinct => distinct::of_results(values),

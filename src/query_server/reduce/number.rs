@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use json::external_term::DIGITS_MAX;
+use json::erlang::DIGITS_MAX;
 use json::number::write_key;
 use num_bigint::BigInt;
 

@@ -6,15 +6,15 @@
 //! LIMITS    Objects are merged [`DEPTH_MAX`] levels deep.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::number::Number;
 use super::raw;
-use json::collation::string_bytes;
+use json::cursor::{Elements, Members};
+use json::string::unescape;
 
 /// The start is the reference's; clients look for it.
 const BAD_VALUE: &str = "The _sum function requires that map values be numbers, arrays of numbers, \
@@ -30,7 +30,7 @@ const ERROR: &str = "error";
 const DEPTH_MAX: usize = 128;
 
 /// Makes the value that stands for a sum that went wrong.
-pub(super) fn error_object(reason: &str, cause: Option<&RawValue>) -> Box<RawValue> {
+pub(super) fn error_object(reason: &str, cause: Option<&str>) -> Box<RawValue> {
     let reason = Value::from(reason);
     let cause = cause.map_or_else(String::new, |cause| format!(",\"caused_by\":{cause}"));
     raw(format!(
@@ -42,7 +42,7 @@ pub(super) fn error_object(reason: &str, cause: Option<&RawValue>) -> Box<RawVal
 /// arrays that is the sum so far, from the first element that cannot be added on, as in CouchDB.
 pub(super) fn sum<'a>(values: impl Iterator<Item = &'a RawValue>) -> Box<RawValue> {
     let mut total = Sum::Number(Number::Integer(0));
-    for value in values {
+    for value in values.map(RawValue::get) {
         let added = match &mut total {
             Sum::Number(sum) => add_number(sum, value),
             Sum::Array(sums) => add_numbers(sums, value),
@@ -57,7 +57,7 @@ pub(super) fn sum<'a>(values: impl Iterator<Item = &'a RawValue>) -> Box<RawValu
             Ok(sum) => sum,
             Err(Failure::Cause(cause)) => return error_object(BAD_VALUE, Some(cause)),
             Err(Failure::Rest(rest)) => return error_object(BAD_VALUE, Some(&rest)),
-            Err(Failure::Earlier(error)) => return error.to_owned(),
+            Err(Failure::Earlier(error)) => return raw(error.to_owned()),
         };
     }
     let mut text = String::new();
@@ -75,8 +75,8 @@ enum Added {
 }
 
 #[inline]
-fn add_number(sum: &mut Number, value: &RawValue) -> Added {
-    let Some(number) = Number::parse(value.get()) else {
+fn add_number(sum: &mut Number, value: &str) -> Added {
+    let Some(number) = Number::parse(value) else {
         return Added::NotYet;
     };
     let Some(more) = sum.add(&number) else {
@@ -86,8 +86,8 @@ fn add_number(sum: &mut Number, value: &RawValue) -> Added {
     Added::Done
 }
 
-fn add_numbers(sums: &mut Vec<Sum<'_>>, value: &RawValue) -> Added {
-    let Some(numbers) = Number::parse_array(value.get()) else {
+fn add_numbers(sums: &mut Vec<Sum<'_>>, value: &str) -> Added {
+    let Some(numbers) = Number::parse_array(value) else {
         return Added::NotYet;
     };
     let is_number = |sum: &Sum<'_>| matches!(sum, Sum::Number(_));
@@ -113,11 +113,11 @@ fn add_numbers(sums: &mut Vec<Sum<'_>>, value: &RawValue) -> Added {
 /// Why a value was not added.
 enum Failure<'a> {
     /// It cannot be.
-    Cause(&'a RawValue),
+    Cause(&'a str),
     /// An element of an array cannot be: the sum so far from there on.
-    Rest(Box<RawValue>),
+    Rest(String),
     /// It is the error of an earlier sum.
-    Earlier(&'a RawValue),
+    Earlier(&'a str),
 }
 
 /// A sum of values so far.
@@ -126,11 +126,11 @@ enum Sum<'a> {
     Array(Vec<Sum<'a>>),
     Object(BTreeMap<String, Sum<'a>>),
     /// What nothing was added to yet: as it came, whatever it is.
-    Untouched(&'a RawValue),
+    Untouched(&'a str),
 }
 
 impl<'a> Sum<'a> {
-    fn add(self, value: &'a RawValue, depth: usize) -> Result<Self, Failure<'a>> {
+    fn add(self, value: &'a str, depth: usize) -> Result<Self, Failure<'a>> {
         let bad = || Failure::Cause(value);
         if depth > DEPTH_MAX {
             return Err(bad());
@@ -166,24 +166,26 @@ impl<'a> Sum<'a> {
     }
 
     /// Reads one level of a value; `None` when it is nothing that can be added.
-    fn read(value: &'a RawValue) -> Option<Self> {
-        let json = value.get();
-        match json.as_bytes().first()? {
+    fn read(value: &'a str) -> Option<Self> {
+        match value.as_bytes().first()? {
             b'[' => {
-                let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
-                Some(Self::Array(
-                    elements.into_iter().map(Self::Untouched).collect(),
-                ))
+                let elements = Elements::of(value).map(Self::Untouched);
+                Some(Self::Array(elements.collect()))
             }
-            b'{' => members(json).map(Self::Object),
-            _ => Number::parse(json).map(Self::Number),
+            // Of members of one name the last counts.
+            b'{' => {
+                let untouched =
+                    |(name, value)| (unescape(name).into_owned(), Self::Untouched(value));
+                Some(Self::Object(Members::of(value).map(untouched).collect()))
+            }
+            _ => Number::parse(value).map(Self::Number),
         }
     }
 
     fn number(&self) -> Option<Number> {
         match self {
             Self::Number(number) => Some(number.clone()),
-            Self::Untouched(value) => Number::parse(value.get()),
+            Self::Untouched(value) => Number::parse(value),
             Self::Array(_) | Self::Object(_) => None,
         }
     }
@@ -191,7 +193,7 @@ impl<'a> Sum<'a> {
     fn write(&self, text: &mut String) {
         match self {
             Self::Number(number) => drop(write!(text, "{number}")),
-            Self::Untouched(value) => text.push_str(value.get()),
+            Self::Untouched(value) => text.push_str(value),
             Self::Array(elements) => write_array(elements, text),
             Self::Object(members) => {
                 for (index, (name, member)) in members.iter().enumerate() {
@@ -218,7 +220,7 @@ fn write_array(elements: &[Sum<'_>], text: &mut String) {
 fn add_arrays<'a>(
     mut total: Vec<Sum<'a>>,
     elements: Vec<Sum<'a>>,
-    value: &'a RawValue,
+    value: &'a str,
 ) -> Result<Sum<'a>, Failure<'a>> {
     for (index, element) in elements.into_iter().enumerate() {
         let Some(sum) = total.get(index) else {
@@ -228,7 +230,7 @@ fn add_arrays<'a>(
         let (Some(one), Some(other)) = (sum.number(), element.number()) else {
             let mut rest = String::new();
             write_array(&total[index..], &mut rest);
-            return Err(Failure::Rest(raw(rest)));
+            return Err(Failure::Rest(rest));
         };
         let sum = one.add(&other).ok_or(Failure::Cause(value))?;
         total[index] = Sum::Number(sum);
@@ -253,10 +255,7 @@ fn add_objects<'a>(
 }
 
 /// An object with an error in it is no summand.
-fn check_error<'a>(
-    members: &BTreeMap<String, Sum<'a>>,
-    value: &'a RawValue,
-) -> Result<(), Failure<'a>> {
+fn check_error<'a>(members: &BTreeMap<String, Sum<'a>>, value: &'a str) -> Result<(), Failure<'a>> {
     match members.get(ERROR) {
         None => Ok(()),
         Some(Sum::Untouched(name)) if is_string(name, ERROR_NAME) => Err(Failure::Earlier(value)),
@@ -264,35 +263,6 @@ fn check_error<'a>(
     }
 }
 
-fn is_string(value: &RawValue, text: &str) -> bool {
-    let json = value.get().as_bytes();
-    json.first() == Some(&b'"') && *string_bytes(json) == *text.as_bytes()
-}
-
-/// Reads an object's members; of those with one name the last counts.
-fn members(json: &str) -> Option<BTreeMap<String, Sum<'_>>> {
-    serde_json::Deserializer::from_str(json)
-        .deserialize_map(Members)
-        .ok()
-}
-
-struct Members;
-
-impl<'de> Visitor<'de> for Members {
-    type Value = BTreeMap<String, Sum<'de>>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = BTreeMap::new();
-        // A name with half a surrogate pair is no text, but is a name.
-        while let Some((name, value)) = map.next_entry::<&RawValue, &RawValue>()? {
-            let name = string_bytes(name.get().as_bytes());
-            let name = String::from_utf8_lossy(&name).into_owned();
-            members.insert(name, Sum::Untouched(value));
-        }
-        Ok(members)
-    }
+fn is_string(value: &str, text: &str) -> bool {
+    value.starts_with('"') && unescape(value) == text
 }

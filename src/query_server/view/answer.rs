@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::documents::Document;
 use super::rows::Row;
-use json::json_scan::JsonScan;
+use json::cursor::Cursor;
 
 /// An answer and where its rows are.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,7 @@ fn excerpt(answer: &[u8]) -> String {
 
 /// Finds the rows of all functions; returns how many functions there are. None is another shape.
 fn find_rows(text: &[u8], rows: &mut Vec<Place>) -> Option<usize> {
-    let mut scan = JsonScan::of(text);
+    let mut scan = Cursor::of(text);
     let mut functions = 0;
     let mut has_column = scan.open(b'[')?;
     while has_column {

@@ -5,12 +5,12 @@
 //!           checked like the others. Of several members of one name all are sent, in their order:
 //!           the last counts, as in JavaScript.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
-use json::json_scan::{JsonScan, Name};
+use json::cursor::Cursor;
+use json::string::unescape;
 
 /// Which members of its documents a view is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,13 +80,13 @@ fn look<'a>(
 ) -> Option<Option<&'a str>> {
     kept.clear();
     let mut id = None;
-    let mut scan = JsonScan::of(text.as_bytes());
+    let mut scan = Cursor::of(text.as_bytes());
     let mut goes_on = scan.open(b'{')?;
     while goes_on {
-        let found = scan.name()?;
+        let quoted = scan.name()?;
         let value = scan.value()?;
-        let member = found.quoted.start..value.end;
-        let name = name(text, found);
+        let member = quoted.start..value.end;
+        let name = unescape(&text[quoted]);
         let is_id = name == "_id";
         if is_id {
             id = Some(&text[value]);
@@ -103,15 +103,6 @@ fn look<'a>(
         goes_on = scan.goes_on(b'{')?;
     }
     scan.is_at_end().then_some(id)
-}
-
-/// Returns what a member is called: no name that is looked for has half a surrogate pair in it.
-fn name(text: &str, name: Name) -> Cow<'_, str> {
-    let Range { start, end } = name.quoted;
-    match name.has_escapes {
-        true => serde_json::from_str(&text[start..end]).unwrap_or_default(),
-        false => Cow::Borrowed(&text[start + 1..end - 1]),
-    }
 }
 
 fn check_id(id: &str) -> Result<(), String> {

@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 
 use super::sort;
 use crate::query_server::reduce::ReduceRow;
-use json::collation::{Collation, KeyCache, string_bytes};
+use json::collation::{Collation, KeyCache};
+use json::string::unescape_bytes;
 
 /// How much text is kept in one piece, in bytes: growing never copies what is there.
 const PIECE_BYTES: usize = 1 << 20;
@@ -160,7 +161,7 @@ impl Rows {
                 let place = &rows.places[row];
                 let [id, json, _] = rows.ranges(place);
                 collation.write_key_cached(rows.at(place, json), &mut cache, key);
-                key.extend_from_slice(&string_bytes(rows.at(place, id)));
+                key.extend_from_slice(&unescape_bytes(rows.at(place, id)));
             }
         };
         let emission = |row: usize| {

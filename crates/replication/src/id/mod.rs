@@ -6,17 +6,16 @@
 //! SOURCE    couch_replicator_ids.
 
 mod selector;
-mod term;
 
 use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::HEXLOWER;
+use json::erlang::{self, List};
 use md5::{Digest, Md5};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(super) use self::selector::normal_form;
-use self::term::List;
 use super::filter::{Filter, FilterAt};
 use super::spec::{EndpointSpec, Options, Replication};
 
@@ -98,86 +97,97 @@ fn base_id(
     identity: &Identity,
     filter_code: Option<&str>,
 ) -> String {
-    let mut list = List::new();
+    let mut term = vec![erlang::VERSION];
+    let mut list = List::begin(&mut term);
     if version >= 3 {
-        list.push(|to| term::binary(&identity.uuid, to));
+        erlang::binary(&identity.uuid, list.element(&mut term));
     } else {
-        list.push(|to| term::string(&identity.host, to));
+        erlang::string(&identity.host, list.element(&mut term));
     }
     if version == 2 {
-        list.push(|to| term::integer(identity.port, to));
+        erlang::integer(identity.port.into(), list.element(&mut term));
     }
     for side in [&replication.source, &replication.target] {
-        list.push(|to| match version {
-            4 => endpoint(side, to),
-            _ => endpoint_of_old(side, to),
-        });
+        let endpoint = if version == 4 {
+            endpoint
+        } else {
+            endpoint_of_old
+        };
+        endpoint(side, list.element(&mut term));
     }
-    push_options(&mut list, &replication.options, filter_code);
-    HEXLOWER.encode(&Md5::digest(list.finish()))
+    add_options(&mut list, &replication.options, filter_code, &mut term);
+    list.end(&mut term);
+    HEXLOWER.encode(&Md5::digest(term))
 }
 
 /// Adds what of the options makes another replication: filters, and where it begins.
-fn push_options(list: &mut List, options: &Options, filter_code: Option<&str>) {
-    let mut push_json = |json: &dyn fmt::Display| {
-        let text = json.to_string();
-        list.push(|to| term::json(&text, to));
-    };
+fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, term: &mut Vec<u8>) {
+    let mut add = |value: &Value| erlang::json(&value.to_string(), list.element(term));
     match &options.filter {
         Filter::All => {}
-        Filter::DocIds(ids) => push_json(&json!(ids)),
+        Filter::DocIds(ids) => add(&json!(ids)),
         Filter::Selector(selector) => {
             // Checked when the replication was parsed.
-            push_json(&normal_form(selector).unwrap_or_default());
+            add(&normal_form(selector).unwrap_or_default());
         }
         Filter::BuiltIn { name, query_params } => {
-            push_json(&json!(name));
-            push_json(&json!(query_params));
+            add(&json!(name));
+            add(&json!(query_params));
         }
         Filter::Function { query_params, .. } => {
-            push_json(&json!(filter_code.unwrap_or_default()));
-            push_json(&json!(query_params));
+            add(&json!(filter_code.unwrap_or_default()));
+            add(&json!(query_params));
         }
     }
     if options.winning_revs_only {
-        list.push(|to| term::binary("winning_revs_only", to));
+        erlang::binary("winning_revs_only", list.element(term));
     }
     if let Some(seq) = &options.since_seq {
-        list.push(|to| term::json(seq.as_json(), to));
+        erlang::json(seq.as_json(), list.element(term));
     }
     // Another engine may take other documents. Ids are ids everywhere.
     let runs_here = options.filter_at == FilterAt::Settee;
     if runs_here && !matches!(options.filter, Filter::DocIds(_)) {
-        list.push(|to| term::binary("filter_at_settee", to));
+        erlang::binary("filter_at_settee", list.element(term));
     }
 }
 
 /// Writes an endpoint as version 4 has it: neither scheme nor password nor proxy is part of it.
-fn endpoint(spec: &EndpointSpec, to: &mut Vec<u8>) {
+fn endpoint(spec: &EndpointSpec, term: &mut Vec<u8>) {
     let url = UrlParts::of(&spec.url);
-    term::tuple(7, to);
-    term::atom("remote", to);
+    erlang::tuple(7, term);
+    erlang::atom("remote", term);
     match &spec.auth {
-        Some(auth) => term::string(&auth.user, to),
-        None => term::atom("undefined", to),
+        Some(auth) => erlang::string(&auth.user, term),
+        None => erlang::atom("undefined", term),
     }
-    term::string(url.host, to);
+    erlang::string(url.host, term);
     match url.port {
-        Some(port) => term::integer(port, to),
-        None => term::atom("default", to),
+        Some(port) => erlang::integer(port.into(), term),
+        None => erlang::atom("default", term),
     }
-    term::string(url.path, to);
-    term::string_pairs(&spec.headers, to);
+    erlang::string(url.path, term);
+    string_pairs(&spec.headers, term);
     // Where OAuth's parameters once were.
-    term::atom("undefined", to);
+    erlang::atom("undefined", term);
 }
 
 /// Writes an endpoint as versions 1 to 3 have it.
-fn endpoint_of_old(spec: &EndpointSpec, to: &mut Vec<u8>) {
-    term::tuple(3, to);
-    term::atom("remote", to);
-    term::string(&spec.url, to);
-    term::string_pairs(&spec.headers, to);
+fn endpoint_of_old(spec: &EndpointSpec, term: &mut Vec<u8>) {
+    erlang::tuple(3, term);
+    erlang::atom("remote", term);
+    erlang::string(&spec.url, term);
+    string_pairs(&spec.headers, term);
+}
+
+fn string_pairs(pairs: &[(String, String)], term: &mut Vec<u8>) {
+    let mut list = List::begin(term);
+    for (name, value) in pairs {
+        erlang::tuple(2, list.element(term));
+        erlang::string(name, term);
+        erlang::string(value, term);
+    }
+    list.end(term);
 }
 
 /// The parts of a URL as they stand in it. Nothing is normalised: ids depend on the letters.
@@ -262,21 +272,25 @@ mod tests {
     #[test]
     fn an_endpoint_is_hashed_as_couchdbs_own_test_has_it() {
         let replication = replication(json!({}));
-        let mut list = List::new();
-        list.push(|to| term::atom("this_is_snek", to));
-        list.push(|to| endpoint(&replication.source, to));
-        list.push(|to| endpoint(&replication.target, to));
-        let hash = HEXLOWER.encode(&Md5::digest(list.finish()));
+        let mut term = vec![erlang::VERSION];
+        let mut list = List::begin(&mut term);
+        erlang::atom("this_is_snek", list.element(&mut term));
+        endpoint(&replication.source, list.element(&mut term));
+        endpoint(&replication.target, list.element(&mut term));
+        list.end(&mut term);
+        let hash = HEXLOWER.encode(&Md5::digest(term));
         assert_eq!(hash, "ad08e05057046eabe898a2572bbfb573");
     }
 
     #[test]
     fn the_bytes_that_are_hashed_are_those_of_erlang() {
         let replication = replication(json!({}));
-        let mut list = List::new();
-        list.push(|to| term::binary(&identity().uuid, to));
-        list.push(|to| endpoint(&replication.source, to));
-        let bytes = HEXLOWER.encode(&list.finish());
+        let mut term = vec![erlang::VERSION];
+        let mut list = List::begin(&mut term);
+        erlang::binary(identity().uuid, list.element(&mut term));
+        endpoint(&replication.source, list.element(&mut term));
+        list.end(&mut term);
+        let bytes = HEXLOWER.encode(&term);
         let uuid = HEXLOWER.encode(identity().uuid.as_bytes());
         let (host, path) = (HEXLOWER.encode(b"srchost.local"), HEXLOWER.encode(b"/src/"));
         let expected = format!(

@@ -1,17 +1,17 @@
-//! JSON values in Erlang's external term format: `_approx_count_distinct` hashes it, and `_sum` is
-//! limited by its size.
+//! Erlang's external term format: what ids of replications are hashes of, what `_approx_count_distinct` hashes, and
+//! what `_sum` is limited by the size of.
 //!
-//! SUMMARY   [`write`] turns JSON text into the bytes of a term; [`of_value`], [`of_rows`] and
-//!           [`of_results`] tell sizes.
-//! SOURCE    erlang:term_to_binary/2 with minor version 1 over the terms that CouchDB decodes JSON
-//!           to: strings are binaries, objects one-tuples of a list of pairs, literals atoms.
+//! SUMMARY   [`json`] writes JSON text as the term that CouchDB decodes it to: strings are binaries, objects
+//!           one-tuples of a list of pairs, literals atoms. [`of_value`], [`of_rows`] and [`of_results`] tell sizes.
+//! SOURCE    erlang:term_to_binary/2 with minor version 1: atoms are ATOM_EXT, lists of bytes are STRING_EXT.
 //! LIMITS    Members of one name in one object are all written. Integers beyond
 //!           [`DIGITS_MAX`] digits are written as text.
 
 use num_bigint::{BigInt, Sign};
 use serde_json::value::RawValue;
 
-use super::collation::{number_length, string_bytes, string_length};
+use super::cursor::{Cursor, Token};
+use super::string::unescape;
 
 /// How many digits an integer may have: reading one takes time with the square of them.
 pub const DIGITS_MAX: usize = 4096;
@@ -44,150 +44,187 @@ const NIL_SIZE: u64 = 1;
 /// Size of [`VERSION`].
 const VERSION_SIZE: u64 = 1;
 
-/// A list that is being written: an array, or the members of an object.
-struct Open {
-    is_object: bool,
+/// A list that is being written: its length is known at its end.
+#[derive(Debug)]
+pub struct List {
     /// Where its tag is.
     start: usize,
     count: usize,
-    /// Whether all elements so far are integers from 0 to 255.
-    only_bytes: bool,
 }
 
-/// Appends the term of a valid JSON text, without a version. It does not recurse: a text may be
-/// nested as deeply as it likes.
-pub fn write(json: &str, term: &mut Vec<u8>) {
-    let mut rest = json.as_bytes();
-    let mut open: Vec<Open> = Vec::new();
-    let mut at_name = false;
-    while let Some(&byte) = rest.first() {
-        let mut length = 1;
-        let before = term.len();
-        match byte {
-            b'{' | b'[' => {
-                element(&mut open, false);
-                let is_object = byte == b'{';
-                if is_object {
-                    term.extend_from_slice(&[tag::SMALL_TUPLE, 1]);
-                }
-                open.push(Open {
-                    is_object,
-                    start: term.len(),
-                    count: 0,
-                    only_bytes: true,
-                });
-                term.extend_from_slice(&[tag::LIST, 0, 0, 0, 0]);
-                at_name = is_object;
-            }
-            b'}' | b']' => {
-                if let Some(list) = open.pop() {
-                    close(&list, term);
-                }
-            }
-            b',' => at_name = open.last().is_some_and(|list| list.is_object),
-            b':' => at_name = false,
-            b'"' => {
-                length = string_length(rest);
-                if at_name {
-                    // A pair of the name and the value that follows.
-                    if let Some(object) = open.last_mut() {
-                        object.count += 1;
-                    }
-                    term.extend_from_slice(&[tag::SMALL_TUPLE, 2]);
-                } else {
-                    element(&mut open, false);
-                }
-                write_binary(&string_bytes(&rest[..length]), term);
-            }
-            b'n' | b't' | b'f' => {
-                length = if byte == b'f' { 5 } else { 4 };
-                element(&mut open, false);
-                write_atom(rest.get(..length).unwrap_or_default(), term);
-            }
-            b'-' | b'0'..=b'9' => {
-                length = number_length(rest);
-                write_number(&rest[..length], term);
-                element(&mut open, term[before] == tag::SMALL_INTEGER);
-            }
-            // White space.
-            _ => {}
+impl List {
+    /// Begins a list.
+    pub fn begin(term: &mut Vec<u8>) -> Self {
+        let start = term.len();
+        term.extend_from_slice(&[tag::LIST, 0, 0, 0, 0]);
+        Self { start, count: 0 }
+    }
+
+    /// Counts an element, and returns where it is to be written.
+    pub fn element<'t>(&mut self, term: &'t mut Vec<u8>) -> &'t mut Vec<u8> {
+        self.count += 1;
+        term
+    }
+
+    /// Ends the list.
+    pub fn end(self, term: &mut Vec<u8>) {
+        let head = self.start + 1;
+        if self.count == 0 {
+            term.truncate(self.start);
+        } else {
+            term[head..head + size_of::<u32>()].copy_from_slice(&length(self.count));
         }
-        rest = rest.get(length..).unwrap_or_default();
+        term.push(tag::NIL);
     }
 }
 
-/// Counts an element of the innermost array; members of objects are counted by their names.
-fn element(open: &mut [Open], is_byte: bool) {
-    if let Some(list) = open.last_mut().filter(|list| !list.is_object) {
-        list.count += 1;
-        list.only_bytes &= is_byte;
-    }
+/// Writes the head of a tuple; its elements follow.
+pub fn tuple(elements: u8, term: &mut Vec<u8>) {
+    term.extend_from_slice(&[tag::SMALL_TUPLE, elements]);
 }
 
-fn close(list: &Open, term: &mut Vec<u8>) {
-    let head = list.start + 1;
-    if list.count == 0 {
-        term.truncate(list.start);
-    } else if list.only_bytes && !list.is_object && list.count <= STRING_MAX {
-        // Elements are pairs of a tag and the byte.
-        let elements = head + size_of::<u32>();
-        let bytes: Vec<u8> = term[elements..]
-            .iter()
-            .skip(1)
-            .step_by(2)
-            .copied()
-            .collect();
-        term.truncate(list.start);
-        term.push(tag::STRING);
-        term.extend_from_slice(&u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_be_bytes());
-        term.extend_from_slice(&bytes);
-        return;
-    } else {
-        term[head..head + size_of::<u32>()].copy_from_slice(&length(list.count));
-    }
-    term.push(tag::NIL);
+/// Writes an atom.
+pub fn atom(name: &str, term: &mut Vec<u8>) {
+    term.push(tag::ATOM);
+    term.extend_from_slice(&short_length(name.len()));
+    term.extend_from_slice(name.as_bytes());
 }
 
-fn length(length: usize) -> [u8; 4] {
-    // A longer one does not fit a line of the protocol.
-    u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
-}
-
-fn write_binary(bytes: &[u8], term: &mut Vec<u8>) {
+/// Writes a binary.
+pub fn binary(bytes: impl AsRef<[u8]>, term: &mut Vec<u8>) {
+    let bytes = bytes.as_ref();
     term.push(tag::BINARY);
     term.extend_from_slice(&length(bytes.len()));
     term.extend_from_slice(bytes);
 }
 
-fn write_atom(name: &[u8], term: &mut Vec<u8>) {
-    term.push(tag::ATOM);
-    term.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_be_bytes());
-    term.extend_from_slice(name);
+/// Writes an Erlang string: a list of bytes.
+pub fn string(bytes: impl AsRef<[u8]>, term: &mut Vec<u8>) {
+    let bytes = bytes.as_ref();
+    if bytes.is_empty() {
+        term.push(tag::NIL);
+    } else if bytes.len() <= STRING_MAX {
+        term.push(tag::STRING);
+        term.extend_from_slice(&short_length(bytes.len()));
+        term.extend_from_slice(bytes);
+    } else {
+        term.push(tag::LIST);
+        term.extend_from_slice(&length(bytes.len()));
+        for byte in bytes {
+            term.extend_from_slice(&[tag::SMALL_INTEGER, *byte]);
+        }
+        term.push(tag::NIL);
+    }
 }
 
-fn write_number(digits: &[u8], term: &mut Vec<u8>) {
-    let text = std::str::from_utf8(digits).unwrap_or("0");
-    if digits.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
+/// Writes an integer of 32 bits.
+pub fn integer(integer: i32, term: &mut Vec<u8>) {
+    match u8::try_from(integer) {
+        Ok(byte) => term.extend_from_slice(&[tag::SMALL_INTEGER, byte]),
+        Err(_) => {
+            term.push(tag::INTEGER);
+            term.extend_from_slice(&integer.to_be_bytes());
+        }
+    }
+}
+
+fn length(length: usize) -> [u8; 4] {
+    // A longer one does not fit a line of the protocol, a body or a URL.
+    u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+fn short_length(length: usize) -> [u8; 2] {
+    u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+/// An array, or the members of an object.
+struct Open {
+    is_object: bool,
+    list: List,
+    /// Whether all elements so far are integers from 0 to 255.
+    only_bytes: bool,
+}
+
+impl Open {
+    fn end(self, term: &mut Vec<u8>) {
+        // Elements are pairs of a tag and the byte.
+        let elements = self.list.start + 1 + size_of::<u32>();
+        if self.is_object || !self.only_bytes || self.list.count > STRING_MAX {
+            return self.list.end(term);
+        }
+        let pairs = term[elements..].iter().skip(1).step_by(2);
+        let bytes: Vec<u8> = pairs.copied().collect();
+        term.truncate(self.list.start);
+        string(bytes, term);
+    }
+}
+
+/// Appends the term of a valid JSON text, without a version.
+pub fn json(json: &str, term: &mut Vec<u8>) {
+    let mut open: Vec<Open> = Vec::new();
+    // The text is valid: the walk does not end early.
+    let _ = Cursor::of(json.as_bytes()).walk(|token| {
+        // Members of objects are counted by their names.
+        let is_element = |open: &&mut Open| !open.is_object && token != Token::End;
+        if let Some(array) = open.last_mut().filter(is_element) {
+            array.list.count += 1;
+            array.only_bytes &= matches!(token, Token::Number(_));
+        }
+        match token {
+            Token::Object | Token::Array => {
+                let is_object = token == Token::Object;
+                if is_object {
+                    tuple(1, term);
+                }
+                open.push(Open {
+                    is_object,
+                    list: List::begin(term),
+                    only_bytes: true,
+                });
+            }
+            Token::End => {
+                if let Some(closed) = open.pop() {
+                    closed.end(term);
+                }
+            }
+            Token::Name(place) => {
+                // A pair of the name and the value that follows.
+                if let Some(object) = open.last_mut() {
+                    object.list.count += 1;
+                }
+                tuple(2, term);
+                binary(&*unescape(&json[place]), term);
+            }
+            Token::String(place) => binary(&*unescape(&json[place]), term),
+            Token::Number(place) => {
+                let start = term.len();
+                number(&json[place], term);
+                if let Some(array) = open.last_mut() {
+                    array.only_bytes &= term[start] == tag::SMALL_INTEGER;
+                }
+            }
+            Token::Null => atom("null", term),
+            Token::False => atom("false", term),
+            Token::True => atom("true", term),
+        }
+    });
+}
+
+fn number(text: &str, term: &mut Vec<u8>) {
+    if text.contains(['.', 'e', 'E']) {
         let float: f64 = text.parse().unwrap_or_default();
         term.push(tag::NEW_FLOAT);
         return term.extend_from_slice(&float.to_be_bytes());
     }
-    match text.parse::<i32>() {
-        Ok(byte @ 0..=255) => {
-            term.push(tag::SMALL_INTEGER);
-            term.extend_from_slice(&byte.to_be_bytes()[3..]);
-        }
-        Ok(integer) => {
-            term.push(tag::INTEGER);
-            term.extend_from_slice(&integer.to_be_bytes());
-        }
-        Err(_) => write_big(text, term),
+    match text.parse() {
+        Ok(short) => integer(short, term),
+        Err(_) => big_integer(text, term),
     }
 }
 
-fn write_big(digits: &str, term: &mut Vec<u8>) {
+fn big_integer(digits: &str, term: &mut Vec<u8>) {
     if digits.len() > DIGITS_MAX {
-        return write_binary(digits.as_bytes(), term);
+        return binary(digits, term);
     }
     let integer: BigInt = digits.parse().unwrap_or_default();
     let magnitude = integer.magnitude().to_bytes_le();
@@ -209,9 +246,9 @@ struct Sizer {
 }
 
 impl Sizer {
-    fn size(&mut self, json: &RawValue) -> u64 {
+    fn size(&mut self, value: &RawValue) -> u64 {
         self.term.clear();
-        write(json.get(), &mut self.term);
+        json(value.get(), &mut self.term);
         self.term.len() as u64
     }
 }
@@ -253,9 +290,9 @@ mod tests {
         RawValue::from_string(json.to_owned()).unwrap()
     }
 
-    fn term(json: &str) -> Vec<u8> {
+    fn term(text: &str) -> Vec<u8> {
         let mut term = Vec::new();
-        write(json, &mut term);
+        json(text, &mut term);
         term
     }
 
@@ -293,6 +330,7 @@ mod tests {
     fn terms_are_those_of_erlang() {
         for (json, expected) in [
             ("[1,2]", &[107, 0, 2, 1, 2][..]),
+            ("[-0,255]", &[107, 0, 2, 0, 255]),
             (
                 "[1,null]",
                 &[108, 0, 0, 0, 2, 97, 1, 100, 0, 4, 110, 117, 108, 108, 106],

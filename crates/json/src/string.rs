@@ -1,0 +1,117 @@
+//! Strings of JSON text: their characters.
+//!
+//! PROMISES  Half a surrogate pair becomes U+FFFD, as in CouchDB.
+
+use std::borrow::Cow;
+
+/// Returns the characters of a string, which is given with its quotation marks.
+pub fn unescape(quoted: &str) -> Cow<'_, str> {
+    let end = quoted.len().saturating_sub(1);
+    let inside = quoted.get(1..end).unwrap_or_default();
+    if memchr::memchr(b'\\', inside.as_bytes()).is_none() {
+        return Cow::Borrowed(inside);
+    }
+    let mut text = String::with_capacity(inside.len());
+    let mut rest = inside;
+    while let Some((plain, escaped)) = rest.split_once('\\') {
+        text.push_str(plain);
+        let mut behind = escaped.chars();
+        let Some(first) = behind.next() else {
+            return Cow::Owned(text);
+        };
+        rest = behind.as_str();
+        text.push(match first {
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'u' => {
+                let (character, behind) = unicode(rest);
+                rest = behind;
+                character
+            }
+            itself => itself,
+        });
+    }
+    text.push_str(rest);
+    Cow::Owned(text)
+}
+
+/// As [`unescape`], for UTF-8.
+pub fn unescape_bytes(quoted: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\\', quoted).is_none() {
+        let end = quoted.len().saturating_sub(1);
+        return Cow::Borrowed(quoted.get(1..end).unwrap_or_default());
+    }
+    let quoted = std::str::from_utf8(quoted).unwrap_or_default();
+    Cow::Owned(unescape(quoted).into_owned().into_bytes())
+}
+
+/// Reads what comes after `\u`: returns the character, which two escapes may stand for, and what follows.
+fn unicode(digits: &str) -> (char, &str) {
+    let (first, rest) = code_unit(digits);
+    let pair = rest.strip_prefix("\\u").map(code_unit);
+    let units = [Some(first), pair.map(|(second, _)| second)];
+    let mut characters = char::decode_utf16(units.into_iter().flatten());
+    let character = characters.next().and_then(Result::ok);
+    match (character, pair) {
+        (Some(character @ '\u{10000}'..), Some((_, behind))) => (character, behind),
+        (character, _) => (character.unwrap_or(char::REPLACEMENT_CHARACTER), rest),
+    }
+}
+
+fn code_unit(digits: &str) -> (u16, &str) {
+    let (unit, rest) = digits.split_at_checked(4).unwrap_or((digits, ""));
+    (u16::from_str_radix(unit, 16).unwrap_or(0xfffd), rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn escapes_stand_for_their_characters_and_halves_of_pairs_for_a_replacement() {
+        for (quoted, expected) in [
+            (r#""""#, ""),
+            (
+                r#""a\u00e9\"\\\/\b\f\n\r\tz""#,
+                "a\u{e9}\"\\/\u{8}\u{c}\n\r\tz",
+            ),
+            (r#""\u0000\ud834\udd1e!""#, "\0\u{1d11e}!"),
+            (r#""\udd1e\ud834""#, "\u{fffd}\u{fffd}"),
+            (r#""\ud834\ud834\udd1e""#, "\u{fffd}\u{1d11e}"),
+            (
+                r#""\ud834\u0041\ud834\n\ud834x""#,
+                "\u{fffd}A\u{fffd}\n\u{fffd}x",
+            ),
+        ] {
+            assert_eq!(unescape(quoted), expected, "{quoted}");
+            assert_eq!(*unescape_bytes(quoted.as_bytes()), *expected.as_bytes());
+        }
+        for broken in [
+            "",
+            "\"",
+            "\"\\",
+            "\"\\\"",
+            "\"\\u12\"",
+            "\"\\u\u{e9}\u{e9}\"",
+        ] {
+            unescape(broken);
+            unescape_bytes(broken.as_bytes());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_parser_reads_is_read_as_it_reads_it(text in any::<String>()) {
+            let mut quoted = serde_json::json!(text).to_string();
+            prop_assert_eq!(unescape(&quoted), text.as_str());
+            let escape = |unit: u16| format!("\\u{unit:04X}");
+            quoted = format!("\"{}\"", text.encode_utf16().map(escape).collect::<String>());
+            prop_assert_eq!(unescape(&quoted), text);
+        }
+    }
+}
