@@ -21,7 +21,7 @@ use common::{Batch, Nothing, best_batches, no_log, report, settings};
 use futures_util::future::{LocalBoxFuture, join_all};
 use settee::actors::caller::Caller;
 use settee::actors::proc_manager::ProcManager;
-use settee::actors::supervisor::Named;
+use settee::otp::supervisor::Named;
 use settee::config::PoolConfig;
 use settee::messages::proc_manager::{GetStatus, ManagerSettings, TakeFrom, Want};
 use settee::policy::pool::ReturnStatus;

@@ -18,7 +18,7 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 use serde_json::value::RawValue;
 use settee::actors::caller::Caller;
 use settee::actors::proc_manager::ProcManager;
-use settee::actors::supervisor::{Named, Stop};
+use settee::otp::supervisor::{Named, Stop};
 use settee::messages::function::{DdocPrompt, InDdoc};
 use settee::messages::proc_manager::{Lease, TakeFrom, Want};
 use settee::policy::pool::ReturnStatus;

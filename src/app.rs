@@ -29,7 +29,7 @@ use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::front_door::{FrontDoor, FrontDoorOptions};
 use crate::actors::gate::{Gate, Gateway, Inside};
 use crate::actors::http_server::{HttpOptions, HttpServer};
-use crate::actors::lifeline::{Down, ExitReason, Pulse};
+use crate::otp::lifeline::{Down, ExitReason, Pulse};
 use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
 use crate::actors::listener::{Listener, ListenerOptions};
@@ -37,7 +37,7 @@ use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOpti
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
-use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
+use crate::otp::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;

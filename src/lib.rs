@@ -13,6 +13,7 @@ pub mod logging;
 mod machine_bounds;
 pub mod messages;
 pub mod metrics;
+pub mod otp;
 pub mod query_server;
 pub mod replicator;
 pub mod store;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use settee::actors::lifeline::ExitReason;
-use settee::actors::supervisor::Stop;
+use settee::otp::lifeline::ExitReason;
+use settee::otp::supervisor::Stop;
 use settee::app::{App, AppOptions, RunningApp};
 use settee::config::Config;
 use settee::messages::proc_manager::GetProcCount;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use settee::actors::lifeline::{ExitReason, Lifeline};
+use settee::otp::lifeline::{ExitReason, Lifeline};
 use settee::messages::opener::StartError;
 use settee::messages::proc_manager::ManagerSettings;
 use settee::messages::process::{

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::actors::deferred::Replier;
+use crate::otp::deferred::Replier;
 use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts};
 
 /// Takes the answer to one [`Prompt`](crate::messages::process::Prompt), or the next answer to

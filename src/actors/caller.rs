@@ -13,9 +13,9 @@ use actix::dev::ToEnvelope;
 use actix::{Addr, Context, Handler, Message};
 use bytes::Bytes;
 
-use crate::actors::lifeline::{Lifeline, Pulse};
+use crate::otp::lifeline::{Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::Named;
+use crate::otp::supervisor::Named;
 use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Require, Want};
 use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};

@@ -42,9 +42,9 @@ use tokio::sync::Notify;
 
 use crate::actors::caller::{CallError, Caller};
 use crate::actors::config_listener::ConfigListener;
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
+use crate::otp::supervisor::{Named, Stop};
 use crate::auth::Authority;
 use crate::auth::rights::Rights;
 use crate::config::Config;

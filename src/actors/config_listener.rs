@@ -16,10 +16,10 @@ use actix::prelude::*;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
 
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::service::socket::{Prepared, ServiceSockets};
-use crate::actors::supervisor::{Named, Stop};
+use crate::otp::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};

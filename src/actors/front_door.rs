@@ -19,10 +19,10 @@ use tokio::sync::watch;
 
 use crate::actors::client::Services;
 use crate::actors::config_changes;
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
 use crate::actors::service::{Leave, Reconfigure, Service, ServiceOptions};
-use crate::actors::supervisor::Stop;
+use crate::otp::supervisor::Stop;
 use crate::config::{Config, ServiceAddress, ServiceConfig};
 
 /// How long a service that ended by a mistake of ours stays down: it will not loop.

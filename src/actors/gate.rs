@@ -18,9 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::actors::caller::Caller;
 use crate::actors::config_listener::ConfigListener;
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
+use crate::otp::supervisor::{Named, Stop};
 use crate::auth::rights::CallerLimits;
 use crate::query_server::client::QueryServers;
 use crate::query_server::reduce::OverflowLog;

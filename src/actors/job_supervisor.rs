@@ -21,7 +21,7 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o, warn};
 
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
 use crate::messages::job_supervisor::{
     ChildEnded, JobOrder, RunningJob, StartChild, StartJobs, TerminateChild,
 };

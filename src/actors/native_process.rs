@@ -20,8 +20,8 @@ use slog::{info, warn};
 use tokio::sync::oneshot;
 
 use crate::actors::answerer::{Answerer, each};
-use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, Watch};
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::messages::opener::StartError;
 use crate::messages::process::{

@@ -20,8 +20,8 @@ use actix::prelude::*;
 use actix_rt::time::{Instant, timeout};
 use bytes::Bytes;
 
-use crate::actors::clock::Clock;
-use crate::actors::lifeline::Down;
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::Down;
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, ProcessRef, Prompt, PromptError, StopProc, shorten,

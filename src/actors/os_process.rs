@@ -30,8 +30,8 @@ use slog::{Logger, info, o, warn};
 
 use self::unanswered::{Pending, Unanswered};
 use crate::actors::answerer::{Answerer, commands};
-use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::{Lifeline, Watch};
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::lifeline::{Lifeline, Watch};
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::logging::RepeatLimiter;
 use crate::messages::process::{

@@ -15,11 +15,11 @@ use actix::prelude::*;
 use slog::{Logger, o};
 use tokio::sync::watch;
 
-use crate::actors::clock::Clock;
+use crate::otp::clock::Clock;
 use crate::actors::config_changes;
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
+use crate::otp::supervisor::{Named, Stop};
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::messages::pools::SetLevel;

@@ -31,8 +31,8 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
 
-use crate::actors::clock::Clock;
-use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::Opener;
 use crate::config::password::random;
 use crate::messages::pools::HolderDown;

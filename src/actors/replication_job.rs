@@ -19,7 +19,7 @@ mod starter;
 
 use std::rc::Rc;
 
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
 use actix::prelude::*;
 use checkpoints::Checkpoints;

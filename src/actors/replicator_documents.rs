@@ -24,9 +24,9 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use slog::{Logger, o, warn};
 use tokio::sync::{Semaphore, watch};
 
-use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::otp::lifeline::{ExitReason, Lifeline};
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::supervisor::{Named, Stop};
+use crate::otp::supervisor::{Named, Stop};
 use crate::config::Config;
 use crate::config::password::random;
 use crate::messages::replication_scheduler::{

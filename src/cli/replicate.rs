@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use crate::actors::caller::Caller;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
-use crate::actors::supervisor::Named;
+use crate::otp::supervisor::Named;
 use crate::app::replication::job_settings;
 use crate::auth::rights::CallerLimits;
 use crate::config::Config;

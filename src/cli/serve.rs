@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slog::{Logger, info, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::actors::lifeline::ExitReason;
+use crate::otp::lifeline::ExitReason;
 use crate::actors::listener::socket::SocketError;
 use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
 use crate::config::{Flag, Loaded, generated};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix::Message;
 
-use crate::actors::lifeline::Pulse;
+use crate::otp::lifeline::Pulse;
 use crate::auth::rights::CallerLimits;
 use crate::config::{FrontTerms, PoolConfig};
 use crate::messages::process::PromptError;

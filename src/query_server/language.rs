@@ -14,8 +14,8 @@ use actix::Recipient;
 use futures_util::future::LocalBoxFuture;
 use slog::Logger;
 
-use crate::actors::clock::Clock;
-use crate::actors::lifeline::Pulse;
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::Pulse;
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::ProcessRef;

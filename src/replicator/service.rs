@@ -25,7 +25,7 @@ use super::kept::Kept;
 use super::{Database, NAME, PAUSED, view};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
-use crate::actors::supervisor::Named;
+use crate::otp::supervisor::Named;
 use crate::messages::replication_scheduler::{
     GetCounts, GetJob, GetJobs, GetJobsById, JOBS_MAX, JobChoice, JobInfo, PauseJob, RestartJob,
     ResumeJob, SetPriority,

@@ -14,9 +14,9 @@ use super::recorder::{Recorded, Started};
 use super::scripted_child::ScriptedChild;
 use super::wait::eventually;
 use crate::actors::caller::Caller;
-use crate::actors::lifeline::Pulse;
+use crate::otp::lifeline::Pulse;
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
+use crate::otp::supervisor::{Named, Stop};
 use crate::messages::proc_manager::{
     GetProcCount, GetStaleProcCount, GetStatus, ManagerSettings, ReloadConfig, SetThresholdTs,
     TerminateStaleProcs, Want,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use settee::actors::supervisor::Stop;
+use settee::otp::supervisor::Stop;
 use settee::messages::process::{Fault, Obituary, PromptError};
 use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
 

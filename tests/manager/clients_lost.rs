@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use settee::actors::lifeline::{Down, ExitReason};
+use settee::otp::lifeline::{Down, ExitReason};
 use settee::messages::opener::StartError;
 use settee::messages::proc_manager::ReloadConfig;
 use settee::messages::process::ProcessRef;

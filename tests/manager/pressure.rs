@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::Actor;
 use settee::actors::pressure_gauge::{PressureGauge, PressureOptions};
-use settee::actors::supervisor::{Named, Stop};
+use settee::otp::supervisor::{Named, Stop};
 use settee::config::Config;
 use settee::policy::pressure::Reading;
 use settee::testkit::{FakeLanguage, TestPool};

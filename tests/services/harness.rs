@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use settee::actors::lifeline::ExitReason;
+use settee::otp::lifeline::ExitReason;
 use settee::actors::pressure_gauge::Machine;
 use settee::app::{App, AppOptions, RunningApp};
 use settee::config::reload::Change;

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 
 use super::ProcManager;
 use super::requests::Answer;
-use crate::actors::deferred::{Deferred, deferred};
+use crate::otp::deferred::{Deferred, deferred};
 use crate::messages::proc_manager::{GetProc, GetProcError, ProbeDone, Require};
 use crate::query_server::abilities::{Ability, Finding};
 use policy::pool::{PoolId, Target};

@@ -8,9 +8,9 @@ use slog::{info, warn};
 
 use super::requests::{Answer, Request};
 use super::{Party, ProcManager};
-use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::{Down, ExitReason};
-use crate::actors::supervisor::Stop;
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::lifeline::{Down, ExitReason};
+use crate::otp::supervisor::Stop;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
     GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, HelperDone, OsProcIdle, ReloadConfig,

@@ -10,7 +10,7 @@ use actix::prelude::*;
 use slog::o;
 
 use super::ProcManager;
-use crate::actors::lifeline::ExitReason;
+use crate::otp::lifeline::ExitReason;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::proc_manager::{HelpError, HelperDone, What};

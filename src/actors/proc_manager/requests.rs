@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::ProcManager;
-use crate::actors::deferred::Replier;
+use crate::otp::deferred::Replier;
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::{GetProcError, HelpError, Lease, Lender, Want};
 use crate::messages::process::{Fault, PromptError};

@@ -8,9 +8,9 @@ use slog::{info, warn};
 
 use super::ReplicationScheduler;
 use super::registry::Entry as Registered;
-use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::{Down, ExitReason};
-use crate::actors::supervisor::Stop;
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::lifeline::{Down, ExitReason};
+use crate::otp::supervisor::Stop;
 use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::DocumentsOptions;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::supervisor::Named;
+use crate::otp::supervisor::Named;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
 use crate::replicator::kept::Kept;
 use crate::replicator::rows::Taken;

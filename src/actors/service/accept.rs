@@ -21,7 +21,7 @@ use super::claims::{Claim, Claims};
 use super::socket::Acceptor;
 use super::ticket::Ticket;
 use crate::actors::client::stream::Stream;
-use crate::actors::clock::Clock;
+use crate::otp::clock::Clock;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::{Closed, Front, ServiceMetrics};

@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 
 use super::claims::Claim;
 use crate::actors::caller::Caller;
-use crate::actors::lifeline::{ExitReason, Lifeline};
+use crate::otp::lifeline::{ExitReason, Lifeline};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::Named;
+use crate::otp::supervisor::Named;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use policy::pool::ReturnStatus;
 

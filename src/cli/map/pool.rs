@@ -8,9 +8,9 @@ use actix::{Actor, Addr};
 use slog::Logger;
 
 use crate::actors::caller::Caller;
-use crate::actors::lifeline::Pulse;
+use crate::otp::lifeline::Pulse;
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
+use crate::otp::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use slog::Logger;
 
 use super::sum::error_object;
-use crate::actors::clock::Clock;
+use crate::otp::clock::Clock;
 use crate::config::{QueryServerConfig, ReduceLimit};
 use crate::logging::RepeatLimiter;
 

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::actors::client::farewell::{TunnelEnd, give_back};
 use crate::actors::client::session::Session;
-use crate::actors::lifeline::{Down, Watch};
+use crate::otp::lifeline::{Down, Watch};
 use crate::config::language_name;
 use crate::messages::pool_watch::{PoolState, WatchPool};
 use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};

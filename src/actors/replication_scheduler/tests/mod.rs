@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::actors::job_supervisor;
-use crate::actors::supervisor::Stop;
+use crate::otp::supervisor::Stop;
 use crate::messages::job_supervisor::RunningJob;
 use crate::messages::replication_job::{JobNews, StopJob};
 use crate::messages::replication_scheduler::*;

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 use slog::Logger;
 
-use crate::actors::clock::Clock;
+use crate::otp::clock::Clock;
 use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
 use json::elements::for_each;

@@ -14,8 +14,8 @@ use actix::prelude::*;
 use actix_rt::time::Instant;
 use slog::{Logger, error, o, warn};
 
-use crate::actors::deferred::{Deferred, Replier, deferred};
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::otp::deferred::{Deferred, Replier, deferred};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
 
 /// An actor's address under a name that outlives a restart (a registered name).
 pub struct Named<A: Actor>(Arc<RwLock<Addr<A>>>);
