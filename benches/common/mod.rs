@@ -7,12 +7,12 @@ use std::time::Duration;
 use actix::prelude::*;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use settee::otp::lifeline::{ExitReason, Lifeline};
 use settee::messages::opener::StartError;
 use settee::messages::proc_manager::ManagerSettings;
 use settee::messages::process::{
     ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout, StopProc,
 };
+use settee::otp::lifeline::{ExitReason, Lifeline};
 use settee::policy::pool::Limits;
 use settee::query_server::language::{Language, Registry, StartContext};
 

@@ -13,12 +13,12 @@ use actix::dev::ToEnvelope;
 use actix::{Addr, Context, Handler, Message};
 use bytes::Bytes;
 
-use crate::otp::lifeline::{Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::otp::supervisor::Named;
 use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Require, Want};
 use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};
+use crate::otp::lifeline::{Lifeline, Pulse};
+use crate::otp::named::Named;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;

@@ -16,15 +16,16 @@ use actix::prelude::*;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
 
-use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::service::socket::{Prepared, ServiceSockets};
-use crate::otp::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
 use crate::messages::pools::UnthrottleAll;
 use crate::messages::proc_manager::ReloadConfig;
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::query_server::language::Registry;
 use blocking;
 

@@ -18,10 +18,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::actors::caller::Caller;
 use crate::actors::config_listener::ConfigListener;
-use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::otp::supervisor::{Named, Stop};
 use crate::auth::rights::CallerLimits;
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::query_server::client::QueryServers;
 use crate::query_server::reduce::OverflowLog;
 use crate::query_server::status::Holder;

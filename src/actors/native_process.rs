@@ -20,8 +20,6 @@ use slog::{info, warn};
 use tokio::sync::oneshot;
 
 use crate::actors::answerer::{Answerer, each};
-use crate::otp::deferred::{Deferred, deferred};
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::messages::opener::StartError;
 use crate::messages::process::{
@@ -29,6 +27,8 @@ use crate::messages::process::{
     SetTimeout, StopProc,
 };
 use crate::metrics::KillReason;
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, Watch};
 use crate::query_server::language::StartContext;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::prompt::{

@@ -31,14 +31,14 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
 
-use crate::otp::clock::Clock;
-use crate::otp::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::actors::opener::Opener;
 use crate::config::password::random;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::{ManagerSettings, RetProc};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
 use crate::query_server::status::Holder;

@@ -24,7 +24,6 @@ use tokio::sync::mpsc;
 use crate::actors::caller::Caller;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
-use crate::otp::supervisor::Named;
 use crate::app::replication::job_settings;
 use crate::auth::rights::CallerLimits;
 use crate::config::Config;
@@ -32,6 +31,7 @@ use crate::logging::Logging;
 use crate::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
 };
+use crate::otp::named::Named;
 use crate::query_server::client::{QueryServers, filter_pool};
 use crate::replicator;
 use replication::crash::Crash;

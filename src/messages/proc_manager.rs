@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use actix::Message;
 
-use crate::otp::lifeline::Pulse;
 use crate::auth::rights::CallerLimits;
 use crate::config::{FrontTerms, PoolConfig};
 use crate::messages::process::PromptError;
+use crate::otp::lifeline::Pulse;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;

@@ -4,5 +4,6 @@
 pub mod clock;
 pub mod deferred;
 pub mod lifeline;
+pub mod named;
 pub mod supervisor;
 pub mod wall_clock;

@@ -14,12 +14,12 @@ use actix::Recipient;
 use futures_util::future::LocalBoxFuture;
 use slog::Logger;
 
-use crate::otp::clock::Clock;
-use crate::otp::lifeline::Pulse;
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::ProcessRef;
 use crate::metrics::ProcessMetrics;
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::Pulse;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child::Spawner;
 use crate::query_server::child_log::LogTerms;

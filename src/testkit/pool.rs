@@ -14,15 +14,16 @@ use super::recorder::{Recorded, Started};
 use super::scripted_child::ScriptedChild;
 use super::wait::eventually;
 use crate::actors::caller::Caller;
-use crate::otp::lifeline::Pulse;
 use crate::actors::proc_manager::ProcManager;
-use crate::otp::supervisor::{Named, Stop};
 use crate::messages::proc_manager::{
     GetProcCount, GetStaleProcCount, GetStatus, ManagerSettings, ReloadConfig, SetThresholdTs,
     TerminateStaleProcs, Want,
 };
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, Snapshot};
+use crate::otp::lifeline::Pulse;
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::{Language, LanguageName, Registry};

@@ -19,15 +19,15 @@ use super::session::Phase;
 use super::stream::Stream;
 use super::{Client, ClientOptions, Services};
 use crate::actors::caller::{CallError, Caller, ResetRetry};
-use crate::otp::lifeline::{Lifeline, Pulse};
 use crate::actors::service::claims::Claim;
 use crate::actors::service::ticket::Answer;
-use crate::otp::supervisor::Stop;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::TellHolder;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
+use crate::otp::lifeline::{Lifeline, Pulse};
+use crate::otp::supervisor::Stop;
 
 /// What a connection of a service is lent, and how.
 pub struct Lending {

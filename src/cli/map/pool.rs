@@ -8,13 +8,14 @@ use actix::{Actor, Addr};
 use slog::Logger;
 
 use crate::actors::caller::Caller;
-use crate::otp::lifeline::Pulse;
 use crate::actors::proc_manager::ProcManager;
-use crate::otp::supervisor::{Named, Stop};
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::messages::proc_manager::TakeFrom;
+use crate::otp::lifeline::Pulse;
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 use crate::query_server::language::Registry;
 use crate::query_server::view::Processes;

@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 
 use crate::actors::client::farewell::{TunnelEnd, give_back};
 use crate::actors::client::session::Session;
-use crate::otp::lifeline::{Down, Watch};
 use crate::config::language_name;
 use crate::messages::pool_watch::{PoolState, WatchPool};
 use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::PromptError;
+use crate::otp::lifeline::{Down, Watch};
 use crate::query_server::taught::Taught;
 use policy::time::Timestamp;
 
