@@ -40,13 +40,13 @@ use bytes::Bytes;
 use slog::{Logger, debug, o};
 use tokio::sync::Notify;
 
-use crate::actors::caller::{CallError, Caller};
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::auth::Authority;
 use crate::auth::rights::Rights;
 use crate::config::Config;
 use crate::config::Role;
+use crate::functions::caller::{CallError, Caller};
 use crate::in_flight::InFlight;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;

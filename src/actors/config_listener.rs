@@ -16,6 +16,7 @@ use actix::prelude::*;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
 
+use crate::actors::language::Registry;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::app::settings::manager_settings;
@@ -26,7 +27,6 @@ use crate::messages::proc_manager::ReloadConfig;
 use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::otp::named::Named;
 use crate::otp::supervisor::Stop;
-use crate::query_server::language::Registry;
 use blocking;
 
 /// What the service works by, shared by those who have to start over with it after a failure.

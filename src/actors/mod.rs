@@ -2,7 +2,6 @@
 //! it decides; they decide nothing themselves.
 
 pub(crate) mod answerer;
-pub mod caller;
 pub mod client;
 mod config_changes;
 pub mod config_listener;
@@ -10,6 +9,7 @@ pub mod front_door;
 pub mod gate;
 pub mod http_server;
 pub mod job_supervisor;
+pub mod language;
 pub mod listener;
 pub mod native_process;
 pub mod opener;

@@ -26,6 +26,7 @@ use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOption
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
+use crate::functions::SourceFilter;
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
 use crate::messages::replication_scheduler::Configure;
@@ -33,7 +34,6 @@ use crate::metrics::Metrics;
 use crate::otp::lifeline::Lifeline;
 use crate::otp::named::Named;
 use crate::otp::supervisor::ChildSpec;
-use crate::query_server::client::SourceFilter;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, Replications, http_config};
 use blocking;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::actors::caller::CallError;
+use crate::functions::caller::CallError;
 use crate::messages::pools::PoolError;
 use crate::messages::proc_manager::GetProcError;
 use crate::messages::process::{Fault, Obituary, PromptError};

@@ -184,7 +184,7 @@ pub struct ManagerSettings {
     /// The arguments of `reset`: a JSON object.
     pub reset_config: Arc<str>,
     /// The languages and how their processes are started.
-    pub languages: crate::query_server::language::Registry,
+    pub languages: crate::actors::language::Registry,
     /// Those of them whose command comes from the configuration.
     pub external: BTreeSet<LanguageName>,
 }

@@ -37,7 +37,7 @@ use super::farewell::TunnelEnd;
 use super::holding::NO_COMMAND;
 use super::lent::last_line;
 use super::session::Session;
-use crate::actors::caller::{CallError, RESET_TRIES};
+use crate::functions::caller::{CallError, RESET_TRIES};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::{Prompt, PromptError};

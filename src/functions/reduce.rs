@@ -12,8 +12,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::decode::{broken, decode, elements};
 use super::{FunctionError, QueryServers, Trouble};
-use crate::actors::caller::CallError;
 use crate::config::ReduceLimit;
+use crate::functions::caller::CallError;
 use crate::messages::client_error::Place;
 use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
 use crate::messages::proc_manager::{GetProcError, GetResetConfig};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{FunctionError, QueryServers};
-use crate::actors::caller::{CallError, ResetRetry};
+use crate::functions::caller::{CallError, ResetRetry};
 use crate::messages::function::{InDdoc, InLanguage};
 use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::PromptError;

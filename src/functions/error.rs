@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
-use crate::actors::caller::CallError;
+use crate::functions::caller::CallError;
 use crate::messages::client_error::{ErrorReply, Place};
 use crate::messages::proc_manager::GetProcError;
 use crate::messages::process::{Fault, PromptError};
