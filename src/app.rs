@@ -36,11 +36,12 @@ use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
+use crate::actors::service::socket::ServiceSockets;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
 use crate::in_flight::InFlight;
+use crate::messages::config_listener::ServiceSocketError;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
 use crate::otp::lifeline::{Down, ExitReason, Pulse};
@@ -164,8 +165,10 @@ impl App {
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(options.sources),
             service_sockets: Rc::clone(&service_sockets),
-            program: options.program,
-            languages: options.languages,
+            manager_settings: {
+                let (program, languages) = (options.program, options.languages);
+                Box::new(move |config| manager_settings(config, &program, &languages))
+            },
             current,
             set_log_level: options.set_log_level,
         });
@@ -377,7 +380,7 @@ fn manager_spec(
     log: Logger,
 ) -> (Named<ProcManager>, ChildSpec) {
     let make = move || {
-        let settings = manager_settings(&active.config(), &active.program, &active.languages);
+        let settings = (active.manager_settings)(&active.config());
         let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
             .with_metrics(metrics.clone());
         (manager.pulse(), manager.start())

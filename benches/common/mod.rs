@@ -8,8 +8,8 @@ use actix::prelude::*;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use settee::actors::language::{Language, Registry, StartContext};
+use settee::actors::proc_manager::ManagerSettings;
 use settee::messages::opener::StartError;
-use settee::messages::proc_manager::ManagerSettings;
 use settee::messages::process::{
     ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout, StopProc,
 };

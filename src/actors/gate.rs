@@ -202,8 +202,7 @@ mod tests {
         let active = Rc::new(crate::actors::config_listener::ActiveConfig {
             service_sockets: Default::default(),
             sources: std::cell::RefCell::new(None),
-            program: "settee".into(),
-            languages: crate::actors::language::Registry::new(),
+            manager_settings: Box::new(|_| unreachable!("the configuration never changes")),
             current: tokio::sync::watch::channel(Arc::new(crate::config::Config::default())).0,
             set_log_level: None,
         });

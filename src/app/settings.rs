@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::actors::language::Registry;
+use crate::actors::proc_manager::ManagerSettings;
 use crate::config::keys::MANGO;
 use crate::config::{Config, DbTag, LanguageCommand};
 use crate::languages::command::CommandLanguage;
 use crate::languages::echo::Echo;
 use crate::languages::query::Query;
-use crate::messages::proc_manager::ManagerSettings;
 use crate::query_server::child::CommandSpec;
 use crate::query_server::language::LanguageName;
 use policy::pool::{self, Limits};

@@ -15,11 +15,11 @@ use super::scripted_child::ScriptedChild;
 use super::wait::eventually;
 use crate::actors::language::{Language, Registry};
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::proc_manager::{ManagerSettings, ReloadConfig};
 use crate::functions::caller::Caller;
 use crate::languages::command::CommandLanguage;
 use crate::messages::proc_manager::{
-    GetProcCount, GetStaleProcCount, GetStatus, ManagerSettings, ReloadConfig, SetThresholdTs,
-    TerminateStaleProcs, Want,
+    GetProcCount, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs, Want,
 };
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, Snapshot};

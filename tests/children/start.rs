@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use settee::functions::caller::CallError;
+use settee::messages::proc_manager::CallError;
 use settee::functions::{QueryServers, Trouble};
 use settee::messages::function::{DdocPrompt, InDdoc};
 use settee::messages::proc_manager::{GetProcError, TakeFrom, What};

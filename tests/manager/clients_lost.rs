@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use settee::actors::language::{Language, StartContext};
+use settee::actors::proc_manager::ReloadConfig;
 use settee::messages::opener::StartError;
-use settee::messages::proc_manager::ReloadConfig;
 use settee::messages::process::ProcessRef;
 use settee::otp::lifeline::{Down, ExitReason};
 use settee::testkit::{Probe, Script, ScriptedChild, Step, TestPool};
