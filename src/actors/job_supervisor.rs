@@ -21,11 +21,11 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o, warn};
 
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
 use crate::messages::job_supervisor::{
     ChildEnded, JobOrder, RunningJob, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_job::StopJob;
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
 pub use live::LiveRuns;
 use policy::schedule::Run;
 use replication::crash::Crash;

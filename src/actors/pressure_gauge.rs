@@ -15,14 +15,15 @@ use actix::prelude::*;
 use slog::{Logger, o};
 use tokio::sync::watch;
 
-use crate::actors::clock::Clock;
 use crate::actors::config_changes;
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::messages::pools::SetLevel;
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use blocking;
 use policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};

@@ -19,8 +19,8 @@ mod starter;
 
 use std::rc::Rc;
 
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};

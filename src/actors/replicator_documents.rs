@@ -24,15 +24,16 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use slog::{Logger, o, warn};
 use tokio::sync::{Semaphore, watch};
 
-use crate::actors::lifeline::{ExitReason, Lifeline};
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::supervisor::{Named, Stop};
 use crate::config::Config;
 use crate::config::password::random;
 use crate::messages::replication_scheduler::{
     Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
 };
 use crate::messages::replicator_documents::GetRows;
+use crate::otp::lifeline::{ExitReason, Lifeline};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;

@@ -18,21 +18,22 @@ use actix_rt::Arbiter;
 use slog::{Logger, error};
 use tokio::sync::watch;
 
-use super::named_spec;
+use super::SHUTDOWN_MAX;
 use crate::actors::gate::Gateway;
 use crate::actors::job_supervisor::LiveRuns;
-use crate::actors::lifeline::Lifeline;
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
-use crate::actors::supervisor::{ChildSpec, Named};
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
+use crate::functions::SourceFilter;
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
 use crate::messages::replication_scheduler::Configure;
 use crate::metrics::Metrics;
-use crate::query_server::client::SourceFilter;
+use crate::otp::lifeline::Lifeline;
+use crate::otp::named::Named;
+use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, Replications, http_config};
 use blocking;
@@ -121,7 +122,7 @@ fn documents_spec(
         });
         (pulse, address)
     };
-    named_spec("replicator_documents", make)
+    ChildSpec::named("replicator_documents", SHUTDOWN_MAX, make)
 }
 
 /// Starts the scheduler, and describes how its successors are started: they know of no job, so that
@@ -150,7 +151,7 @@ fn scheduler_spec(
         }
         (pulse, address)
     };
-    named_spec("replication_scheduler", make)
+    ChildSpec::named("replication_scheduler", SHUTDOWN_MAX, make)
 }
 
 fn scheduler_options(

@@ -6,8 +6,8 @@ use std::time::Duration;
 use actix::{Message, Recipient};
 use slog::Logger;
 
-use crate::actors::lifeline::{ExitReason, Pulse};
 use crate::messages::replication_job::{JobEvent, StopJob};
+use crate::otp::lifeline::{ExitReason, Pulse};
 use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::id::ReplicationId;

@@ -14,7 +14,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::actors::lifeline::Pulse;
+use crate::otp::lifeline::Pulse;
 use policy::pool::{ProcId, RemoveMode, Token};
 use policy::pressure::Level;
 

@@ -10,7 +10,7 @@ use actix::{Message, Recipient};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::actors::lifeline::Pulse;
+use crate::otp::lifeline::Pulse;
 use crate::query_server::line::ErrorLine;
 use crate::query_server::prompt::Work;
 use policy::pool::{Condition, Token};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use slog::{Logger, info, warn};
 
-use crate::actors::clock::Clock;
+use crate::otp::clock::Clock;
 use policy::time::Timestamp;
 
 /// The longest line that is logged, in bytes; the rest of a longer one is left out.

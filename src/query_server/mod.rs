@@ -3,11 +3,9 @@
 pub mod abilities;
 pub mod child;
 pub mod child_log;
-pub mod client;
 pub mod ddoc;
 pub mod dialogue;
 pub mod language;
-pub mod languages;
 pub mod line;
 pub mod pipe;
 pub mod prompt;
@@ -16,4 +14,3 @@ pub mod sandbox;
 pub mod status;
 pub mod stderr;
 pub(crate) mod taught;
-pub mod view;

@@ -25,12 +25,12 @@ use super::kept::Kept;
 use super::{Database, NAME, PAUSED, view};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
-use crate::actors::supervisor::Named;
 use crate::messages::replication_scheduler::{
     GetCounts, GetJob, GetJobs, GetJobsById, JOBS_MAX, JobChoice, JobInfo, PauseJob, RestartJob,
     ResumeJob, SetPriority,
 };
 use crate::messages::replicator_documents::GetRows;
+use crate::otp::named::Named;
 use crate::store::{Document, Page};
 use policy::schedule::{Census, JobState, Level, Pause, WallTime};
 use replication::id::ReplicationId;

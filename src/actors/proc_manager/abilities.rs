@@ -10,8 +10,8 @@ use futures_util::FutureExt;
 
 use super::ProcManager;
 use super::requests::Answer;
-use crate::actors::deferred::{Deferred, deferred};
 use crate::messages::proc_manager::{GetProc, GetProcError, ProbeDone, Require};
+use crate::otp::deferred::{Deferred, deferred};
 use crate::query_server::abilities::{Ability, Finding};
 use policy::pool::{PoolId, Target};
 

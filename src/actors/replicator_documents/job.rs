@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::DocumentsOptions;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::supervisor::Named;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
+use crate::otp::named::Named;
 use crate::replicator::kept::Kept;
 use crate::replicator::rows::Taken;
 use replication::endpoint::HttpSettings;

@@ -21,10 +21,10 @@ use super::claims::{Claim, Claims};
 use super::socket::Acceptor;
 use super::ticket::Ticket;
 use crate::actors::client::stream::Stream;
-use crate::actors::clock::Clock;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::{Closed, Front, ServiceMetrics};
+use crate::otp::clock::Clock;
 use policy::admission::{Door, LimitWarning, Verdict, listening};
 
 /// Waits for the turn of a ticket. Safe to cancel.

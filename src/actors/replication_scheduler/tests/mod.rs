@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::actors::job_supervisor;
-use crate::actors::supervisor::Stop;
 use crate::messages::job_supervisor::RunningJob;
 use crate::messages::replication_job::{JobNews, StopJob};
 use crate::messages::replication_scheduler::*;
 use crate::metrics::Metrics;
+use crate::otp::supervisor::Stop;
 use crate::testkit::{Probe, eventually, within};
 use policy::schedule::{JobState, Level};
 use replication::id::ReplicationId;

@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 use slog::Logger;
 
-use crate::actors::clock::Clock;
 use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
+use crate::otp::clock::Clock;
 use json::elements::for_each;
 use mango::{EntryError, Index, Selector, last_members};
 

@@ -1,50 +1,21 @@
 //! Supervision in OTP's meaning: children restarted within an intensity, stopped in reverse order.
 //!
-//! SUMMARY   A [`Supervisor`] starts children in order, watches their lifelines, restarts the
-//!           permanent ones, gives up when they fail too often, and stops all of them, last first.
+//! SUMMARY   A [`Supervisor`] starts children in order, watches their lifelines, restarts
+//!           those that end, gives up when they fail too often, and stops all of them, last first.
 //! PROMISES  A child that panicked is restarted like one that failed (actix's own supervisor does
 //!           not do that). A child that does not end in its time is left behind, with a warning.
 //! SOURCE    OTP supervisor: one_for_one, restart intensity and period, shutdown timeouts.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use slog::{Logger, error, o, warn};
 
-use crate::actors::deferred::{Deferred, Replier, deferred};
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
-
-/// An actor's address under a name that outlives a restart (a registered name).
-pub struct Named<A: Actor>(Arc<RwLock<Addr<A>>>);
-
-impl<A: Actor> Named<A> {
-    /// Registers an address.
-    pub fn new(address: Addr<A>) -> Self {
-        Self(Arc::new(RwLock::new(address)))
-    }
-
-    /// Returns the address in force.
-    pub fn address(&self) -> Addr<A> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Registers the address of a successor.
-    pub fn replace(&self, address: Addr<A>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = address;
-    }
-}
-
-impl<A: Actor> Clone for Named<A> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
+use crate::otp::deferred::{Deferred, Replier, deferred};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::otp::named::Named;
 
 /// Asks a supervised actor to end. Its lifeline tells when it has.
 #[derive(Clone, Copy, Debug, Message)]
@@ -54,35 +25,64 @@ pub struct Stop {
     pub now: bool,
 }
 
-/// Whether a child that ended is started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// Always.
-    Permanent,
-    /// When it ended for another reason than [`ExitReason::Normal`] or [`ExitReason::Shutdown`].
-    Transient,
-    /// Never.
-    Temporary,
-}
-
-/// A child that runs.
-pub struct Running {
-    /// Its life.
-    pub pulse: Pulse,
-    /// Where to ask it to end.
-    pub stop: Recipient<Stop>,
+/// A child that runs: how to watch it, and where to ask it to end.
+struct Running {
+    pulse: Pulse,
+    stop: Recipient<Stop>,
 }
 
 /// How a child is started, restarted and stopped.
 pub struct ChildSpec {
     /// Its name, for the log.
-    pub id: &'static str,
-    /// When it is started again.
-    pub restart: Restart,
+    id: &'static str,
     /// How long it may take to end.
-    pub shutdown: Duration,
+    shutdown: Duration,
     /// Starts it; called again for each restart.
-    pub start: Box<dyn FnMut() -> Running>,
+    start: Box<dyn FnMut() -> Running>,
+}
+
+impl ChildSpec {
+    /// Describes an actor that `make` starts, now and after each end.
+    pub fn new<A>(
+        id: &'static str,
+        shutdown: Duration,
+        mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
+    ) -> Self
+    where
+        A: Actor<Context = Context<A>> + Handler<Stop>,
+    {
+        let start = Box::new(move || {
+            let (pulse, address) = make();
+            let stop = address.recipient();
+            Running { pulse, stop }
+        });
+        Self {
+            id,
+            shutdown,
+            start,
+        }
+    }
+
+    /// Starts an actor, and describes how its successors are started under the same name.
+    pub fn named<A>(
+        id: &'static str,
+        shutdown: Duration,
+        mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
+    ) -> (Named<A>, Self)
+    where
+        A: Actor<Context = Context<A>> + Handler<Stop>,
+    {
+        let (pulse, address) = make();
+        let name = Named::new(address.clone());
+        let registered = name.clone();
+        let mut first = Some((pulse, address));
+        let spec = Self::new(id, shutdown, move || {
+            let (pulse, address) = first.take().unwrap_or_else(&mut make);
+            registered.replace(address.clone());
+            (pulse, address)
+        });
+        (name, spec)
+    }
 }
 
 /// How many restarts are too many.
@@ -148,19 +148,9 @@ impl Supervisor {
     }
 
     fn child_ended(&mut self, index: usize, reason: &ExitReason, ctx: &mut Context<Self>) {
-        let spec = &self.children[index].spec;
-        let id = spec.id;
-        let in_order = matches!(reason, ExitReason::Normal | ExitReason::Shutdown);
-        let restart = match spec.restart {
-            Restart::Permanent => true,
-            Restart::Transient => !in_order,
-            Restart::Temporary => false,
-        };
+        let id = self.children[index].spec.id;
         warn!(self.log, "child ended"; "actor" => id, "error" => %reason,
-              "effect" => if restart { "it is started again" } else { "it stays down" });
-        if !restart {
-            return;
-        }
+              "effect" => "it is started again");
         if self.may_restart() {
             return self.start_child(index, ctx);
         }

@@ -71,14 +71,12 @@ struct Family {
 
 struct Plan {
     id: &'static str,
-    restart: Restart,
     stubborn: bool,
 }
 
-const fn plan(id: &'static str, restart: Restart) -> Plan {
+const fn plan(id: &'static str) -> Plan {
     Plan {
         id,
-        restart,
         stubborn: false,
     }
 }
@@ -87,12 +85,9 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     let (diary, wards) = (Diary::default(), Rc::default());
     let spec = |plan: Plan| {
         let (diary, wards) = (Rc::clone(&diary), Rc::clone(&wards));
-        ChildSpec {
-            id: plan.id,
-            restart: plan.restart,
-            shutdown: Duration::from_secs(1),
-            start: Box::new(move || start(&plan, &diary, &wards)),
-        }
+        ChildSpec::new(plan.id, Duration::from_secs(1), move || {
+            start(&plan, &diary, &wards)
+        })
     };
     let intensity = Intensity {
         restarts_max,
@@ -111,7 +106,7 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     }
 }
 
-fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> Running {
+fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> (Pulse, Addr<Ward>) {
     let lifeline = Lifeline::new();
     let pulse = lifeline.pulse();
     let address = Ward {
@@ -122,10 +117,7 @@ fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> Runnin
     }
     .start();
     wards.borrow_mut().push(address.clone());
-    Running {
-        pulse,
-        stop: address.recipient(),
-    }
+    (pulse, address)
 }
 
 impl Family {
@@ -141,13 +133,6 @@ impl Family {
         last.expect("a ward was started").do_send(end);
     }
 
-    /// Ends the last ward, and waits until that is seen everywhere.
-    async fn end_last_for_good(&self, end: End) {
-        self.end_last(end);
-        let last = self.wards.borrow().last().cloned().unwrap();
-        crate::testkit::eventually("the ward ends", async || !last.connected()).await;
-    }
-
     async fn stop(mut self, now: bool) -> (Vec<String>, ExitReason) {
         let stop = self.supervisor.send(Stop { now });
         within("the supervisor has stopped its children", stop)
@@ -160,7 +145,7 @@ impl Family {
 
 #[actix_rt::test]
 async fn a_child_that_panicked_or_failed_is_started_again() {
-    let family = family(vec![plan("a", Restart::Permanent)], 10);
+    let family = family(vec![plan("a")], 10);
     family.diary(1).await;
     for (lines, end) in [
         (2, End::Panic),
@@ -176,30 +161,8 @@ async fn a_child_that_panicked_or_failed_is_started_again() {
 }
 
 #[actix_rt::test]
-async fn a_transient_child_is_started_again_only_when_it_failed() {
-    let family = family(vec![plan("a", Restart::Transient)], 10);
-    family.diary(1).await;
-    family.end_last(End::Panic);
-    family.diary(2).await;
-    family
-        .end_last_for_good(End::With(ExitReason::Normal))
-        .await;
-    let (diary, _) = family.stop(false).await;
-    assert_eq!(diary, ["a starts", "a starts"]);
-}
-
-#[actix_rt::test]
-async fn a_temporary_child_is_never_started_again() {
-    let family = family(vec![plan("a", Restart::Temporary)], 10);
-    family.diary(1).await;
-    family.end_last_for_good(End::Panic).await;
-    let (diary, _) = family.stop(false).await;
-    assert_eq!(diary, ["a starts"]);
-}
-
-#[actix_rt::test]
 async fn children_are_stopped_in_reverse_order_of_start_one_after_the_other() {
-    let plans = ["a", "b", "c"].map(|id| plan(id, Restart::Permanent));
+    let plans = ["a", "b", "c"].map(|id| plan(id));
     let family = family(plans.into(), 10);
     family.diary(3).await;
     let (diary, _) = family.stop(true).await;
@@ -218,7 +181,7 @@ async fn children_are_stopped_in_reverse_order_of_start_one_after_the_other() {
 
 #[actix_rt::test]
 async fn children_that_fail_too_often_end_the_supervisor_and_the_others() {
-    let plans = ["steady", "failing"].map(|id| plan(id, Restart::Permanent));
+    let plans = ["steady", "failing"].map(|id| plan(id));
     let mut family = family(plans.into(), 2);
     for lines in 2..=4 {
         family.diary(lines).await;
@@ -233,7 +196,7 @@ async fn children_that_fail_too_often_end_the_supervisor_and_the_others() {
 #[actix_rt::test]
 async fn restarts_that_are_longer_ago_than_the_period_do_not_count() {
     tokio::time::pause();
-    let family = family(vec![plan("a", Restart::Permanent)], 1);
+    let family = family(vec![plan("a")], 1);
     for lines in 1..=4 {
         family.diary(lines).await;
         family.end_last(End::Panic);
@@ -249,9 +212,9 @@ async fn a_child_that_does_not_end_in_time_is_left_behind() {
     tokio::time::pause();
     let stubborn = Plan {
         stubborn: true,
-        ..plan("b", Restart::Permanent)
+        ..plan("b")
     };
-    let family = family(vec![plan("a", Restart::Permanent), stubborn], 10);
+    let family = family(vec![plan("a"), stubborn], 10);
     family.diary(2).await;
     let began = Instant::now();
     let (diary, reason) = family.stop(false).await;
@@ -269,10 +232,7 @@ async fn a_child_that_does_not_end_in_time_is_left_behind() {
 
 #[actix_rt::test]
 async fn a_name_leads_to_the_successor() {
-    let family = family(
-        vec![plan("a", Restart::Permanent), plan("b", Restart::Permanent)],
-        1,
-    );
+    let family = family(vec![plan("a"), plan("b")], 1);
     family.diary(2).await;
     let [first, second] = &family.wards.borrow().clone()[..] else {
         panic!("there are two wards");
