@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let Some(map) = &args.map else {
         let selector = selector.expect("map: without a map function there is a selector");
         let input = sources::input(&args.input)?;
-        return select::run(&selector, input, &loaded.config, &Names::of(args).input);
+        return select::run(selector, input, &loaded.config, &Names::of(args).input);
     };
     let map = sources::map(map, &args.language)?;
     let is_builtin = is_builtin(args, &loaded.config);
@@ -149,17 +149,15 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     };
     let input = sources::input(&args.input)?;
     let line_max = job.config.server.line_max;
-    let input = match selector {
-        Some(selector) => view::read_selected_in_thread(input, line_max, selector),
-        None => {
-            let members = match is_builtin {
-                true => job.members_read(),
-                false => Members::All,
-            };
-            view::read_in_thread(input, line_max, members)
-        }
+    let members = match is_builtin {
+        true => job.members_read(),
+        false => Members::All,
     };
-    let input = input.map_err(|error| CliError::io("a thread for reading", &error))?;
+    let cutter = view::DocumentCutter::new(line_max)
+        .keeping(members)
+        .matching(selector);
+    let input = view::read_in_thread(input, cutter)
+        .map_err(|error| CliError::io("a thread for reading", &error))?;
     let done = actix_rt::System::new().block_on(job.run(args.service(), input, &log));
     log_lines.summarise();
     done

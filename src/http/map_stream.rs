@@ -68,11 +68,9 @@ async fn pump(
     batches: mpsc::Sender<Batch>,
     task: Arc<Task>,
 ) {
-    let mut cutter = DocumentCutter::new(line_max);
     // The arguments are the first line.
-    cutter.add(b"\n");
-    cutter.add(&first);
-    drop(first);
+    let mut cutter = DocumentCutter::new(line_max).after_lines(1);
+    cutter.add(first.freeze());
     let mut is_ended = false;
     loop {
         let batch = cutter.next_batch();
@@ -91,7 +89,7 @@ async fn pump(
             return;
         }
         match incoming.next().await {
-            Ok(Some(chunk)) => cutter.add(&chunk),
+            Ok(Some(chunk)) => cutter.add(chunk),
             Ok(None) => {
                 cutter.end();
                 is_ended = true;

@@ -6,18 +6,19 @@ use std::ops::ControlFlow;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
 use crate::config::Config;
-use crate::functions::view::{InputError, Selected};
+use crate::functions::view::{DocumentCutter, DocumentReader, InputError};
 use mango::Selector;
 
 /// Reads, selects and prints, in turns: there is nothing to wait for in between.
 pub(super) fn run(
-    selector: &Selector,
+    selector: Selector,
     input: impl Read,
     config: &Config,
     name: &str,
 ) -> Result<(), CliError> {
     let mut output = Output::standard();
-    let mut reader = Selected::new(input, config.server.line_max, selector);
+    let cutter = DocumentCutter::new(config.server.line_max).matching(Some(selector));
+    let mut reader = DocumentReader::new(input, cutter);
     loop {
         let batch = reader.next_batch();
         let is_end = batch.as_ref().map_or(true, Vec::is_empty);

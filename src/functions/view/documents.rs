@@ -11,6 +11,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::check::{Checked, Members, check};
+use mango::Selector;
 
 /// What stands before and after a document in its prompt.
 const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
@@ -66,7 +67,7 @@ pub fn documents<'a>(
 ) -> Result<Vec<Document>, InputError> {
     let mut batch = Batch::default();
     for (line, text) in (1..).zip(texts) {
-        let added = batch.add(line, text.as_bytes(), &Members::All);
+        let added = batch.add(line, text.as_bytes(), &Members::All, None);
         let problem = match added {
             Ok(true) => continue,
             Ok(false) => "an empty text is no document".to_owned(),
@@ -104,7 +105,7 @@ impl Batch {
         (self.places.len(), self.prompts.len())
     }
 
-    /// Adds the document of a line, if there is one on it.
+    /// Adds the document of a line, if there is one on it and it matches.
     ///
     /// # Errors
     /// What is wrong with the line, and what to do.
@@ -113,10 +114,15 @@ impl Batch {
         number: u64,
         line: &[u8],
         members: &Members,
+        selector: Option<&Selector>,
     ) -> Result<bool, String> {
         let Some(checked) = check(line, members, &mut self.kept)? else {
             return Ok(false);
         };
+        let matches = selector.map_or(Ok(true), |selector| selector.matches_checked(checked.text));
+        if !matches.map_err(|error| format!("document {}: {error}", checked.id))? {
+            return Ok(false);
+        }
         let start = self.prompts.len();
         self.prompts.extend_from_slice(PROMPT.0);
         let copied = self.prompts.len();

@@ -20,7 +20,6 @@ mod order;
 mod processes;
 mod reader;
 mod rows;
-mod selected;
 mod sort;
 mod supply;
 
@@ -38,7 +37,6 @@ pub use reader::{
     BATCHES_AHEAD, Batches, DocumentCutter, DocumentReader, batches_of, read_in_thread,
 };
 pub use rows::{Row, Rows};
-pub use selected::{Selected, read_selected_in_thread};
 
 /// What is run over the documents.
 #[derive(Clone, Debug)]

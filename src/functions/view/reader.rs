@@ -4,15 +4,18 @@
 //!           [`Document`]s; [`DocumentReader`] does it for an input that is read, and
 //!           [`read_in_thread`] beside the pool, so that a slow input stops nobody.
 //! PROMISES  Memory is bounded: a batch is small, few of them wait, and a line has a longest
-//!           length. Lines of white space are passed over. A line is copied once on its way.
+//!           length. Lines of white space are passed over, and so are documents that do not match.
 
 use std::io::{self, Read};
-use std::ops::Range;
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::check::Members;
 use super::documents::{Batch, Document, InputError};
+use crate::query_server::line::{LineBuffer, LineTooLong};
+use crate::query_server::pipe::read_chunk;
+use mango::Selector;
 
 /// How many documents are handed over at a time: waking another thread costs as much as a document.
 const BATCH_DOCUMENTS_MAX: usize = 256;
@@ -22,9 +25,6 @@ const BATCH_BYTES_MAX: usize = 128 * 1024;
 
 /// How many batches wait for a process.
 pub const BATCHES_AHEAD: usize = 16;
-
-/// How much is read at a time, in bytes.
-const READ_BYTES: usize = 256 * 1024;
 
 /// Documents on their way to processes, at last perhaps an error. To be made with room for
 /// [`BATCHES_AHEAD`].
@@ -40,16 +40,11 @@ pub fn batches_of(documents: Vec<Document>) -> Batches {
 
 /// Cuts text into documents, wherever it comes from.
 pub struct DocumentCutter {
-    line_bytes_max: usize,
     members: Members,
-    /// What came and is not yet cut into lines, and room for more.
-    buffer: Vec<u8>,
-    /// How much of it came.
-    filled: usize,
-    /// Where the next line begins in it.
-    next: usize,
-    /// How far after `next` there is no line feed.
-    searched: usize,
+    /// Which documents are kept; `None` keeps all.
+    selector: Option<Selector>,
+    lines: LineBuffer,
+    /// How many lines were cut.
     line: u64,
     ended: bool,
     /// How many bytes the last batch had: the next will need about as many.
@@ -62,12 +57,9 @@ impl DocumentCutter {
     /// Makes a cutter of documents of at most `line_bytes_max` bytes each.
     pub fn new(line_bytes_max: usize) -> Self {
         Self {
-            line_bytes_max,
             members: Members::All,
-            buffer: Vec::new(),
-            filled: 0,
-            next: 0,
-            searched: 0,
+            selector: None,
+            lines: LineBuffer::new(line_bytes_max),
             line: 0,
             ended: false,
             batch_bytes: 0,
@@ -75,19 +67,30 @@ impl DocumentCutter {
         }
     }
 
-    /// Has no more of the documents sent than these members.
+    /// Sends only these members of the documents.
     #[must_use]
     pub fn keeping(mut self, members: Members) -> Self {
         self.members = members;
         self
     }
 
-    /// Adds what came. Take all batches before adding more: what is not taken is kept.
-    pub fn add(&mut self, text: &[u8]) {
-        self.make_room();
-        self.buffer.truncate(self.filled);
-        self.buffer.extend_from_slice(text);
-        self.filled = self.buffer.len();
+    /// Passes over documents that do not match. One of which it cannot be said is an error that names its line.
+    #[must_use]
+    pub fn matching(mut self, selector: Option<Selector>) -> Self {
+        self.selector = selector;
+        self
+    }
+
+    /// Counts lines that came before the text.
+    #[must_use]
+    pub fn after_lines(mut self, lines: u64) -> Self {
+        self.line = lines;
+        self
+    }
+
+    /// Adds what came. Take all batches before adding more.
+    pub fn add(&mut self, text: Bytes) {
+        self.lines.add(text);
     }
 
     /// Says that nothing more comes: the last line needs no line feed.
@@ -105,98 +108,43 @@ impl DocumentCutter {
         }
         let mut batch = Batch::with_room(self.batch_bytes);
         while has_room(&batch) {
-            match self
-                .next_line()
-                .and_then(|place| self.take_line(place, &mut batch))
-            {
+            match self.take_line(&mut batch) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) if batch.is_empty() => return Err(error),
-                Err(error) => {
-                    self.failed = Some(error);
+                Err(problem) => {
+                    let line = self.line;
+                    self.failed = Some(InputError::Line { line, problem });
                     break;
                 }
             }
         }
         self.batch_bytes = batch.size().1;
-        Ok(batch.into_documents())
+        match self.failed.take_if(|_| batch.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(batch.into_documents()),
+        }
     }
 
-    /// Adds a line's document to the batch. `false`: there was no line any more.
-    fn take_line(
-        &self,
-        place: Option<Range<usize>>,
-        batch: &mut Batch,
-    ) -> Result<bool, InputError> {
-        let Some(place) = place else {
+    /// Adds the next line's document to the batch, if there is one on it. `false`: there was no line any more.
+    fn take_line(&mut self, batch: &mut Batch) -> Result<bool, String> {
+        let line = self.lines.next_line();
+        self.line += 1;
+        let line = line.map_err(|LineTooLong { limit }| {
+            format!("the document is longer than {limit} bytes ([server] line_max)")
+        })?;
+        let Some(line) = line.or_else(|| self.take_last()) else {
+            self.line -= 1;
             return Ok(false);
         };
-        let line = self.line;
-        batch
-            .add(line, &self.buffer[place], &self.members)
-            .map_err(|problem| InputError::Line { line, problem })?;
+        let selector = self.selector.as_ref();
+        batch.add(self.line, &line, &self.members, selector)?;
         Ok(true)
     }
 
-    /// Returns the next line's place in the buffer, without its line feed.
-    fn next_line(&mut self) -> Result<Option<Range<usize>>, InputError> {
-        if let Some(end) = self.find_line_end() {
-            let start = std::mem::replace(&mut self.next, end + 1);
-            self.searched = 0;
-            self.line += 1;
-            self.check_length(self.line, end - start)?;
-            return Ok(Some(start..end));
-        }
-        self.check_length(self.line + 1, self.filled - self.next)?;
-        if !self.ended {
-            return Ok(None);
-        }
-        let start = std::mem::replace(&mut self.next, self.filled);
-        self.line += 1;
-        Ok((start < self.filled).then_some(start..self.filled))
-    }
-
-    fn find_line_end(&mut self) -> Option<usize> {
-        let from = self.next + self.searched;
-        let rest = self.buffer.get(from..self.filled).unwrap_or_default();
-        let found = memchr::memchr(b'\n', rest).map(|end| from + end);
-        self.searched = found.map_or(self.searched + rest.len(), |end| end - self.next);
-        found
-    }
-
-    fn check_length(&self, line: u64, length: usize) -> Result<(), InputError> {
-        let limit = self.line_bytes_max;
-        if length <= limit {
-            return Ok(());
-        }
-        let problem = format!("the document is longer than {limit} bytes ([server] line_max)");
-        Err(InputError::Line { line, problem })
-    }
-
-    /// Forgets what is cut already.
-    fn make_room(&mut self) {
-        if self.next == 0 {
-            return;
-        }
-        self.buffer.copy_within(self.next..self.filled, 0);
-        self.filled -= self.next;
-        self.next = 0;
-    }
-
-    fn fill(&mut self, input: &mut impl Read) -> Result<(), InputError> {
-        self.make_room();
-        if self.buffer.len() < self.filled + READ_BYTES {
-            self.buffer.resize(self.filled + READ_BYTES, 0);
-        }
-        let length = loop {
-            match input.read(&mut self.buffer[self.filled..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => break done.map_err(InputError::Read)?,
-            }
-        };
-        self.filled += length;
-        self.ended = length == 0;
-        Ok(())
+    /// Takes the line that the end of the text has ended.
+    fn take_last(&mut self) -> Option<Bytes> {
+        let rest = self.ended.then(|| self.lines.take_rest());
+        rest.filter(|rest| !rest.is_empty())
     }
 }
 
@@ -212,19 +160,9 @@ pub struct DocumentReader<R> {
 }
 
 impl<R: Read> DocumentReader<R> {
-    /// Makes a reader of documents of at most `line_bytes_max` bytes each.
-    pub fn new(input: R, line_bytes_max: usize) -> Self {
-        Self {
-            input,
-            cutter: DocumentCutter::new(line_bytes_max),
-        }
-    }
-
-    /// Has no more of the documents sent than these members.
-    #[must_use]
-    pub fn keeping(mut self, members: Members) -> Self {
-        self.cutter = self.cutter.keeping(members);
-        self
+    /// Makes a reader.
+    pub fn new(input: R, cutter: DocumentCutter) -> Self {
+        Self { input, cutter }
     }
 
     /// Reads some documents; none at the end of the input. What is there already goes out before
@@ -238,26 +176,29 @@ impl<R: Read> DocumentReader<R> {
             if !batch.is_empty() || self.cutter.ended {
                 return Ok(batch);
             }
-            self.cutter.fill(&mut self.input)?;
+            match read_chunk(|buffer| self.input.read(buffer)) {
+                Ok(end) if end.is_empty() => self.cutter.end(),
+                Ok(chunk) => self.cutter.add(chunk),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(InputError::Read(error)),
+            }
         }
     }
 }
 
-/// Reads documents in a thread of its own until the end, an error, or nobody wants more. No more of
-/// them is sent than `members`.
+/// Reads documents in a thread of its own until the end, an error, or nobody wants more.
 ///
 /// # Errors
 /// The system has no room for another thread.
 pub fn read_in_thread(
     input: impl Read + Send + 'static,
-    line_bytes_max: usize,
-    members: Members,
+    cutter: DocumentCutter,
 ) -> io::Result<Batches> {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
     std::thread::Builder::new()
         .name("documents".into())
         .spawn(move || {
-            let mut reader = DocumentReader::new(input, line_bytes_max).keeping(members);
+            let mut reader = DocumentReader::new(input, cutter);
             loop {
                 let batch = reader.next_batch();
                 let last = batch.as_ref().map_or(true, Vec::is_empty);
@@ -272,8 +213,6 @@ pub fn read_in_thread(
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     /// Gives one byte at a time: every line is cut at every place.
@@ -289,7 +228,7 @@ mod tests {
     }
 
     fn read(text: &[u8], line_bytes_max: usize) -> (Vec<(u64, String, String)>, Option<String>) {
-        let mut reader = DocumentReader::new(Slow(text), line_bytes_max);
+        let mut reader = DocumentReader::new(Slow(text), DocumentCutter::new(line_bytes_max));
         let mut documents = Vec::new();
         loop {
             match reader.next_batch() {
@@ -328,8 +267,9 @@ mod tests {
     /// What a function gets that reads `a` and `b`.
     fn kept(line: &str) -> String {
         let names = ["a", "b"].map(str::to_owned).into();
-        let reader = DocumentReader::new(line.as_bytes(), 1000).keeping(Members::Named(names));
-        let document = { reader }.next_batch().unwrap().remove(0);
+        let cutter = DocumentCutter::new(1000).keeping(Members::Named(names));
+        let mut reader = DocumentReader::new(line.as_bytes(), cutter);
+        let document = reader.next_batch().unwrap().remove(0);
         let text = document.text();
         let place = document.id.as_ptr() as usize - text.as_ptr() as usize;
         assert_eq!(
@@ -378,8 +318,11 @@ mod tests {
             r#"{"_id":"x","c":1},{"_id":"y"}"#,
             r#"{"c":{"_id":"x"}}"#,
         ] {
-            let reader = DocumentReader::new(line.as_bytes(), 1000).keeping(names.clone());
-            let error = { reader }.next_batch().unwrap_err().to_string();
+            let cutter = DocumentCutter::new(1000).keeping(names.clone());
+            let error = DocumentReader::new(line.as_bytes(), cutter)
+                .next_batch()
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with("line 1: "), "{line}: {error}");
         }
     }
@@ -391,7 +334,7 @@ mod tests {
             let mut cutter = DocumentCutter::new(100);
             let mut lines = Vec::new();
             for piece in text.chunks(size) {
-                cutter.add(piece);
+                cutter.add(Bytes::copy_from_slice(piece));
                 lines.extend(cutter.next_batch().unwrap());
             }
             assert_eq!(lines.len(), 2, "the third has no line feed");
@@ -459,5 +402,47 @@ mod tests {
     fn of_several_ids_the_last_counts() {
         let (documents, _) = read(b"{\"_id\":\"a\",\"_id\":\"b\"}", 100);
         assert_eq!(documents[0].1, "\"b\"");
+    }
+
+    #[test]
+    fn only_documents_that_match_come_through_in_their_order() {
+        let selector = Selector::parse(r#"{"n":{"$mod":[100,7]}}"#).unwrap();
+        let lines: Vec<String> = (0..1000)
+            .map(|number| format!("  {{\"_id\":\"d{number}\", \"n\":{number}}}\r\n\n"))
+            .collect();
+        let cutter = DocumentCutter::new(1000).matching(Some(selector));
+        let mut reader = DocumentReader::new(io::Cursor::new(lines.concat()), cutter);
+        let mut got = Vec::new();
+        loop {
+            let batch = reader.next_batch().unwrap();
+            if batch.is_empty() {
+                break;
+            }
+            got.extend(
+                batch
+                    .iter()
+                    .map(|document| (document.line, document.text().to_owned())),
+            );
+        }
+        let expected: Vec<_> = (0..10)
+            .map(|hundred| hundred * 100 + 7)
+            .map(|n| (n * 2 + 1, format!("{{\"_id\":\"d{n}\", \"n\":{n}}}")))
+            .collect();
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn a_document_that_cannot_be_decided_is_named_after_those_before_it() {
+        let selector = Selector::parse(r#"{"a":{"$regex":"^(a|a?)+\\1$"}}"#).unwrap();
+        let bad = format!("{}!", "a".repeat(2000));
+        let text = format!("{{\"_id\":\"x\",\"a\":\"aa\"}}\n{{\"_id\":\"y\",\"a\":\"{bad}\"}}\n");
+        let cutter = DocumentCutter::new(10_000).matching(Some(selector));
+        let mut reader = DocumentReader::new(text.as_bytes(), cutter);
+        assert_eq!(reader.next_batch().unwrap().len(), 1);
+        let error = reader.next_batch().unwrap_err().to_string();
+        assert!(
+            error.starts_with("line 2: document \"y\": the regular expression"),
+            "{error}"
+        );
     }
 }
