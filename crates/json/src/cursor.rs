@@ -267,24 +267,15 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The members of the object that a text is: names with their quotation marks, and values.
+/// The members of the object that a text is: names with their quotation marks, and values. A text that is no object
+/// has none; one that is not well formed ends early.
 #[derive(Clone, Debug)]
-pub struct Members<'a> {
-    text: &'a str,
-    cursor: Cursor<'a>,
-    goes_on: Option<bool>,
-}
+pub struct Members<'a>(Parts<'a>);
 
 impl<'a> Members<'a> {
-    /// Begins at the first member. A text that is no object has none; one that is not well formed ends early.
+    /// Begins at the first member.
     pub fn of(text: &'a str) -> Self {
-        let mut cursor = Cursor::of(text.as_bytes());
-        let goes_on = cursor.open(b'{');
-        Self {
-            text,
-            cursor,
-            goes_on,
-        }
+        Self(Parts::of(text, b'{'))
     }
 }
 
@@ -292,32 +283,21 @@ impl<'a> Iterator for Members<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.goes_on.take().filter(|goes_on| *goes_on)?;
-        let name = self.cursor.name()?;
-        let value = self.cursor.value()?;
-        self.goes_on = self.cursor.goes_on(b'{');
-        Some((&self.text[name], &self.text[value]))
+        let member = |cursor: &mut Cursor<'a>| Some((cursor.name()?, cursor.value()?));
+        let (name, value) = self.0.next(member)?;
+        Some((&self.0.text[name], &self.0.text[value]))
     }
 }
 
-/// The elements of the array that a text is.
+/// The elements of the array that a text is. A text that is no array has none; one that is not well formed ends
+/// early.
 #[derive(Clone, Debug)]
-pub struct Elements<'a> {
-    text: &'a str,
-    cursor: Cursor<'a>,
-    goes_on: Option<bool>,
-}
+pub struct Elements<'a>(Parts<'a>);
 
 impl<'a> Elements<'a> {
-    /// Begins at the first element. A text that is no array has none; one that is not well formed ends early.
+    /// Begins at the first element.
     pub fn of(text: &'a str) -> Self {
-        let mut cursor = Cursor::of(text.as_bytes());
-        let goes_on = cursor.open(b'[');
-        Self {
-            text,
-            cursor,
-            goes_on,
-        }
+        Self(Parts::of(text, b'['))
     }
 }
 
@@ -325,10 +305,38 @@ impl<'a> Iterator for Elements<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let element = self.0.next(Cursor::value)?;
+        Some(&self.0.text[element])
+    }
+}
+
+/// What stands between two brackets.
+#[derive(Clone, Debug)]
+struct Parts<'a> {
+    text: &'a str,
+    cursor: Cursor<'a>,
+    bracket: u8,
+    /// Whether another part comes. None: the end, or something that cannot come.
+    goes_on: Option<bool>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str, bracket: u8) -> Self {
+        let mut cursor = Cursor::of(text.as_bytes());
+        let goes_on = cursor.open(bracket);
+        Self {
+            text,
+            cursor,
+            bracket,
+            goes_on,
+        }
+    }
+
+    fn next<T>(&mut self, take: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
         self.goes_on.take().filter(|goes_on| *goes_on)?;
-        let value = self.cursor.value()?;
-        self.goes_on = self.cursor.goes_on(b'[');
-        Some(&self.text[value])
+        let part = take(&mut self.cursor)?;
+        self.goes_on = self.cursor.goes_on(self.bracket);
+        Some(part)
     }
 }
 

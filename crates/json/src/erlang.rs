@@ -138,14 +138,14 @@ fn short_length(length: usize) -> [u8; 2] {
 }
 
 /// An array, or the members of an object.
-struct Open {
+struct OpenList {
     is_object: bool,
     list: List,
     /// Whether all elements so far are integers from 0 to 255.
     only_bytes: bool,
 }
 
-impl Open {
+impl OpenList {
     fn end(self, term: &mut Vec<u8>) {
         // Elements are pairs of a tag and the byte.
         let elements = self.list.start + 1 + size_of::<u32>();
@@ -161,11 +161,11 @@ impl Open {
 
 /// Appends the term of a valid JSON text, without a version.
 pub fn json(json: &str, term: &mut Vec<u8>) {
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenList> = Vec::new();
     // The text is valid: the walk does not end early.
     let _ = Cursor::of(json.as_bytes()).walk(|token| {
         // Members of objects are counted by their names.
-        let is_element = |open: &&mut Open| !open.is_object && token != Token::End;
+        let is_element = |open: &&mut OpenList| !open.is_object && token != Token::End;
         if let Some(array) = open.last_mut().filter(is_element) {
             array.list.count += 1;
             array.only_bytes &= matches!(token, Token::Number(_));
@@ -176,7 +176,7 @@ pub fn json(json: &str, term: &mut Vec<u8>) {
                 if is_object {
                     tuple(1, term);
                 }
-                open.push(Open {
+                open.push(OpenList {
                     is_object,
                     list: List::begin(term),
                     only_bytes: true,

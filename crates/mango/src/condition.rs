@@ -1,10 +1,9 @@
 //! What is asked of one value: the operators below which there are no fields.
 //!
 //! SUMMARY   [`Condition::new`] checks an operator's argument; [`Condition::holds`] asks it of a
-//!           value. [`Condition::negated`] turns it around where that is another operator.
+//!           value. [`Condition::negated`] is the opposite: `$gte` is `$lt` negated.
 //! SOURCE    CouchDB's Mango operators, with their edge cases.
 
-use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -22,11 +21,15 @@ use json::string::unescape;
 
 /// One operator with its argument.
 #[derive(Debug)]
-pub enum Condition {
-    /// `$lt`, `$lte`, `$eq`, `$ne`, `$gte`, `$gt`.
-    Compare(Comparison, Operand),
-    /// `$in`; with `false`, `$nin`.
-    In(Vec<Operand>, bool),
+pub(crate) enum Condition {
+    /// `$eq`; negated, `$ne`.
+    Equal(Operand),
+    /// `$lt`; negated, `$gte`.
+    Less(Operand),
+    /// `$lte`; negated, `$gt`.
+    LessOrEqual(Operand),
+    /// `$in`; negated, `$nin`.
+    In(Vec<Operand>),
     /// `$all`.
     All(Everything),
     /// `$elemMatch`, `$allMatch`, `$keyMapMatch`.
@@ -43,54 +46,13 @@ pub enum Condition {
     BeginsWith(String),
     /// `$size`.
     Size(usize),
-    /// A negation that is no operator of its own.
+    /// The opposite of another one.
     Not(Box<Self>),
-}
-
-/// How a value compares with an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
-    /// `$lt`
-    Less,
-    /// `$lte`
-    LessOrEqual,
-    /// `$eq`
-    Equal,
-    /// `$ne`
-    NotEqual,
-    /// `$gte`
-    GreaterOrEqual,
-    /// `$gt`
-    Greater,
-}
-
-impl Comparison {
-    fn negated(self) -> Self {
-        match self {
-            Self::Less => Self::GreaterOrEqual,
-            Self::LessOrEqual => Self::Greater,
-            Self::Equal => Self::NotEqual,
-            Self::NotEqual => Self::Equal,
-            Self::GreaterOrEqual => Self::Less,
-            Self::Greater => Self::LessOrEqual,
-        }
-    }
-
-    fn holds(self, operand: &Operand, value: &str) -> bool {
-        match self {
-            Self::Equal => operand.equals(value),
-            Self::NotEqual => !operand.equals(value),
-            Self::Less => operand.compare(value) == Ordering::Less,
-            Self::LessOrEqual => operand.compare(value) != Ordering::Greater,
-            Self::GreaterOrEqual => operand.compare(value) != Ordering::Less,
-            Self::Greater => operand.compare(value) == Ordering::Greater,
-        }
-    }
 }
 
 /// Of which parts of a value a selector has to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
+pub(crate) enum Quantity {
     /// `$elemMatch`: some element of an array.
     SomeElement,
     /// `$allMatch`: all elements of an array, and there is one.
@@ -101,7 +63,7 @@ pub enum Quantity {
 
 /// The argument of `$all`.
 #[derive(Debug)]
-pub struct Everything {
+pub(crate) struct Everything {
     /// What an array has to contain, by [`exact_key`].
     wanted: HashSet<Vec<u8>>,
     /// The one element of the argument, if that is an array, for which the field may be equal to it.
@@ -146,9 +108,7 @@ impl Everything {
 /// Bytes that are equal when the values are, 1 and 1.0 being one.
 fn identity(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
-    if let Ok(value) = serde_json::from_str(&last_members(text)) {
-        write_identity(value, &mut bytes);
-    }
+    write_identity(&last_members(text), &mut bytes);
     bytes
 }
 
@@ -157,24 +117,24 @@ impl Condition {
     ///
     /// # Errors
     /// The argument is not the operator's, or it is no operator.
-    pub fn new(operator: &str, argument: &str, order: Order) -> Result<Self, SelectorErrorKind> {
+    pub(crate) fn new(
+        operator: &str,
+        argument: &str,
+        order: Order,
+    ) -> Result<Self, SelectorErrorKind> {
         let bad = |problem: &str| Err(SelectorErrorKind::bad_argument(operator, problem));
-        let compare = |comparison| Ok(Self::Compare(comparison, Operand::new(argument, order)));
-        let operands = || {
-            Elements::of(argument)
-                .map(|text| Operand::new(text, order))
-                .collect()
-        };
+        let operand = || Operand::new(argument, order);
+        let operands = || Elements::of(argument).map(|text| Operand::new(text, order));
         let kind = kind_of(argument);
         match (operator, kind) {
-            ("$eq", _) => compare(Comparison::Equal),
-            ("$ne", _) => compare(Comparison::NotEqual),
-            ("$lt", _) => compare(Comparison::Less),
-            ("$lte", _) => compare(Comparison::LessOrEqual),
-            ("$gt", _) => compare(Comparison::Greater),
-            ("$gte", _) => compare(Comparison::GreaterOrEqual),
-            ("$in", Kind::Array) => Ok(Self::In(operands(), true)),
-            ("$nin", Kind::Array) => Ok(Self::In(operands(), false)),
+            ("$eq", _) => Ok(Self::Equal(operand())),
+            ("$ne", _) => Ok(Self::Equal(operand()).negated()),
+            ("$lt", _) => Ok(Self::Less(operand())),
+            ("$gte", _) => Ok(Self::Less(operand()).negated()),
+            ("$lte", _) => Ok(Self::LessOrEqual(operand())),
+            ("$gt", _) => Ok(Self::LessOrEqual(operand()).negated()),
+            ("$in", Kind::Array) => Ok(Self::In(operands().collect())),
+            ("$nin", Kind::Array) => Ok(Self::In(operands().collect()).negated()),
             ("$all", Kind::Array) => Ok(Self::All(Everything::new(argument))),
             ("$in" | "$nin" | "$all", _) => bad("it needs an array"),
             ("$exists", Kind::False | Kind::True) => Ok(Self::Exists(kind == Kind::True)),
@@ -207,11 +167,10 @@ impl Condition {
 
     /// Returns the opposite, asked of a value that is there.
     #[must_use]
-    pub fn negated(self) -> Self {
+    pub(crate) fn negated(self) -> Self {
         match self {
-            Self::Compare(comparison, operand) => Self::Compare(comparison.negated(), operand),
-            Self::In(operands, positive) => Self::In(operands, !positive),
             Self::Exists(exists) => Self::Exists(!exists),
+            Self::Not(condition) => *condition,
             other => Self::Not(Box::new(other)),
         }
     }
@@ -220,10 +179,12 @@ impl Condition {
     ///
     /// # Errors
     /// It takes too long to say.
-    pub fn holds(&self, value: &str) -> Result<bool, MatchError> {
+    pub(crate) fn holds(&self, value: &str) -> Result<bool, MatchError> {
         Ok(match self {
-            Self::Compare(comparison, operand) => comparison.holds(operand, value),
-            Self::In(operands, positive) => is_in(operands, value) == *positive,
+            Self::Equal(operand) => operand.equals(value),
+            Self::Less(operand) => operand.compare(value).is_lt(),
+            Self::LessOrEqual(operand) => operand.compare(value).is_le(),
+            Self::In(operands) => is_in(operands, value),
             Self::All(everything) => everything.holds(value),
             Self::Some(quantity, scope) => return some(*quantity, scope, value),
             Self::Exists(exists) => *exists,

@@ -20,14 +20,14 @@ pub const FIELD_SEGMENTS_MAX: usize = 64;
 
 /// A field's name, cut into its segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path(Vec<String>);
+pub(crate) struct Path(Vec<String>);
 
 impl Path {
     /// Cuts a field's name at the points that have no backslash before them.
     ///
     /// # Errors
     /// A segment is empty, or there are more than [`FIELD_SEGMENTS_MAX`].
-    pub fn parse(name: &str) -> Result<Self, SelectorErrorKind> {
+    pub(crate) fn parse(name: &str) -> Result<Self, SelectorErrorKind> {
         let mut segments = Vec::new();
         let mut start = 0;
         let points = memchr::memchr_iter(b'.', name.as_bytes());
@@ -50,14 +50,14 @@ impl Path {
     }
 
     /// Returns the segments.
-    pub fn segments(&self) -> &[String] {
+    pub(crate) fn segments(&self) -> &[String] {
         &self.0
     }
 }
 
 /// What a document has at a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub(crate) enum Found<'a> {
     /// This value.
     Value(&'a str),
     /// Nothing: an object on the way has no such member.
@@ -67,11 +67,11 @@ pub enum Found<'a> {
 }
 
 /// A field in a set of them.
-pub type FieldId = usize;
+pub(crate) type FieldId = usize;
 
 /// A set of fields, as a tree of segments. The root, 0, is the document itself.
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub(crate) struct Fields {
     nodes: Vec<Node>,
 }
 
@@ -85,13 +85,13 @@ struct Node {
 
 /// Puts a set of fields together.
 #[derive(Default)]
-pub struct FieldsBuilder {
+pub(crate) struct FieldsBuilder {
     ids: HashMap<(FieldId, Box<str>), FieldId>,
 }
 
 impl FieldsBuilder {
     /// Returns a field's place in the set.
-    pub fn add(&mut self, path: &Path) -> FieldId {
+    pub(crate) fn add(&mut self, path: &Path) -> FieldId {
         let mut at = 0;
         for segment in path.segments() {
             let next = self.ids.len() + 1;
@@ -102,7 +102,7 @@ impl FieldsBuilder {
     }
 
     /// Returns the set.
-    pub fn build(self) -> Fields {
+    pub(crate) fn build(self) -> Fields {
         let mut nodes = vec![Node::default(); self.ids.len() + 1];
         for ((parent, segment), id) in self.ids {
             let parent = &mut nodes[parent];
@@ -121,7 +121,7 @@ impl FieldsBuilder {
 
 impl Fields {
     /// Finds all fields of a document. The answer is by [`FieldId`].
-    pub fn find<'a>(&self, document: &'a str) -> Vec<Found<'a>> {
+    pub(crate) fn find<'a>(&self, document: &'a str) -> Vec<Found<'a>> {
         let mut found = vec![Found::Missing; self.nodes.len()];
         found[0] = Found::Value(document);
         // A field's number is greater than that of the field it is part of.

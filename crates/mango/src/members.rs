@@ -14,7 +14,7 @@ use json::string::unescape;
 
 /// What a JSON text is, in the order of the collation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// `null`.
     Null,
     /// `false`.
@@ -33,7 +33,7 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the name by which `$type` knows it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::False | Self::True => "boolean",
@@ -46,7 +46,7 @@ impl Kind {
 }
 
 /// Tells what a JSON text without white space around it is.
-pub fn kind_of(text: &str) -> Kind {
+pub(crate) fn kind_of(text: &str) -> Kind {
     match text.as_bytes().first() {
         Some(b'{') => Kind::Object,
         Some(b'[') => Kind::Array,
@@ -62,12 +62,12 @@ pub fn kind_of(text: &str) -> Kind {
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub fn checked(text: &str) -> Result<&str, serde_json::Error> {
+pub(crate) fn checked(text: &str) -> Result<&str, serde_json::Error> {
     serde_json::from_str::<&RawValue>(text).map(RawValue::get)
 }
 
 /// Whether a number's text is an integer's: without a point and without an exponent.
-pub fn is_integer(text: &str) -> bool {
+pub(crate) fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -8,7 +8,7 @@ const DIGITS_MAX: usize = 37;
 
 /// A divisor and the remainder that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Modulo {
+pub(crate) struct Modulo {
     divisor: i128,
     remainder: i128,
 }
@@ -18,7 +18,7 @@ impl Modulo {
     ///
     /// # Errors
     /// What is wrong with it. A divisor of 0, at which CouchDB crashes when it meets a document, is.
-    pub fn new(argument: &str) -> Result<Self, &'static str> {
+    pub(crate) fn new(argument: &str) -> Result<Self, &'static str> {
         const SHAPE: &str = "it needs [divisor, remainder], two whole numbers";
         if kind_of(argument) != Kind::Array {
             return Err(SHAPE);
@@ -40,7 +40,7 @@ impl Modulo {
     }
 
     /// Whether a value is an integer with this remainder, which has the value's sign.
-    pub fn holds(self, value: &str) -> bool {
+    pub(crate) fn holds(self, value: &str) -> bool {
         is_integer(value) && self.rest(value) == self.remainder
     }
 

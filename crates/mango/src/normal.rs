@@ -27,13 +27,11 @@ pub const SELECTOR_NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A part of a selector.
 #[derive(Debug)]
-pub enum Node {
+pub(crate) enum Node {
     /// All of them; none is true.
     And(Vec<Node>),
     /// Any of them; none is true too.
     Or(Vec<Node>),
-    /// None of them. Only where negations are not pushed down.
-    Nor(Vec<Node>),
     /// Not that. Only where negations are not pushed down.
     Not(Box<Node>),
     /// A condition on a field.
@@ -49,11 +47,10 @@ impl Node {
     ///
     /// # Errors
     /// `$text` cannot be negated.
-    pub fn positive(self) -> Result<Self, SelectorErrorKind> {
+    pub(crate) fn positive(self) -> Result<Self, SelectorErrorKind> {
         Ok(match self {
             Self::And(nodes) => Self::And(each(nodes, Self::positive)?),
             Self::Or(nodes) => Self::Or(each(nodes, Self::positive)?),
-            Self::Nor(nodes) => Self::And(each(nodes, Self::negative)?),
             Self::Not(node) => node.negative()?,
             leaf => leaf,
         })
@@ -63,7 +60,6 @@ impl Node {
         Ok(match self {
             Self::And(nodes) => Self::Or(each(nodes, Self::negative)?),
             Self::Or(nodes) => Self::And(each(nodes, Self::negative)?),
-            Self::Nor(nodes) => Self::Or(each(nodes, Self::positive)?),
             Self::Not(node) => node.positive()?,
             Self::Field(field, condition) => Self::Field(field, condition.negated()),
             Self::Here(condition) => Self::Here(condition.negated()),
@@ -86,7 +82,7 @@ fn each(
 ///
 /// # Errors
 /// See [`SelectorErrorKind`]. `text` has been checked to be JSON.
-pub fn parse(text: &str) -> Result<Scope, SelectorError> {
+pub(crate) fn parse(text: &str) -> Result<Scope, SelectorError> {
     let mut parser = Parser {
         text,
         names_bytes: 0,
@@ -102,7 +98,7 @@ pub fn parse(text: &str) -> Result<Scope, SelectorError> {
 
 /// Where in a selector the parser is.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct SelectorPlace<'p> {
     /// The names of the fields it is in, joined by points; empty above the first.
     name: &'p str,
     /// The field of that name.
@@ -126,7 +122,7 @@ impl<'t> Parser<'t> {
         depth: usize,
     ) -> Result<(FieldsBuilder, Node), SelectorError> {
         let mut fields = FieldsBuilder::default();
-        let root = Place {
+        let root = SelectorPlace {
             name: "",
             field: None,
             order,
@@ -144,7 +140,7 @@ impl<'t> Parser<'t> {
     fn node(
         &mut self,
         text: &'t str,
-        place: Place<'_>,
+        place: SelectorPlace<'_>,
         fields: &mut FieldsBuilder,
     ) -> Result<Node, SelectorError> {
         if place.depth > SELECTOR_DEPTH_MAX {
@@ -171,11 +167,11 @@ impl<'t> Parser<'t> {
         &mut self,
         quoted: &'t str,
         value: &'t str,
-        place: Place<'_>,
+        place: SelectorPlace<'_>,
         fields: &mut FieldsBuilder,
     ) -> Result<Node, SelectorError> {
         let name = unescape(quoted);
-        let below = Place {
+        let below = SelectorPlace {
             depth: place.depth + 1,
             ..place
         };
@@ -183,7 +179,12 @@ impl<'t> Parser<'t> {
         match (&*name, kind) {
             ("$and", Kind::Array) => Ok(Node::And(self.nodes(value, below, fields)?)),
             ("$or", Kind::Array) => Ok(Node::Or(self.nodes(value, below, fields)?)),
-            ("$nor", Kind::Array) => Ok(Node::Nor(self.nodes(value, below, fields)?)),
+            // Of no selectors, `$or` is true and so is this.
+            ("$nor", Kind::Array) => {
+                let nodes = self.nodes(value, below, fields)?;
+                let negated = nodes.into_iter().map(|node| Node::Not(Box::new(node)));
+                Ok(Node::And(negated.collect()))
+            }
             ("$and" | "$or" | "$nor", _) => {
                 self.bad_argument(quoted, &name, "it needs an array of selectors")
             }
@@ -211,7 +212,7 @@ impl<'t> Parser<'t> {
     fn nodes(
         &mut self,
         array: &'t str,
-        place: Place<'_>,
+        place: SelectorPlace<'_>,
         fields: &mut FieldsBuilder,
     ) -> Result<Vec<Node>, SelectorError> {
         Elements::of(array)
@@ -228,7 +229,7 @@ impl<'t> Parser<'t> {
         quoted: &str,
         name: &str,
         value: &str,
-        place: Place<'_>,
+        place: SelectorPlace<'_>,
     ) -> Result<Node, SelectorError> {
         match Condition::new(name, value, place.order) {
             Ok(condition) => Ok(on_field(place, condition)),
@@ -236,7 +237,12 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn leaf(&self, operator: &str, text: &str, place: Place<'_>) -> Result<Node, SelectorError> {
+    fn leaf(
+        &self,
+        operator: &str,
+        text: &str,
+        place: SelectorPlace<'_>,
+    ) -> Result<Node, SelectorError> {
         self.operator(text, operator, text, place)
     }
 
@@ -244,7 +250,7 @@ impl<'t> Parser<'t> {
         &self,
         quoted: &str,
         value: &str,
-        place: Place<'_>,
+        place: SelectorPlace<'_>,
     ) -> Result<Node, SelectorError> {
         let is_searched = matches!(
             kind_of(value),
@@ -266,7 +272,7 @@ impl<'t> Parser<'t> {
         &self,
         quoted: &str,
         value: &str,
-        place: Place<'_>,
+        place: SelectorPlace<'_>,
     ) -> Result<Node, SelectorError> {
         let is_text = kind_of(value) == Kind::Object
             && Members::of(value).map(|(name, _)| name).eq(["\"$text\""]);
@@ -282,7 +288,7 @@ impl<'t> Parser<'t> {
         quoted: &'t str,
         name: &str,
         value: &'t str,
-        place: Place<'_>,
+        place: SelectorPlace<'_>,
         fields: &mut FieldsBuilder,
     ) -> Result<Node, SelectorError> {
         let joined = if place.name.is_empty() {
@@ -310,7 +316,7 @@ impl<'t> Parser<'t> {
         } else {
             place.order
         };
-        let below = Place {
+        let below = SelectorPlace {
             name: &joined,
             field,
             order,
@@ -320,7 +326,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn on_field(place: Place<'_>, condition: Condition) -> Node {
+fn on_field(place: SelectorPlace<'_>, condition: Condition) -> Node {
     match place.field {
         Some(field) => Node::Field(field, condition),
         None => Node::Here(condition),

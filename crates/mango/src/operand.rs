@@ -8,8 +8,6 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use serde_json::value::RawValue;
-
 use super::members::{Kind, kind_of, last_members};
 use super::terms;
 use json::collation::Collation;
@@ -20,7 +18,7 @@ static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
 
 /// By what values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// The collation of views.
     Collated,
     /// Erlang's order of terms: `_id`, and what is below it.
@@ -29,7 +27,7 @@ pub enum Order {
 
 /// A value of a selector.
 #[derive(Clone, Debug)]
-pub struct Operand {
+pub(crate) struct Operand {
     order: Order,
     text: Box<str>,
     kind: Kind,
@@ -44,7 +42,7 @@ pub struct Operand {
 
 impl Operand {
     /// Prepares the value that a JSON text stands for.
-    pub fn new(text: &str, order: Order) -> Self {
+    pub(crate) fn new(text: &str, order: Order) -> Self {
         let kind = kind_of(text);
         let bytes = match (order, kind) {
             (Order::Raw, _) => terms::order_key(text),
@@ -63,7 +61,7 @@ impl Operand {
     }
 
     /// Compares a value with this one.
-    pub fn compare(&self, value: &str) -> Ordering {
+    pub(crate) fn compare(&self, value: &str) -> Ordering {
         if self.order == Order::Raw {
             return terms::order_key(value).as_slice().cmp(&self.bytes);
         }
@@ -83,7 +81,7 @@ impl Operand {
     }
 
     /// Whether a value is equal to this one.
-    pub fn equals(&self, value: &str) -> bool {
+    pub(crate) fn equals(&self, value: &str) -> bool {
         if *self.text == *value {
             return true;
         }
@@ -116,10 +114,7 @@ fn number_key(text: &str) -> Vec<u8> {
 
 fn collation_key(text: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(text.len() * 2);
-    // Every text here was checked to be JSON, or is a part of one that was.
-    if let Ok(value) = serde_json::from_str::<&RawValue>(&last_members(text)) {
-        COLLATION.write_key(value, &mut key);
-    }
+    COLLATION.write_key(&last_members(text), &mut key);
     key
 }
 

@@ -87,7 +87,7 @@ impl Selector {
 
 /// A selector on a value: what the document is to the root, each element is to `$elemMatch`.
 #[derive(Debug)]
-pub struct Scope {
+pub(crate) struct Scope {
     fields: Fields,
     node: Node,
 }
@@ -115,8 +115,14 @@ fn is_so(node: &Node, found: &[Found<'_>], here: &str) -> Result<bool, MatchErro
             }
             Ok(true)
         }
-        Node::Or(nodes) => Ok(nodes.is_empty() || any(nodes, found, here)?),
-        Node::Nor(nodes) => Ok(!any(nodes, found, here)?),
+        Node::Or(nodes) => {
+            for node in nodes {
+                if is_so(node, found, here)? {
+                    return Ok(true);
+                }
+            }
+            Ok(nodes.is_empty())
+        }
         Node::Not(node) => Ok(!is_so(node, found, here)?),
         Node::Field(field, condition) => match found[*field] {
             Found::Value(value) => condition.holds(value),
@@ -127,13 +133,4 @@ fn is_so(node: &Node, found: &[Found<'_>], here: &str) -> Result<bool, MatchErro
         Node::Here(condition) => condition.holds(here),
         Node::Text => Ok(true),
     }
-}
-
-fn any(nodes: &[Node], found: &[Found<'_>], here: &str) -> Result<bool, MatchError> {
-    for node in nodes {
-        if is_so(node, found, here)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

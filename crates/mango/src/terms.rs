@@ -29,7 +29,7 @@ const END: u8 = 0;
 const MEMBER: u8 = 1;
 
 /// Returns bytes that compare as the terms do: strings byte by byte, numbers by value.
-pub fn order_key(text: &str) -> Vec<u8> {
+pub(crate) fn order_key(text: &str) -> Vec<u8> {
     write(text, |number, key| {
         number::write_key(number.as_bytes(), key)
     })
@@ -37,7 +37,7 @@ pub fn order_key(text: &str) -> Vec<u8> {
 
 /// Returns bytes that are equal exactly when the terms are the same: 1 is not 1.0, and members
 /// stand in the same order.
-pub fn exact_key(text: &str) -> Vec<u8> {
+pub(crate) fn exact_key(text: &str) -> Vec<u8> {
     write(text, |number, key| {
         write_exact_number(number, key);
         key.push(END);

@@ -21,7 +21,7 @@ const DEFAULT: &str = "$default";
 
 /// Which fields a text index has.
 #[derive(Clone, Debug)]
-pub enum TextFields {
+pub(crate) enum TextFields {
     /// All.
     All,
     /// Those with these escaped names, types included.
@@ -30,18 +30,18 @@ pub enum TextFields {
 
 /// A definition of a text index.
 #[derive(Clone, Debug)]
-pub struct TextIndex {
+pub(crate) struct TextIndex {
     /// Which fields it has.
-    pub fields: TextFields,
+    pub(crate) fields: TextFields,
     /// Whether all strings are in the default field too.
-    pub default_field: bool,
+    pub(crate) default_field: bool,
     /// Whether arrays have entries for their lengths.
-    pub array_lengths: bool,
+    pub(crate) array_lengths: bool,
 }
 
 /// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
+enum EntryType {
     String,
     Number,
     Boolean,
@@ -49,7 +49,7 @@ enum Type {
     Length,
 }
 
-impl Type {
+impl EntryType {
     fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -62,9 +62,9 @@ impl Type {
 }
 
 /// One entry: its value is JSON text.
-struct Entry {
+struct TextEntry {
     name: String,
-    kind: Type,
+    kind: EntryType,
     value: String,
 }
 
@@ -74,7 +74,7 @@ impl TextIndex {
     /// # Errors
     /// There is too much of it.
     pub(super) fn entries(&self, document: &str) -> Result<String, EntryError> {
-        let write = |out: &mut String, name: &str, _: Option<Type>, value: &str| {
+        let write = |out: &mut String, name: &str, _: Option<EntryType>, value: &str| {
             let _ = write!(out, "[\"{name}\",{value},[]]");
         };
         self.write(document, write)
@@ -85,11 +85,11 @@ impl TextIndex {
     /// # Errors
     /// There is too much of it.
     pub(super) fn nouveau_entries(&self, document: &str) -> Result<String, EntryError> {
-        let write = |out: &mut String, name: &str, kind: Option<Type>, value: &str| {
-            let as_text = matches!(kind, Some(Type::Boolean | Type::Null));
+        let write = |out: &mut String, name: &str, kind: Option<EntryType>, value: &str| {
+            let as_text = matches!(kind, Some(EntryType::Boolean | EntryType::Null));
             let quote = if as_text { "\"" } else { "" };
             let kind = match kind {
-                Some(Type::Number | Type::Length) => "double",
+                Some(EntryType::Number | EntryType::Length) => "double",
                 _ if name == DEFAULT => "text",
                 _ => "string",
             };
@@ -106,10 +106,14 @@ impl TextIndex {
     fn write(
         &self,
         document: &str,
-        write: impl Fn(&mut String, &str, Option<Type>, &str),
+        write: impl Fn(&mut String, &str, Option<EntryType>, &str),
     ) -> Result<String, EntryError> {
         let entries = self.collect(document)?;
-        let strings = || entries.iter().filter(|entry| entry.kind == Type::String);
+        let strings = || {
+            entries
+                .iter()
+                .filter(|entry| entry.kind == EntryType::String)
+        };
         let has_default = self.default_field && strings().next().is_some();
         let names: BTreeSet<&str> = entries
             .iter()
@@ -138,8 +142,8 @@ impl TextIndex {
         Ok(out)
     }
 
-    fn collect(&self, document: &str) -> Result<Vec<Entry>, EntryError> {
-        let mut walk = Walk {
+    fn collect(&self, document: &str) -> Result<Vec<TextEntry>, EntryError> {
+        let mut walk = EntryWalk {
             index: self,
             prefix: String::new(),
             open: Vec::new(),
@@ -148,7 +152,7 @@ impl TextIndex {
         };
         walk.run(document)?;
         let mut entries = walk.entries;
-        entries.retain(|entry| entry.kind != Type::Length || self.array_lengths);
+        entries.retain(|entry| entry.kind != EntryType::Length || self.array_lengths);
         Ok(entries)
     }
 
@@ -161,7 +165,7 @@ impl TextIndex {
 }
 
 /// An object or an array that is open.
-struct Open {
+struct OpenPart {
     /// How long the escaped path to it is.
     prefix_bytes: usize,
     /// Of an array: its elements so far, and where its length is among the entries.
@@ -169,23 +173,23 @@ struct Open {
 }
 
 /// A walk through a document.
-struct Walk<'i> {
+struct EntryWalk<'i> {
     index: &'i TextIndex,
     /// The escaped path to where it is.
     prefix: String,
-    open: Vec<Open>,
-    entries: Vec<Entry>,
+    open: Vec<OpenPart>,
+    entries: Vec<TextEntry>,
     /// Names and values so far.
     bytes: usize,
 }
 
-impl Walk<'_> {
+impl EntryWalk<'_> {
     fn run(&mut self, document: &str) -> Result<(), EntryError> {
         // The document is valid: the walk does not end early.
         let _ = Cursor::of(document.as_bytes()).walk(|token| match token {
             Token::Object => {
                 self.count();
-                self.open.push(Open {
+                self.open.push(OpenPart {
                     prefix_bytes: self.prefix.len(),
                     elements: None,
                 });
@@ -196,11 +200,11 @@ impl Walk<'_> {
             }
             Token::End => self.close(),
             Token::Name(place) => self.name(&document[place]),
-            Token::String(place) => self.scalar(Type::String, &document[place]),
-            Token::Number(place) => self.scalar(Type::Number, &document[place]),
-            Token::Null => self.scalar(Type::Null, "true"),
-            Token::False => self.scalar(Type::Boolean, "false"),
-            Token::True => self.scalar(Type::Boolean, "true"),
+            Token::String(place) => self.scalar(EntryType::String, &document[place]),
+            Token::Number(place) => self.scalar(EntryType::Number, &document[place]),
+            Token::Null => self.scalar(EntryType::Null, "true"),
+            Token::False => self.scalar(EntryType::Boolean, "false"),
+            Token::True => self.scalar(EntryType::Boolean, "true"),
         });
         let limit = TEXT_ENTRIES_BYTES_MAX;
         if self.bytes > limit {
@@ -211,7 +215,7 @@ impl Walk<'_> {
 
     /// Another element, if this is inside an array.
     fn count(&mut self) {
-        if let Some(Open {
+        if let Some(OpenPart {
             elements: Some((count, _)),
             ..
         }) = self.open.last_mut()
@@ -225,8 +229,8 @@ impl Walk<'_> {
         self.segment("[]", true);
         let place = self.entries.len();
         // What it is, is known at its end.
-        self.push(Type::Length, "0");
-        self.open.push(Open {
+        self.push(EntryType::Length, "0");
+        self.open.push(OpenPart {
             prefix_bytes,
             elements: Some((0, place)),
         });
@@ -257,23 +261,23 @@ impl Walk<'_> {
         self.prefix.push_str(&escape_name(name));
     }
 
-    fn scalar(&mut self, kind: Type, value: &str) {
+    fn scalar(&mut self, kind: EntryType, value: &str) {
         self.count();
         self.push(kind, value);
     }
 
     /// Adds an entry, unless there is too much already.
-    fn push(&mut self, kind: Type, value: &str) {
+    fn push(&mut self, kind: EntryType, value: &str) {
         if self.bytes > TEXT_ENTRIES_BYTES_MAX {
             return;
         }
         let name = format!("{}_3a{}", self.prefix, kind.name());
-        if kind != Type::Length && !self.index.has(&name) {
+        if kind != EntryType::Length && !self.index.has(&name) {
             return;
         }
         self.bytes += name.len() + value.len();
         let value = value.to_owned();
-        self.entries.push(Entry { name, kind, value });
+        self.entries.push(TextEntry { name, kind, value });
     }
 }
 

@@ -47,11 +47,11 @@ impl End {
             Self::Last => Ordering::Greater,
         };
         let mut best_key = Vec::new();
-        COLLATION.write_key(best.key, &mut best_key);
+        COLLATION.write_key(best.key.get(), &mut best_key);
         let mut key = Vec::new();
         for row in rows {
             key.clear();
-            COLLATION.write_key(row.key, &mut key);
+            COLLATION.write_key(row.key.get(), &mut key);
             let order = key
                 .cmp(&best_key)
                 .then_with(|| text_of(row.id).cmp(&text_of(best.id)))
@@ -98,9 +98,9 @@ fn text_of(id: &RawValue) -> Cow<'_, str> {
 
 /// By collation, then by text, so that any two values have an order.
 fn by_value(one: &RawValue, two: &RawValue) -> Ordering {
-    let key = |value| {
+    let key = |value: &RawValue| {
         let mut key = Vec::new();
-        COLLATION.write_key(value, &mut key);
+        COLLATION.write_key(value.get(), &mut key);
         key
     };
     let by_collation = key(one).cmp(&key(two));

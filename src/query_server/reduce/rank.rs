@@ -74,7 +74,7 @@ struct Best<'a> {
 impl<'a> Best<'a> {
     fn take(&mut self, value: &'a RawValue, key: &mut Vec<u8>) {
         key.clear();
-        COLLATION.write_key(value, key);
+        COLLATION.write_key(value.get(), key);
         if let Some(equal) = self.values.get_mut(key.as_slice()) {
             if value.get() < equal.get() {
                 *equal = value;
@@ -82,23 +82,20 @@ impl<'a> Best<'a> {
             return;
         }
         if self.values.len() == self.count {
-            let is_worse = match self.rank {
-                Rank::Top => self
-                    .values
-                    .first_key_value()
-                    .is_some_and(|(worst, _)| *key < *worst),
-                Rank::Bottom => self
-                    .values
-                    .last_key_value()
-                    .is_some_and(|(worst, _)| *key > *worst),
+            let worst = match self.rank {
+                Rank::Top => self.values.first_entry(),
+                Rank::Bottom => self.values.last_entry(),
             };
-            if is_worse {
-                return;
+            let is_worse = |worst: &Vec<u8>| match self.rank {
+                Rank::Top => *key < *worst,
+                Rank::Bottom => *key > *worst,
+            };
+            if let Some(worst) = worst {
+                if is_worse(worst.key()) {
+                    return;
+                }
+                worst.remove();
             }
-            match self.rank {
-                Rank::Top => self.values.pop_first(),
-                Rank::Bottom => self.values.pop_last(),
-            };
         }
         self.values.insert(key.clone(), value);
     }

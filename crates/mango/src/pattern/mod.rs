@@ -53,7 +53,7 @@ const WORK_MAX: usize = 1_000_000_000;
 
 /// An expression, ready to be matched.
 #[derive(Debug)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     source: Box<str>,
     /// For strings that do not end with a line feed: most.
     usual: Engine,
@@ -63,14 +63,14 @@ pub struct Pattern {
 
 /// An expression took too many steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub(crate) struct TooLong;
 
 impl Pattern {
     /// Reads an expression.
     ///
     /// # Errors
     /// What is wrong with it, or which bound it passes.
-    pub fn new(source: &str) -> Result<Self, String> {
+    pub(crate) fn new(source: &str) -> Result<Self, String> {
         if source.len() > PATTERN_BYTES_MAX {
             return Err(format!(
                 "the expression has more than {PATTERN_BYTES_MAX} bytes"
@@ -91,7 +91,7 @@ impl Pattern {
     }
 
     /// Returns the expression as it was written.
-    pub fn source(&self) -> &str {
+    pub(crate) fn source(&self) -> &str {
         &self.source
     }
 
@@ -99,7 +99,7 @@ impl Pattern {
     ///
     /// # Errors
     /// The expression takes too many steps on this string.
-    pub fn is_match(&self, string: &[u8]) -> Result<bool, TooLong> {
+    pub(crate) fn is_match(&self, string: &[u8]) -> Result<bool, TooLong> {
         let engine = match &self.before_line_feed {
             Some(engine) if string.ends_with(b"\n") => engine,
             _ => &self.usual,
