@@ -8,10 +8,13 @@
 //!           and has no bound for a line. Here the whole line is checked, in one pass without
 //!           recursion, because it is embedded in replies to others.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
 use json::cursor::Cursor;
+use json::string::unescape;
 
 /// What one line of a child's output is.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ pub fn classify(line: Bytes) -> Line {
     let Ok(text) = std::str::from_utf8(text) else {
         return Line::Malformed("a line that is not UTF-8");
     };
-    match first_string(text) {
+    match first_string(text).as_deref() {
         Some("log") => log_line(text),
         Some("error") => error_line(text).map_or_else(Line::Malformed, Line::Error),
         Some("fatal") => error_line(text).map_or_else(Line::Malformed, Line::Fatal),
@@ -57,27 +60,13 @@ pub fn classify(line: Bytes) -> Line {
     }
 }
 
-/// Returns the first element of an array when it is a plain string, without parsing the rest.
-///
-/// A string with an escape is looked at by the full parser: `"lo\u0067"` is `log`.
-fn first_string(text: &str) -> Option<&'static str> {
-    let inside = text
-        .strip_prefix('[')?
-        .trim_ascii_start()
-        .strip_prefix('"')?;
-    let end = memchr::memchr2(b'"', b'\\', inside.as_bytes())?;
-    if inside.as_bytes()[end] == b'\\' {
-        let elements: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-        let first: String = serde_json::from_str(elements.first()?.get()).ok()?;
-        return protocol_word(&first);
-    }
-    protocol_word(&inside[..end])
-}
-
-fn protocol_word(word: &str) -> Option<&'static str> {
-    ["log", "error", "fatal"]
-        .into_iter()
-        .find(|known| *known == word)
+/// Returns the first element of an array if it is a string. The rest is not looked at.
+fn first_string(text: &str) -> Option<Cow<'_, str>> {
+    let mut cursor = Cursor::of(text.as_bytes());
+    cursor.open(b'[')?;
+    let is_string = cursor.peek()? == b'"';
+    let first = is_string.then(|| cursor.value())??;
+    Some(unescape(&text[first]))
 }
 
 fn log_line(text: &str) -> Line {

@@ -16,12 +16,12 @@ use json::cursor::Cursor;
 #[derive(Clone, Debug, Default)]
 pub(super) struct MapAnswer {
     text: Bytes,
-    rows: Vec<Place>,
+    rows: Vec<RowPlace>,
 }
 
 /// Where a row is in its answer.
 #[derive(Clone, Debug)]
-struct Place {
+struct RowPlace {
     function: usize,
     key: Range<usize>,
     value: Range<usize>,
@@ -103,7 +103,7 @@ fn excerpt(answer: &[u8]) -> String {
 }
 
 /// Finds the rows of all functions; returns how many functions there are. None is another shape.
-fn find_rows(text: &[u8], rows: &mut Vec<Place>) -> Option<usize> {
+fn find_rows(text: &[u8], rows: &mut Vec<RowPlace>) -> Option<usize> {
     let mut scan = Cursor::of(text);
     let mut functions = 0;
     let mut has_column = scan.open(b'[')?;
@@ -115,7 +115,7 @@ fn find_rows(text: &[u8], rows: &mut Vec<Place>) -> Option<usize> {
             scan.take(b',')?;
             let value = scan.value()?;
             scan.take(b']')?;
-            rows.push(Place {
+            rows.push(RowPlace {
                 function: functions,
                 key,
                 value,

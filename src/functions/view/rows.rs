@@ -55,7 +55,7 @@ impl Row<'_> {
 
 /// Where a row's text is.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct StoredRow {
     line: u64,
     piece: u32,
     start: u32,
@@ -68,7 +68,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub struct Rows {
     pieces: Vec<Vec<u8>>,
-    places: Vec<Place>,
+    places: Vec<StoredRow>,
 }
 
 /// A row's parts could not be counted in 32 bits.
@@ -86,7 +86,7 @@ impl Rows {
         let number = self.pieces.len() - 1;
         let piece = &mut self.pieces[number];
         let part = |length: usize| u32::try_from(length).expect(PART_FITS);
-        self.places.push(Place {
+        self.places.push(StoredRow {
             line: row.line,
             piece: part(number),
             start: part(piece.len()),
@@ -125,12 +125,12 @@ impl Rows {
         self.parts(&self.places[index])
     }
 
-    fn at(&self, place: &Place, range: Range<usize>) -> &[u8] {
+    fn at(&self, place: &StoredRow, range: Range<usize>) -> &[u8] {
         &self.pieces[place.piece as usize][range]
     }
 
     /// Returns where the id, the key and the value are in the row's piece.
-    fn ranges(&self, place: &Place) -> [Range<usize>; 3] {
+    fn ranges(&self, place: &StoredRow) -> [Range<usize>; 3] {
         let mut start = place.start as usize;
         let mut lengths = [place.id, place.key, place.value].into_iter();
         [0, 1, 2].map(|part: usize| {
@@ -140,7 +140,7 @@ impl Rows {
         })
     }
 
-    fn parts(&self, place: &Place) -> ReduceRow<'_> {
+    fn parts(&self, place: &StoredRow) -> ReduceRow<'_> {
         let part = |range: Range<usize>| -> &RawValue {
             let text = self.at(place, range);
             serde_json::from_slice(text).expect("VW-3: a row is made of JSON texts")

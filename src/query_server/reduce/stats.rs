@@ -97,16 +97,7 @@ impl Stats {
 
     /// Adds a number; `None` when no float can hold the result.
     fn take_number(&mut self, number: Number) -> Option<()> {
-        self.sumsqr = self.sumsqr.add(&number.square()?)?;
-        self.sum = self.sum.add(&number)?;
-        self.count = self.count.add(&Number::Integer(1))?;
-        if number.is_less(&self.min) {
-            self.min = number.clone();
-        }
-        if self.max.is_less(&number) {
-            self.max = number;
-        }
-        Some(())
+        self.merge(Self::of_number(number)?)
     }
 
     /// Adds a value, which is a number or an object.
@@ -114,11 +105,11 @@ impl Stats {
         if let Some(number) = Number::parse(value.get()) {
             return self.take_number(number).ok_or_else(|| too_large(value));
         }
-        let other = Self::of_value(value, Place::Later)?;
+        let other = Self::of_value(value, ValuePosition::Later)?;
         self.merge(other).ok_or_else(|| too_large(value))
     }
 
-    fn of_value(value: &RawValue, place: Place) -> Result<Self, InvalidValue> {
+    fn of_value(value: &RawValue, place: ValuePosition) -> Result<Self, InvalidValue> {
         if let Some(number) = Number::parse(value.get()) {
             return Self::of_number(number).ok_or_else(|| too_large(value));
         }
@@ -126,8 +117,10 @@ impl Stats {
             return Self::of_object(value);
         }
         Err(match place {
-            Place::First => InvalidValue(format!("non-numeric _stats input: {}", quoted(value))),
-            Place::Later => InvalidValue(format!(
+            ValuePosition::First => {
+                InvalidValue(format!("non-numeric _stats input: {}", quoted(value)))
+            }
+            ValuePosition::Later => InvalidValue(format!(
                 "The _stats function requires that map values be numbers or arrays of numbers, \
                  not '{}'",
                 quoted(value)
@@ -158,7 +151,7 @@ fn too_large(value: &RawValue) -> InvalidValue {
 
 /// Where a value stands among the others: the reference's errors tell.
 #[derive(Clone, Copy)]
-enum Place {
+enum ValuePosition {
     First,
     Later,
 }
@@ -172,7 +165,7 @@ enum Total {
 impl Total {
     fn of_first(value: &RawValue, depth: usize) -> Result<Self, InvalidValue> {
         let Some(elements) = elements(value, depth)? else {
-            return Stats::of_value(value, Place::First).map(Self::One);
+            return Stats::of_value(value, ValuePosition::First).map(Self::One);
         };
         let totals = elements
             .into_iter()
