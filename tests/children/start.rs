@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use settee::messages::proc_manager::CallError;
 use settee::functions::{QueryServers, Trouble};
 use settee::messages::function::{DdocPrompt, InDdoc};
+use settee::messages::proc_manager::CallError;
 use settee::messages::proc_manager::{GetProcError, TakeFrom, What};
 use settee::messages::process::Fault;
 use settee::policy::pool::Phase;
