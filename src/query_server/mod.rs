@@ -8,6 +8,7 @@ pub mod dialogue;
 pub mod language;
 pub mod line;
 pub mod pipe;
+mod probe;
 pub mod prompt;
 pub mod reduce;
 pub mod sandbox;

@@ -74,7 +74,6 @@ impl Handler<GetProc> for ProcManager {
                 client,
                 target,
                 lane,
-                share: None,
                 affinity,
                 deadline,
             },
