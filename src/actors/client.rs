@@ -10,7 +10,6 @@
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
 
 mod account;
-mod backup;
 mod calls;
 mod dashboard;
 mod farewell;
@@ -44,6 +43,7 @@ use crate::actors::caller::{CallError, Caller};
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::supervisor::{Named, Stop};
 use crate::auth::Authority;
 use crate::auth::rights::Rights;
@@ -56,7 +56,6 @@ use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, Metrics};
 use crate::query_server::reduce::OverflowLog;
-use crate::replicator::Replications;
 use held_max::AllHeld;
 use holding::Holding;
 pub(crate) use lent::last_line;
@@ -78,7 +77,7 @@ pub struct Services {
     /// Where built-in sums that are too long are told.
     sums: Option<Rc<OverflowLog>>,
     /// Replications, where there are any.
-    replications: Option<Replications>,
+    replications: Option<ReplicatorApi>,
     /// The memory that requests and replies share, where it is bounded.
     in_flight: Option<Arc<InFlight>>,
     /// Who is let in, where that is asked.
@@ -132,7 +131,7 @@ impl Services {
 
     /// Answers calls about jobs, too.
     #[must_use]
-    pub fn with_replications(mut self, replications: Replications) -> Self {
+    pub fn with_replications(mut self, replications: ReplicatorApi) -> Self {
         self.replications = Some(replications);
         self
     }

@@ -26,6 +26,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::actors::lifeline::{ExitReason, Lifeline};
 use crate::actors::replication_scheduler::ReplicationScheduler;
+use crate::actors::replicator_api::view;
 use crate::actors::supervisor::{Named, Stop};
 use crate::config::Config;
 use crate::config::password::random;
@@ -43,7 +44,7 @@ use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
-use crate::replicator::{Database, NAME, defaults, view};
+use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
 
 use follow::follow;

@@ -24,6 +24,7 @@ use crate::actors::job_supervisor::LiveRuns;
 use crate::actors::lifeline::Lifeline;
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::actors::supervisor::{ChildSpec, Named};
 use crate::auth::rights::CallerLimits;
@@ -39,7 +40,7 @@ use crate::replication::endpoint::Http;
 use crate::replication::filter::FilterPool;
 use crate::replication::id::Identity;
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::{Database, DocStates, Replications, http_config};
+use crate::replicator::{Database, DocStates, http_config};
 
 /// What replication needs.
 #[derive(Clone)]
@@ -72,7 +73,7 @@ pub(super) struct Parts {
     /// The scheduler.
     pub scheduler: Named<ReplicationScheduler>,
     /// What HTTP and clients of the socket speak to.
-    pub replications: Replications,
+    pub replications: ReplicatorApi,
     /// In the order in which they are started.
     pub specs: [ChildSpec; 2],
 }
@@ -102,7 +103,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     *told.borrow_mut() = Some(documents.clone());
     Parts {
         scheduler,
-        replications: Replications::new(options, documents),
+        replications: ReplicatorApi::new(options, documents),
         specs: [scheduler_spec, documents_spec],
     }
 }

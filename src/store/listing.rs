@@ -4,7 +4,7 @@
 
 use std::ops::Bound;
 
-use super::documents::{Document, Row, document};
+use super::documents::{Document, Row};
 use super::records::Snapshot;
 
 /// Which documents to list.
@@ -66,7 +66,7 @@ impl Snapshot {
             if to_skip > 0 {
                 to_skip -= 1;
             } else {
-                listing.documents.push(document(id.value(), row)?);
+                listing.documents.push(Document::of(id.value(), row));
             }
             Ok::<bool, redb::Error>(true)
         };
