@@ -18,6 +18,6 @@ pub mod metrics;
 pub mod policy;
 pub mod query_server;
 pub mod replication;
-pub mod replicator;
-pub mod store;
+mod replicator;
+mod store;
 pub mod testkit;

@@ -33,8 +33,8 @@ use crate::policy::schedule::{Census, JobState, Level, Pause, WallTime};
 use crate::replication::id::ReplicationId;
 use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
-use crate::replicator::{Database, JobOrder, NAME, PAUSED};
-use crate::store::{Document, Page};
+use crate::replicator::{Database, JobOrder, NAME, PAUSED, Page};
+use crate::store::Document;
 
 pub use calls::Replicated;
 pub use error::ReplicatorError;

@@ -121,29 +121,24 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
     let service = Asking::connect(&socket, ANSWER_TIMEOUT).await?;
     let (client, socket) = (&service.client, service.socket());
     let told = |said: &ServiceError| no_such_job(socket, said);
-    let (list, order) = match &args.action {
+    let list = async |list: &ListArgs| {
+        let jobs = client.jobs(0, list.limit, &list.states);
+        service.answer(jobs, told).await
+    };
+    let order = async |id: &str, order| service.answer(client.order_job(id, order), told).await;
+    type ToText = fn(&Value) -> String;
+    let (to_text, answer): (ToText, _) = match &args.action {
+        None => (table, list(&args.list).await?),
+        Some(Action::List(args)) => (table, list(args).await?),
+        Some(Action::Show { id }) => (job, service.answer(client.job(id), told).await?),
+        Some(Action::Pause { id }) => (job, order(id, JobOrder::Pause).await?),
+        Some(Action::Resume { id }) => (job, order(id, JobOrder::Resume).await?),
+        Some(Action::Restart { id }) => (job, order(id, JobOrder::Restart).await?),
+        Some(Action::Priority { id, priority }) => {
+            (job, order(id, JobOrder::Priority(*priority)).await?)
+        }
         Some(Action::Export(args)) => return export(&service, args).await,
         Some(Action::Import(import_args)) => return import(&service, import_args, args.json).await,
-        None => (Some(&args.list), None),
-        Some(Action::List(list)) => (Some(list), None),
-        Some(Action::Show { id }) => (None, Some((id, None))),
-        Some(Action::Pause { id }) => (None, Some((id, Some(JobOrder::Pause)))),
-        Some(Action::Resume { id }) => (None, Some((id, Some(JobOrder::Resume)))),
-        Some(Action::Restart { id }) => (None, Some((id, Some(JobOrder::Restart)))),
-        Some(Action::Priority { id, priority }) => {
-            (None, Some((id, Some(JobOrder::Priority(*priority)))))
-        }
-    };
-    let answer = match (list, order) {
-        (Some(list), _) => {
-            let jobs = client.jobs(0, list.limit, &list.states);
-            service.answer(jobs, told).await?
-        }
-        (None, Some((id, Some(order)))) => {
-            service.answer(client.order_job(id, order), told).await?
-        }
-        (None, Some((id, None))) => service.answer(client.job(id), told).await?,
-        (None, None) => return Ok(()),
     };
     if args.json {
         return output::print(&format!("{}\n", answer.get()));
@@ -152,11 +147,7 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         let error = ClientError::Protocol(format!("the answer about jobs: {error}"));
         service_error(socket, &error)
     })?;
-    output::print(&if list.is_some() {
-        table(&value)
-    } else {
-        job(&value)
-    })
+    output::print(&to_text(&value))
 }
 
 /// Says where jobs are to be seen, when there is none of that id.

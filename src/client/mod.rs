@@ -45,10 +45,11 @@ use tokio::net::UnixStream;
 use tokio::sync::broadcast;
 
 use crate::query_server::status::ServiceStatus;
-use crate::replicator::JobOrder;
+
 use connection::Connection;
 
 pub use crate::messages::pools::PoolChange;
+pub use crate::replicator::JobOrder;
 pub use attach::{
     AttachOutput, Attached, AttachedPipes, Tunnel, attach, attach_blocking, attach_pipes,
 };

@@ -16,7 +16,7 @@ pub mod state;
 pub mod states;
 
 pub use database::{Database, NAME, Refused, Written};
-pub use states::{DocStates, PAUSED, STATES};
+pub use states::{DocStates, PAUSED, Page, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;

@@ -75,7 +75,7 @@ impl OpenError {
             OpenProblem::InUse => "stop that one, or name another file in [store] path",
             OpenProblem::Io(..) => "let this user at it, or name another file in [store] path",
             OpenProblem::Broken(_) => {
-                "put back a copy of it, or move it away to begin with an empty one"
+                "move it away to begin with an empty one, and import what was exported"
             }
             OpenProblem::Format(_) => "start the program that wrote it, or a later one",
         }

@@ -9,7 +9,6 @@
 
 mod documents;
 mod file;
-mod listing;
 mod migrate;
 mod records;
 mod revision;
@@ -22,9 +21,8 @@ pub mod uuid_file;
 
 pub use documents::{Changes, Conflict, Document, Edit, Info};
 pub use file::{OpenError, OpenProblem, Place};
-pub use listing::{Listing, Page};
 pub use records::LocalDocument;
-pub use revision::{InvalidRevision, Revision};
+pub use revision::Revision;
 pub use transfer::{Import, Imported};
 pub use upkeep::{Purged, unix_now};
 
@@ -185,14 +183,6 @@ impl Store {
     pub async fn documents(&self, ids: Vec<String>) -> Result<Vec<Option<Document>>, StoreError> {
         self.read(move |tables| ids.iter().map(|id| tables.document(id)).collect())
             .await
-    }
-
-    /// Returns a part of the documents that are not deleted, in the order of their ids.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn list(&self, page: Page) -> Result<Listing, StoreError> {
-        self.read(move |tables| tables.list(&page)).await
     }
 
     /// Returns at most `limit` documents that were updated after `since`, oldest update first.

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::ops::Bound;
 use std::os::unix::fs::PermissionsExt;
 
+use super::revision::InvalidRevision;
 use super::*;
 
 mod migrate;
@@ -73,7 +73,6 @@ async fn a_deleted_document_stays_as_its_last_revision_and_can_be_made_again() {
     assert!(found.deleted);
     let info = store.info().await.unwrap();
     assert_eq!((info.documents, info.deleted, info.update_seq), (0, 1, 2));
-    assert_eq!(store.list(Page::default()).await.unwrap().documents, []);
     let again = one(&store, edit("a", None, "{}")).await.unwrap();
     assert_eq!((gone.number, again.number), (2, 3));
     let info = store.info().await.unwrap();
@@ -134,43 +133,6 @@ async fn a_change_is_made_to_what_is_there_at_that_moment_or_not_at_all() {
         .await
         .unwrap();
     assert_eq!(store.change("a", longer).await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn a_page_is_what_all_docs_shows() {
-    let store = memory();
-    for id in ["a", "b", "c", "d", "e"] {
-        one(&store, edit(id, None, "{}")).await.unwrap();
-    }
-    let ids = async |page: Page| {
-        let listing = store.list(page).await.unwrap();
-        let ids: String = listing.documents.into_iter().map(|d| d.id).collect();
-        (ids, listing.total)
-    };
-    let included = |id: &str| Bound::Included(id.to_owned());
-    let page = Page::default();
-    assert_eq!(ids(page.clone()).await, ("abcde".into(), 5));
-    let from = Page {
-        start: included("b"),
-        end: included("d"),
-        skip: 1,
-        limit: 1,
-        ..page.clone()
-    };
-    assert_eq!(ids(from).await, ("c".into(), 5));
-    let down = Page {
-        start: included("d"),
-        end: Bound::Excluded("b".to_owned()),
-        descending: true,
-        ..page.clone()
-    };
-    assert_eq!(ids(down).await, ("dc".into(), 5));
-    let none = Page {
-        start: included("d"),
-        end: included("b"),
-        ..page
-    };
-    assert_eq!(ids(none).await.0, "");
 }
 
 #[tokio::test]

@@ -172,7 +172,8 @@ pub(super) async fn import(
             sent += results.len();
             refused += results.iter().filter(|one| one.ok.is_none()).count();
             output::print(&results.iter().map(|one| row(one, json)).collect::<String>())?;
-            (docs.clear(), bytes = 0);
+            docs.clear();
+            bytes = 0;
         }
         if is_end {
             break;

@@ -26,8 +26,8 @@ use super::{Shared, body};
 use crate::auth::rights::Right;
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, sort_of};
-use crate::replicator::{Database, NAME};
-use crate::store::{Page, StoreError};
+use crate::replicator::{Database, NAME, Page};
+use crate::store::StoreError;
 
 /// A request to the database, with what every answer needs.
 struct Call<'a> {
