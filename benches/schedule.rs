@@ -130,7 +130,7 @@ impl Bench {
         });
     }
 
-    fn started(&self) -> settee::policy::schedule::Run {
+    fn started(&self) -> policy::schedule::Run {
         let started = self.out.iter().find_map(|action| match action {
             Action::Start { run, .. } => Some(*run),
             _ => None,

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use settee::query_server::mango::{Index, Selector};
+use settee::mango::{Index, Selector};
 
 /// How long each figure is measured.
 const TIME: Duration = Duration::from_millis(500);

@@ -29,29 +29,31 @@ use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::front_door::{FrontDoor, FrontDoorOptions};
 use crate::actors::gate::{Gate, Gateway, Inside};
 use crate::actors::http_server::{HttpOptions, HttpServer};
-use crate::actors::lifeline::{Down, ExitReason, Pulse};
+use crate::actors::language::Registry;
 use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
 use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
-use crate::actors::supervisor::{ChildSpec, Intensity, Named, Restart, Running, Stop, Supervisor};
+use crate::actors::service::socket::ServiceSockets;
 use crate::auth::Authority;
-use crate::blocking;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
 use crate::in_flight::InFlight;
+use crate::messages::config_listener::ServiceSocketError;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
+use crate::otp::lifeline::{Down, ExitReason, Pulse};
+use crate::otp::named::Named;
+use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
-use crate::query_server::language::Registry;
 use crate::query_server::reduce::OverflowLog;
-use crate::replication::endpoint::{Http, HttpConfigError};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::store::{Place, Store, StoreError, Watcher};
+use ::replication::endpoint::{Http, HttpConfigError};
+use blocking;
 use replication::{Parts, ReplicationOptions};
 use settings::manager_settings;
 
@@ -163,8 +165,10 @@ impl App {
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(options.sources),
             service_sockets: Rc::clone(&service_sockets),
-            program: options.program,
-            languages: options.languages,
+            manager_settings: {
+                let (program, languages) = (options.program, options.languages);
+                Box::new(move |config| manager_settings(config, &program, &languages))
+            },
             current,
             set_log_level: options.set_log_level,
         });
@@ -210,24 +214,36 @@ impl App {
         .with_replications(replications.clone())
         .with_http(http.as_ref().map(|address| address.address()));
         let services = Rc::new(services);
-        let front_door = front_door_spec(FrontDoorOptions {
+        let door = FrontDoorOptions {
             sockets: Rc::clone(&service_sockets),
             services: Rc::clone(&services),
             config: changes.clone(),
             log: log.clone(),
+        };
+        let front_door = ChildSpec::new("front_door", SHUTDOWN_MAX, move || {
+            let actor = FrontDoor::new(door.clone());
+            (actor.pulse(), actor.start())
         });
-        let listener_spec = listener_spec(ListenerOptions {
+        let listening = ListenerOptions {
             socket: Rc::clone(&socket),
             tcp: tcp.clone(),
             services,
             config: changes.clone(),
             log: log.clone(),
+        };
+        let listener_spec = ChildSpec::new("listener", SHUTDOWN_MAX, move || {
+            let actor = Listener::new(listening.clone());
+            (actor.pulse(), actor.start())
         });
-        let pressure_spec = pressure_spec(PressureOptions {
+        let gauge = PressureOptions {
             gauges: options.gauges,
             manager: manager.clone(),
             config: changes.clone(),
             log: log.clone(),
+        };
+        let pressure_spec = ChildSpec::new("pressure_gauge", SHUTDOWN_MAX, move || {
+            let actor = PressureGauge::new(gauge.clone());
+            (actor.pulse(), actor.start())
         });
         let mut children = vec![
             manager_spec,
@@ -254,7 +270,10 @@ impl App {
                 shared: Arc::new(shared),
                 log: log.clone(),
             };
-            children.push(http_spec(options));
+            children.push(ChildSpec::new("http", SHUTDOWN_MAX, move || {
+                let server = HttpServer::new(options.clone());
+                (server.pulse(), server.start())
+            }));
         }
         children.push(front_door);
         let supervisor = Supervisor::new(children, INTENSITY, &log);
@@ -361,12 +380,12 @@ fn manager_spec(
     log: Logger,
 ) -> (Named<ProcManager>, ChildSpec) {
     let make = move || {
-        let settings = manager_settings(&active.config(), &active.program, &active.languages);
+        let settings = (active.manager_settings)(&active.config());
         let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
             .with_metrics(metrics.clone());
         (manager.pulse(), manager.start())
     };
-    named_spec("proc_manager", make)
+    ChildSpec::named("proc_manager", SHUTDOWN_MAX, make)
 }
 
 fn config_spec(
@@ -378,7 +397,7 @@ fn config_spec(
         let listener = ConfigListener::new(Rc::clone(&active), manager.clone(), &log);
         (listener.pulse(), listener.start())
     };
-    named_spec("config_listener", make)
+    ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
 }
 
 /// Starts the store.
@@ -424,95 +443,7 @@ fn gate_spec(inside: Rc<Inside>, log: Logger) -> (Named<Gate>, ChildSpec) {
         let gate = Gate::new(Rc::clone(&inside), &log);
         (gate.pulse(), gate.start())
     };
-    named_spec("gate", make)
-}
-
-fn http_spec(options: HttpOptions) -> ChildSpec {
-    ChildSpec {
-        id: "http",
-        restart: Restart::Permanent,
-        shutdown: SHUTDOWN_MAX,
-        start: Box::new(move || {
-            let server = HttpServer::new(options.clone());
-            Running {
-                pulse: server.pulse(),
-                stop: server.start().recipient(),
-            }
-        }),
-    }
-}
-
-fn front_door_spec(options: FrontDoorOptions) -> ChildSpec {
-    ChildSpec {
-        id: "front_door",
-        restart: Restart::Permanent,
-        shutdown: SHUTDOWN_MAX,
-        start: Box::new(move || {
-            let door = FrontDoor::new(options.clone());
-            Running {
-                pulse: door.pulse(),
-                stop: door.start().recipient(),
-            }
-        }),
-    }
-}
-
-fn pressure_spec(options: PressureOptions) -> ChildSpec {
-    ChildSpec {
-        id: "pressure_gauge",
-        restart: Restart::Permanent,
-        shutdown: SHUTDOWN_MAX,
-        start: Box::new(move || {
-            let gauge = PressureGauge::new(options.clone());
-            Running {
-                pulse: gauge.pulse(),
-                stop: gauge.start().recipient(),
-            }
-        }),
-    }
-}
-
-fn listener_spec(options: ListenerOptions) -> ChildSpec {
-    ChildSpec {
-        id: "listener",
-        restart: Restart::Permanent,
-        shutdown: SHUTDOWN_MAX,
-        start: Box::new(move || {
-            let listener = Listener::new(options.clone());
-            Running {
-                pulse: listener.pulse(),
-                stop: listener.start().recipient(),
-            }
-        }),
-    }
-}
-
-/// Starts an actor, and describes how its successors are started under the same name.
-fn named_spec<A>(
-    id: &'static str,
-    mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
-) -> (Named<A>, ChildSpec)
-where
-    A: Actor<Context = Context<A>> + Handler<Stop>,
-{
-    let (pulse, address) = make();
-    let name = Named::new(address.clone());
-    let registered = name.clone();
-    let mut first = Some((pulse, address));
-    let spec = ChildSpec {
-        id,
-        restart: Restart::Permanent,
-        shutdown: SHUTDOWN_MAX,
-        start: Box::new(move || {
-            let (pulse, address) = first.take().unwrap_or_else(&mut make);
-            registered.replace(address.clone());
-            Running {
-                pulse,
-                stop: address.recipient(),
-            }
-        }),
-    };
-    (name, spec)
+    ChildSpec::named("gate", SHUTDOWN_MAX, make)
 }
 
 /// Returns what resolves when a party ends.

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use settee::actors::lifeline::ExitReason;
-use settee::actors::supervisor::Stop;
 use settee::app::{App, AppOptions, RunningApp};
 use settee::config::Config;
 use settee::messages::proc_manager::GetProcCount;
 use settee::messages::replication_scheduler::{Counts, GetCounts};
+use settee::otp::lifeline::ExitReason;
+use settee::otp::supervisor::Stop;
 use slog::{Discard, Logger, o};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;

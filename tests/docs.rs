@@ -115,9 +115,10 @@ fn every_log_key_is_documented_with_its_meaning() {
     assert_eq!(documented, logging::KEYS);
 }
 
-/// Returns the Rust files under `src`, without those that hold tests only.
+/// Returns the Rust files of the program and its crates, without those that hold tests only.
 fn sources() -> Vec<PathBuf> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("src"), root.join("crates")];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("the folder can be read") {
@@ -293,11 +294,10 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
 #[test]
 fn every_dependency_is_documented() {
     let manifest: toml::Table = read("Cargo.toml").parse().expect("the manifest is TOML");
-    let mut declared = BTreeSet::new();
-    for section in ["dependencies", "dev-dependencies"] {
-        let table = manifest[section].as_table().expect("a table");
-        declared.extend(table.keys().cloned());
-    }
+    let all = manifest["workspace"]["dependencies"].as_table();
+    let others = all.expect("a table").iter();
+    let others = others.filter(|(_, from)| from.get("path").is_none());
+    let declared: BTreeSet<String> = others.map(|(name, _)| name.clone()).collect();
     let tables = tables(&read("docs/dependencies.md"));
     let names = tables["Dependencies"]
         .iter()

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::actors::deferred::Replier;
 use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts};
+use crate::otp::deferred::Replier;
 
 /// Takes the answer to one [`Prompt`](crate::messages::process::Prompt), or the next answer to
 /// [`Prompts`](crate::messages::process::Prompts).

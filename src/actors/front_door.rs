@@ -19,11 +19,11 @@ use tokio::sync::watch;
 
 use crate::actors::client::Services;
 use crate::actors::config_changes;
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
 use crate::actors::service::{Leave, Reconfigure, Service, ServiceOptions};
-use crate::actors::supervisor::Stop;
 use crate::config::{Config, ServiceAddress, ServiceConfig};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::otp::supervisor::Stop;
 
 /// How long a service that ended by a mistake of ours stays down: it will not loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);

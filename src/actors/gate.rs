@@ -16,13 +16,14 @@ use actix::prelude::*;
 use slog::{Logger, debug, o};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::actors::caller::Caller;
 use crate::actors::config_listener::ConfigListener;
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
 use crate::auth::rights::CallerLimits;
-use crate::query_server::client::QueryServers;
+use crate::functions::QueryServers;
+use crate::functions::caller::Caller;
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::query_server::reduce::OverflowLog;
 use crate::query_server::status::Holder;
 
@@ -201,8 +202,7 @@ mod tests {
         let active = Rc::new(crate::actors::config_listener::ActiveConfig {
             service_sockets: Default::default(),
             sources: std::cell::RefCell::new(None),
-            program: "settee".into(),
-            languages: crate::query_server::language::Registry::new(),
+            manager_settings: Box::new(|_| unreachable!("the configuration never changes")),
             current: tokio::sync::watch::channel(Arc::new(crate::config::Config::default())).0,
             set_log_level: None,
         });

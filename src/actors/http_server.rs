@@ -15,10 +15,10 @@ use actix::prelude::*;
 use actix_web::dev::{Server, ServerHandle};
 use slog::{Logger, error, info, o, warn};
 
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::listener::address::BoundAddress;
-use crate::actors::supervisor::Stop;
 use crate::http::{self, Shared};
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::supervisor::Stop;
 
 /// What an HTTP server needs.
 #[derive(Clone)]

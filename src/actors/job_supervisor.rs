@@ -21,15 +21,15 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o, warn};
 
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
 use crate::messages::job_supervisor::{
     ChildEnded, JobOrder, RunningJob, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_job::StopJob;
-use crate::policy::schedule::Run;
-use crate::replication::crash::Crash;
-use crate::replication::id::ReplicationId;
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
 pub use live::LiveRuns;
+use policy::schedule::Run;
+use replication::crash::Crash;
+use replication::id::ReplicationId;
 
 /// How long a child that was killed may take to be gone.
 const KILLED_MAX: Duration = Duration::from_secs(1);

@@ -23,13 +23,13 @@ use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientOptions, EndIfIdle, Services};
-use crate::actors::clock::Clock;
 use crate::actors::config_changes;
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
-use crate::actors::supervisor::Stop;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::machine_bounds;
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use address::BoundAddress;
 use socket::BoundSocket;

@@ -2,17 +2,14 @@
 //! it decides; they decide nothing themselves.
 
 pub(crate) mod answerer;
-pub mod caller;
 pub mod client;
-pub mod clock;
 mod config_changes;
 pub mod config_listener;
-pub mod deferred;
 pub mod front_door;
 pub mod gate;
 pub mod http_server;
 pub mod job_supervisor;
-pub mod lifeline;
+pub mod language;
 pub mod listener;
 pub mod native_process;
 pub mod opener;
@@ -25,5 +22,3 @@ pub mod replication_scheduler;
 pub mod replicator_api;
 pub mod replicator_documents;
 pub mod service;
-pub mod supervisor;
-pub mod wall_clock;

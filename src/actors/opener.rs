@@ -20,16 +20,16 @@ use actix::prelude::*;
 use actix_rt::time::{Instant, timeout};
 use bytes::Bytes;
 
-use crate::actors::clock::Clock;
-use crate::actors::lifeline::Down;
+use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, ProcessRef, Prompt, PromptError, StopProc, shorten,
 };
 use crate::metrics::{OpenFailure, PoolMetrics};
-use crate::policy::pool::ProcId;
-use crate::policy::time::Timestamp;
-use crate::query_server::language::{Language, StartContext};
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::Down;
+use policy::pool::ProcId;
+use policy::time::Timestamp;
 
 /// Starts one process.
 pub struct Opener {

@@ -5,7 +5,7 @@
 //! PROMISES  Files are read on a thread for what blocks, one reading at a time. Every look is told to
 //!           the manager, so that one that was started again knows too. Switched off, it sets no timer
 //!           and all limits are the hard ones.
-//! SOURCE    See [`crate::policy::pressure`].
+//! SOURCE    See [`policy::pressure`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,18 @@ use actix::prelude::*;
 use slog::{Logger, o};
 use tokio::sync::watch;
 
-use crate::actors::clock::Clock;
 use crate::actors::config_changes;
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::{Named, Stop};
-use crate::blocking;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::messages::pools::SetLevel;
-use crate::policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
+use blocking;
+use policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
 
 /// Reads the gauges. May block.
 pub type Gauges = Arc<dyn Fn() -> Reading + Send + Sync>;

@@ -19,17 +19,17 @@ mod starter;
 
 use std::rc::Rc;
 
-use crate::actors::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
-use crate::replication::counters::Counters;
-use crate::replication::crash::Crash;
-use crate::replication::progress::BatchNumber;
-use crate::replication::seq::Seq;
-use crate::replication::tally::Tally;
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};
 use parts::{Ended, Part, Parts};
+use replication::counters::Counters;
+use replication::crash::Crash;
+use replication::progress::BatchNumber;
+use replication::seq::Seq;
+use replication::tally::Tally;
 use reports::Reports;
 pub use starter::JobStarter;
 

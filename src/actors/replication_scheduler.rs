@@ -22,23 +22,23 @@ use actix_rt::time::Instant;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
 
-use crate::actors::deferred::Replier;
 use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
-use crate::actors::lifeline::{ExitReason, Lifeline, MonitorRef, Pulse};
-use crate::actors::wall_clock::WallClock;
 use crate::messages::job_supervisor::{
     ChildEnded, JobOrder, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, STOP_MAX};
 use crate::messages::replication_scheduler::{Completed, Happening, Outcome, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
-use crate::policy::schedule::{
+use crate::otp::deferred::Replier;
+use crate::otp::lifeline::{ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::otp::wall_clock::WallClock;
+use crate::replicator::{DocStates, NAME};
+use policy::schedule::{
     Action, Census, Departure, End, Event, JobId, Reason, Run, Scheduler, Settings, StopReason,
     WallTime,
 };
-use crate::replication::crash::Crash;
-use crate::replicator::{DocStates, NAME};
 use registry::Registry;
+use replication::crash::Crash;
 
 /// How many messages may wait for the scheduler before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;

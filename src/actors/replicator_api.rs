@@ -23,18 +23,18 @@ use serde_json::value::RawValue;
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
-use crate::actors::supervisor::Named;
 use crate::messages::replication_scheduler::{
     GetCounts, GetJob, GetJobs, GetJobsById, JOBS_MAX, JobChoice, JobInfo, PauseJob, RestartJob,
     ResumeJob, SetPriority,
 };
 use crate::messages::replicator_documents::GetRows;
-use crate::policy::schedule::{Census, JobState, Level, Pause, WallTime};
-use crate::replication::id::ReplicationId;
+use crate::otp::named::Named;
 use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, JobOrder, NAME, PAUSED, Page};
 use crate::store::Document;
+use policy::schedule::{Census, JobState, Level, Pause, WallTime};
+use replication::id::ReplicationId;
 
 pub use calls::Replicated;
 pub use error::ReplicatorError;

@@ -24,21 +24,17 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use slog::{Logger, o, warn};
 use tokio::sync::{Semaphore, watch};
 
-use crate::actors::lifeline::{ExitReason, Lifeline};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_api::view;
-use crate::actors::supervisor::{Named, Stop};
 use crate::config::Config;
 use crate::config::password::random;
 use crate::messages::replication_scheduler::{
     Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
 };
 use crate::messages::replicator_documents::GetRows;
-use crate::policy::schedule::WallTime;
-use crate::replication::endpoint::Http;
-use crate::replication::filter::Filter;
-use crate::replication::id::{ReplicationId, replication_id};
-use crate::replication::spec::Replication;
+use crate::otp::lifeline::{ExitReason, Lifeline};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
@@ -46,6 +42,11 @@ use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
+use policy::schedule::WallTime;
+use replication::endpoint::Http;
+use replication::filter::Filter;
+use replication::id::{ReplicationId, replication_id};
+use replication::spec::Replication;
 
 use follow::follow;
 use job::add;

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Accepts a connection when admission says that a process is, or can be, there for it, and
 //!           starts a client that is lent one for as long as the connection lasts.
-//! PROMISES  Decides nothing: [`accept`] asks [`crate::policy::admission`] after every change of the
+//! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
 //!           pool. What is not accepted waits in the system's queue, and is served later without
 //!           loss. When the service goes, its socket is the last that goes.
 //! CALLED    By the front door, one for each `[services.NAME]`.
@@ -27,14 +27,14 @@ use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientOptions, EndCount, Lending, Services};
-use crate::actors::clock::Clock;
-use crate::actors::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
-use crate::actors::supervisor::Stop;
 use crate::config::{Config, ServiceConfig, language_name};
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{TakeFrom, Want};
 use crate::metrics::{Closed, Front, Place, ServiceMetrics};
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use accept::{Entrance, Next};
 use socket::{Acceptor, ServiceSocket};

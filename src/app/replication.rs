@@ -18,29 +18,31 @@ use actix_rt::Arbiter;
 use slog::{Logger, error};
 use tokio::sync::watch;
 
-use super::named_spec;
+use super::SHUTDOWN_MAX;
 use crate::actors::gate::Gateway;
 use crate::actors::job_supervisor::LiveRuns;
-use crate::actors::lifeline::Lifeline;
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
-use crate::actors::supervisor::{ChildSpec, Named};
 use crate::auth::rights::CallerLimits;
-use crate::blocking;
 use crate::config::{Config, Replicator};
+use crate::functions::SourceFilter;
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
 use crate::messages::replication_scheduler::Configure;
 use crate::metrics::Metrics;
-use crate::policy::schedule::{Backoff, Coefficient, Settings, Shares};
-use crate::replication::crash::Crash;
-use crate::replication::endpoint::Http;
-use crate::replication::filter::FilterPool;
-use crate::replication::id::Identity;
+use crate::otp::lifeline::Lifeline;
+use crate::otp::named::Named;
+use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
+use blocking;
+use policy::schedule::{Backoff, Coefficient, Settings, Shares};
+use replication::crash::Crash;
+use replication::endpoint::Http;
+use replication::filter::{FilterPool, FilterRun};
+use replication::id::Identity;
 
 /// What replication needs.
 #[derive(Clone)]
@@ -121,7 +123,7 @@ fn documents_spec(
         });
         (pulse, address)
     };
-    named_spec("replicator_documents", make)
+    ChildSpec::named("replicator_documents", SHUTDOWN_MAX, make)
 }
 
 /// Starts the scheduler, and describes how its successors are started: they know of no job, so that
@@ -150,7 +152,7 @@ fn scheduler_spec(
         }
         (pulse, address)
     };
-    named_spec("replication_scheduler", make)
+    ChildSpec::named("replication_scheduler", SHUTDOWN_MAX, make)
 }
 
 fn scheduler_options(
@@ -245,16 +247,21 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
 /// Returns the way from replications to the service's pool, over its gate. The code, and its language,
 /// are another database's: it is held to languages that are built in.
 pub(super) fn filters_through(gateway: Gateway) -> FilterPool {
-    FilterPool::new(move |call| {
+    FilterPool::new(move |function| {
+        let filter = SourceFilter::parse(function).map_err(|error| error.to_string())?;
         let gateway = gateway.clone();
-        Box::pin(async move {
-            let asking = gateway.run(move |inside| async move {
-                let limits = Some(CallerLimits::of_other_databases());
-                let passed = call.perform(&inside.query_servers_for(limits, None)).await;
-                passed.map_err(|error| error.to_string())
-            });
-            asking.await.unwrap_or_else(|error| Err(error.to_string()))
-        })
+        Ok(FilterRun::new(move |docs| {
+            let (filter, gateway) = (filter.clone(), gateway.clone());
+            Box::pin(async move {
+                let asking = gateway.run(move |inside| async move {
+                    let limits = Some(CallerLimits::of_other_databases());
+                    let servers = inside.query_servers_for(limits, None);
+                    let passed = filter.ask(docs, &servers).await;
+                    passed.map_err(|error| error.to_string())
+                });
+                asking.await.unwrap_or_else(|error| Err(error.to_string()))
+            })
+        }))
     })
 }
 

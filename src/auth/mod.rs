@@ -27,9 +27,9 @@ use sha2::Sha256;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-use crate::blocking;
 use crate::config::Config;
 use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
+use blocking;
 use decoy::Decoy;
 use ended::EndedSessions;
 use rights::Rights;

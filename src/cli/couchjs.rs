@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::query_server::languages::javascript::{self, Options};
+use couchjs::Options;
 
 /// Less memory than this does not hold the standard objects of the functions of one view.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
@@ -128,11 +128,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn serve(options: Options) -> io::Result<u8> {
     crate::query_server::sandbox::die_with_parent_if_asked()?;
-    javascript::limit_process(options.memory_bytes);
+    couchjs::limit_process(options.memory_bytes);
     // The streams of the standard library buffer lines of their own.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    javascript::run(options, input, output)
+    couchjs::run(options, input, output)
 }
 
 /// Reads the arguments; of several limits the last one counts.
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn start_commands_of_couchdb_are_accepted() {
-        let default = javascript::DEFAULT_MEMORY_BYTES;
+        let default = couchjs::DEFAULT_MEMORY_BYTES;
         assert_eq!(request(&[]), serves_with(default));
         assert_eq!(
             request(&["/usr/share/couchdb/server/main.js"]),

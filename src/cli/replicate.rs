@@ -21,26 +21,26 @@ use slog::{Drain, Level, LevelFilter, Logger, o};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::actors::caller::Caller;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
-use crate::actors::supervisor::Named;
 use crate::app::replication::job_settings;
 use crate::auth::rights::CallerLimits;
 use crate::config::Config;
+use crate::functions::caller::Caller;
+use crate::functions::{QueryServers, filter_pool};
 use crate::logging::Logging;
 use crate::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
 };
-use crate::query_server::client::QueryServers;
-use crate::replication::crash::Crash;
-use crate::replication::endpoint::{Cause, Http, HttpSettings};
-use crate::replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
-use crate::replication::id::replication_id;
-use crate::replication::open::OpenError;
-use crate::replication::spec::{Replication, UserCtx};
-use crate::replication::stats::Stats;
+use crate::otp::named::Named;
 use crate::replicator;
+use replication::crash::Crash;
+use replication::endpoint::{Cause, Http, HttpSettings};
+use replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
+use replication::id::replication_id;
+use replication::open::OpenError;
+use replication::spec::{Replication, UserCtx};
+use replication::stats::Stats;
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
@@ -243,14 +243,10 @@ impl Run {
 
 /// Has filters run by the processes of a manager on this thread.
 fn filters_of(manager: Named<ProcManager>) -> FilterPool {
-    FilterPool::new(move |call| {
+    filter_pool(move || {
         let caller = Caller::new(manager.clone());
         caller.hold_to(Some(CallerLimits::of_other_databases()));
-        let servers = QueryServers::new(caller);
-        Box::pin(async move {
-            let passed = call.perform(&servers).await;
-            passed.map_err(|error| error.to_string())
-        })
+        QueryServers::new(caller)
     })
 }
 

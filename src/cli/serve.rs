@@ -14,12 +14,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slog::{Logger, info, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::actors::lifeline::ExitReason;
 use crate::actors::listener::socket::SocketError;
 use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
 use crate::config::{Flag, Loaded, generated};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
+use crate::otp::lifeline::ExitReason;
 use crate::store::{OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::pools::{PoolConfig, milliseconds_or_none};
 use super::stressed::{self, Stressed};
 use super::types::Config;
-use crate::policy::admission::{THROTTLE_DELAY, stress_applies};
+use policy::admission::{THROTTLE_DELAY, stress_applies};
 
 /// Connections that may wait to be accepted unless a service says otherwise.
 pub const BACKLOG: u32 = 128;

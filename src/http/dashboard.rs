@@ -18,7 +18,7 @@ use super::answer::{self, Answer, Refusal};
 use super::request::allow;
 use super::{Shared, pools_api};
 use crate::auth::rights::Right;
-use crate::policy::schedule::JobState;
+use policy::schedule::JobState;
 
 /// How many jobs the page shows.
 const JOBS_MAX: usize = 50;

@@ -17,9 +17,9 @@ use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
 use crate::auth::rights::CallerLimits;
+use crate::functions::{FunctionError, ListPart, QueryServers, Trouble};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{ListRow, ListStart};
-use crate::query_server::client::{FunctionError, ListPart, QueryServers, Trouble};
 use crate::query_server::line::LineBuffer;
 use crate::query_server::status::Holder;
 

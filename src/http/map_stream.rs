@@ -21,15 +21,15 @@ use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
 use super::tasks::Task;
-use crate::actors::caller::Caller;
 use crate::auth::rights::CallerLimits;
-use crate::messages::client_error::ErrorReply;
-use crate::messages::function::MapStart;
-use crate::query_server::status::Holder;
-use crate::query_server::view::{
+use crate::functions::caller::Caller;
+use crate::functions::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
     Mapped, Order, ProcessError, Processes, Run, View, ViewError,
 };
+use crate::messages::client_error::ErrorReply;
+use crate::messages::function::MapStart;
+use crate::query_server::status::Holder;
 
 /// Processes that work for one stream, if they can be had.
 const PROCESSES: usize = 2;

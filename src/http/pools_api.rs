@@ -26,8 +26,8 @@ use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
 };
 use crate::messages::proc_manager::GetStatus;
-use crate::policy::pool::RemoveMode;
 use crate::query_server::status::{PoolStatus, ServiceStatus};
+use policy::pool::RemoveMode;
 
 /// The parameter that asks for what would change, and changes nothing.
 const DRY_RUN: &str = "dry_run";

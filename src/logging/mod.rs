@@ -20,7 +20,7 @@ use slog::{Drain, FilterLevel, FnValue, Level, Logger, OwnedKVList, PushFnValue,
 use slog_async::AsyncGuard;
 
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::policy::schedule::WallTime;
+use policy::schedule::WallTime;
 
 use overflow::Overflow;
 pub use repeat::{REPEAT_INTERVAL, RepeatLimiter};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::policy::time::Timestamp;
+use policy::time::Timestamp;
 
 /// How long a warning keeps quiet after it was given.
 pub const REPEAT_INTERVAL: Duration = Duration::from_secs(1000);

@@ -190,7 +190,7 @@ fn a_sink_that_fails_stops_neither_the_caller_nor_the_end() {
 
 #[test]
 fn a_repeating_warning_says_how_many_were_left_out() {
-    use crate::policy::time::Timestamp;
+    use policy::time::Timestamp;
     let sink = Sink::default();
     let logging = Logging::to_writer(
         &config(LogLevel::Info, LogFormat::Json),

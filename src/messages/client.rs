@@ -25,7 +25,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::{TakeFrom, Want};
-use crate::policy::pool::{Lane, PoolId, ProcId, RemoveMode, ReturnStatus, Token};
+use policy::pool::{Lane, PoolId, ProcId, RemoveMode, ReturnStatus, Token};
 
 /// A process as a client names it: `POOL.NUMBER.TOKEN`, opaque to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 use actix::{Message, Recipient};
 use slog::Logger;
 
-use crate::actors::lifeline::{ExitReason, Pulse};
 use crate::messages::replication_job::{JobEvent, StopJob};
-use crate::policy::schedule::Run;
-use crate::replication::crash::Crash;
-use crate::replication::id::ReplicationId;
-use crate::replication::spec::Replication;
-use crate::replication::stats::Stats;
+use crate::otp::lifeline::{ExitReason, Pulse};
+use policy::schedule::Run;
+use replication::crash::Crash;
+use replication::id::ReplicationId;
+use replication::spec::Replication;
+use replication::stats::Stats;
 
 /// Starts jobs: the real ones in the service, others in tests.
 pub trait StartJobs {

@@ -3,7 +3,7 @@
 use actix::Message;
 
 use crate::messages::process::{Fault, ProcessRef};
-use crate::policy::pool::ProcId;
+use policy::pool::ProcId;
 
 /// An opener ended (`{'EXIT', Opener, Reason}`).
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix::Message;
 use tokio::sync::watch;
 
-use crate::policy::admission::Snapshot;
+use policy::admission::Snapshot;
 
 /// How long to wait before a pool that is not there is looked for again.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);

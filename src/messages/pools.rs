@@ -14,9 +14,9 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::actors::lifeline::Pulse;
-use crate::policy::pool::{ProcId, RemoveMode, Token};
-use crate::policy::pressure::Level;
+use crate::otp::lifeline::Pulse;
+use policy::pool::{ProcId, RemoveMode, Token};
+use policy::pressure::Level;
 
 /// Adds a pool.
 #[derive(Clone, Debug)]

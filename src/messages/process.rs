@@ -10,11 +10,11 @@ use actix::{Message, Recipient};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::actors::lifeline::Pulse;
-use crate::policy::pool::{Condition, Token};
-use crate::policy::time::Timestamp;
+use crate::otp::lifeline::Pulse;
 use crate::query_server::line::ErrorLine;
 use crate::query_server::prompt::Work;
+use policy::pool::{Condition, Token};
+use policy::time::Timestamp;
 
 /// Sends one command to the process and waits for its answer.
 ///

@@ -13,14 +13,14 @@ use actix::{Message, Recipient};
 use serde_json::value::RawValue;
 use slog::Logger;
 
-use crate::replication::crash::Crash;
-use crate::replication::endpoint::Http;
-use crate::replication::filter::FilterPool;
-use crate::replication::id::{Identity, ReplicationId};
-use crate::replication::refused::RefusedDoc;
-use crate::replication::seq::Seq;
-use crate::replication::spec::Replication;
-use crate::replication::stats::Stats;
+use replication::crash::Crash;
+use replication::endpoint::Http;
+use replication::filter::FilterPool;
+use replication::id::{Identity, ReplicationId};
+use replication::refused::RefusedDoc;
+use replication::seq::Seq;
+use replication::spec::Replication;
+use replication::stats::Stats;
 
 /// Everything that a run needs.
 #[derive(Clone, Debug)]

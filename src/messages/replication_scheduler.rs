@@ -14,13 +14,13 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use crate::messages::replication_job::JobProgress;
-use crate::policy::schedule::{
+use policy::schedule::{
     Census, Entry, JobState, Level, Pause, Settings, Summary, Totals, WallTime, WhyNot,
 };
-use crate::replication::crash::Crash;
-use crate::replication::id::ReplicationId;
-use crate::replication::refused::RefusedDoc;
-use crate::replication::spec::{DocRef, Replication};
+use replication::crash::Crash;
+use replication::id::ReplicationId;
+use replication::refused::RefusedDoc;
+use replication::spec::{DocRef, Replication};
 
 /// Adds a job (`add_job`). It runs when it is its turn.
 ///

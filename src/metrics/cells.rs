@@ -5,8 +5,11 @@
 //! LIMITS    What is read while others count is a moment's picture of each number, not of all of
 //!           them together.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use strum::VariantArray;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -26,6 +29,38 @@ impl Counter {
     /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A counter for each of several reasons.
+#[derive(Debug)]
+pub struct CountersBy<R> {
+    counters: Box<[Counter]>,
+    reasons: PhantomData<R>,
+}
+
+impl<R: VariantArray> Default for CountersBy<R> {
+    fn default() -> Self {
+        Self {
+            counters: R::VARIANTS.iter().map(|_| Counter::default()).collect(),
+            reasons: PhantomData,
+        }
+    }
+}
+
+impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<R> {
+    /// Counts one for a reason.
+    pub fn one(&self, reason: R) {
+        let mut counters = R::VARIANTS.iter().zip(&self.counters);
+        if let Some((_, counter)) = counters.find(|(known, _)| **known == reason) {
+            counter.one();
+        }
+    }
+
+    /// Returns the counts with the names of their reasons.
+    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = R::VARIANTS.iter().map(|reason| (*reason).into());
+        names.zip(self.counters.iter().map(Counter::get))
     }
 }
 

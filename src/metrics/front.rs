@@ -7,11 +7,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use strum::IntoStaticStr;
+
 use super::ServiceMetrics;
 use crate::query_server::status::{DoorStatus, PoolStatus};
 
 /// Why a service accepts no connection: they wait in the system's queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Closed {
     /// There is no pool of the name that it is to lend from.
     NoPool,
@@ -23,19 +26,6 @@ pub enum Closed {
     AcceptFailed,
     /// It is being taken out of operation.
     Stopping,
-}
-
-impl Closed {
-    /// Returns the word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoPool => "no_pool",
-            Self::AtLimit => "at_limit",
-            Self::Throttled => "throttled",
-            Self::AcceptFailed => "accept_failed",
-            Self::Stopping => "stopping",
-        }
-    }
 }
 
 /// What a service is told to be.
@@ -85,7 +75,7 @@ impl Front {
         DoorStatus {
             name: self.name.clone(),
             listening: closed.is_none(),
-            closed: closed.map(|closed| closed.name().to_owned()),
+            closed: closed.map(|closed| <&str>::from(closed).to_owned()),
             throttled_ms: pool.and_then(|pool| pool.throttled_ms),
             failure: pool.and_then(|pool| pool.failure.clone()),
             stressed_ms: pool.and_then(|pool| pool.stressed_ms),

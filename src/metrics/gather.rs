@@ -37,16 +37,6 @@ pub(super) fn gather(inner: &Inner, status: &ServiceStatus) -> Snapshot {
     }
 }
 
-/// A metric of our own: its names without what all of them begin with.
-struct Own {
-    stats: &'static str,
-    prometheus: &'static str,
-    kind: Kind,
-    unit: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-}
-
 #[derive(Default)]
 struct List {
     families: Vec<Family>,
@@ -85,36 +75,81 @@ impl List {
         self.add(definition, [sample(&[], value)]);
     }
 
-    fn settee(&mut self, own: Own, samples: impl IntoIterator<Item = Sample>) {
+    /// Adds a counter of our own: `NAME` in `_stats`, `NAME_total` for Prometheus.
+    fn counter(
+        &mut self,
+        name: &str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        let unit = unit_of(name);
+        let names = (name, &*format!("{name}_total"));
+        self.own(Kind::Counter, names, unit, labels, help, samples);
+    }
+
+    /// Adds a gauge of our own: `NAME` everywhere.
+    fn gauge(
+        &mut self,
+        name: &str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        self.own(Kind::Gauge, (name, name), "", labels, help, samples);
+    }
+
+    /// Adds a gauge of a time, in seconds: `NAME` in `_stats`, `NAME_seconds` for Prometheus.
+    fn seconds(
+        &mut self,
+        name: &str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        let names = (name, &*format!("{name}_seconds"));
+        self.own(Kind::Gauge, names, "s", labels, help, samples);
+    }
+
+    /// Adds a histogram of times: `NAME_time` in `_stats`, `NAME_seconds` for Prometheus.
+    fn times(
+        &mut self,
+        name: &str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        let names = (&*format!("{name}_time"), &*format!("{name}_seconds"));
+        self.own(Kind::Histogram, names, "s", labels, help, samples);
+    }
+
+    fn own(
+        &mut self,
+        kind: Kind,
+        (stats, prometheus): (&str, &str),
+        unit: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
         let definition = Definition {
-            stats: Some(format!("settee.{}", own.stats)),
-            prometheus: format!("settee_{}", own.prometheus),
-            kind: own.kind,
-            unit: own.unit,
-            labels: own.labels,
-            help: own.help,
+            stats: Some(format!("settee.{stats}")),
+            prometheus: format!("settee_{prometheus}"),
+            kind,
+            unit,
+            labels,
+            help,
         };
         self.add(definition, samples);
     }
 }
 
-/// Adds a counter with a reason.
-fn by_reason(
-    list: &mut List,
-    (stats, prometheus): (&'static str, &'static str),
-    labels: &'static [&'static str],
-    help: &'static str,
-    samples: Vec<Sample>,
-) {
-    let own = Own {
-        stats,
-        prometheus,
-        kind: Kind::Counter,
-        unit: "",
-        labels,
-        help,
-    };
-    list.settee(own, samples);
+fn unit_of(name: &str) -> &'static str {
+    if name.ends_with("_bytes") {
+        "bytes"
+    } else {
+        ""
+    }
 }
 
 /// Returns a sample for each reason of each pool or language.

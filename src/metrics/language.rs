@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use super::cells::{Counter, Histogram, Times};
+use strum::{IntoStaticStr, VariantArray};
+
+use super::cells::{Counter, CountersBy, Histogram, Times};
 use crate::messages::process::PromptError;
 use crate::query_server::prompt::PromptClass;
 
 /// Why a process was killed, or given up where it cannot be killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum KillReason {
     /// It did not answer in time.
     Timeout,
@@ -21,36 +24,15 @@ pub enum KillReason {
     Stopped,
 }
 
-impl KillReason {
-    pub(super) const ALL: [Self; 5] = [
-        Self::Timeout,
-        Self::Protocol,
-        Self::Fatal,
-        Self::Overdue,
-        Self::Stopped,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Protocol => "protocol",
-            Self::Fatal => "fatal",
-            Self::Overdue => "overdue",
-            Self::Stopped => "stopped",
-        }
-    }
-}
-
 /// What became of a prompt that has no answer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 enum Failure {
     Function,
     Timeout,
     Exit,
     Protocol,
 }
-
-const FAILURES: [&str; 4] = ["function", "timeout", "exit", "protocol"];
 
 /// The numbers of one language.
 #[derive(Debug)]
@@ -61,11 +43,11 @@ pub struct LanguageMetrics {
     answer_bytes: Counter,
     /// The times of prompts that were answered, by class: also how many there were.
     answered: [Histogram; PromptClass::ALL.len()],
-    failures: [Counter; FAILURES.len()],
+    failures: CountersBy<Failure>,
     vdu_rejects: Counter,
     exits: Counter,
     error_exits: Counter,
-    kills: [Counter; KillReason::ALL.len()],
+    kills: CountersBy<KillReason>,
 }
 
 impl LanguageMetrics {
@@ -134,7 +116,7 @@ impl LanguageMetrics {
             | PromptError::TooMany { .. }
             | PromptError::NotHolder => Failure::Exit,
         };
-        self.failures[failure as usize].one();
+        self.failures.one(failure);
     }
 
     /// Counts a process that ended by itself: well, or not.
@@ -145,7 +127,7 @@ impl LanguageMetrics {
 
     /// Counts a process that was killed, or given up.
     pub fn killed(&self, why: KillReason) {
-        self.kills[why as usize].one();
+        self.kills.one(why);
     }
 
     pub(super) fn prompts(&self) -> u64 {
@@ -165,9 +147,7 @@ impl LanguageMetrics {
     }
 
     pub(super) fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        FAILURES
-            .into_iter()
-            .zip(self.failures.iter().map(Counter::get))
+        self.failures.by_name()
     }
 
     pub(super) fn vdu_rejects(&self) -> u64 {
@@ -183,7 +163,6 @@ impl LanguageMetrics {
     }
 
     pub(super) fn kills(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = KillReason::ALL.iter().map(|why| why.name());
-        names.zip(self.kills.iter().map(Counter::get))
+        self.kills.by_name()
     }
 }

@@ -36,8 +36,8 @@ pub use service::{LendEnd, ServiceMetrics};
 pub use snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
-use crate::policy::invariants::Invariant;
 use crate::query_server::status::ServiceStatus;
+use policy::invariants::Invariant;
 
 /// Pools, and languages, beyond which more are counted under [`OTHER`]: names come from the
 /// configuration, which may change without an end.

@@ -3,12 +3,15 @@
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
-use super::cells::{Counter, Histogram, Times};
+use strum::{IntoStaticStr, VariantArray};
+
+use super::cells::{Counter, CountersBy, Histogram, Times};
 use crate::messages::process::Fault;
-use crate::policy::pool::{Phase, StopReason};
+use policy::pool::{Phase, StopReason};
 
 /// How a process came back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ReturnKind {
     /// Its client gave it back.
     Ok,
@@ -18,20 +21,9 @@ pub enum ReturnKind {
     Lost,
 }
 
-impl ReturnKind {
-    pub(super) const ALL: [Self; 3] = [Self::Ok, Self::Fail, Self::Lost];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Fail => "fail",
-            Self::Lost => "lost",
-        }
-    }
-}
-
 /// Why a process could not be started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum OpenFailure {
     /// It did not start in time.
     Timeout,
@@ -47,28 +39,6 @@ pub enum OpenFailure {
     Settee,
 }
 
-impl OpenFailure {
-    pub(super) const ALL: [Self; 6] = [
-        Self::Timeout,
-        Self::Stopped,
-        Self::QueryServer,
-        Self::Host,
-        Self::Client,
-        Self::Settee,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Stopped => "stopped",
-            Self::QueryServer => "query_server",
-            Self::Host => "host",
-            Self::Client => "client",
-            Self::Settee => "settee",
-        }
-    }
-}
-
 impl From<Fault> for OpenFailure {
     fn from(fault: Fault) -> Self {
         match fault {
@@ -81,7 +51,8 @@ impl From<Fault> for OpenFailure {
 }
 
 /// Why a pool refuses a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Refused {
     /// As many wait as may.
     Busy,
@@ -91,29 +62,15 @@ pub enum Refused {
     Removed,
 }
 
-impl Refused {
-    pub(super) const ALL: [Self; 3] = [Self::Busy, Self::Throttled, Self::Removed];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Throttled => "throttled",
-            Self::Removed => "removed",
-        }
-    }
-}
-
 /// What may take too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 enum Slow {
     Queue,
     Open,
     Teach,
     Prompt,
 }
-
-/// The phases in which a time can be up, by name.
-pub(super) const TIMEOUT_PHASES: [&str; 4] = ["queue", "open", "teach", "prompt"];
 
 /// The reasons for which a process is told to stop, by name; in the order of [`StopReason`].
 pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
@@ -148,10 +105,10 @@ pub struct PoolMetrics {
 struct Counts {
     wait: Histogram,
     open: Histogram,
-    open_failures: [Counter; OpenFailure::ALL.len()],
-    returns: [Counter; ReturnKind::ALL.len()],
-    timeouts: [Counter; TIMEOUT_PHASES.len()],
-    refusals: [Counter; Refused::ALL.len()],
+    open_failures: CountersBy<OpenFailure>,
+    returns: CountersBy<ReturnKind>,
+    timeouts: CountersBy<Slow>,
+    refusals: CountersBy<Refused>,
     stops: [Counter; STOP_REASONS.len()],
 }
 
@@ -188,7 +145,7 @@ impl PoolMetrics {
 
     /// Counts a process that came back.
     pub fn returned(&self, kind: ReturnKind) {
-        self.count().returns[kind as usize].one();
+        self.count().returns.one(kind);
     }
 
     /// Counts a process that was started, which took this time.
@@ -198,7 +155,7 @@ impl PoolMetrics {
 
     /// Counts a process that could not be started.
     pub fn open_failed(&self, why: OpenFailure) {
-        self.count().open_failures[why as usize].one();
+        self.count().open_failures.one(why);
     }
 
     /// Counts a request that got no process in time.
@@ -208,17 +165,17 @@ impl PoolMetrics {
             Phase::Open => Slow::Open,
             Phase::Teach => Slow::Teach,
         };
-        self.count().timeouts[slow as usize].one();
+        self.count().timeouts.one(slow);
     }
 
     /// Counts a request that was refused by the pool.
     pub fn refused(&self, why: Refused) {
-        self.count().refusals[why as usize].one();
+        self.count().refusals.one(why);
     }
 
     /// Counts a prompt that got no answer in time.
     pub fn prompt_timed_out(&self) {
-        self.count().timeouts[Slow::Prompt as usize].one();
+        self.count().timeouts.one(Slow::Prompt);
     }
 
     /// Counts a process that was told to stop.
@@ -235,23 +192,19 @@ impl PoolMetrics {
     }
 
     pub(super) fn open_failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = OpenFailure::ALL.iter().map(|why| why.name());
-        names.zip(self.counted().open_failures.iter().map(Counter::get))
+        self.counted().open_failures.by_name()
     }
 
     pub(super) fn returns(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = ReturnKind::ALL.iter().map(|kind| kind.name());
-        names.zip(self.counted().returns.iter().map(Counter::get))
+        self.counted().returns.by_name()
     }
 
     pub(super) fn timeouts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.counted().timeouts.iter().map(Counter::get);
-        TIMEOUT_PHASES.into_iter().zip(counts)
+        self.counted().timeouts.by_name()
     }
 
     pub(super) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = Refused::ALL.iter().map(|why| why.name());
-        names.zip(self.counted().refusals.iter().map(Counter::get))
+        self.counted().refusals.by_name()
     }
 
     pub(super) fn stops(&self) -> impl Iterator<Item = (&'static str, u64)> {

@@ -7,9 +7,9 @@
 use std::sync::{Arc, OnceLock};
 
 use super::cells::{Counter, Gauge};
-use crate::policy::schedule::{Census, Totals};
-use crate::replication::counters::Counters;
-use crate::replication::endpoint::Http;
+use policy::schedule::{Census, Totals};
+use replication::counters::Counters;
+use replication::endpoint::Http;
 
 /// The numbers of all replications.
 #[derive(Debug, Default)]

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use super::ClientMetrics;
-use super::cells::{Counter, Gauge};
+use super::cells::{Counter, CountersBy, Gauge};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::process::Fault;
 
 /// Why a connection of a service ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum LendEnd {
     /// Its client ended it.
     Client,
@@ -35,36 +38,6 @@ pub enum LendEnd {
 }
 
 impl LendEnd {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Client,
-        Self::Gone,
-        Self::Refused,
-        Self::Exit,
-        Self::Protocol,
-        Self::Timeout,
-        Self::Idle,
-        Self::Unread,
-        Self::Session,
-        Self::TooMuch,
-        Self::Shutdown,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Gone => "gone",
-            Self::Refused => "refused",
-            Self::Exit => "exit",
-            Self::Protocol => "protocol",
-            Self::Timeout => "timeout",
-            Self::Idle => "idle",
-            Self::Unread => "unread",
-            Self::Session => "session",
-            Self::TooMuch => "too_much",
-            Self::Shutdown => "shutdown",
-        }
-    }
-
     /// Returns what the error of a connection's last line says.
     pub fn of(error: &ErrorReply) -> Self {
         match (error.name.as_str(), error.phase) {
@@ -87,7 +60,7 @@ impl LendEnd {
 pub struct ServiceMetrics {
     name: Box<str>,
     connections: Arc<ClientMetrics>,
-    ends: [Counter; LendEnd::ALL.len()],
+    ends: CountersBy<LendEnd>,
     /// How often it stopped accepting at its limit.
     pub limit_reached: Counter,
     /// 1 while it accepts.
@@ -117,11 +90,10 @@ impl ServiceMetrics {
 
     /// Counts the end of a connection.
     pub fn ended(&self, why: LendEnd) {
-        self.ends[why as usize].one();
+        self.ends.one(why);
     }
 
     pub(super) fn ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = LendEnd::ALL.iter().map(|why| why.name());
-        names.zip(self.ends.iter().map(Counter::get))
+        self.ends.by_name()
     }
 }

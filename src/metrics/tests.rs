@@ -8,9 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::messages::process::{Obituary, PromptError};
-use crate::policy::pool::{Phase, StopReason};
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::PoolStatus;
+use policy::pool::{Phase, StopReason};
 
 /// Counts one thing of each kind, and some pool's state.
 fn counted() -> Snapshot {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use slog::{Logger, info, warn};
 
-use crate::actors::clock::Clock;
-use crate::policy::time::Timestamp;
+use crate::otp::clock::Clock;
+use policy::time::Timestamp;
 
 /// The longest line that is logged, in bytes; the rest of a longer one is left out.
 pub const LINE_BYTES_MAX: usize = 4096;

@@ -8,8 +8,8 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::policy::pool::{DdocKey, TaughtText};
 use crate::query_server::language::LanguageName;
+use policy::pool::{DdocKey, TaughtText};
 
 /// A design document, checked.
 #[derive(Clone, Debug)]

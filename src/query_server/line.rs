@@ -11,7 +11,7 @@
 use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
-use super::json_scan::JsonScan;
+use json::json_scan::JsonScan;
 
 /// What one line of a child's output is.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::query_server::ddoc::{DEFAULT_LANGUAGE, Ddoc};
 use crate::query_server::language::LanguageName;
+use couchjs::TEXT_REASONS;
 
 /// What a command means for the state of the process that gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,10 +225,6 @@ pub fn leaves_list_open(answer: &[u8]) -> bool {
 pub fn reset(config: &str) -> Bytes {
     Bytes::from(format!("[\"reset\",{config}]"))
 }
-
-/// The member of the configuration in `reset` that asks for errors whose reason is always a text.
-/// CouchDB knows no such member, and reads other reasons.
-pub const TEXT_REASONS: &str = "text_reasons";
 
 /// The `reset` before Settee itself calls functions: as [`reset`], and JavaScript is asked for errors
 /// that say what happened.

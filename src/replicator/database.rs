@@ -12,8 +12,8 @@ use super::kept::Kept;
 use super::members::Members;
 use super::states::DocStates;
 use crate::config::Config;
-use crate::replication::spec::Defaults;
 use crate::store::{Edit, Import, Imported, Revision, Store, StoreError};
+use replication::spec::Defaults;
 
 /// The name of the database.
 pub const NAME: &str = "_replicator";

@@ -13,8 +13,8 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::members::Members;
-use crate::replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 use crate::store::{Document, Revision};
+use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 
 /// Members with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
 const STATE_MEMBERS: &[&str] = &[

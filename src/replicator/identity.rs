@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::replication::id::Identity;
 use crate::store::{Store, StoreError};
+use replication::id::Identity;
 
 /// Where the system says the name of this host.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";

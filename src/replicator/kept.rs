@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::policy::schedule::{Level, Pause, WallTime};
+use policy::schedule::{Level, Pause, WallTime};
 
 /// What was set by hand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -20,8 +20,8 @@ pub use states::{DocStates, PAUSED, Page, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;
-use crate::replication::endpoint::HttpConfig;
-use crate::replication::spec::Defaults;
+use replication::endpoint::HttpConfig;
+use replication::spec::Defaults;
 
 /// What can be done with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy::schedule::WallTime;
-use crate::replication::filter::Filter;
-use crate::replication::id::ReplicationId;
-use crate::replication::spec::Replication;
+use policy::schedule::WallTime;
+use replication::filter::Filter;
+use replication::id::ReplicationId;
+use replication::spec::Replication;
 
 pub use event::{Action, Attempt, Event, Taken, Wish};
 

@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 use super::members::Members;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
-use crate::policy::counted::{Class, Classes, CountedNames, Section};
-use crate::policy::schedule::{JobId, JobState};
 use crate::store::Watcher;
+use policy::counted::{Class, Classes, CountedNames, Section};
+use policy::schedule::{JobId, JobState};
 
 /// States that documents may be asked for by; a state's place is its class.
 pub const STATES: &[&str] = &[

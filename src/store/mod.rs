@@ -34,7 +34,7 @@ use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::password::random;
-use crate::policy::counted::Class;
+use policy::counted::Class;
 use records::{Records, Snapshot};
 use thread::{Request, WriteWork, failed};
 
@@ -44,7 +44,7 @@ const REQUESTS_MAX: usize = 1024;
 /// Who is told of the documents of a store, on the store's thread.
 pub trait Watcher: Send + Sync + fmt::Debug {
     /// Returns the class of a document: a number below
-    /// [`CLASSES_MAX`](crate::policy::counted::CLASSES_MAX).
+    /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
     fn class(&self, id: &str, body: &str) -> Class;
     /// The file was opened: it has these documents.
     fn opened(&self, documents: Vec<(String, Class)>);

@@ -15,7 +15,7 @@ use super::documents::{Conflict, Row};
 use super::file::Place;
 use super::migrate::{SetAside, from_format_1, from_format_2};
 use super::upkeep::unix_now;
-use crate::policy::counted::Class;
+use policy::counted::Class;
 
 /// The format of the file, which a later program may not know any more.
 const FORMAT: &str = "3";

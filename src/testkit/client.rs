@@ -8,12 +8,12 @@ use actix_rt::time::timeout;
 use bytes::Bytes;
 
 use super::wait::within;
-use crate::actors::lifeline::{ExitReason, Lifeline};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::Named;
 use crate::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Want};
 use crate::messages::process::PromptError;
-use crate::policy::pool::{ProcId, ReturnStatus, Token};
+use crate::otp::lifeline::{ExitReason, Lifeline};
+use crate::otp::named::Named;
+use policy::pool::{ProcId, ReturnStatus, Token};
 
 /// Within this time a client has a process, or does not have one ([`TestClient::ping`]).
 pub const PING: Duration = Duration::from_secs(1);

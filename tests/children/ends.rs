@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use settee::actors::supervisor::Stop;
 use settee::messages::process::{Fault, Obituary, PromptError};
+use settee::otp::supervisor::Stop;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
 
 /// The child is given this time to end politely.

@@ -230,7 +230,7 @@ async fn a_process_obeys_its_holder_only() {
         timeout: None,
         verbatim: false,
     };
-    let nobody = settee::policy::pool::Token(0);
+    let nobody = policy::pool::Token(0);
     for token in [token, nobody] {
         let answer = process.prompt.send(late(token)).await.unwrap();
         assert_eq!(answer, Err(PromptError::NotHolder));

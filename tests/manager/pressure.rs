@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use actix::Actor;
 use settee::actors::pressure_gauge::{PressureGauge, PressureOptions};
-use settee::actors::supervisor::{Named, Stop};
 use settee::config::Config;
+use settee::otp::named::Named;
+use settee::otp::supervisor::Stop;
 use settee::policy::pressure::Reading;
 use settee::testkit::{FakeLanguage, TestPool};
 use slog::{Discard, Logger, o};

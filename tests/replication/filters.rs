@@ -3,10 +3,10 @@
 use actix::Actor;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use settee::actors::caller::Caller;
 use settee::actors::replication_job::ReplicationJob;
-use settee::actors::supervisor::Named;
-use settee::query_server::client::QueryServers;
+use settee::functions::caller::Caller;
+use settee::functions::{QueryServers, filter_pool};
+use settee::otp::named::Named;
 use settee::replication::filter::FilterPool;
 use settee::testkit::{TestPool, eventually};
 
@@ -24,13 +24,7 @@ fn pool() -> (TestPool, FilterPool) {
     let command = format!("{} couchjs", env!("CARGO_BIN_EXE_settee"));
     let pool = TestPool::builder().command("javascript", &command).start();
     let manager = Named::new(pool.manager());
-    let filters = FilterPool::new(move |call| {
-        let servers = QueryServers::new(Caller::new(manager.clone()));
-        Box::pin(async move {
-            let passed = call.perform(&servers).await;
-            passed.map_err(|error| error.to_string())
-        })
-    });
+    let filters = filter_pool(move || QueryServers::new(Caller::new(manager.clone())));
     (pool, filters)
 }
 

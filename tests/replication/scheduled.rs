@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use actix::{Actor, Addr};
 use serde_json::json;
-use settee::actors::lifeline::{Down, ExitReason, Pulse};
 use settee::actors::replication_job::JobStarter;
 use settee::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
-use settee::actors::supervisor::Stop;
 use settee::messages::replication_scheduler::{
     AddJob, Added, GetCounts, GetJob, JobInfo, Outcome, RemoveJob,
 };
 use settee::metrics::Metrics;
+use settee::otp::lifeline::{Down, ExitReason, Pulse};
+use settee::otp::supervisor::Stop;
 use settee::policy::schedule::{Backoff, JobState, Settings};
 use settee::replication::id::ReplicationId;
 use settee::replication::spec::{Defaults, DocRef, Replication, UserCtx};

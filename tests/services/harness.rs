@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use settee::actors::lifeline::ExitReason;
 use settee::actors::pressure_gauge::Machine;
 use settee::app::{App, AppOptions, RunningApp};
 use settee::config::reload::Change;
 use settee::config::{Sources, load};
 use settee::messages::config_listener::{Reload, ReloadError};
 use settee::messages::proc_manager::GetStatus;
+use settee::otp::lifeline::ExitReason;
 use settee::query_server::status::PoolStatus;
 use settee::testkit::{eventually, within};
 use slog::Logger;

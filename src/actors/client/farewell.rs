@@ -13,7 +13,7 @@ use crate::client::END_MARK;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Lease;
 use crate::messages::process::{ProcShared, PromptError};
-use crate::policy::pool::{Condition, ReturnStatus};
+use policy::pool::{Condition, ReturnStatus};
 
 /// What became of a tunnel's process.
 #[derive(Serialize)]

@@ -23,7 +23,7 @@ use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{Lease, Lender};
 use crate::messages::process::{ProcShared, Prompt, PromptError, SetTimeout};
-use crate::policy::pool::ReturnStatus;
+use policy::pool::ReturnStatus;
 
 /// What a tunnel answers to a line that a native language cannot be given, as a query server would.
 pub(super) const NO_COMMAND: &[u8] =

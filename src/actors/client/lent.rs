@@ -18,16 +18,17 @@ use super::holding::Holding;
 use super::session::Phase;
 use super::stream::Stream;
 use super::{Client, ClientOptions, Services};
-use crate::actors::caller::{CallError, Caller, ResetRetry};
-use crate::actors::lifeline::{Lifeline, Pulse};
 use crate::actors::service::claims::Claim;
 use crate::actors::service::ticket::Answer;
-use crate::actors::supervisor::Stop;
+use crate::functions::caller::{Caller, ResetRetry};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::TellHolder;
+use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
+use crate::otp::lifeline::{Lifeline, Pulse};
+use crate::otp::supervisor::Stop;
 
 /// What a connection of a service is lent, and how.
 pub struct Lending {

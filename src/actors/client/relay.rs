@@ -37,16 +37,17 @@ use super::farewell::TunnelEnd;
 use super::holding::NO_COMMAND;
 use super::lent::last_line;
 use super::session::Session;
-use crate::actors::caller::{CallError, RESET_TRIES};
-use crate::actors::clock::Clock;
-use crate::actors::lifeline::Down;
+use crate::functions::caller::RESET_TRIES;
 use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::{Prompt, PromptError};
-use crate::policy::attach::TURN;
-use crate::policy::pool::{Phase, ReturnStatus};
-use crate::policy::time::Timestamp;
+use crate::otp::clock::Clock;
+use crate::otp::lifeline::Down;
 use crate::query_server::taught::{Lesson, Taught, lesson_of, timeout_of};
+use policy::attach::TURN;
+use policy::pool::{Phase, ReturnStatus};
+use policy::time::Timestamp;
 
 /// Lines without an answer beyond which no more are read.
 const LINES_UNANSWERED_MAX: usize = 256;

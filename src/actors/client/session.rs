@@ -27,17 +27,17 @@ use super::holding::Holding;
 use super::pace::Pace;
 use super::stream::Stream;
 use super::{Services, login, peer};
-use crate::actors::caller::Caller;
 use crate::auth::rights::Rights;
+use crate::functions::QueryServers;
+use crate::functions::caller::Caller;
 use crate::in_flight::network_of;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::ClientMetrics;
-use crate::policy::pool::Token;
-use crate::query_server::client::QueryServers;
 use crate::query_server::pipe::read_chunk;
+use policy::pool::Token;
 
 /// Requests in hand beyond which no more are read; those that wait for a process do not count.
 const REQUESTS_IN_HAND_MAX: usize = 256;

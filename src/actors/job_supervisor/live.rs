@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::actors::lifeline::Pulse;
-use crate::replication::id::ReplicationId;
+use crate::otp::lifeline::Pulse;
+use replication::id::ReplicationId;
 
 /// See the module's documentation. A clone is the same register.
 #[derive(Clone, Default)]
@@ -51,7 +51,7 @@ impl LiveRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::lifeline::Lifeline;
+    use crate::otp::lifeline::Lifeline;
 
     #[test]
     fn an_id_is_a_runs_until_nothing_is_left_of_it() {

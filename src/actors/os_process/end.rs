@@ -8,9 +8,9 @@ use actix::prelude::*;
 use slog::{debug, warn};
 
 use super::OsProcess;
-use crate::actors::lifeline::{Down, ExitReason};
 use crate::messages::process::{Obituary, PromptError, StopProc, TOLD_TO_STOP};
 use crate::metrics::KillReason;
+use crate::otp::lifeline::{Down, ExitReason};
 use crate::query_server::child::Exit;
 
 impl OsProcess {

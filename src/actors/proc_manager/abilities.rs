@@ -10,10 +10,10 @@ use futures_util::FutureExt;
 
 use super::ProcManager;
 use super::requests::Answer;
-use crate::actors::deferred::{Deferred, deferred};
 use crate::messages::proc_manager::{GetProc, GetProcError, ProbeDone, Require};
-use crate::policy::pool::{PoolId, Target};
+use crate::otp::deferred::{Deferred, deferred};
 use crate::query_server::abilities::{Ability, Finding};
+use policy::pool::{PoolId, Target};
 
 /// A probe may take this part of the time that its request has, so that something is left.
 const PROBE_SHARE: u32 = 2;

@@ -7,7 +7,7 @@
 use super::ProcManager;
 use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::GetProcError;
-use crate::policy::pool::{PoolId, Target};
+use policy::pool::{PoolId, Target};
 
 impl ProcManager {
     /// Requires that each pool which may serve a request may be used by who asks.

@@ -8,17 +8,18 @@ use slog::{info, warn};
 
 use super::requests::{Answer, Request};
 use super::{Party, ProcManager};
-use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::{Down, ExitReason};
-use crate::actors::supervisor::Stop;
+use crate::actors::proc_manager::ReloadConfig;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, HelperDone, OsProcIdle, ReloadConfig,
-    RetProc, SetThresholdTs, TerminateStaleProcs, What,
+    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, HelperDone, OsProcIdle, RetProc,
+    SetThresholdTs, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
-use crate::policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::lifeline::{Down, ExitReason};
+use crate::otp::supervisor::Stop;
 use crate::query_server::language::LanguageName;
+use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
@@ -73,7 +74,6 @@ impl Handler<GetProc> for ProcManager {
                 client,
                 target,
                 lane,
-                share: None,
                 affinity,
                 deadline,
             },

@@ -6,7 +6,7 @@ use actix::prelude::*;
 
 use super::ProcManager;
 use crate::messages::pools::{HolderDown, TellHolder};
-use crate::policy::pool::{ClientId, ProcId, StopReason, Token};
+use policy::pool::{ClientId, ProcId, StopReason, Token};
 
 impl ProcManager {
     /// Tells a client that a process which it holds is over.

@@ -6,7 +6,7 @@
 //! PROMISES  A limit that goes down costs nobody a process that is held: what is too much goes when it
 //!           comes back.
 //! SOURCE    Postfix master: stress-adaptive settings, `${stress?{10}:{300}}`; for the limits see
-//!           [`crate::policy::pressure`].
+//!           [`policy::pressure`].
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use slog::info;
 use super::ProcManager;
 use crate::config::PoolConfig;
 use crate::messages::pools::SetLevel;
-use crate::policy::pool::{Event, Limits, PoolId, PoolSettings};
-use crate::policy::time::Timestamp;
+use policy::pool::{Event, Limits, PoolId, PoolSettings};
+use policy::time::Timestamp;
 
 impl ProcManager {
     /// Returns what the core is to be told of a pool with this section as things are now.

@@ -12,8 +12,8 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::ProcManager;
-use crate::blocking;
-use crate::policy::pool::{Event, PoolId, ProcId};
+use blocking;
+use policy::pool::{Event, PoolId, ProcId};
 
 /// The time between two readings.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -127,7 +127,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::pool::PoolId;
+    use policy::pool::PoolId;
 
     #[test]
     fn group_and_memory_are_read_whatever_the_program_is_called() {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::config::{self, PoolConfig};
-use crate::policy::admission::ThrottleSettings;
-use crate::policy::pool::{
+use policy::admission::ThrottleSettings;
+use policy::pool::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
 };
 

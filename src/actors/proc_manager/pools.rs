@@ -17,8 +17,8 @@ use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottleAll,
     UnthrottlePool,
 };
-use crate::policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode};
 use crate::query_server::language::LanguageName;
+use policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode};
 
 type Changed = Result<Vec<PoolChange>, PoolError>;
 

@@ -10,7 +10,7 @@ use actix::prelude::*;
 use slog::o;
 
 use super::ProcManager;
-use crate::actors::lifeline::ExitReason;
+use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::proc_manager::{HelpError, HelperDone, What};
@@ -18,10 +18,10 @@ use crate::messages::process::{
     Fault, MANAGER_TOKEN, Obituary, Prompt, PromptError, StopProc, shorten,
 };
 use crate::metrics::{OpenFailure, ProcessMetrics};
-use crate::policy::pool::{Event, ProcId, RequestId};
+use crate::otp::lifeline::ExitReason;
 use crate::query_server::child_log::LogTerms;
-use crate::query_server::language::StartContext;
 use crate::query_server::prompt;
+use policy::pool::{Event, ProcId, RequestId};
 
 impl ProcManager {
     pub(super) fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {

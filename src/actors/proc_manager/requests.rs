@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use super::ProcManager;
-use crate::actors::deferred::Replier;
 use crate::messages::opener::StartError;
 use crate::messages::proc_manager::{GetProcError, HelpError, Lease, Lender, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::metrics::Refused;
-use crate::policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
-use crate::policy::time::Timestamp;
+use crate::otp::deferred::Replier;
 use crate::query_server::prompt;
+use policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
+use policy::time::Timestamp;
 
 /// How a request ends.
 pub(super) type Answer = Result<Lease, Box<GetProcError>>;

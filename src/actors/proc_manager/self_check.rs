@@ -15,8 +15,8 @@ use slog::{Logger, error};
 use super::ProcManager;
 use crate::messages::process::shorten;
 use crate::metrics::Metrics;
-use crate::policy::invariants::{Invariant, Violation, violations};
-use crate::policy::pool::Pools;
+use policy::invariants::{Invariant, Violation, violations};
+use policy::pool::Pools;
 
 /// The least time between two checks.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -100,9 +100,9 @@ mod tests {
     use slog::{Drain, Never, OwnedKVList, Record, o};
 
     use super::*;
-    use crate::policy::pool::{ClientId, Event, Lane, Limits, PoolId, RequestId, Target};
-    use crate::policy::time::Timestamp;
     use crate::query_server::status::ServiceStatus;
+    use policy::pool::{ClientId, Event, Lane, Limits, PoolId, RequestId, Target};
+    use policy::time::Timestamp;
 
     /// Keeps the messages of records.
     #[derive(Clone, Default)]
@@ -163,7 +163,6 @@ mod tests {
                 client: ClientId(number),
                 target: Target::Pool(pool),
                 lane: Lane::Interactive,
-                share: None,
                 affinity: None,
                 deadline: Timestamp::ZERO + Duration::from_secs(5),
             };

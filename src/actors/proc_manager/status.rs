@@ -7,10 +7,10 @@ use actix::prelude::*;
 use super::ProcManager;
 use crate::config::{self, PoolConfig};
 use crate::messages::proc_manager::GetStatus;
-use crate::policy::pool::{
+use crate::query_server::status::{Holder, PoolStatus, ProcStatus, ServiceStatus, Totals};
+use policy::pool::{
     OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
 };
-use crate::query_server::status::{Holder, PoolStatus, ProcStatus, ServiceStatus, Totals};
 
 impl Handler<GetStatus> for ProcManager {
     type Result = MessageResult<GetStatus>;

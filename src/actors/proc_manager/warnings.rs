@@ -12,10 +12,10 @@ use slog::{info, warn};
 use super::ProcManager;
 use crate::logging::RepeatLimiter;
 use crate::messages::process::shorten;
-use crate::policy::invariants::Invariant;
-use crate::policy::pool::{PoolId, PoolKind, Target, Warning};
-use crate::policy::time::Timestamp;
 use crate::warn_repeating;
+use policy::invariants::Invariant;
+use policy::pool::{PoolId, PoolKind, Target, Warning};
+use policy::time::Timestamp;
 
 /// When a warning of a pool was last given.
 #[derive(Default)]

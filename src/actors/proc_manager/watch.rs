@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::ProcManager;
 use crate::config::language_name;
 use crate::messages::pool_watch::{PoolState, WatchPool};
-use crate::policy::pool::{PoolId, Pools};
+use policy::pool::{PoolId, Pools};
 
 /// A pool that is watched.
 pub(super) struct Watched {

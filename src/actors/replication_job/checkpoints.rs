@@ -17,12 +17,12 @@ use super::opening::Opened;
 use super::{ReplicationJob, Then};
 use crate::config::password::random;
 use crate::messages::replication_job::{JobEnd, JobStart};
-use crate::replication::crash::Crash;
-use crate::replication::endpoint::Endpoint;
-use crate::replication::filter::Filter;
-use crate::replication::log::{self, Checkpoint, CheckpointError, HistoryEntry, LogBody, Side};
-use crate::replication::progress::Progress;
-use crate::replication::seq::Seq;
+use replication::crash::Crash;
+use replication::endpoint::Endpoint;
+use replication::filter::Filter;
+use replication::log::{self, Checkpoint, CheckpointError, HistoryEntry, LogBody, Side};
+use replication::progress::Progress;
+use replication::seq::Seq;
 
 /// What checkpoints are made of.
 #[derive(Debug)]

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::messages::replication_job::JobStart;
-use crate::replication::crash::Crash;
-use crate::replication::endpoint::HttpSettings;
-use crate::replication::filter::FilterHere;
-use crate::replication::log::{self, HistoryEntry, LogIds, Side};
-use crate::replication::open::open_endpoint;
-use crate::replication::seq::Seq;
-use crate::replication::stats::Stats;
+use replication::crash::Crash;
+use replication::endpoint::HttpSettings;
+use replication::filter::FilterHere;
+use replication::log::{self, HistoryEntry, LogIds, Side};
+use replication::open::open_endpoint;
+use replication::seq::Seq;
+use replication::stats::Stats;
 
 /// What a run starts from.
 #[derive(Debug)]

@@ -18,16 +18,16 @@ use super::opening::Opened;
 use super::reports::Reports;
 use super::{BatchBegun, BatchDone, ReplicationJob};
 use crate::messages::replication_job::JobStart;
-use crate::replication::changes::feed::Row;
-use crate::replication::changes::query::FeedQuery;
-use crate::replication::changes::queue::{self, Consumer, QueueLimits};
-use crate::replication::changes::reader::{Change, ChangesReader};
-use crate::replication::counters::Counters;
-use crate::replication::crash::Crash;
-use crate::replication::progress::BatchNumber;
-use crate::replication::seq::Seq;
-use crate::replication::tally::Tally;
-use crate::replication::worker::{Averages, Worker};
+use replication::changes::feed::Row;
+use replication::changes::query::FeedQuery;
+use replication::changes::queue::{self, Consumer, QueueLimits};
+use replication::changes::reader::{Change, ChangesReader};
+use replication::counters::Counters;
+use replication::crash::Crash;
+use replication::progress::BatchNumber;
+use replication::seq::Seq;
+use replication::tally::Tally;
+use replication::worker::{Averages, Worker};
 
 /// How a part ended: well, with a reason, or by a panic.
 pub(super) type Ended = Result<Result<(), Crash>, JoinError>;

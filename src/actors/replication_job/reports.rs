@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use super::ReplicationJob;
 use crate::messages::replication_job::{JobEnd, JobEvent, JobNews, JobProgress, JobStart};
-use crate::replication::crash::Crash;
-use crate::replication::id::ReplicationId;
-use crate::replication::open::changes_pending;
-use crate::replication::refused::Refused;
+use replication::crash::Crash;
+use replication::id::ReplicationId;
+use replication::open::changes_pending;
+use replication::refused::Refused;
 
 /// The shortest time between two reports of progress.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);

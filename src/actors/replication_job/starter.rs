@@ -7,7 +7,7 @@ use actix::prelude::*;
 use super::ReplicationJob;
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::{JobSettings, JobStart};
-use crate::replication::crash::Crash;
+use replication::crash::Crash;
 
 /// Starts runs on the arbiter that it is called on, all with the same settings.
 #[derive(Clone, Debug)]

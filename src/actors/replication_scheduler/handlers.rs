@@ -8,9 +8,6 @@ use slog::{info, warn};
 
 use super::ReplicationScheduler;
 use super::registry::Entry as Registered;
-use crate::actors::deferred::{Deferred, deferred};
-use crate::actors::lifeline::{Down, ExitReason};
-use crate::actors::supervisor::Stop;
 use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
@@ -18,9 +15,12 @@ use crate::messages::replication_scheduler::{
     GetJobsById, Happening, JOBS_MAX, JobChoice, JobInfo, JobList, Outcome, PauseJob,
     RemoveAllJobs, RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
 };
-use crate::policy::schedule::{Event, JobId, JobState, NewJob, Run, WallTime};
-use crate::replication::id::ReplicationId;
-use crate::replication::spec::Replication;
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::lifeline::{Down, ExitReason};
+use crate::otp::supervisor::Stop;
+use policy::schedule::{Event, JobId, JobState, NewJob, Run, WallTime};
+use replication::id::ReplicationId;
+use replication::spec::Replication;
 
 fn job_id(id: &ReplicationId) -> JobId {
     id.to_string().into()

@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::Outcome;
-use crate::policy::schedule::{JobId, WallTime};
-use crate::replication::id::ReplicationId;
-use crate::replication::refused::RefusedDoc;
-use crate::replication::spec::Replication;
+use policy::schedule::{JobId, WallTime};
+use replication::id::ReplicationId;
+use replication::refused::RefusedDoc;
+use replication::spec::Replication;
 
 /// The most documents that are remembered of those that were not replicated.
 pub(super) const REFUSED_MAX: usize = 20;
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::replication::spec::UserCtx;
+    use replication::spec::UserCtx;
 
     #[test]
     fn the_latest_refused_documents_are_remembered_each_once_and_not_at_any_length() {

@@ -11,10 +11,10 @@ use crate::actors::replicator_documents::identify;
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, GetJob, JobInfo, Outcome, RemoveJob,
 };
-use crate::replication::id::ReplicationId;
-use crate::replication::spec::{CallBody, Replication, UserCtx};
 use crate::replicator::defaults;
 use crate::replicator::document::Person;
+use replication::id::ReplicationId;
+use replication::spec::{CallBody, Replication, UserCtx};
 
 /// What came of a call of `_replicate`.
 #[derive(Clone, Debug)]

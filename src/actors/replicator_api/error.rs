@@ -1,8 +1,8 @@
 //! Why a request about replications is not answered as it wants.
 
-use crate::replication::crash::Crash;
-use crate::replication::spec::SpecError;
 use crate::store::StoreError;
+use replication::crash::Crash;
+use replication::spec::SpecError;
 
 /// Why a request is not answered as it wants.
 #[derive(Clone, Debug, thiserror::Error)]

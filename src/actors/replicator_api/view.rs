@@ -13,15 +13,15 @@ use serde_json::{Map, Value, json};
 
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
-use crate::policy::schedule::{Entry, JobState, WallTime, What};
-use crate::replication::seq::Seq;
-use crate::replication::spec::{Replication, mask_url, strip_url};
 use crate::replicator::NAME;
 use crate::replicator::document::members;
 use crate::replicator::members::Members;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
+use policy::schedule::{Entry, JobState, WallTime, What};
+use replication::seq::Seq;
+use replication::spec::{Replication, mask_url, strip_url};
 
 /// The name of this node, as in the paths below `/_node`.
 const NODE: &str = "_local";

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::DocumentsOptions;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::supervisor::Named;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
-use crate::replication::endpoint::HttpSettings;
-use crate::replication::filter::fetch_code;
-use crate::replication::id::{ReplicationId, replication_id};
-use crate::replication::spec::Replication;
+use crate::otp::named::Named;
 use crate::replicator::kept::Kept;
 use crate::replicator::rows::Taken;
+use replication::endpoint::HttpSettings;
+use replication::filter::fetch_code;
+use replication::id::{ReplicationId, replication_id};
+use replication::spec::Replication;
 
 /// How long to wait for a scheduler that is being started again.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);

@@ -10,10 +10,10 @@ use std::time::Duration;
 use slog::{Logger, error};
 
 use super::{DocumentsOptions, now};
-use crate::replication::spec::Replication;
 use crate::replicator::document::{asked_by, members};
 use crate::replicator::state::Outcome;
 use crate::store::StoreError;
+use replication::spec::Replication;
 
 /// The first wait after the store failed; it doubles each time.
 const WAIT_MIN: Duration = Duration::from_secs(1);

@@ -21,11 +21,11 @@ use super::claims::{Claim, Claims};
 use super::socket::Acceptor;
 use super::ticket::Ticket;
 use crate::actors::client::stream::Stream;
-use crate::actors::clock::Clock;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::{Closed, Front, ServiceMetrics};
-use crate::policy::admission::{Door, LimitWarning, Verdict, listening};
+use crate::otp::clock::Clock;
+use policy::admission::{Door, LimitWarning, Verdict, listening};
 
 /// Waits for the turn of a ticket. Safe to cancel.
 async fn turn_of(ticket: &mut Option<Ticket>) -> Result<(), GetProcError> {

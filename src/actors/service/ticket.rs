@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::claims::Claim;
-use crate::actors::caller::Caller;
-use crate::actors::lifeline::{ExitReason, Lifeline};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::supervisor::Named;
+use crate::functions::caller::Caller;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
-use crate::policy::pool::ReturnStatus;
+use crate::otp::lifeline::{ExitReason, Lifeline};
+use crate::otp::named::Named;
+use policy::pool::ReturnStatus;
 
 /// How long a ticket lasts: as long as the connection waits in the system's queue.
 const PATIENCE: Duration = Duration::MAX;

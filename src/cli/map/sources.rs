@@ -13,10 +13,10 @@ use slog::Logger;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::config::keys::MANGO;
-use crate::query_server::languages::javascript::syntax::SyntaxError;
-use crate::query_server::mango::{Index, Selector};
+use crate::functions::view::{Library, Module, Reducer};
 use crate::query_server::reduce::{Builtin, OverflowLog, SumLimit};
-use crate::query_server::view::{Library, Module, Reducer};
+use couchjs::syntax::SyntaxError;
+use mango::{Index, Selector};
 
 /// What a module's file ends with.
 const MODULE_EXTENSION: &str = "js";

@@ -12,8 +12,8 @@ use slog::{Logger, warn};
 
 use crate::config::password::random;
 use crate::config::{Config, Surroundings};
-use crate::replication::id::Identity;
 use crate::store::{Place, Store, uuid_file};
+use replication::id::Identity;
 
 /// How long the store may take to say its id.
 const STORE_MAX: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cli::terminal::{CLEAR_LINE, clear_line};
 use crate::messages::replication_job::JobProgress;
-use crate::replication::stats::Stats;
+use replication::stats::Stats;
 
 /// A line that is drawn anew with everything the job tells.
 pub(super) struct Progress {
@@ -110,7 +110,7 @@ fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replication::seq::Seq;
+    use replication::seq::Seq;
 
     #[test]
     fn what_is_left_is_counted_down_between_the_answers_of_the_source() {

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::cli::exit::CliError;
-use crate::replication::refused::RefusedDoc;
+use replication::refused::RefusedDoc;
 
 /// Where they are written, if anywhere.
 pub(super) struct Refusals {

@@ -6,7 +6,7 @@ use super::super::keys::Kind;
 use super::super::types::language_name;
 use super::text::is_name;
 use super::{Fault, Raw, expectation, misfit};
-use crate::policy::endpoints::{EndpointRules, parse_origin};
+use replication::endpoint::rules::{EndpointRules, parse_origin};
 
 /// Returns the entries; the empty text is one empty entry.
 fn entries(raw: &Raw) -> Option<Vec<&str>> {

@@ -177,6 +177,6 @@ fn with_etag(mut response: HttpResponse, etag: &str) -> HttpResponse {
 
 fn location(call: &Call<'_>, id: &str) -> String {
     let host = call.request.connection_info().host().to_owned();
-    let id = crate::replication::endpoint::encode_doc_id(id);
+    let id = replication::endpoint::encode_doc_id(id);
     format!("http://{host}/{NAME}/{id}")
 }

@@ -6,8 +6,8 @@ use actix::{Message, Recipient};
 use bytes::Bytes;
 
 use crate::messages::process::ProcessRef;
-use crate::policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
 use crate::query_server::language::LanguageName;
+use policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
 
 /// What all processes of a pool have in common for those who are lent one.
 #[derive(Debug)]

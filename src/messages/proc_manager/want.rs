@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::policy::pool::Lane;
 use crate::query_server::abilities::Ability;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
+use policy::pool::Lane;
 
 /// What a client wants a process for.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::super::replication::ReplicationMetrics;
 use super::super::snapshot::{Definition, Kind};
-use super::{List, Own, sample};
+use super::{List, sample};
 
 /// What CouchDB counts of jobs.
 pub(super) fn jobs(list: &mut List, metrics: &ReplicationMetrics) {
@@ -70,39 +70,24 @@ pub(super) fn jobs(list: &mut List, metrics: &ReplicationMetrics) {
 
 /// What it does not.
 fn own(list: &mut List, metrics: &ReplicationMetrics) {
-    for (stats, prometheus, kind, help, value) in [
-        (
-            "replication_jobs_completed",
-            "replication_jobs_completed_total",
-            Kind::Counter,
-            "Replication jobs that did their work",
-            metrics.completions.get(),
-        ),
-        (
-            "replication_jobs_failed",
-            "replication_jobs_failed_total",
-            Kind::Counter,
-            "Replication jobs without a document that failed and are gone",
-            metrics.failures.get(),
-        ),
-        (
-            "replication_jobs_paused",
-            "replication_jobs_paused",
-            Kind::Gauge,
-            "Replication jobs that are paused",
-            metrics.paused.get(),
-        ),
-    ] {
-        let own = Own {
-            stats,
-            prometheus,
-            kind,
-            unit: "",
-            labels: &[],
-            help,
-        };
-        list.settee(own, [sample(&[], value)]);
-    }
+    list.counter(
+        "replication_jobs_completed",
+        &[],
+        "Replication jobs that did their work",
+        [sample(&[], metrics.completions.get())],
+    );
+    list.counter(
+        "replication_jobs_failed",
+        &[],
+        "Replication jobs without a document that failed and are gone",
+        [sample(&[], metrics.failures.get())],
+    );
+    list.gauge(
+        "replication_jobs_paused",
+        &[],
+        "Replication jobs that are paused",
+        [sample(&[], metrics.paused.get())],
+    );
 }
 
 fn add(list: &mut List, kind: Kind, name: &str, help: &'static str, value: u64) {

@@ -3,56 +3,37 @@
 use std::sync::Arc;
 
 use super::super::service::ServiceMetrics;
-use super::super::snapshot::Kind;
-use super::{List, Own, by_reason, each, sample};
+use super::super::snapshot::Sample;
+use super::{List, each, sample};
 use crate::query_server::status::{DoorStatus, ServiceStatus};
-
-/// Something of a service.
-type Count = fn(&ServiceMetrics) -> u64;
-
-/// What the pool of a service is like.
-type Now = fn(&DoorStatus) -> Option<f64>;
 
 /// The services that are there, before which pools.
 pub(super) fn services_now(list: &mut List, status: &ServiceStatus) {
-    let gauges: [(&str, &str, &str, &str, Now); 3] = [
-        (
-            "service_limit",
-            "service_limit",
-            "",
-            "The most processes that the pool of a service may have now",
-            |service| service.limit.map(f64::from),
-        ),
-        (
-            "service_throttled",
-            "service_throttled_seconds",
-            "s",
-            "For how long the pool of a service starts no process, because a start failed; 0 otherwise",
-            |service| Some(seconds(service.throttled_ms)),
-        ),
-        (
-            "service_stressed",
-            "service_stressed_seconds",
-            "s",
-            "For how long processes of a service are started with stress on; 0 otherwise",
-            |service| Some(seconds(service.stressed_ms)),
-        ),
-    ];
-    for (stats, prometheus, unit, help, value) in gauges {
-        let own = Own {
-            stats,
-            prometheus,
-            kind: Kind::Gauge,
-            unit,
-            labels: &["service", "pool"],
-            help,
-        };
-        let samples = status
-            .services
-            .iter()
-            .filter_map(|service| Some(sample(&[&service.name, &service.pool], value(service)?)));
-        list.settee(own, samples);
-    }
+    let labels = &["service", "pool"];
+    let each_service = |value: fn(&DoorStatus) -> Option<f64>| -> Vec<Sample> {
+        let services = status.services.iter();
+        services
+            .filter_map(|service| Some(sample(&[&service.name, &service.pool], value(service)?)))
+            .collect()
+    };
+    list.gauge(
+        "service_limit",
+        labels,
+        "The most processes that the pool of a service may have now",
+        each_service(|service| service.limit.map(f64::from)),
+    );
+    list.seconds(
+        "service_throttled",
+        labels,
+        "For how long the pool of a service starts no process, because a start failed; 0 otherwise",
+        each_service(|service| Some(seconds(service.throttled_ms))),
+    );
+    list.seconds(
+        "service_stressed",
+        labels,
+        "For how long processes of a service are started with stress on; 0 otherwise",
+        each_service(|service| Some(seconds(service.stressed_ms))),
+    );
 }
 
 fn seconds(milliseconds: Option<u64>) -> f64 {
@@ -61,73 +42,51 @@ fn seconds(milliseconds: Option<u64>) -> f64 {
 
 /// The services.
 pub(super) fn services(list: &mut List, services: &[Arc<ServiceMetrics>]) {
-    let counts: [(&str, &str, Kind, &str, &str, Count); 6] = [
-        (
-            "service_connections",
-            "service_connections",
-            Kind::Gauge,
-            "",
-            "Connections of a service that were accepted and are there",
-            |service| service.connections().connected.get(),
-        ),
-        (
-            "service_accepted",
-            "service_accepted_total",
-            Kind::Counter,
-            "",
-            "Connections of a service that were ever accepted",
-            |service| service.connections().accepted.get(),
-        ),
-        (
-            "service_received_bytes",
-            "service_received_bytes_total",
-            Kind::Counter,
-            "bytes",
-            "What clients of a service sent",
-            |service| service.connections().received_bytes.get(),
-        ),
-        (
-            "service_sent_bytes",
-            "service_sent_bytes_total",
-            Kind::Counter,
-            "bytes",
-            "What was sent to clients of a service",
-            |service| service.connections().sent_bytes.get(),
-        ),
-        (
-            "service_listening",
-            "service_listening",
-            Kind::Gauge,
-            "",
-            "1 while a service accepts connections, 0 while they wait in the system's queue",
-            |service| service.listening.get(),
-        ),
-        (
-            "service_limit_reached",
-            "service_limit_reached_total",
-            Kind::Counter,
-            "",
-            "Times that a service stopped accepting because all of its processes were lent",
-            |service| service.limit_reached.get(),
-        ),
-    ];
-    for (stats, prometheus, kind, unit, help, value) in counts {
-        let own = Own {
-            stats,
-            prometheus,
-            kind,
-            unit,
-            labels: &["service"],
-            help,
-        };
-        let samples = services
-            .iter()
-            .map(|service| sample(&[service.name()], value(service)));
-        list.settee(own, samples);
-    }
-    by_reason(
-        list,
-        ("service_ends", "service_ends_total"),
+    let labels = &["service"];
+    let each_service = |count: fn(&ServiceMetrics) -> u64| -> Vec<Sample> {
+        let services = services.iter();
+        services
+            .map(|service| sample(&[service.name()], count(service)))
+            .collect()
+    };
+    list.gauge(
+        "service_connections",
+        labels,
+        "Connections of a service that were accepted and are there",
+        each_service(|service| service.connections().connected.get()),
+    );
+    list.counter(
+        "service_accepted",
+        labels,
+        "Connections of a service that were ever accepted",
+        each_service(|service| service.connections().accepted.get()),
+    );
+    list.counter(
+        "service_received_bytes",
+        labels,
+        "What clients of a service sent",
+        each_service(|service| service.connections().received_bytes.get()),
+    );
+    list.counter(
+        "service_sent_bytes",
+        labels,
+        "What was sent to clients of a service",
+        each_service(|service| service.connections().sent_bytes.get()),
+    );
+    list.gauge(
+        "service_listening",
+        labels,
+        "1 while a service accepts connections, 0 while they wait in the system's queue",
+        each_service(|service| service.listening.get()),
+    );
+    list.counter(
+        "service_limit_reached",
+        labels,
+        "Times that a service stopped accepting because all of its processes were lent",
+        each_service(|service| service.limit_reached.get()),
+    );
+    list.counter(
+        "service_ends",
         &["service", "reason"],
         "Ends of a service's connections, each counted once: client, gone (its client went away \
          with something in hand), refused (there was no process), exit (the process ended), \

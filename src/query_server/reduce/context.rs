@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 use slog::Logger;
 
 use super::sum::error_object;
-use crate::actors::clock::Clock;
 use crate::config::{QueryServerConfig, ReduceLimit};
 use crate::logging::RepeatLimiter;
+use crate::otp::clock::Clock;
 
 /// When a sum is too long for a reduction (`reduce_limit` and its companions).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +69,7 @@ impl ReduceContext<'_> {
         if limit.mode == ReduceLimit::False {
             return sum;
         }
-        let output = super::external_term::of_value(&sum);
+        let output = json::external_term::of_value(&sum);
         if output <= limit.threshold {
             return sum;
         }

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 use sha1::{Digest, Sha1};
 
 use super::bias::{BIASES, RAW_ESTIMATES};
-use super::external_term;
 use super::{InvalidValue, quoted, raw};
+use json::external_term;
 
 /// How many bits of a hash choose its register.
 const PRECISION: u32 = 11;

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use serde_json::value::RawValue;
 
 use super::{InvalidValue, ReduceRow, quoted, raw};
-use crate::query_server::collation::{Collation, string_bytes};
+use json::collation::{Collation, string_bytes};
 
 /// The order of values.
 pub(super) static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);

@@ -14,7 +14,7 @@ mod bias;
 mod context;
 mod distinct;
 mod ends;
-pub(crate) mod external_term;
+
 mod number;
 mod rank;
 mod stats;
@@ -130,7 +130,9 @@ impl Builtin {
             Self::Count => raw(rows.len().to_string()),
             Self::Sum => {
                 let sum = sum::sum(rows.clone().map(|row| row.value));
-                context.check(sum, || external_term::of_rows(rows))
+                context.check(sum, || {
+                    json::external_term::of_rows(rows.map(|row| [row.key, row.id, row.value]))
+                })
             }
             Self::Stats => return stats::stats(rows.map(|row| row.value)),
             Self::ApproxCountDistinct => distinct::of_keys(rows.map(|row| row.key)),
@@ -152,7 +154,7 @@ impl Builtin {
             Self::Count => Ok(sum::sum(values)),
             Self::Sum => {
                 let sum = sum::sum(values.clone());
-                Ok(context.check(sum, || external_term::of_results(values)))
+                Ok(context.check(sum, || json::external_term::of_results(values)))
             }
             Self::Stats => stats::stats(values),
             Self::ApproxCountDistinct => distinct::of_results(values),

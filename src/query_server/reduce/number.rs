@@ -7,12 +7,9 @@
 
 use std::fmt;
 
+use json::external_term::DIGITS_MAX;
+use json::number::write_key;
 use num_bigint::BigInt;
-
-use crate::query_server::number::write_key;
-
-/// How many digits an integer may have: reading one takes time with the square of them.
-pub(super) const DIGITS_MAX: usize = 4096;
 
 /// How many bits an integer may have: no more than fit those digits.
 const BITS_MAX: u64 = 13_606;

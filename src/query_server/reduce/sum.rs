@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::number::Number;
 use super::raw;
-use crate::query_server::collation::string_bytes;
+use json::collation::string_bytes;
 
 /// The start is the reference's; clients look for it.
 const BAD_VALUE: &str = "The _sum function requires that map values be numbers, arrays of numbers, \

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::replication::id::ReplicationId;
-use crate::replication::spec::{DocRef, Replication};
+use replication::id::ReplicationId;
+use replication::spec::{DocRef, Replication};
 
 /// One attempt to make a job of a document; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

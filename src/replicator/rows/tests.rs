@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::replication::spec::{Defaults, DocRef};
 use crate::replicator::document::parse;
 use crate::replicator::members::Members;
+use replication::spec::{Defaults, DocRef};
 
 const NOW: WallTime = WallTime::from_micros(7);
 

@@ -13,13 +13,13 @@ use tokio::sync::{mpsc, watch};
 
 use crate::actors::client::farewell::{TunnelEnd, give_back};
 use crate::actors::client::session::Session;
-use crate::actors::lifeline::{Down, Watch};
 use crate::config::language_name;
 use crate::messages::pool_watch::{PoolState, WatchPool};
 use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::PromptError;
-use crate::policy::time::Timestamp;
+use crate::otp::lifeline::{Down, Watch};
 use crate::query_server::taught::Taught;
+use policy::time::Timestamp;
 
 /// What is known of the pool that a client is served by.
 #[derive(Clone, Debug)]
@@ -101,7 +101,8 @@ async fn watch_pool(session: &Session, name: Arc<str>) -> Option<WatchedPool> {
     let question = WatchPool {
         pool: name.to_string(),
     };
-    let state = session.query_servers.caller().ask(question).await.ok()??;
+    let manager = session.services.manager.address();
+    let state = manager.send(question).await.ok()??;
     Some(WatchedPool { name, state })
 }
 

@@ -17,7 +17,7 @@ use super::loan::WatchedPool;
 use super::{LINE_BYTES_MAX, LINES_UNANSWERED_MAX, Loan, Relay, UNSENT_BYTES_MAX};
 use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::PromptError;
-use crate::policy::attach::{QuietLoan, give_back_at};
+use policy::attach::{QuietLoan, give_back_at};
 
 /// What a relay has to see to next.
 pub(super) enum Event {

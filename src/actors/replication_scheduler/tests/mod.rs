@@ -14,17 +14,17 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::actors::job_supervisor;
-use crate::actors::supervisor::Stop;
 use crate::messages::job_supervisor::RunningJob;
 use crate::messages::replication_job::{JobNews, StopJob};
 use crate::messages::replication_scheduler::*;
 use crate::metrics::Metrics;
-use crate::policy::schedule::{JobState, Level};
-use crate::replication::id::ReplicationId;
-use crate::replication::seq::Seq;
-use crate::replication::spec::{DocRef, Replication, UserCtx};
-use crate::replication::stats::Stats;
+use crate::otp::supervisor::Stop;
 use crate::testkit::{Probe, eventually, within};
+use policy::schedule::{JobState, Level};
+use replication::id::ReplicationId;
+use replication::seq::Seq;
+use replication::spec::{DocRef, Replication, UserCtx};
+use replication::stats::Stats;
 
 /// How fake jobs answer the order to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]

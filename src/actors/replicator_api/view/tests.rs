@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::policy::schedule::{Level, Pause, Reason, Summary, WhyNot};
-use crate::replication::spec::Defaults;
-use crate::replication::stats::Stats;
 use crate::store::Revision;
+use policy::schedule::{Level, Pause, Reason, Summary, WhyNot};
+use replication::spec::Defaults;
+use replication::stats::Stats;
 
 fn at(seconds: u64) -> WallTime {
     WallTime::from_micros(seconds * 1_000_000)

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::super::super::answer::Refusal;
 use super::super::super::params::Params;
-use crate::query_server::mango::Selector;
 use crate::replicator::members::Members;
+use mango::Selector;
 
 /// Which documents are shown.
 pub(super) enum Filter {

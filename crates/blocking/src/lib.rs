@@ -1,0 +1,72 @@
+//! Work that waits for files, or computes for long, on a thread of its own.
+//!
+//! SUMMARY   [`run`] starts a thread for one piece of work and returns its result.
+//! PROMISES  A thread that cannot be had is an error of the caller's, never a panic.
+//! DIFFERS   `tokio::task::spawn_blocking` panics where the system refuses its first thread.
+//! LIMITS    A thread for each call: callers bound how many they have at a time.
+
+use std::io;
+use std::thread;
+
+use tokio::sync::oneshot;
+
+/// Runs `work` on a thread named `name`. The thread starts at once; a caller that is dropped leaves the
+/// work to end by itself.
+///
+/// # Errors
+/// The system has no room for another thread, which may pass; or the work panicked.
+pub fn run<T, W>(name: &str, work: W) -> impl Future<Output = io::Result<T>> + use<T, W>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    run_on(thread::Builder::new().name(name.to_owned()), work)
+}
+
+fn run_on<T, W>(
+    builder: thread::Builder,
+    work: W,
+) -> impl Future<Output = io::Result<T>> + use<T, W>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    let (reply, result) = oneshot::channel();
+    // The caller may have gone: then nobody wants the result.
+    let started = builder.spawn(move || drop(reply.send(work())));
+    async move {
+        started.map_err(|error| {
+            let reason = format!("the system has no room for another thread: {error}");
+            io::Error::new(error.kind(), reason)
+        })?;
+        let lost = |_| io::Error::other("a thread of the service panicked");
+        result.await.map_err(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[actix_rt::test]
+    async fn work_is_done_on_another_thread_and_its_result_comes_back() {
+        let here = thread::current().id();
+        let there = run("work", || thread::current().id()).await.unwrap();
+        assert_ne!(here, there);
+    }
+
+    #[actix_rt::test]
+    async fn a_thread_that_cannot_be_had_is_an_error() {
+        // No machine has so much address space for one stack.
+        let impossible = thread::Builder::new().stack_size(1 << 60);
+        let refused = run_on(impossible, || ()).await.unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("no room for another thread"), "{text}");
+    }
+
+    #[actix_rt::test]
+    async fn work_that_panics_is_an_error() {
+        let lost = run("panics", || -> () { panic!("meant to happen") }).await;
+        assert!(lost.is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! A line of the protocol, taken apart without an engine: a command and its arguments as JSON text.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::failure::{Failure, cut};
+use super::text::unquote;
+use json::elements::ForEach;
+
+/// A command line: a JSON array whose first element is the name.
+pub(super) struct Command<'a> {
+    /// The name as JavaScript would write it: `undefined` for an empty array.
+    pub(super) name: String,
+    arguments: [Option<&'a RawValue>; ARGUMENTS_MAX],
+}
+
+/// How many arguments any command has.
+const ARGUMENTS_MAX: usize = 3;
+
+/// The elements of a list that are looked at; a list of millions takes no memory.
+struct Elements<'a>([Option<&'a RawValue>; 1 + ARGUMENTS_MAX]);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut elements = Elements([None; 1 + ARGUMENTS_MAX]);
+        let mut free = elements.0.iter_mut();
+        deserializer.deserialize_seq(ForEach(|element| {
+            if let Some(free) = free.next() {
+                *free = Some(element);
+            }
+        }))?;
+        Ok(elements)
+    }
+}
+
+/// Some members of an object.
+struct Members<'n> {
+    names: &'n [&'n str],
+    found: Map<String, Value>,
+}
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Value, A::Error> {
+        while let Some((name, value)) = members.next_entry::<Cow<'de, str>, &'de RawValue>()? {
+            if self.names.contains(&&*name) {
+                let value = match value.get() {
+                    json if json.len() > TREE_BYTES_MAX => Value::Bool(true),
+                    json => serde_json::from_str(json).unwrap_or_default(),
+                };
+                self.found.insert(name.into_owned(), value);
+            }
+        }
+        Ok(Value::Object(self.found))
+    }
+}
+
+/// Reads members of an object by their names; one that is very long is read as `true`.
+pub(super) fn members(json: &str, names: &[&str]) -> Value {
+    let members = Members {
+        names,
+        found: Map::new(),
+    };
+    let mut json = serde_json::Deserializer::from_str(json);
+    json.deserialize_map(members).unwrap_or_default()
+}
+
+impl<'a> Command<'a> {
+    /// Takes a line apart.
+    ///
+    /// # Errors
+    /// A line that is not JSON is fatal: nobody can say what the parent meant, nor how many answers
+    /// it waits for. JSON other than an array is what CouchDB answers with a TypeError.
+    pub(super) fn parse(line: &'a str) -> Result<Self, Failure> {
+        let Elements([first, arguments @ ..]) = match serde_json::from_str(line) {
+            Ok(elements) => elements,
+            Err(error) => {
+                return Err(match serde_json::from_str::<&RawValue>(line) {
+                    Ok(_) => Failure::type_error("a command must be a list, like [\"reset\"]"),
+                    Err(_) => {
+                        Failure::fatal("invalid_json", &format!("not a line of JSON: {error}"))
+                    }
+                });
+            }
+        };
+        Ok(Command {
+            name: first.map_or_else(|| "undefined".to_owned(), |raw| as_text(raw.get())),
+            arguments,
+        })
+    }
+
+    /// The JSON text of an argument, `None` when it is missing.
+    pub(super) fn argument(&self, index: usize) -> Option<&'a str> {
+        self.arguments.get(index)?.map(RawValue::get)
+    }
+}
+
+/// Longest JSON text of which a tree of values is made, in bytes: the tree takes many times as much.
+pub(super) const TREE_BYTES_MAX: usize = 64 << 10;
+
+/// What String() makes of a JSON value; a list too long to be a name stays as it is.
+pub(super) fn as_text(json: &str) -> String {
+    if let Some(text) = unquote(json) {
+        return text.into_owned();
+    }
+    if json.len() > TREE_BYTES_MAX {
+        return cut(json).into_owned();
+    }
+    match serde_json::from_str(json) {
+        Ok(value) => value_as_text(&value),
+        Err(_) => json.to_owned(),
+    }
+}
+
+pub(super) fn value_as_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let item = |item: &Value| {
+                if item.is_null() {
+                    String::new()
+                } else {
+                    value_as_text(item)
+                }
+            };
+            items.iter().map(item).collect::<Vec<_>>().join(",")
+        }
+        Value::Object(_) => "[object Object]".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The JSON text of the only argument of a `map_doc` line as the parent writes it. The text is not
+/// checked: parsing it is the engine's work, and doing it twice would cost a tenth of a document.
+pub(super) fn only_document(line: &str) -> Option<&str> {
+    line.strip_prefix("[\"map_doc\",")?
+        .trim_end()
+        .strip_suffix(']')
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn name(line: &str) -> String {
+        Command::parse(line).map(|command| command.name).unwrap()
+    }
+
+    #[test]
+    fn names_are_read_as_javascript_would_write_them() {
+        assert_eq!(name(r#" [ "re\u0073et" , {} ] "#), "reset");
+        assert_eq!(name("[]"), "undefined");
+        assert_eq!(name("[42,1]"), "42");
+        assert_eq!(name("[null]"), "null");
+        assert_eq!(name(r#"[{"a":1}]"#), "[object Object]");
+        assert_eq!(name(r#"[["a",null,[1]]]"#), "a,,1");
+    }
+
+    #[test]
+    fn arguments_keep_their_text() {
+        let command = Command::parse(r#"["x", {"a": 1.0} ,2]"#).ok().unwrap();
+        assert_eq!(command.argument(0), Some(r#"{"a": 1.0}"#));
+        assert_eq!(command.argument(1), Some("2"));
+        assert_eq!(command.argument(2), None);
+    }
+
+    #[test]
+    fn members_are_read_by_their_names() {
+        let long = format!("[{}1]", "1,".repeat(TREE_BYTES_MAX));
+        let json = format!(r#"{{"a":1,"b":[2],"\u0061":3,"c":{long},"long":{long}}}"#);
+        let found = members(&json, &["a", "b", "long", "missing"]);
+        assert_eq!(found, serde_json::json!({"a": 3, "b": [2], "long": true}));
+        assert_eq!(members("null", &["a"]), Value::Null);
+    }
+
+    #[test]
+    fn deep_nesting_is_taken_apart_without_recursion() {
+        let line = format!("[\"x\",{}{}]", "[".repeat(500_000), "]".repeat(500_000));
+        assert_eq!(
+            Command::parse(&line)
+                .map(|command| command.argument(0).unwrap().len())
+                .unwrap(),
+            1_000_000
+        );
+    }
+
+    #[test]
+    fn what_is_not_an_array_is_an_error_and_what_is_not_json_is_fatal() {
+        for (line, fatal) in [
+            ("{}", false),
+            ("null", false),
+            ("{", true),
+            (" ", true),
+            ("[1] x", true),
+        ] {
+            assert_eq!(
+                Command::parse(line)
+                    .err()
+                    .map(|failure| matches!(failure, Failure::Error { fatal: true, .. })),
+                Some(fatal),
+                "{line}"
+            );
+        }
+    }
+}

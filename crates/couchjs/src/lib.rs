@@ -1,0 +1,99 @@
+//! The built-in JavaScript query server: CouchDB's `couchjs` on QuickJS-ng.
+//!
+//! SUMMARY   Reads one JSON array a line, answers one line each: views, searches, design documents.
+//! PROMISES  Every complete line gets an answer, whatever user code does; a fatal one ends the
+//!           server with status 255 after it. Each user function has a realm of its own, and no
+//!           object of another one reaches it, except the design document that `this` is.
+//!           A memory limit and a stack limit always hold; [`memory`] says what counts.
+//! CALLED    By `settee couchjs`, in a process that does nothing else.
+//! SOURCE    CouchDB's share/server (loop, views, render, mimeparse, util, dreyfus, nouveau), as
+//!           behaviour; where that crashes, stays silent or can be tampered with, this one answers.
+//! LIMITS    No time limit: the parent owns deadlines. `async` functions run, but nothing waits
+//!           for them.
+
+mod bytecode;
+mod command;
+mod ddocs;
+mod engine;
+mod failure;
+mod lines;
+pub mod members;
+mod memory;
+mod mime;
+mod output;
+mod parser;
+mod reading;
+mod realm;
+mod reduce_limit;
+mod results;
+mod scanner;
+mod server;
+mod source;
+#[cfg(test)]
+mod sources_tests;
+pub mod syntax;
+mod text;
+mod views;
+mod writing;
+
+use std::io;
+use std::thread;
+
+pub use lines::Input;
+pub use memory::limit_process;
+
+/// Memory that functions may take with all that is held for them, unless told otherwise, in bytes: the
+/// default of both of CouchDB's `couchjs`.
+pub const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
+
+/// The stack that JavaScript may use, in bytes: some 12,000 plain frames. More would only make
+/// runaway recursion slower, as writing a deep object takes the square of its depth.
+const SCRIPT_STACK_BYTES: usize = 8 << 20;
+
+/// The stack of the thread that runs the engine: room for native code below the last script frame.
+const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
+
+/// The member of the configuration in `reset` that asks for errors whose reason is always a text.
+/// CouchDB knows no such member, and reads other reasons.
+pub const TEXT_REASONS: &str = "text_reasons";
+
+/// What the command line decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Memory limit of all functions, with what is held for them, in bytes.
+    pub memory_bytes: usize,
+    /// The longest line that the parent takes, in bytes.
+    pub line_bytes_max: usize,
+    /// Whether the reason of an error is a text, also where CouchDB answers an object, unless a
+    /// `reset` says otherwise.
+    pub text_reasons: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            memory_bytes: DEFAULT_MEMORY_BYTES,
+            line_bytes_max: usize::MAX,
+            text_reasons: false,
+        }
+    }
+}
+
+/// Serves the protocol until the input ends or an answer is fatal; the exit status of the process.
+///
+/// # Errors
+/// An input or output that fails, or a thread that cannot be started: the host's fault.
+pub fn run<I, O>(options: Options, input: I, output: O) -> io::Result<u8>
+where
+    I: Input + Send + 'static,
+    O: io::Write + Send + 'static,
+{
+    // The engine checks its depth against the stack of the thread it was made on.
+    let serve = move || server::Server::new(options, Box::new(input), Box::new(output)).serve();
+    let thread = thread::Builder::new()
+        .stack_size(THREAD_STACK_BYTES)
+        .spawn(serve)?;
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the query server panicked")))
+}

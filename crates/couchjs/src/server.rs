@@ -1,0 +1,320 @@
+//! The main loop: a line in, what it asks for, a line out.
+//!
+//! PROMISES  `reset` costs the caller nothing but an exchange of two values as long as the server
+//!           had a moment without input since the last one: the next view state is prepared and the
+//!           old one freed while nothing can be read.
+
+use std::io;
+use std::io::Write;
+use std::mem;
+use std::rc::Rc;
+
+use super::Options;
+use super::command::{Command, TREE_BYTES_MAX, as_text, members, only_document};
+use super::ddocs::DesignDocs;
+use super::failure::{Failure, cut};
+use super::lines::{Input, Lines, Next, Reader, into_text};
+use super::memory::LONG_BYTES;
+use super::realm::{Shared, ViewKind};
+use super::reduce_limit::{self, ReduceLimit, Sizes, Verdict};
+use super::results::{Answer, Results};
+use super::text::{excerpt, kind_of, unquote, utf16_len};
+use super::views::{Reduction, Rows, Views, source_text};
+use crate::TEXT_REASONS;
+use json::elements::for_each;
+
+/// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
+pub(super) const FATAL_STATUS: u8 = 255;
+
+/// Lines from this length on have copies that matter, in bytes, and so many of them at most.
+const COPIED_BYTES_MIN: usize = 16 << 10;
+const LINE_COPIES: usize = 6;
+
+/// The query server of one process.
+pub(super) struct Server {
+    /// The functions added since the last `reset`; made when they are needed.
+    views: Option<Views>,
+    /// What the next `reset` puts in the place of `views`.
+    spare: Option<Views>,
+    /// What the last `reset` replaced; freed when there is time.
+    old: Option<Views>,
+    ddocs: DesignDocs,
+    limit: ReduceLimit,
+    /// Whether the first answer is out: until then nothing is prepared.
+    started: bool,
+    shared: Rc<Shared>,
+}
+
+impl Server {
+    pub(super) fn new(
+        options: Options,
+        input: Box<dyn Input>,
+        output: Box<dyn Write + Send>,
+    ) -> Self {
+        let shared = Shared::new(options, Lines::new(input, output));
+        Server {
+            views: None,
+            spare: None,
+            old: None,
+            ddocs: DesignDocs::new(&shared),
+            limit: ReduceLimit::default(),
+            started: false,
+            shared,
+        }
+    }
+
+    /// Answers lines until the input ends, an empty line comes or an answer is fatal; the exit
+    /// status. Whoever ends the process next need not wait for the engines to be taken apart.
+    pub(super) fn serve(mut self) -> io::Result<u8> {
+        let status = self.answer_all();
+        self.shared.lines.borrow_mut().flush()?;
+        mem::forget(self);
+        status
+    }
+
+    fn answer_all(&mut self) -> io::Result<u8> {
+        let shared = Rc::clone(&self.shared);
+        let mut line = Vec::new();
+        let mut held = shared.memory.count(0);
+        loop {
+            held.set(0);
+            let next = shared.lines.borrow_mut().next(&mut line, self)?;
+            let result = match next {
+                Next::End => return Ok(0),
+                Next::Line if line.is_empty() => return Ok(0),
+                Next::Line => into_text(mem::take(&mut line)).and_then(|text| {
+                    held.set(if text.len() < LONG_BYTES {
+                        0
+                    } else {
+                        text.len()
+                    });
+                    let answer = check_room(&text).and_then(|()| self.answer(&text));
+                    line = text.into_bytes();
+                    answer
+                }),
+                Next::TooLong(bytes) => {
+                    let limit_bytes = shared.options.memory_bytes;
+                    Err(Failure::line_too_long(bytes, limit_bytes))
+                }
+            };
+            if let Some(status) = shared.ended.get() {
+                return Ok(status);
+            }
+            let put = result.and_then(|answer| answer.put(&shared));
+            self.started = true;
+            if let Err(failure) = put {
+                let answer = failure.line(&shared);
+                shared.lines.borrow_mut().put(&[&answer]);
+                if failure.is_fatal(&shared) {
+                    return Ok(FATAL_STATUS);
+                }
+            }
+        }
+    }
+
+    /// A predecessor that is still here is freed at once where it would be missed.
+    fn measure_old(&mut self) {
+        let is_large = |old: &mut Views| old.measure() > LONG_BYTES;
+        drop(self.old.take_if(is_large));
+    }
+
+    /// Does one piece of work that a later line will be glad of; whether there was any.
+    fn prepare_next(&mut self) -> bool {
+        if !self.started {
+            return false;
+        }
+        match &self.views {
+            None => {
+                self.views = Views::new(&self.shared).ok();
+                return self.views.is_some();
+            }
+            Some(views) if views.is_fresh() && views.prepare() => return true,
+            Some(_) => {}
+        }
+        if self.old.take().is_some() {
+            return true;
+        }
+        match &self.spare {
+            None => {
+                self.spare = Views::new(&self.shared).ok();
+                self.spare.is_some()
+            }
+            Some(spare) => spare.prepare() || self.ddocs.prepare(),
+        }
+    }
+
+    fn answer(&mut self, line: &str) -> Result<Answer, Failure> {
+        if self.old.is_some() {
+            self.measure_old();
+        }
+        if let Some(views) = self.views.as_ref().filter(|views| views.has_functions())
+            && let Some(document) = only_document(line)
+        {
+            self.ddocs.measure_at_times();
+            let mapped = views.map(Some(document), Rows::Emitted);
+            // A line the engine cannot parse may be one of another shape, or no JSON at all.
+            if mapped.is_ok() || Command::parse(line)?.argument(0) == Some(document.trim()) {
+                return mapped;
+            }
+        }
+        let command = Command::parse(line)?;
+        match command.name.as_str() {
+            "reset" => self.reset(&command),
+            "add_lib" => {
+                self.views()?.add_lib(command.argument(0))?;
+                Ok(Answer::True)
+            }
+            "add_fun" => {
+                let nouveau = command
+                    .argument(1)
+                    .and_then(unquote)
+                    .is_some_and(|v| v == "nouveau");
+                let kind = if nouveau {
+                    ViewKind::Nouveau
+                } else {
+                    ViewKind::Map
+                };
+                self.views()?.add_fun(command.argument(0), kind)?;
+                Ok(Answer::True)
+            }
+            "map_doc" => self.views()?.map(command.argument(0), Rows::Emitted),
+            "index_doc" | "nouveau_index_doc" => {
+                self.views()?.map(command.argument(0), Rows::Indexed)
+            }
+            "reduce" => self.reduce(line, &command, Reduction::Pairs),
+            "rereduce" => self.reduce(line, &command, Reduction::Again),
+            "ddoc" => self.ddoc(&command),
+            name => {
+                let reason = format!("unknown command '{}'", cut(name));
+                Err(Failure::fatal("unknown_command", &reason))
+            }
+        }
+    }
+
+    fn views(&mut self) -> Result<&mut Views, Failure> {
+        self.ddocs.measure_at_times();
+        if self.views.is_none() {
+            self.views = Some(Views::new(&self.shared)?);
+        }
+        Ok(self.views.as_mut().expect("server: made above"))
+    }
+
+    fn reset(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
+        let config = command.argument(0).unwrap_or("null");
+        if !matches!(kind_of(Some(config)), "null" | "an object") {
+            let kind = kind_of(Some(config));
+            let reason = format!("reset: the configuration must be an object, it is {kind}");
+            return Err(Failure::protocol(&reason));
+        }
+        let [mode, threshold, ratio] = reduce_limit::KEYS;
+        let config = members(config, &[mode, threshold, ratio, TEXT_REASONS]);
+        self.limit = ReduceLimit::new(&config);
+        let asked = config[TEXT_REASONS].as_bool();
+        let text_reasons = asked.unwrap_or(self.shared.options.text_reasons);
+        self.shared.text_reasons.set(text_reasons);
+        if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
+            // A predecessor that is still here would cost memory for a third state.
+            self.old = None;
+            self.old = mem::replace(&mut self.views, self.spare.take());
+        }
+        Ok(Answer::True)
+    }
+
+    fn reduce<'a>(
+        &mut self,
+        line: &str,
+        command: &Command<'a>,
+        reduction: fn(&'a str) -> Reduction<'a>,
+    ) -> Result<Answer, Failure> {
+        let list = |index, what| {
+            let json = command.argument(index);
+            json.filter(|json| json.starts_with('[')).ok_or_else(|| {
+                let (name, kind) = (&command.name, kind_of(json));
+                Failure::type_error(&format!("{name}: the {what} must be a list, it is {kind}"))
+            })
+        };
+        let sources = list(0, "list of functions")?;
+        let rows = reduction(list(1, "list of rows")?);
+        // All are compiled before the first one runs: a source that is none ends the command before
+        // anything is logged.
+        let (mut reducers, mut sources_units) = (Ok(Vec::new()), 0);
+        for_each(sources, |source| {
+            let Ok(made) = &mut reducers else { return };
+            let reducer = source_text(Some(source)).and_then(|source| {
+                sources_units += utf16_len(&source);
+                self.views()?.reducer(&source)
+            });
+            match reducer {
+                Ok(reducer) => made.push(reducer),
+                Err(failure) => reducers = Err(failure),
+            }
+        })
+        .map_err(|error| Failure::type_error(&error.to_string()))?;
+        let shared = Rc::clone(&self.shared);
+        let mut results = Results::new(&shared);
+        for reducer in &reducers? {
+            self.views()?.reduce(reducer, rows, &mut results)?;
+        }
+        let (results, held) = results.finish()?;
+        let sizes = Sizes {
+            input: utf16_len(line).saturating_sub(sources_units),
+            output: utf16_len(&results),
+        };
+        let context =
+            command
+                .argument(2)
+                .map_or("".into(), |json| match json.len() <= TREE_BYTES_MAX {
+                    true => unquote(json).unwrap_or(json.into()),
+                    false => excerpt(json).into(),
+                });
+        match self.limit.judge(&sizes, &context) {
+            Verdict::Passes => {}
+            Verdict::Warns(text) => self.shared.log(&format!("reduce_overflow_error: {text}")),
+            Verdict::Fails(text) => return Err(Failure::error("reduce_overflow_error", &text)),
+        }
+        Ok(Answer::Text(["[true,", "]"], results, held))
+    }
+
+    fn ddoc(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
+        for views in [&self.views, &self.spare].into_iter().flatten() {
+            views.measure_at_times();
+        }
+        let id = command.argument(0).map(as_text);
+        match id.as_deref() {
+            Some("new") => {
+                self.ddocs.teach(command.argument(1), command.argument(2))?;
+                Ok(Answer::True)
+            }
+            id => self.ddocs.call(
+                id.unwrap_or("undefined"),
+                command.argument(1),
+                command.argument(2),
+            ),
+        }
+    }
+}
+
+/// Whether the system has room for the copies of a line that are not counted.
+fn check_room(line: &str) -> Result<(), Failure> {
+    if (COPIED_BYTES_MIN..LONG_BYTES).contains(&line.len()) {
+        let room = Vec::<u8>::new().try_reserve_exact(line.len() * LINE_COPIES);
+        room.map_err(|_| Failure::out_of_memory())?;
+    }
+    Ok(())
+}
+
+impl Reader for Server {
+    fn prepare(&mut self) -> bool {
+        self.prepare_next()
+    }
+
+    /// A line is there twice while it is parsed.
+    fn line_bytes_max(&mut self) -> usize {
+        for views in [&self.views, &self.spare].into_iter().flatten() {
+            views.measure();
+        }
+        self.measure_old();
+        self.ddocs.measure();
+        self.shared.memory.left() / 2
+    }
+}

@@ -1,0 +1,338 @@
+//! The order of view keys: JSON texts as bytes that compare as CouchDB compares the values.
+//!
+//! SUMMARY   [`Collation::write_key`] turns a JSON text into a sort key. Comparing two sort keys
+//!           byte by
+//!           byte compares the values.
+//! PROMISES  null < false < true < numbers < strings < arrays < objects; numbers by exact value;
+//!           strings by the Unicode root collation, Han characters by radical and stroke; arrays element by element, objects member by
+//!           member in the order they stand in (key, then value), the shorter first. A sort key is
+//!           never the beginning of another, so that a tie-breaker can be appended.
+//! SOURCE    couch_ejson_compare: less/2 and less_json_ids/2.
+//! LIMITS    Sort keys are for one run: another version of the collation data may make others.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use icu_collator::options::CollatorOptions;
+use icu_collator::{CollatorBorrowed, CollatorPreferences};
+use serde_json::value::RawValue;
+
+use super::number;
+
+mod cache;
+mod han;
+
+pub use cache::KeyCache;
+
+/// First byte of a value's sort key: its type's place in the order.
+mod rank {
+    pub(super) const NULL: u8 = 1;
+    pub(super) const FALSE: u8 = 2;
+    pub(super) const TRUE: u8 = 3;
+    pub(super) const NUMBER: u8 = 4;
+    pub(super) const STRING: u8 = 5;
+    pub(super) const ARRAY: u8 = 6;
+    pub(super) const OBJECT: u8 = 7;
+}
+
+/// Ends a string, an array or an object: less than anything that could follow in a longer one.
+const END: u8 = 0;
+
+/// Stands before each member of an object, so that an empty name is not taken for its end.
+const MEMBER: u8 = 1;
+
+/// The collation of view keys.
+pub struct Collation {
+    strings: CollatorBorrowed<'static>,
+}
+
+impl Default for Collation {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Collation {
+    /// Makes the Unicode root collation at its default strength.
+    pub fn new() -> Self {
+        let strings =
+            CollatorBorrowed::try_new(CollatorPreferences::default(), CollatorOptions::default())
+                .expect("VW-1: the root collation is compiled in");
+        Self { strings }
+    }
+
+    /// Appends the sort key of a value to `key`.
+    pub fn write_key(&self, value: &RawValue, key: &mut Vec<u8>) {
+        write(value.get().as_bytes(), key, &mut |text, key| {
+            self.write_text(text, key)
+        });
+    }
+
+    /// As [`Self::write_key`], for the text of one JSON value, with the strings that are remembered
+    /// in `cache`. A cache belongs to one collation.
+    pub fn write_key_cached(&self, json: &[u8], cache: &mut KeyCache, key: &mut Vec<u8>) {
+        write(json, key, &mut |text, key| {
+            cache.append(text, key, |text, key| self.write_text(text, key));
+        });
+    }
+
+    /// Compares two strings, each as UTF-8.
+    pub fn compare_strings(&self, one: &[u8], other: &[u8]) -> Ordering {
+        match han::collator_for(one).or_else(|| han::collator_for(other)) {
+            Some(collator) => collator.compare(one, other),
+            None => self.strings.compare_utf8(one, other),
+        }
+    }
+
+    fn write_text(&self, text: &[u8], key: &mut Vec<u8>) {
+        match han::collator_for(text) {
+            Some(collator) => collator.write_sort_key(text, key),
+            None => {
+                let Ok(()) = self.strings.write_sort_key_utf8_to(text, key);
+            }
+        }
+        key.push(END);
+    }
+}
+
+/// Appends bytes that are equal for two values exactly when the values are: numbers by value, so
+/// that 1 and 1.0 are one; strings character by character; members in their order.
+///
+/// # Source
+/// Erlang's `==`, by which CouchDB's `$all` compares an array with the whole field.
+pub fn write_identity(value: &RawValue, identity: &mut Vec<u8>) {
+    write(value.get().as_bytes(), identity, &mut |text, identity| {
+        identity.extend_from_slice(&text.len().to_le_bytes());
+        identity.extend_from_slice(text);
+    });
+}
+
+/// Walks through a valid JSON text from left to right, without recursion: a text may be nested as
+/// deeply as it likes.
+fn write(json: &[u8], key: &mut Vec<u8>, write_text: &mut impl FnMut(&[u8], &mut Vec<u8>)) {
+    let mut rest = json;
+    // Whether the text that comes next is a member's name, for each value that is open.
+    let mut open: Vec<bool> = Vec::new();
+    let mut at_name = false;
+    while let Some(&byte) = rest.first() {
+        let mut length = 1;
+        match byte {
+            b'{' => {
+                key.push(rank::OBJECT);
+                open.push(true);
+                at_name = true;
+            }
+            b'[' => {
+                key.push(rank::ARRAY);
+                open.push(false);
+                at_name = false;
+            }
+            b'}' | b']' => {
+                key.push(END);
+                open.pop();
+            }
+            b',' => at_name = open.last() == Some(&true),
+            b':' => at_name = false,
+            b'"' => {
+                length = string_length(rest);
+                key.push(if at_name { MEMBER } else { rank::STRING });
+                write_text(&string_bytes(&rest[..length]), key);
+            }
+            b'n' | b't' => {
+                length = 4;
+                key.push(if byte == b'n' { rank::NULL } else { rank::TRUE });
+            }
+            b'f' => {
+                length = 5;
+                key.push(rank::FALSE);
+            }
+            b'-' | b'0'..=b'9' => {
+                length = number_length(rest);
+                key.push(rank::NUMBER);
+                number::write_key(&rest[..length], key);
+            }
+            // White space.
+            _ => {}
+        }
+        rest = rest.get(length..).unwrap_or_default();
+    }
+}
+
+/// Returns the length of the number that a text begins with.
+pub(super) fn number_length(text: &[u8]) -> usize {
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    text.iter()
+        .position(|byte| !is_part(byte))
+        .unwrap_or(text.len())
+}
+
+/// Returns the length of the string that a text begins with, quotes included.
+pub fn string_length(text: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', text.get(at..).unwrap_or_default()) {
+        at += found;
+        if text[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
+    text.len()
+}
+
+/// Returns a string's characters as UTF-8. Half a surrogate pair becomes U+FFFD, as in CouchDB.
+pub fn string_bytes(quoted: &[u8]) -> Cow<'_, [u8]> {
+    let inside = &quoted[1..quoted.len().max(2) - 1];
+    if memchr::memchr(b'\\', inside).is_none() {
+        return Cow::Borrowed(inside);
+    }
+    let mut units: Vec<u16> = Vec::with_capacity(inside.len());
+    let mut rest = std::str::from_utf8(inside).unwrap_or_default().chars();
+    while let Some(character) = rest.next() {
+        let mut buffer = [0; 2];
+        if character != '\\' {
+            units.extend_from_slice(character.encode_utf16(&mut buffer));
+            continue;
+        }
+        let unit = match rest.next() {
+            Some('b') => 8,
+            Some('f') => 12,
+            Some('n') => 10,
+            Some('r') => 13,
+            Some('t') => 9,
+            Some('u') => {
+                let digits: String = rest.by_ref().take(4).collect();
+                u16::from_str_radix(&digits, 16).unwrap_or(0xfffd)
+            }
+            Some(itself) => u16::try_from(u32::from(itself)).unwrap_or(0xfffd),
+            None => break,
+        };
+        units.push(unit);
+    }
+    Cow::Owned(String::from_utf16_lossy(&units).into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(json: &str) -> Vec<u8> {
+        let value: &RawValue = serde_json::from_str(json).unwrap();
+        let mut key = Vec::new();
+        Collation::new().write_key(value, &mut key);
+        key
+    }
+
+    fn identity(json: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_identity(serde_json::from_str(json).unwrap(), &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn values_of_all_types_are_in_couchdbs_order() {
+        let sorted = [
+            "null",
+            "false",
+            "true",
+            "-1e400",
+            "-10",
+            "-2.5",
+            "-2",
+            "-0.001",
+            "0",
+            "0.5",
+            "1",
+            "1.5",
+            "2",
+            "10",
+            "9007199254740992",
+            "9007199254740993",
+            "1e300",
+            r#""""#,
+            r#""_""#,
+            r#""-""#,
+            r#""1""#,
+            r#""a""#,
+            r#""A""#,
+            r#""aa""#,
+            r#""b""#,
+            r#""B""#,
+            r#""ba""#,
+            r#""bb""#,
+            r#""\u00e9""#,
+            r#""f""#,
+            r#""\ufff0""#,
+            "[]",
+            "[null]",
+            r#"["a"]"#,
+            r#"["b"]"#,
+            r#"["b","c"]"#,
+            r#"["b","c","a"]"#,
+            r#"["b","d"]"#,
+            r#"["b","d","e"]"#,
+            "[[]]",
+            "{}",
+            r#"{"":1}"#,
+            r#"{"a":1}"#,
+            r#"{"a":2}"#,
+            r#"{"a":[]}"#,
+            r#"{"b":1}"#,
+            r#"{"b":2}"#,
+            r#"{"b":2,"a":1}"#,
+            r#"{"b":2,"c":2}"#,
+        ];
+        for pair in sorted.windows(2) {
+            assert!(
+                key(pair[0]) < key(pair[1]),
+                "{} before {}",
+                pair[0],
+                pair[1]
+            );
+        }
+    }
+
+    #[test]
+    fn equal_values_have_equal_keys_however_they_are_written() {
+        for (one, other) in [
+            ("1", "1.0"),
+            ("1e2", "100"),
+            ("0", "-0.0"),
+            (r#""\u0061\/""#, r#""a/""#),
+            (r#" { "a" : [ 1 , null ] } "#, r#"{"a":[1.0,null]}"#),
+            (r#""a\ud834\udd1e""#, "\"a\u{1d11e}\""),
+            (r#""\udd1e\ud834""#, r#""\ufffd\ufffd""#),
+        ] {
+            assert_eq!(key(one), key(other), "{one} {other}");
+            assert_eq!(identity(one), identity(other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn strings_that_only_collate_equal_are_still_two() {
+        let (plain, joined) = (r#""ab""#, r#""a\u200db""#);
+        assert_eq!(key(plain), key(joined));
+        assert_ne!(identity(plain), identity(joined));
+        assert_ne!(identity(r#"["a","b"]"#), identity(r#"["ab",""]"#));
+    }
+
+    #[test]
+    fn depth_has_no_bound() {
+        let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+        let value = RawValue::from_string(deep).unwrap();
+        let mut bytes = Vec::new();
+        Collation::new().write_key(&value, &mut bytes);
+        assert_eq!(bytes.len(), 400_000);
+    }
+
+    proptest! {
+        #[test]
+        fn strings_are_ordered_as_the_collation_compares_them(a in ".{0,8}", b in ".{0,8}") {
+            let collation = Collation::new();
+            let text = |text: &str| key(&serde_json::to_string(text).unwrap());
+            let compared = collation.compare_strings(a.as_bytes(), b.as_bytes());
+            prop_assert_eq!(text(&a).cmp(&text(&b)), compared);
+        }
+    }
+}

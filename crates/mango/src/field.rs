@@ -1,0 +1,268 @@
+//! Fields: their names, and finding many of them in one walk through a document.
+//!
+//! SUMMARY   [`Path`] is a field's name cut at its points; [`Fields`] is a set of paths as a tree,
+//!           whose [`Fields::find`] finds what a document has there.
+//! PROMISES  A document is walked through once for all fields at a level; what no field needs is
+//!           only skipped. No recursion. Of members of one name the last counts, as in JavaScript.
+//! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array's
+//!           index (from 0, a `+` in front is tolerated).
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::error::SelectorErrorKind;
+use super::members::{Elements, Kind, Members, kind_of};
+use json::collation::string_bytes;
+
+/// How many segments a field's name may have. For each, the part of a document that it leads through
+/// is walked through once more.
+pub const FIELD_SEGMENTS_MAX: usize = 64;
+
+/// A field's name, cut into its segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// Cuts a field's name at the points that have no backslash before them.
+    ///
+    /// # Errors
+    /// A segment is empty, or there are more than [`FIELD_SEGMENTS_MAX`].
+    pub fn parse(name: &str) -> Result<Self, SelectorErrorKind> {
+        let mut segments = Vec::new();
+        let mut start = 0;
+        let points = memchr::memchr_iter(b'.', name.as_bytes());
+        let separates = |at: &usize| *at == 0 || name.as_bytes()[at - 1] != b'\\';
+        for end in points.filter(separates).chain([name.len()]) {
+            let segment = &name[start..end];
+            if segment.is_empty() {
+                return Err(SelectorErrorKind::InvalidFieldName(name.to_owned()));
+            }
+            if segments.len() == FIELD_SEGMENTS_MAX {
+                return Err(SelectorErrorKind::TooLarge {
+                    what: "has a field name of too many segments",
+                    limit: FIELD_SEGMENTS_MAX,
+                });
+            }
+            segments.push(segment.replace('\\', ""));
+            start = end + 1;
+        }
+        Ok(Self(segments))
+    }
+
+    /// Returns the segments.
+    pub fn segments(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// What a document has at a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// This value.
+    Value(&'a str),
+    /// Nothing: an object on the way has no such member.
+    Missing,
+    /// Nothing, and there could not be: the way leads through a scalar, or past an array's end.
+    BadPath,
+}
+
+/// A field in a set of them.
+pub type FieldId = usize;
+
+/// A set of fields, as a tree of segments. The root, 0, is the document itself.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// Segment -> field, by the segment's bytes.
+    by_name: Vec<(Box<[u8]>, FieldId)>,
+    /// Index -> field, for the segments that are numbers.
+    by_index: Vec<(usize, FieldId)>,
+}
+
+/// Puts a set of fields together.
+#[derive(Default)]
+pub struct FieldsBuilder {
+    ids: HashMap<(FieldId, Box<[u8]>), FieldId>,
+}
+
+impl FieldsBuilder {
+    /// Returns a field's place in the set.
+    pub fn add(&mut self, path: &Path) -> FieldId {
+        let mut at = 0;
+        for segment in path.segments() {
+            let next = self.ids.len() + 1;
+            let key = (at, Box::from(segment.as_bytes()));
+            at = *self.ids.entry(key).or_insert(next);
+        }
+        at
+    }
+
+    /// Returns the set.
+    pub fn build(self) -> Fields {
+        let mut nodes = vec![Node::default(); self.ids.len() + 1];
+        for ((parent, segment), id) in self.ids {
+            let parent = &mut nodes[parent];
+            parent
+                .by_index
+                .extend(index(&segment).map(|index| (index, id)));
+            parent.by_name.push((segment, id));
+        }
+        for node in &mut nodes {
+            node.by_name.sort_unstable();
+            node.by_index.sort_unstable();
+        }
+        Fields { nodes }
+    }
+}
+
+impl Fields {
+    /// Finds all fields of a document. The answer is by [`FieldId`].
+    pub fn find<'a>(&self, document: &'a str) -> Vec<Found<'a>> {
+        let mut found = vec![Found::Missing; self.nodes.len()];
+        found[0] = Found::Value(document);
+        // A field's number is greater than that of the field it is part of.
+        for id in 0..self.nodes.len() {
+            let node = &self.nodes[id];
+            if !node.by_name.is_empty() {
+                node.find(found[id], &mut found);
+            }
+        }
+        found
+    }
+}
+
+impl Node {
+    fn find<'a>(&self, here: Found<'a>, found: &mut [Found<'a>]) {
+        match here {
+            Found::Missing => {}
+            Found::BadPath => self.set_bad(found),
+            Found::Value(text) => match kind_of(text) {
+                Kind::Object => self.find_members(text, found),
+                Kind::Array => {
+                    self.set_bad(found);
+                    self.find_elements(text, found);
+                }
+                _ => self.set_bad(found),
+            },
+        }
+    }
+
+    fn set_bad(&self, found: &mut [Found<'_>]) {
+        for (_, id) in &self.by_name {
+            found[*id] = Found::BadPath;
+        }
+    }
+
+    fn find_members<'a>(&self, object: &'a str, found: &mut [Found<'a>]) {
+        for (name, value) in Members::of(object) {
+            let name = string_bytes(name.as_bytes());
+            let name: &Cow<'_, [u8]> = &name;
+            let place = self
+                .by_name
+                .binary_search_by(|(known, _)| (**known).cmp(name));
+            if let Ok(place) = place {
+                found[self.by_name[place].1] = Found::Value(value);
+            }
+        }
+    }
+
+    fn find_elements<'a>(&self, array: &'a str, found: &mut [Found<'a>]) {
+        let mut wanted = self.by_index.iter().peekable();
+        for (index, element) in Elements::of(array).enumerate() {
+            while let Some((_, id)) = wanted.next_if(|(wanted, _)| *wanted == index) {
+                found[*id] = Found::Value(element);
+            }
+            if wanted.peek().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// A segment as an array's index, from 0.
+fn index(segment: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(segment).ok()?;
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let index = digits.parse().ok()?;
+    // -0 is 0.
+    (index == 0 || !text.starts_with('-')).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find<'a>(field: &str, document: &'a str) -> Found<'a> {
+        let mut builder = FieldsBuilder::default();
+        let id = builder.add(&Path::parse(field).unwrap());
+        builder.build().find(document)[id]
+    }
+
+    #[test]
+    fn a_name_is_cut_at_points_without_a_backslash() {
+        for (name, segments) in [
+            ("ab", &["ab"][..]),
+            ("a.b.c", &["a", "b", "c"]),
+            (r"a\.b", &["a.b"]),
+            (r"a.b\.c", &["a", "b.c"]),
+            (r"\$or", &["$or"]),
+            (r"a\\.b", &["a.b"]),
+        ] {
+            assert_eq!(Path::parse(name).unwrap().segments(), segments, "{name}");
+        }
+        for name in ["", ".", "a.", ".a", "a..b", r"a\.b..c"] {
+            let error = Path::parse(name).unwrap_err();
+            assert_eq!(error.name(), "invalid_field_name", "{name}");
+        }
+        assert!(Path::parse(&"a.".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn a_number_is_an_index_of_an_array_and_a_name_in_an_object() {
+        let document = r#"{"a":[10,{"b":11},[12]],"o":{"0":13}}"#;
+        for (field, expected) in [
+            ("a.0", Found::Value("10")),
+            ("a.+0", Found::Value("10")),
+            ("a.-0", Found::Value("10")),
+            ("a.00", Found::Value("10")),
+            ("a.1.b", Found::Value("11")),
+            ("a.2.0", Found::Value("12")),
+            ("a.3", Found::BadPath),
+            ("a.-1", Found::BadPath),
+            ("a.x", Found::BadPath),
+            ("a.99999999999999999999999", Found::BadPath),
+            ("o.0", Found::Value("13")),
+            ("o.+0", Found::Missing),
+            ("a.0.x", Found::BadPath),
+            ("a.1.x", Found::Missing),
+            ("x.y.z", Found::Missing),
+        ] {
+            assert_eq!(find(field, document), expected, "{field}");
+        }
+    }
+
+    #[test]
+    fn all_fields_are_found_in_one_go_and_the_last_of_a_name_counts() {
+        let mut builder = FieldsBuilder::default();
+        let names = ["a", "a.b", "a.c", "\u{e9}"];
+        let ids = names.map(|name| builder.add(&Path::parse(name).unwrap()));
+        assert_eq!(ids[0], builder.add(&Path::parse("a").unwrap()));
+        let fields = builder.build();
+        let found = fields.find(r#"{"a":{"b":1,"c":2},"\u00e9":3,"\u0061":{"b":4}}"#);
+        let found = ids.map(|id| found[id]);
+        let expected = [
+            Found::Value(r#"{"b":4}"#),
+            Found::Value("4"),
+            Found::Missing,
+            Found::Value("3"),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,412 @@
+//! Index definitions: what an index has of a document.
+//!
+//! SUMMARY   [`Index::parse`] reads a definition; [`Index::rows`] is a view's row of a document,
+//!           [`Index::text_entries`] and [`Index::nouveau_entries`] what a text index has of it.
+//! SOURCE    CouchDB's mango_native_proc, mango_idx_view and mango_idx_text.
+//! DIFFERS   A definition is checked whole when it comes: field names and the filter too, for which
+//!           CouchDB fails when the first document comes. The forms in which definitions are
+//!           posted (`["a", {"b": "desc"}]`) are read beside those in which they are stored.
+
+use super::error::{MatchError, SelectorError, SelectorErrorKind};
+use super::field::{FieldId, Fields, FieldsBuilder, Found, Path};
+use super::members::{self, Elements, Kind, Members, kind_of};
+use super::selector::Selector;
+use super::text::{TextFields, TextIndex, escape_name};
+use json::collation::string_bytes;
+
+/// Why a definition is none. Its author is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IndexError {
+    /// Its shape.
+    #[error("{0}")]
+    Shape(String),
+    /// The selector that says which documents it has.
+    #[error("{member}: {error}")]
+    Selector {
+        /// The member that the selector is.
+        member: &'static str,
+        /// What is wrong with it.
+        error: SelectorError,
+    },
+    /// The name of a field.
+    #[error("fields: {0}")]
+    Field(SelectorErrorKind),
+}
+
+impl IndexError {
+    /// Returns CouchDB's name of the error.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Shape(_) => "invalid_index",
+            Self::Selector { error, .. } => error.name(),
+            Self::Field(kind) => kind.name(),
+        }
+    }
+}
+
+/// Why it could not be said what an index has of a document.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// Whether the document is in the index could not be said.
+    #[error(transparent)]
+    Filter(#[from] MatchError),
+    /// A text index would have too much of it.
+    #[error("the document makes more than {limit} bytes of text entries")]
+    TooMuch {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+}
+
+impl EntryError {
+    /// Returns a name for the wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Filter(error) => error.name(),
+            Self::TooMuch { .. } => "too_large",
+        }
+    }
+}
+
+/// A definition of an index.
+#[derive(Debug)]
+pub struct Index {
+    /// Which documents it has.
+    filter: Selector,
+    /// A view's columns; `None` is a text index.
+    columns: Option<(Fields, Vec<FieldId>)>,
+    text: TextIndex,
+}
+
+impl Index {
+    /// Reads a definition from its JSON text.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub fn parse(text: &str) -> Result<Self, IndexError> {
+        let shape = |what: &str| IndexError::Shape(what.to_owned());
+        let text = members::checked(text).map_err(|error| shape(&format!("not JSON: {error}")))?;
+        let text = &*members::last_members(text);
+        if kind_of(text) != Kind::Object {
+            return Err(shape("an index definition is an object"));
+        }
+        let member = |name: &str| {
+            let quoted =
+                |(known, _): &(&str, &str)| *string_bytes(known.as_bytes()) == *name.as_bytes();
+            Members::of(text)
+                .filter(quoted)
+                .last()
+                .map(|(_, value)| value)
+        };
+        let (columns, fields) = match member("fields") {
+            None => (None, TextFields::All),
+            Some(fields) => read_fields(fields)?,
+        };
+        Ok(Self {
+            filter: filter(member("partial_filter_selector"), member("selector"))?,
+            columns,
+            text: TextIndex {
+                fields,
+                default_field: default_field(member("default_field"))?,
+                array_lengths: match member("index_array_lengths") {
+                    None | Some("true") => true,
+                    Some("false") => false,
+                    Some(_) => return Err(shape("index_array_lengths is true or false")),
+                },
+            },
+        })
+    }
+
+    /// The rows of a view of this index, as JSON text: one, or none where a field is missing.
+    ///
+    /// # Errors
+    /// See [`EntryError`]. `document` has been checked to be a JSON object.
+    pub fn rows(&self, document: &str) -> Result<String, EntryError> {
+        let Some((fields, columns)) = &self.columns else {
+            return Ok("[]".into());
+        };
+        if !self.has(document)? {
+            return Ok("[]".into());
+        }
+        let found = fields.find(document);
+        let mut key = String::from("[[[");
+        for (index, column) in columns.iter().enumerate() {
+            let Found::Value(value) = found[*column] else {
+                return Ok("[]".into());
+            };
+            if index > 0 {
+                key.push(',');
+            }
+            key.push_str(value);
+        }
+        key.push_str("],null]]");
+        Ok(key)
+    }
+
+    /// The entries of a document in a text index, as JSON text.
+    ///
+    /// # Errors
+    /// As for [`Self::rows`].
+    pub fn text_entries(&self, document: &str) -> Result<String, EntryError> {
+        if !self.has(document)? {
+            return Ok("[]".into());
+        }
+        self.text.entries(document)
+    }
+
+    /// The entries of a document in a Nouveau index, as JSON text.
+    ///
+    /// # Errors
+    /// As for [`Self::rows`].
+    pub fn nouveau_entries(&self, document: &str) -> Result<String, EntryError> {
+        if !self.has(document)? {
+            return Ok("[]".into());
+        }
+        self.text.nouveau_entries(document)
+    }
+
+    /// Whether a document is in the index at all.
+    fn has(&self, document: &str) -> Result<bool, EntryError> {
+        Ok(!is_design(document) && self.filter.matches_checked(document)?)
+    }
+}
+
+fn is_design(document: &str) -> bool {
+    let ids = Members::of(document).filter(|(name, _)| *string_bytes(name.as_bytes()) == *b"_id");
+    ids.last().is_some_and(|(_, id)| {
+        kind_of(id) == Kind::String && string_bytes(id.as_bytes()).starts_with(b"_design/")
+    })
+}
+
+/// The filter: `selector` is what old text indexes call it.
+fn filter(partial: Option<&str>, legacy: Option<&str>) -> Result<Selector, IndexError> {
+    let read = |member, text: &str| {
+        let selector = Selector::parse(text);
+        selector.map_err(|error| IndexError::Selector { member, error })
+    };
+    let partial = read("partial_filter_selector", partial.unwrap_or("{}"))?;
+    let legacy = read("selector", legacy.unwrap_or("{}"))?;
+    Ok(if partial.is_empty() { legacy } else { partial })
+}
+
+fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
+    let enabled = match text.map(|text| (kind_of(text), text)) {
+        None => return Ok(true),
+        Some((Kind::Object, text)) => Members::of(text)
+            .filter(|(name, _)| *name == "\"enabled\"")
+            .last()
+            .map_or("true", |(_, value)| value),
+        Some((_, text)) => text,
+    };
+    match enabled {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(IndexError::Shape(
+            "default_field is enabled or not: true or false".into(),
+        )),
+    }
+}
+
+type Columns = (Fields, Vec<FieldId>);
+
+/// `fields`, in all its forms.
+fn read_fields(text: &str) -> Result<(Option<Columns>, TextFields), IndexError> {
+    let shape = |what: &str| Err(IndexError::Shape(format!("fields: {what}")));
+    match kind_of(text) {
+        Kind::String if text == "\"all_fields\"" => Ok((None, TextFields::All)),
+        Kind::Object => {
+            let columns = columns(Members::of(text).map(Ok))?;
+            Ok((Some(columns), TextFields::All))
+        }
+        Kind::Array if Elements::of(text).next().is_none() => Ok((None, TextFields::All)),
+        Kind::Array => {
+            let is_text =
+                |element| kind_of(element) == Kind::Object && Members::of(element).count() == 2;
+            if Elements::of(text).all(is_text) {
+                let names: Result<Vec<_>, _> = Elements::of(text).map(text_field).collect();
+                return Ok((None, TextFields::These(names?.into_iter().collect())));
+            }
+            Ok((
+                Some(columns(Elements::of(text).map(column))?),
+                TextFields::All,
+            ))
+        }
+        _ => shape("an object of names and directions, or an array"),
+    }
+}
+
+/// `"name"` or `{"name": "asc"}`.
+fn column(element: &str) -> Result<(&str, &str), IndexError> {
+    let members = || Members::of(element);
+    match kind_of(element) {
+        Kind::String => Ok((element, "\"asc\"")),
+        Kind::Object if members().count() == 1 => members()
+            .next()
+            .ok_or_else(|| IndexError::Shape(String::new())),
+        _ => Err(IndexError::Shape(
+            "fields: an element is a name, {\"name\": \"asc\"} or {\"name\": \"desc\"}".into(),
+        )),
+    }
+}
+
+fn columns<'a>(
+    fields: impl Iterator<Item = Result<(&'a str, &'a str), IndexError>>,
+) -> Result<Columns, IndexError> {
+    let mut builder = FieldsBuilder::default();
+    let mut ids = Vec::new();
+    for field in fields {
+        let (name, direction) = field?;
+        if !matches!(direction, "\"asc\"" | "\"desc\"") {
+            let what = format!("fields: the direction of {name} is \"asc\" or \"desc\"");
+            return Err(IndexError::Shape(what));
+        }
+        let name = String::from_utf8_lossy(&string_bytes(name.as_bytes())).into_owned();
+        let path = Path::parse(&name).map_err(IndexError::Field)?;
+        ids.push(builder.add(&path));
+    }
+    Ok((builder.build(), ids))
+}
+
+/// `{"name": NAME, "type": TYPE}`, as the name of its entries.
+fn text_field(element: &str) -> Result<String, IndexError> {
+    let member = |name: &str| Members::of(element).find(|(known, _)| *known == name);
+    let (Some((_, name)), Some((_, kind))) = (member("\"name\""), member("\"type\"")) else {
+        let what = "fields: an element has a name and a type";
+        return Err(IndexError::Shape(what.into()));
+    };
+    let kind = match kind {
+        "\"string\"" | "\"text\"" => "string",
+        "\"number\"" => "number",
+        "\"boolean\"" => "boolean",
+        _ => {
+            let what = format!("fields: the type of {name} is string, text, number or boolean");
+            return Err(IndexError::Shape(what));
+        }
+    };
+    if kind_of(name) != Kind::String {
+        return Err(IndexError::Shape("fields: a name is a string".into()));
+    }
+    let name = String::from_utf8_lossy(&string_bytes(name.as_bytes())).into_owned();
+    let path = Path::parse(&name).map_err(IndexError::Field)?;
+    let segments = path
+        .segments()
+        .iter()
+        .map(|segment| escape_name(segment.as_bytes()));
+    Ok(format!(
+        "{}_3a{kind}",
+        segments.collect::<Vec<_>>().join(".")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(definition: &str, document: &str) -> String {
+        Index::parse(definition).unwrap().rows(document).unwrap()
+    }
+
+    #[test]
+    fn a_row_has_the_values_of_all_fields_as_they_stand() {
+        let document = r#"{"_id":"x","a":1.0,"b":{"c":[1, "\u0061"]},"d":null}"#;
+        for (fields, expected) in [
+            (r#"{"a":"asc"}"#, "[[[1.0],null]]"),
+            (
+                r#"{"b.c":"desc","a":"desc"}"#,
+                r#"[[[[1, "\u0061"],1.0],null]]"#,
+            ),
+            (r#"{"d":"asc","_id":"asc"}"#, r#"[[[null,"x"],null]]"#),
+            (r#"["a",{"b.c.1":"desc"}]"#, r#"[[[1.0,"\u0061"],null]]"#),
+            (r#"{"a":"asc","x":"asc"}"#, "[]"),
+            (r#"{"a.x":"asc"}"#, "[]"),
+            ("{}", "[[[],null]]"),
+        ] {
+            assert_eq!(
+                rows(&format!(r#"{{"fields":{fields}}}"#), document),
+                expected,
+                "{fields}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_filter_says_which_documents_are_there() {
+        for (member, fits) in [
+            (r#""partial_filter_selector":{"a":{"$gt":1}}"#, true),
+            (r#""selector":{"a":{"$gt":1}}"#, true),
+            (
+                r#""partial_filter_selector":{},"selector":{"a":{"$gt":1}}"#,
+                true,
+            ),
+            (
+                r#""partial_filter_selector":{"a":1},"selector":{"a":{"$gt":1}}"#,
+                false,
+            ),
+        ] {
+            let definition = format!(r#"{{"fields":{{"a":"asc"}},{member}}}"#);
+            let two = rows(&definition, r#"{"_id":"x","a":2}"#);
+            assert_eq!(two == "[[[2],null]]", fits, "{member}");
+            let one = rows(&definition, r#"{"_id":"x","a":1}"#);
+            assert_eq!(one == "[]", fits, "{member}");
+        }
+    }
+
+    #[test]
+    fn design_documents_are_not_there() {
+        let index = Index::parse(r#"{"fields":{"a":"asc"}}"#).unwrap();
+        for id in ["_design/x", "_design\\/x", "\\u005fdesign/"] {
+            let document = format!(r#"{{"_id":"{id}","a":1}}"#);
+            assert_eq!(index.rows(&document).unwrap(), "[]");
+            assert_eq!(index.text_entries(&document).unwrap(), "[]");
+            assert_eq!(index.nouveau_entries(&document).unwrap(), "[]");
+        }
+        assert_ne!(index.rows(r#"{"_id":"_designx","a":1}"#).unwrap(), "[]");
+    }
+
+    #[test]
+    fn of_members_of_one_name_the_last_counts() {
+        let index = Index::parse(r#"{"fields":{"a":"asc","b":"asc","\u0061":"desc"}}"#).unwrap();
+        let rows = |document| index.rows(document).unwrap();
+        assert_eq!(rows(r#"{"_id":"x","a":1,"b":2,"a":3}"#), "[[[2,3],null]]");
+        assert_eq!(rows(r#"{"\u005fid":"_design/x","a":1,"b":2}"#), "[]");
+    }
+
+    #[test]
+    fn what_is_no_definition_says_why() {
+        for (definition, words) in [
+            ("[]", "is an object"),
+            ("\"function(doc) {}\"", "is an object"),
+            (r#"{"fields":1}"#, "fields"),
+            (r#"{"fields":{"a":"up"}}"#, "direction"),
+            (r#"{"fields":{"a..b":"asc"}}"#, "field name"),
+            (r#"{"fields":[1]}"#, "an element is a name"),
+            (r#"{"fields":[{"name":"a","type":"date"}]}"#, "type of"),
+            (
+                r#"{"fields":[{"name":"a","x":"date"}]}"#,
+                "a name and a type",
+            ),
+            (
+                r#"{"fields":[{"name":1,"type":"string"}]}"#,
+                "a name is a string",
+            ),
+            (
+                r#"{"fields":{"a":"asc"},"partial_filter_selector":{"$eq":1}}"#,
+                "missing_field_name",
+            ),
+            (
+                r#"{"fields":{"a":"asc"},"partial_filter_selector":"x"}"#,
+                "must be a JSON object",
+            ),
+            (
+                r#"{"selector":{"a":{"$foo":1}}}"#,
+                "selector: line 1, column 7: invalid operator",
+            ),
+            (r#"{"index_array_lengths":1}"#, "index_array_lengths"),
+            (r#"{"default_field":"yes"}"#, "default_field"),
+            ("{", "not JSON"),
+        ] {
+            let error = Index::parse(definition).unwrap_err().to_string();
+            assert!(error.contains(words), "{definition}: {error}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Mango: CouchDB's query language of selectors, as a library without actors, clocks or files.
+//!
+//! SUMMARY   [`Selector`] says whether a document matches; [`Index`] says what an index has of it.
+//! CALLED    By the language `query`, by `settee map --selector`, and by programs of their own.
+//! SOURCE    CouchDB's applications mango and couch; `docs/mango.md` has what is the same and what
+//!           is not.
+//!
+//! ```
+//! use mango::Selector;
+//!
+//! let selector = Selector::parse(r#"{"year": {"$gte": 1990}, "tags": {"$all": ["crime"]}}"#)?;
+//! let document = r#"{"_id": "b1", "year": 1994, "tags": ["nordic", "crime"]}"#;
+//! assert_eq!(selector.matches(document), Ok(true));
+//! # Ok::<(), mango::SelectorError>(())
+//! ```
+
+mod condition;
+mod error;
+mod field;
+mod index;
+mod members;
+mod modulo;
+mod normal;
+mod operand;
+pub(crate) mod pattern;
+mod selector;
+mod terms;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{MatchError, SelectorError, SelectorErrorKind};
+pub use field::FIELD_SEGMENTS_MAX;
+pub use index::{EntryError, Index, IndexError};
+pub use members::last_members;
+pub use normal::{SELECTOR_DEPTH_MAX, SELECTOR_NAMES_BYTES_MAX};
+pub use pattern::{PATTERN_BYTES_MAX, PATTERN_SIZE_MAX};
+pub use selector::{SELECTOR_BYTES_MAX, Selector};
+pub use text::TEXT_ENTRIES_BYTES_MAX;

@@ -1,0 +1,191 @@
+//! What an operator compares a field with.
+//!
+//! SUMMARY   An [`Operand`] is a value of a selector, prepared for being compared many times.
+//! PROMISES  Compares as CouchDB's collation does, or as Erlang's terms where the field is `_id`.
+//!           Strings, numbers and values of another type cost no memory.
+//! SOURCE    couch_ejson_compare, and Erlang's order of terms.
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use serde_json::value::RawValue;
+
+use super::members::{Kind, kind_of, last_members};
+use super::terms;
+use json::collation::{Collation, string_bytes};
+use json::number;
+
+static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
+
+/// By what values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The collation of views.
+    Collated,
+    /// Erlang's order of terms: `_id`, and what is below it.
+    Raw,
+}
+
+/// A value of a selector.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    order: Order,
+    text: Box<str>,
+    kind: Kind,
+    /// A string's characters, or the sort key of an array or an object, or of anything where the
+    /// order is raw.
+    bytes: Box<[u8]>,
+    /// Whether it is a string that only an identical one of its kind is equal to.
+    plain: bool,
+    /// An integer's value, if it is a short one.
+    integer: Option<i64>,
+}
+
+impl Operand {
+    /// Prepares the value that a JSON text stands for.
+    pub fn new(text: &str, order: Order) -> Self {
+        let kind = kind_of(text);
+        let bytes = match (order, kind) {
+            (Order::Raw, _) => terms::order_key(text),
+            (Order::Collated, Kind::String) => string_bytes(text.as_bytes()).into_owned(),
+            (Order::Collated, Kind::Number) => number_key(text),
+            (Order::Collated, _) => collation_key(text),
+        };
+        Self {
+            order,
+            text: text.into(),
+            plain: kind == Kind::String && is_plain(&bytes),
+            bytes: bytes.into(),
+            kind,
+            integer: short_integer(text),
+        }
+    }
+
+    /// Compares a value with this one.
+    pub fn compare(&self, value: &str) -> Ordering {
+        if self.order == Order::Raw {
+            return terms::order_key(value).as_slice().cmp(&self.bytes);
+        }
+        let kind = kind_of(value);
+        if kind != self.kind {
+            return kind.cmp(&self.kind);
+        }
+        match kind {
+            Kind::Null | Kind::False | Kind::True => Ordering::Equal,
+            Kind::Number => match (short_integer(value), self.integer) {
+                (Some(one), Some(other)) => one.cmp(&other),
+                _ => number_key(value).as_slice().cmp(&self.bytes),
+            },
+            Kind::String => COLLATION.compare_strings(&string_bytes(value.as_bytes()), &self.bytes),
+            Kind::Array | Kind::Object => collation_key(value).as_slice().cmp(&self.bytes),
+        }
+    }
+
+    /// Whether a value is equal to this one.
+    pub fn equals(&self, value: &str) -> bool {
+        if *self.text == *value {
+            return true;
+        }
+        if self.plain && self.order == Order::Collated && kind_of(value) == Kind::String {
+            let bytes = string_bytes(value.as_bytes());
+            if is_plain(&bytes) {
+                return *bytes == *self.bytes;
+            }
+        }
+        self.compare(value) == Ordering::Equal
+    }
+}
+
+/// Whether characters are all ones that the collation tells from each other and never passes over.
+fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// An integer of so few digits that it fits.
+fn short_integer(text: &str) -> Option<i64> {
+    let is_integer = |byte: u8| byte.is_ascii_digit() || byte == b'-';
+    (text.len() <= 18 && text.bytes().all(is_integer)).then(|| text.parse().ok())?
+}
+
+fn number_key(text: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(32);
+    number::write_key(text.as_bytes(), &mut key);
+    key
+}
+
+fn collation_key(text: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(text.len() * 2);
+    // Every text here was checked to be JSON, or is a part of one that was.
+    if let Ok(value) = serde_json::from_str::<&RawValue>(&last_members(text)) {
+        COLLATION.write_key(value, &mut key);
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VALUES: &[&str] = &[
+        "null",
+        "false",
+        "true",
+        "-1",
+        "0",
+        "1",
+        "1.0",
+        "1e0",
+        "10",
+        "2.5",
+        "9007199254740993",
+        r#""""#,
+        r#""a""#,
+        r#""A""#,
+        r#""\u0061""#,
+        r#""aa""#,
+        r#""b""#,
+        r#""é""#,
+        r#""\t""#,
+        "\"a\u{200d}\"",
+        r#""\u0000""#,
+        "[]",
+        "[1]",
+        "[1.0]",
+        r#"["a"]"#,
+        "{}",
+        r#"{"a":1}"#,
+        r#"{"a":1,"b":2}"#,
+        r#"{"b":2,"a":1}"#,
+    ];
+
+    #[test]
+    fn comparing_is_comparing_sort_keys() {
+        for one in VALUES {
+            for other in VALUES {
+                let operand = Operand::new(other, Order::Collated);
+                let expected = collation_key(one).cmp(&collation_key(other));
+                assert_eq!(operand.compare(one), expected, "{one} {other}");
+                assert_eq!(operand.equals(one), expected.is_eq(), "{one} {other}");
+                let operand = Operand::new(other, Order::Raw);
+                let expected = terms::order_key(one).cmp(&terms::order_key(other));
+                assert_eq!(operand.compare(one), expected, "raw: {one} {other}");
+                assert_eq!(operand.equals(one), expected.is_eq(), "raw: {one} {other}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn strings_are_equal_when_their_sort_keys_are(a in "[ -~\\PC]{0,4}", b in "[a-b\u{200d}]{0,3}") {
+            for (one, other) in [(&a, &b), (&b, &a), (&a, &a)] {
+                let text = |text: &str| serde_json::to_string(text).unwrap();
+                let operand = Operand::new(&text(other), Order::Collated);
+                let expected = collation_key(&text(one)).cmp(&collation_key(&text(other)));
+                prop_assert_eq!(operand.equals(&text(one)), expected.is_eq());
+                prop_assert_eq!(operand.compare(&text(one)), expected);
+            }
+        }
+    }
+}

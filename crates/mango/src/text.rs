@@ -1,0 +1,419 @@
+//! Text entries: every scalar of a document under an escaped name, for a full-text index.
+//!
+//! SUMMARY   [`TextIndex`] makes the entries of a document, for the old text search and for Nouveau.
+//! PROMISES  A document is walked through once, without recursion; what comes out has a bound.
+//! SOURCE    CouchDB's mango_native_proc: names, types and the order of entries.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Write;
+
+use super::index::EntryError;
+use json::collation::{string_bytes, string_length};
+
+/// The most that one document may have in names and values of entries, in bytes.
+pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
+
+/// The field that has the names of all others.
+const FIELD_NAMES: &str = "$fieldnames";
+/// The field that has all strings.
+const DEFAULT: &str = "$default";
+
+/// Which fields a text index has.
+#[derive(Clone, Debug)]
+pub enum TextFields {
+    /// All.
+    All,
+    /// Those with these escaped names, types included.
+    These(HashSet<String>),
+}
+
+/// A definition of a text index.
+#[derive(Clone, Debug)]
+pub struct TextIndex {
+    /// Which fields it has.
+    pub fields: TextFields,
+    /// Whether all strings are in the default field too.
+    pub default_field: bool,
+    /// Whether arrays have entries for their lengths.
+    pub array_lengths: bool,
+}
+
+/// The type of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    String,
+    Number,
+    Boolean,
+    Null,
+    Length,
+}
+
+impl Type {
+    fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Null => "null",
+            Self::Length => "length",
+        }
+    }
+}
+
+/// One entry: its value is JSON text.
+struct Entry {
+    name: String,
+    kind: Type,
+    value: String,
+}
+
+impl TextIndex {
+    /// `[[NAME, VALUE, []], ..]`.
+    ///
+    /// # Errors
+    /// There is too much of it.
+    pub(super) fn entries(&self, document: &str) -> Result<String, EntryError> {
+        let write = |out: &mut String, name: &str, _: Option<Type>, value: &str| {
+            let _ = write!(out, "[\"{name}\",{value},[]]");
+        };
+        self.write(document, write)
+    }
+
+    /// `[{"@type": TYPE, "name": NAME, "value": VALUE}, ..]`.
+    ///
+    /// # Errors
+    /// There is too much of it.
+    pub(super) fn nouveau_entries(&self, document: &str) -> Result<String, EntryError> {
+        let write = |out: &mut String, name: &str, kind: Option<Type>, value: &str| {
+            let as_text = matches!(kind, Some(Type::Boolean | Type::Null));
+            let quote = if as_text { "\"" } else { "" };
+            let kind = match kind {
+                Some(Type::Number | Type::Length) => "double",
+                _ if name == DEFAULT => "text",
+                _ => "string",
+            };
+            let _ = write!(
+                out,
+                r#"{{"@type":"{kind}","name":"{name}","value":{quote}{value}{quote}}}"#
+            );
+        };
+        self.write(document, write)
+    }
+
+    /// Writes an array: names, then the default field, then the others from the last to the first,
+    /// as CouchDB has them.
+    fn write(
+        &self,
+        document: &str,
+        write: impl Fn(&mut String, &str, Option<Type>, &str),
+    ) -> Result<String, EntryError> {
+        let entries = self.collect(document)?;
+        let strings = || entries.iter().filter(|entry| entry.kind == Type::String);
+        let has_default = self.default_field && strings().next().is_some();
+        let names: BTreeSet<&str> = entries
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .chain(has_default.then_some(DEFAULT))
+            .collect();
+        let mut out = String::from("[");
+        let mut one = |name: &str, kind, value: &str| {
+            if out.len() > 1 {
+                out.push(',');
+            }
+            write(&mut out, name, kind, value);
+        };
+        for name in names {
+            one(FIELD_NAMES, None, &format!("\"{name}\""));
+        }
+        if has_default {
+            for entry in strings() {
+                one(DEFAULT, Some(entry.kind), &entry.value);
+            }
+        }
+        for entry in entries.iter().rev() {
+            one(&entry.name, Some(entry.kind), &entry.value);
+        }
+        out.push(']');
+        Ok(out)
+    }
+
+    fn collect(&self, document: &str) -> Result<Vec<Entry>, EntryError> {
+        let mut walk = Walk {
+            index: self,
+            prefix: String::new(),
+            open: Vec::new(),
+            entries: Vec::new(),
+            bytes: 0,
+        };
+        walk.run(document)?;
+        let mut entries = walk.entries;
+        entries.retain(|entry| entry.kind != Type::Length || self.array_lengths);
+        Ok(entries)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match &self.fields {
+            TextFields::All => true,
+            TextFields::These(names) => names.contains(name),
+        }
+    }
+}
+
+/// An object or an array that is open.
+struct Open {
+    /// How long the escaped path to it is.
+    prefix_bytes: usize,
+    /// Of an array: its elements so far, and where its length is among the entries.
+    elements: Option<(usize, usize)>,
+}
+
+/// A walk through a document.
+struct Walk<'i> {
+    index: &'i TextIndex,
+    /// The escaped path to where it is.
+    prefix: String,
+    open: Vec<Open>,
+    entries: Vec<Entry>,
+    /// Names and values so far.
+    bytes: usize,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, document: &str) -> Result<(), EntryError> {
+        let bytes = document.as_bytes();
+        let mut at_name = false;
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            let mut length = 1;
+            match byte {
+                b'{' => {
+                    self.count();
+                    self.open.push(Open {
+                        prefix_bytes: self.prefix.len(),
+                        elements: None,
+                    });
+                    at_name = true;
+                }
+                b'[' => {
+                    self.count();
+                    self.open_array()?;
+                    at_name = false;
+                }
+                b'}' | b']' => self.close(),
+                b',' => at_name = self.open.last().is_some_and(|open| open.elements.is_none()),
+                b':' => at_name = false,
+                b'"' => {
+                    length = string_length(&bytes[at..]);
+                    let text = &document[at..at + length];
+                    if at_name {
+                        self.name(text);
+                    } else {
+                        self.scalar(Type::String, text)?;
+                    }
+                }
+                b' ' | b'\t' | b'\r' | b'\n' => {}
+                _ => {
+                    let is_end = |byte: &u8| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.' | b'E');
+                    let rest = &bytes[at..];
+                    length = rest.iter().position(is_end).unwrap_or(rest.len()).max(1);
+                    self.literal(document.get(at..at + length).unwrap_or_default())?;
+                }
+            }
+            at += length;
+        }
+        Ok(())
+    }
+
+    fn literal(&mut self, text: &str) -> Result<(), EntryError> {
+        match text {
+            "true" | "false" => self.scalar(Type::Boolean, text),
+            "null" => self.scalar(Type::Null, "true"),
+            number => self.scalar(Type::Number, number),
+        }
+    }
+
+    /// Another element, if this is inside an array.
+    fn count(&mut self) {
+        if let Some(Open {
+            elements: Some((count, _)),
+            ..
+        }) = self.open.last_mut()
+        {
+            *count += 1;
+        }
+    }
+
+    fn open_array(&mut self) -> Result<(), EntryError> {
+        let prefix_bytes = self.prefix.len();
+        self.segment(b"[]", true);
+        let place = self.entries.len();
+        // What it is, is known at its end.
+        self.push(Type::Length, "0")?;
+        self.open.push(Open {
+            prefix_bytes,
+            elements: Some((0, place)),
+        });
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.pop() else {
+            return;
+        };
+        self.prefix.truncate(open.prefix_bytes);
+        if let Some((count, place)) = open.elements {
+            self.entries[place].value = count.to_string();
+        }
+    }
+
+    fn name(&mut self, quoted: &str) {
+        let prefix_bytes = self.open.last().map_or(0, |open| open.prefix_bytes);
+        self.prefix.truncate(prefix_bytes);
+        self.segment(&string_bytes(quoted.as_bytes()), self.open.len() > 1);
+    }
+
+    fn segment(&mut self, name: &[u8], follows: bool) {
+        if follows {
+            self.prefix.push('.');
+        }
+        self.prefix.push_str(&escape_name(name));
+    }
+
+    fn scalar(&mut self, kind: Type, value: &str) -> Result<(), EntryError> {
+        self.count();
+        self.push(kind, value)
+    }
+
+    fn push(&mut self, kind: Type, value: &str) -> Result<(), EntryError> {
+        let name = format!("{}_3a{}", self.prefix, kind.name());
+        if kind != Type::Length && !self.index.has(&name) {
+            return Ok(());
+        }
+        self.bytes += name.len() + value.len();
+        if self.bytes > TEXT_ENTRIES_BYTES_MAX {
+            let limit = TEXT_ENTRIES_BYTES_MAX;
+            return Err(EntryError::TooMuch { limit });
+        }
+        let value = value.to_owned();
+        self.entries.push(Entry { name, kind, value });
+        Ok(())
+    }
+}
+
+/// Writes every byte that is no ASCII letter or digit as `_` and two digits.
+pub(super) fn escape_name(name: &[u8]) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for byte in name {
+        if byte.is_ascii_alphanumeric() {
+            escaped.push(char::from(*byte));
+        } else {
+            let _ = write!(escaped, "_{byte:02x}");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::index::Index;
+
+    fn entries(definition: &str, document: &Value) -> Value {
+        let index = Index::parse(definition).unwrap();
+        serde_json::from_str(&index.text_entries(&document.to_string()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_scalar_is_there_under_its_escaped_name() {
+        let document = json!({"_id": "d", "é": {"a b": 1.5}, "t": true, "n": null});
+        let expected = json!([
+            ["$fieldnames", "$default", []],
+            ["$fieldnames", "_5fid_3astring", []],
+            ["$fieldnames", "_c3_a9.a_20b_3anumber", []],
+            ["$fieldnames", "n_3anull", []],
+            ["$fieldnames", "t_3aboolean", []],
+            ["$default", "d", []],
+            ["n_3anull", true, []],
+            ["t_3aboolean", true, []],
+            ["_c3_a9.a_20b_3anumber", 1.5, []],
+            ["_5fid_3astring", "d", []],
+        ]);
+        assert_eq!(entries("{}", &document), expected);
+    }
+
+    #[test]
+    fn arrays_have_brackets_in_their_names_and_entries_for_their_lengths() {
+        let document = json!({"l": ["x", ["y"], {"k": 1}, []]});
+        let expected = json!([
+            ["$fieldnames", "l._5b_5d._5b_5d_3alength", []],
+            ["$fieldnames", "l._5b_5d._5b_5d_3astring", []],
+            ["$fieldnames", "l._5b_5d.k_3anumber", []],
+            ["$fieldnames", "l._5b_5d_3alength", []],
+            ["$fieldnames", "l._5b_5d_3astring", []],
+            ["l._5b_5d._5b_5d_3alength", 0, []],
+            ["l._5b_5d.k_3anumber", 1, []],
+            ["l._5b_5d._5b_5d_3astring", "y", []],
+            ["l._5b_5d._5b_5d_3alength", 1, []],
+            ["l._5b_5d_3astring", "x", []],
+            ["l._5b_5d_3alength", 4, []],
+        ]);
+        let definition = r#"{"default_field":{"enabled":false,"analyzer":"standard"}}"#;
+        assert_eq!(entries(definition, &document), expected);
+        let without = r#"{"default_field":false,"index_array_lengths":false}"#;
+        let without = entries(without, &document).to_string();
+        assert!(!without.contains("length"), "{without}");
+    }
+
+    #[test]
+    fn named_fields_are_there_alone_but_for_lengths() {
+        let document = json!({"_id": "d", "a": {"b": "x"}, "n": "5", "l": [1]});
+        let definition = r#"{"fields":[{"name":"a.b","type":"string"},{"type":"number","name":"n"},
+                             {"name":"l.[]","type":"number"}]}"#;
+        let expected = json!([
+            ["$fieldnames", "$default", []],
+            ["$fieldnames", "a.b_3astring", []],
+            ["$fieldnames", "l._5b_5d_3alength", []],
+            ["$fieldnames", "l._5b_5d_3anumber", []],
+            ["$default", "x", []],
+            ["l._5b_5d_3anumber", 1, []],
+            ["l._5b_5d_3alength", 1, []],
+            ["a.b_3astring", "x", []],
+        ]);
+        assert_eq!(entries(definition, &document), expected);
+    }
+
+    #[test]
+    fn a_nouveau_index_has_objects_with_types() {
+        let document = json!({"s": "x", "n": 1, "b": false, "z": null, "l": []});
+        let index = Index::parse("{}").unwrap();
+        let text = index.nouveau_entries(&document.to_string()).unwrap();
+        let got: Vec<Value> = serde_json::from_str(&text).unwrap();
+        let entry = |kind, name, value: Value| json!({"@type": kind, "name": name, "value": value});
+        for expected in [
+            entry("string", "$fieldnames", json!("s_3astring")),
+            entry("string", "$fieldnames", json!("$default")),
+            entry("text", "$default", json!("x")),
+            entry("string", "s_3astring", json!("x")),
+            entry("double", "n_3anumber", json!(1)),
+            entry("string", "b_3aboolean", json!("false")),
+            entry("string", "z_3anull", json!("true")),
+            entry("double", "l._5b_5d_3alength", json!(0)),
+        ] {
+            assert!(got.contains(&expected), "{expected} in {text}");
+        }
+        assert_eq!(got.len(), 6 + 1 + 5);
+    }
+
+    #[test]
+    fn depth_and_size_do_no_harm() {
+        let index = Index::parse(r#"{"default_field":false}"#).unwrap();
+        let deep = |open: &str, close: &str, depth: usize| {
+            format!(r#"{{"a":{}1{}}}"#, open.repeat(depth), close.repeat(depth))
+        };
+        let error = index.text_entries(&deep("[", "]", 100_000)).unwrap_err();
+        assert_eq!(error.name(), "too_large");
+        let objects = index.text_entries(&deep(r#"{"a":"#, "}", 100_000)).unwrap();
+        assert!(objects.len() > 200_000);
+    }
+}

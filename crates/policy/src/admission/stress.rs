@@ -1,0 +1,71 @@
+//! Stress: a service that runs into its limit has its processes work for shorter times.
+
+use std::time::Duration;
+
+use super::Snapshot;
+use crate::time::Timestamp;
+
+/// How long stress lasts after the last moment at the limit.
+pub const STRESS_DURATION: Duration = Duration::from_secs(1000);
+
+/// Whether processes are started with stress on.
+///
+/// # Source
+/// Postfix's stress-adaptive behaviour: `stress_expire_time`, 1000 s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stress {
+    until: Option<Timestamp>,
+}
+
+/// What a moment at the limit means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StressEntry {
+    /// Stress begins: idle processes were started without it, and are to be replaced.
+    Began,
+    /// It goes on, for longer.
+    Extended,
+}
+
+impl Stress {
+    /// Takes a moment at the limit: a request came and [`is_pressed`].
+    pub fn pressed(&mut self, now: Timestamp) -> StressEntry {
+        let was_on = self.is_on(now);
+        self.until = Some(now + STRESS_DURATION);
+        match was_on {
+            true => StressEntry::Extended,
+            false => StressEntry::Began,
+        }
+    }
+
+    /// Returns whether a process that is started now is started with stress on.
+    pub(crate) fn is_on(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// Returns when it ends, or ended.
+    pub const fn until(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    /// Looks at the clock: returns whether it was on and has ended by now.
+    pub fn expire(&mut self, now: Timestamp) -> bool {
+        self.until.take_if(|until| *until <= now).is_some()
+    }
+
+    /// Ends it: the service is exempt from now on.
+    pub fn end(&mut self) {
+        self.until = None;
+    }
+}
+
+/// Returns whether creating one more process would reach the limit.
+pub(crate) fn is_pressed(now: &Snapshot) -> bool {
+    now.max
+        .is_some_and(|max| now.total.saturating_add(1) >= max)
+}
+
+/// Returns whether a service can be under stress: one for this machine's own users is exempt unless
+/// the configuration says otherwise.
+pub fn stress_applies(local_only: bool, told: Option<bool>) -> bool {
+    told.unwrap_or(!local_only)
+}

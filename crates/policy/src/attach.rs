@@ -1,0 +1,86 @@
+//! When a process that is lent for some lines goes back to its pool.
+//!
+//! SUMMARY   [`give_back_at`] is asked whenever every line is answered and nothing is half done.
+//! PROMISES  Pure. A loan that is used without a pause while nobody waits is never ended; while
+//!           others wait it ends after a turn, so that each of them gets one.
+//! CALLED    By the relay of an attached client (`actors/client/relay.rs`).
+
+use std::time::Duration;
+
+use super::time::Timestamp;
+
+/// How long a client keeps a process at least, as long as it uses it, while others wait: a loan costs
+/// a reset and everything that the client has taught.
+pub const TURN: Duration = Duration::from_millis(50);
+
+/// How long a client that keeps others waiting may pause between two lines. CouchDB sends the next
+/// line of a view much sooner.
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
+
+/// A process that is lent and has nothing to do.
+#[derive(Clone, Copy, Debug)]
+pub struct QuietLoan {
+    /// When it was lent.
+    pub lent: Timestamp,
+    /// When its last line was answered.
+    pub quiet_since: Timestamp,
+    /// How long it may be kept when nobody waits (`attach_idle`).
+    pub idle_max: Duration,
+}
+
+/// Returns when the process goes back if no line comes before.
+pub fn give_back_at(loan: &QuietLoan, others_wait: bool) -> Timestamp {
+    let idle = loan.quiet_since + loan.idle_max;
+    if !others_wait {
+        return idle;
+    }
+    let turn = (loan.lent + TURN).max(loan.quiet_since);
+    idle.min(turn).min(loan.quiet_since + PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(1);
+
+    fn at(milliseconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(milliseconds)
+    }
+
+    fn quiet(lent: u64, quiet_since: u64) -> QuietLoan {
+        QuietLoan {
+            lent: at(lent),
+            quiet_since: at(quiet_since),
+            idle_max: IDLE,
+        }
+    }
+
+    #[test]
+    fn a_process_that_nobody_waits_for_is_kept_for_the_idle_time() {
+        assert_eq!(give_back_at(&quiet(0, 7), false), at(1007));
+        assert_eq!(give_back_at(&quiet(0, 90_000), false), at(91_000));
+    }
+
+    #[test]
+    fn a_turn_that_is_over_ends_with_the_answer_when_others_wait() {
+        assert_eq!(give_back_at(&quiet(0, 50), true), at(50));
+        assert_eq!(give_back_at(&quiet(0, 400), true), at(400));
+    }
+
+    #[test]
+    fn a_turn_ends_early_only_when_the_client_pauses() {
+        assert_eq!(give_back_at(&quiet(0, 10), true), at(15));
+        assert_eq!(give_back_at(&quiet(0, 47), true), at(50));
+    }
+
+    #[test]
+    fn an_idle_time_that_is_shorter_counts_with_others_too() {
+        let loan = QuietLoan {
+            idle_max: Duration::ZERO,
+            ..quiet(0, 10)
+        };
+        assert_eq!(give_back_at(&loan, true), at(10));
+        assert_eq!(give_back_at(&loan, false), at(10));
+    }
+}

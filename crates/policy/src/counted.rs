@@ -1,0 +1,341 @@
+//! Names in order, each of a class: pages of any classes without a walk over what is passed over.
+//!
+//! SUMMARY   Blocks of names, each with a count of its names of every class. What a page passes over is
+//!           counted by blocks.
+//! PROMISES  A name is here once. Setting and removing one looks at one block; a page looks at the counts
+//!           of all blocks before it and at the rows of as many blocks as its own rows are in.
+//! LIMITS    [`CLASSES_MAX`] classes; a block has [`BLOCK_NAMES_MAX`] names.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// How many classes there may be.
+pub const CLASSES_MAX: usize = 8;
+
+/// When a block is divided.
+const BLOCK_NAMES_MAX: usize = 512;
+
+/// A class: a number below [`CLASSES_MAX`].
+pub type Class = u8;
+
+/// Some of the classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classes(u8);
+
+impl Classes {
+    /// All of them.
+    pub const ALL: Self = Self(u8::MAX);
+
+    const fn has(self, class: Class) -> bool {
+        self.0 & (1 << class) != 0
+    }
+}
+
+impl FromIterator<Class> for Classes {
+    fn from_iter<I: IntoIterator<Item = Class>>(classes: I) -> Self {
+        Self(classes.into_iter().fold(0, |all, class| all | 1 << class))
+    }
+}
+
+/// Names between two bounds, in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct Section<'a> {
+    /// The lower bound.
+    pub lower: Bound<&'a str>,
+    /// The upper one.
+    pub upper: Bound<&'a str>,
+}
+
+impl Section<'_> {
+    /// All names.
+    pub const ALL: Self = Self {
+        lower: Bound::Unbounded,
+        upper: Bound::Unbounded,
+    };
+}
+
+/// Names in order.
+#[derive(Clone, Debug, Default)]
+pub struct CountedNames {
+    /// In order, none of them empty.
+    blocks: Vec<Block>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    rows: Vec<(Arc<str>, Class)>,
+    counts: [usize; CLASSES_MAX],
+}
+
+impl Block {
+    fn of(rows: Vec<(Arc<str>, Class)>) -> Self {
+        let mut counts = [0; CLASSES_MAX];
+        for (_, class) in &rows {
+            counts[usize::from(*class)] += 1;
+        }
+        Self { rows, counts }
+    }
+
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.rows.binary_search_by(|(known, _)| (**known).cmp(name))
+    }
+
+    /// Returns the rows of a section.
+    fn range(&self, section: Section<'_>) -> Range<usize> {
+        let rows = &self.rows;
+        let from = match section.lower {
+            Bound::Unbounded => 0,
+            Bound::Included(name) => rows.partition_point(|(known, _)| **known < *name),
+            Bound::Excluded(name) => rows.partition_point(|(known, _)| **known <= *name),
+        };
+        let to = match section.upper {
+            Bound::Unbounded => rows.len(),
+            Bound::Included(name) => rows.partition_point(|(known, _)| **known <= *name),
+            Bound::Excluded(name) => rows.partition_point(|(known, _)| **known < *name),
+        };
+        from..to.max(from)
+    }
+
+    /// Counts the rows of some classes in a range.
+    fn count(&self, range: &Range<usize>, classes: Classes) -> usize {
+        if range.len() < self.rows.len() {
+            let rows = self.rows[range.clone()].iter();
+            return rows.filter(|(_, class)| classes.has(*class)).count();
+        }
+        let counts = (0..).zip(self.counts);
+        let counts = counts.filter(|(class, _)| classes.has(*class));
+        counts.map(|(_, count)| count).sum()
+    }
+}
+
+impl CountedNames {
+    /// Adds a name, or gives it another class. Returns the class that it had.
+    pub fn set(&mut self, name: &Arc<str>, class: Class) -> Option<Class> {
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::default());
+        }
+        let at = self.block_of(name).min(self.blocks.len() - 1);
+        let block = &mut self.blocks[at];
+        block.counts[usize::from(class)] += 1;
+        match block.place(name) {
+            Ok(place) => {
+                let before = std::mem::replace(&mut block.rows[place].1, class);
+                block.counts[usize::from(before)] -= 1;
+                Some(before)
+            }
+            Err(place) => {
+                block.rows.insert(place, (Arc::clone(name), class));
+                if block.rows.len() > BLOCK_NAMES_MAX {
+                    let upper = block.rows.split_off(BLOCK_NAMES_MAX / 2);
+                    *block = Block::of(std::mem::take(&mut block.rows));
+                    self.blocks.insert(at + 1, Block::of(upper));
+                }
+                None
+            }
+        }
+    }
+
+    /// Removes a name. Returns the class that it had.
+    pub fn remove(&mut self, name: &str) -> Option<Class> {
+        let at = self.block_of(name);
+        let block = self.blocks.get_mut(at)?;
+        let place = block.place(name).ok()?;
+        let (_, class) = block.rows.remove(place);
+        block.counts[usize::from(class)] -= 1;
+        if block.rows.is_empty() {
+            self.blocks.remove(at);
+        } else {
+            // Many blocks that are almost empty would be as long a walk as the names.
+            self.join(at);
+            self.join(at.wrapping_sub(1));
+        }
+        Some(class)
+    }
+
+    /// Makes one block of two that have few names together.
+    fn join(&mut self, at: usize) {
+        let of = |at: usize| self.blocks.get(at).map(|block| block.rows.len());
+        let (Some(own), Some(next)) = (of(at), of(at.wrapping_add(1))) else {
+            return;
+        };
+        if own + next <= BLOCK_NAMES_MAX / 4 {
+            let next = self.blocks.remove(at + 1);
+            let mut rows = std::mem::take(&mut self.blocks[at].rows);
+            rows.extend(next.rows);
+            self.blocks[at] = Block::of(rows);
+        }
+    }
+
+    /// Returns the class of a name.
+    pub fn get(&self, name: &str) -> Option<Class> {
+        let block = self.blocks.get(self.block_of(name))?;
+        Some(block.rows[block.place(name).ok()?].1)
+    }
+
+    /// Counts the names of some classes in a section.
+    pub fn count(&self, classes: Classes, section: Section<'_>) -> usize {
+        let blocks = self.blocks[self.blocks_of(section)].iter();
+        blocks
+            .map(|block| block.count(&block.range(section), classes))
+            .sum()
+    }
+
+    /// Returns the names of some classes in a section: at most `limit`, after the first `skip` of
+    /// them; the last name first if `descending`.
+    pub fn page(
+        &self,
+        classes: Classes,
+        section: Section<'_>,
+        descending: bool,
+        mut skip: usize,
+        limit: usize,
+    ) -> Vec<Arc<str>> {
+        let mut names = Vec::new();
+        let mut take = |block: &Block| {
+            let range = block.range(section);
+            let count = block.count(&range, classes);
+            if count <= skip {
+                skip -= count;
+                return names.len() < limit;
+            }
+            let rows = block.rows[range].iter();
+            let chosen = rows.filter(|(_, class)| classes.has(*class));
+            let chosen = chosen.map(|(name, _)| Arc::clone(name));
+            let room = limit - names.len();
+            match descending {
+                false => names.extend(chosen.skip(skip).take(room)),
+                true => names.extend(chosen.rev().skip(skip).take(room)),
+            }
+            skip = 0;
+            names.len() < limit
+        };
+        let mut blocks = self.blocks[self.blocks_of(section)].iter();
+        while let Some(block) = match descending {
+            false => blocks.next(),
+            true => blocks.next_back(),
+        } {
+            if !take(block) {
+                break;
+            }
+        }
+        names
+    }
+
+    /// Returns the first block that may have a name.
+    fn block_of(&self, name: &str) -> usize {
+        self.blocks.partition_point(|block| {
+            let last = block.rows.last();
+            last.is_some_and(|(last, _)| **last < *name)
+        })
+    }
+
+    /// Returns the blocks that a section may have names in.
+    fn blocks_of(&self, section: Section<'_>) -> Range<usize> {
+        let from = match section.lower {
+            Bound::Unbounded => 0,
+            Bound::Included(name) | Bound::Excluded(name) => self.block_of(name),
+        };
+        let to = match section.upper {
+            Bound::Unbounded => self.blocks.len(),
+            Bound::Included(name) | Bound::Excluded(name) => {
+                (self.block_of(name) + 1).min(self.blocks.len())
+            }
+        };
+        from..to.max(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use test_random::TestRandom;
+
+    fn bound(random: &mut TestRandom, names: usize) -> Bound<String> {
+        let name = format!("{:05}", random.below(names));
+        match random.below(4) {
+            0 => Bound::Unbounded,
+            1 => Bound::Excluded(name),
+            _ => Bound::Included(name),
+        }
+    }
+
+    #[test]
+    fn pages_are_those_of_a_map_that_is_walked_over() {
+        const NAMES: usize = 4000;
+        let mut random = TestRandom::for_test("pages_of_counted_names");
+        let mut names = CountedNames::default();
+        let mut map: BTreeMap<Arc<str>, Class> = BTreeMap::new();
+        for round in 0..20 {
+            for _ in 0..2000 {
+                let name: Arc<str> = format!("{:05}", random.below(NAMES)).into();
+                // Grows, and shrinks to almost nothing.
+                if random.below(8) < if round % 5 == 4 { 8 } else { 3 } {
+                    assert_eq!(names.remove(&name), map.remove(&name));
+                } else {
+                    let class = random.below(CLASSES_MAX) as Class;
+                    assert_eq!(names.set(&name, class), map.insert(name, class));
+                }
+            }
+            for _ in 0..50 {
+                let classes: Classes = (0..random.below(9))
+                    .map(|_| random.below(8) as Class)
+                    .collect();
+                let (lower, upper) = (bound(&mut random, NAMES), bound(&mut random, NAMES));
+                let section = Section {
+                    lower: lower.as_ref().map(String::as_str),
+                    upper: upper.as_ref().map(String::as_str),
+                };
+                let is_in = |name: &str| {
+                    let is_above = match section.lower {
+                        Bound::Unbounded => true,
+                        Bound::Included(lower) => name >= lower,
+                        Bound::Excluded(lower) => name > lower,
+                    };
+                    is_above
+                        && match section.upper {
+                            Bound::Unbounded => true,
+                            Bound::Included(upper) => name <= upper,
+                            Bound::Excluded(upper) => name < upper,
+                        }
+                };
+                let rows = map
+                    .iter()
+                    .filter(|(name, class)| is_in(name) && classes.has(**class));
+                let mut expected: Vec<_> = rows.map(|(name, _)| Arc::clone(name)).collect();
+                assert_eq!(names.count(classes, section), expected.len());
+                let descending = random.below(2) == 0;
+                if descending {
+                    expected.reverse();
+                }
+                let (skip, limit) = (random.below(NAMES), random.below(600));
+                let expected: Vec<_> = expected.into_iter().skip(skip).take(limit).collect();
+                assert_eq!(
+                    names.page(classes, section, descending, skip, limit),
+                    expected
+                );
+            }
+            let name = format!("{:05}", random.below(NAMES));
+            assert_eq!(names.get(&name), map.get(&*name).copied());
+        }
+    }
+
+    #[test]
+    fn a_page_looks_at_few_rows_however_many_names_were_removed() {
+        let mut names = CountedNames::default();
+        let name = |n: usize| -> Arc<str> { format!("{n:06}").into() };
+        (0..100_000).for_each(|n| assert_eq!(names.set(&name(n), 0), None));
+        let most = names.blocks.len();
+        assert!(most <= 2 * 100_000 / BLOCK_NAMES_MAX + 1, "{most} blocks");
+        (0..100_000)
+            .filter(|n| n % 1000 != 0)
+            .for_each(|n| assert_eq!(names.remove(&name(n)), Some(0)));
+        assert!(
+            names.blocks.len() <= 4,
+            "{} blocks for 100 names",
+            names.blocks.len()
+        );
+        assert_eq!(names.count(Classes::ALL, Section::ALL), 100);
+    }
+}

@@ -1,0 +1,13 @@
+//! Decisions, and nothing else: no actors, no clock, no environment, no input or output.
+//!
+//! Everything here is a plain struct that turns an event and a time into a list of actions. The
+//! actors of `settee` translate messages into events and carry the actions out.
+
+pub mod admission;
+pub mod attach;
+pub mod counted;
+pub mod invariants;
+pub mod pool;
+pub mod pressure;
+pub mod schedule;
+pub mod time;

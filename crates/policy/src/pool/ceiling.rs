@@ -1,0 +1,238 @@
+//! The ceiling over all pools: how many processes there may be together, and who gets a place.
+//!
+//! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
+//!           knows which pools have a waiter for whom there is no place. [`Pools::share`] ends each
+//!           event: it gives free places away and makes places by stopping idle processes.
+//! PROMISES  Nothing is opened when no place is free. Waiters come before processes that pools keep
+//!           in advance. No process that is in use is stopped. Every second place goes to the pool
+//!           with the fewest processes in use, and every other one to the waiter that is oldest: so
+//!           no waiter is passed over for ever, and no pool takes all places by asking more often.
+//! CALLED    By [`Pools::handle`]; asked by whatever opens a process.
+//! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
+//!           all (`default_process_limit` is a default).
+//! LIMITS    Costs nothing but two comparisons until the ceiling is reached. From then on each place
+//!           that is given or made costs a look at every pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::action::{Action, StopReason};
+use super::id::{PoolId, ProcId, RequestId};
+use super::pools::Pools;
+use super::tables::Pool;
+use super::turn::Turn;
+
+/// The places of all pools.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ceiling {
+    /// How many there are; `None` is as many as are asked for.
+    pub(crate) max: Option<u32>,
+    /// Processes and openings.
+    pub(crate) live: u32,
+    /// Processes that were told to stop and have not ended.
+    pub(crate) ending: u32,
+    /// The pools whose next waiter needs a place.
+    pub(crate) needy: BTreeMap<PoolId, Need>,
+    /// The pools that keep fewer processes in advance than they should, for lack of places.
+    short: BTreeSet<PoolId>,
+    /// The pool that may take the next place.
+    granted: Option<PoolId>,
+    /// How many places were granted so far.
+    grants: u64,
+    /// Whether no place was free after the latest event.
+    was_full: bool,
+}
+
+/// What a pool needs places for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// The waiter that is next.
+    head: RequestId,
+    /// For how many waiters places are to be made. None: it waits for a process of its own database,
+    /// and takes a place that is free.
+    places: u32,
+    /// How many of the pool's processes are in use or being opened.
+    busy: u32,
+}
+
+impl Ceiling {
+    /// Whether a place is free.
+    pub(crate) fn has_room(&self) -> bool {
+        self.max.is_none_or(|max| self.live + self.ending < max)
+    }
+
+    /// Whether a pool may take a place: one is free, and nobody else needs it more.
+    pub(crate) fn may_open(&self, pool: PoolId) -> bool {
+        self.has_room() && (self.needy.is_empty() || self.granted == Some(pool))
+    }
+
+    /// Whether a pool takes the next place because others had to make it.
+    pub(super) fn is_granted(&self, pool: PoolId) -> bool {
+        self.granted == Some(pool)
+    }
+
+    /// Whether the ceiling was lowered below what there is.
+    pub(super) fn is_over(&self) -> bool {
+        self.max.is_some_and(|max| self.live > max)
+    }
+
+    /// Takes a place.
+    pub(super) fn opened(&mut self, pool: PoolId) {
+        debug_assert!(self.has_room(), "PM-23: nothing is opened at the ceiling");
+        self.live += 1;
+        self.granted.take_if(|granted| *granted == pool);
+    }
+
+    /// Forgets a pool that is gone.
+    pub(super) fn forget(&mut self, pool: PoolId) {
+        self.needy.remove(&pool);
+        self.short.remove(&pool);
+    }
+
+    /// Notes whether a pool keeps fewer processes than it should for lack of places.
+    pub(super) fn note_short(&mut self, pool: PoolId, is_short: bool) {
+        if is_short {
+            self.short.insert(pool);
+        } else if !self.short.is_empty() {
+            self.short.remove(&pool);
+        }
+    }
+
+    /// For how many waiters places are to be made: those that are not on the way.
+    fn unmet(&self) -> u32 {
+        let places: u32 = self.needy.values().map(|need| need.places).sum();
+        places.saturating_sub(self.ending)
+    }
+
+    /// How many pools that need a place have no process in use, beyond the places on the way.
+    fn starving(&self) -> u32 {
+        let needs = self.needy.values();
+        let starving = needs.filter(|need| need.busy == 0 && need.places > 0);
+        (starving.count() as u32).saturating_sub(self.ending)
+    }
+
+    /// The pool that gets the next place.
+    fn next(&mut self) -> Option<PoolId> {
+        let needs = self.needy.iter();
+        let next = match self.grants.is_multiple_of(2) {
+            true => needs.min_by_key(|(_, need)| (need.busy, need.head)),
+            false => needs.min_by_key(|(_, need)| (0, need.head)),
+        };
+        let next = next.map(|(pool, _)| *pool);
+        self.grants += u64::from(next.is_some());
+        next.or_else(|| self.short.pop_first())
+    }
+}
+
+impl Pools {
+    /// Gives away the places that are free, and makes places for waiters that need one.
+    pub(super) fn share(&mut self, out: &mut Vec<Action>) {
+        let ceiling = &self.ledger.ceiling;
+        let is_quiet = ceiling.needy.is_empty() && ceiling.short.is_empty() && !ceiling.is_over();
+        if !(is_quiet || self.ledger.shutting_down) {
+            self.give_places(out);
+            self.make_places(out);
+        }
+        if std::mem::take(&mut self.ledger.ceiling.was_full) && self.ledger.ceiling.has_room() {
+            self.place_waiters_of_groups(out);
+        }
+        self.ledger.ceiling.was_full = !self.ledger.ceiling.has_room();
+    }
+
+    /// A place is free again: those who wait in a pool that is full may be served by another one.
+    fn place_waiters_of_groups(&mut self, out: &mut Vec<Action>) {
+        for index in 0..self.pools.len() {
+            if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
+                break;
+            }
+            self.adopt(PoolId(index as u32), out);
+        }
+    }
+
+    fn give_places(&mut self, out: &mut Vec<Action>) {
+        while self.ledger.ceiling.has_room()
+            && let Some(pool) = self.ledger.ceiling.next()
+        {
+            self.ledger.ceiling.granted = Some(pool);
+            self.on_pool(pool, out, |_| {});
+            self.ledger.ceiling.granted = None;
+        }
+    }
+
+    fn make_places(&mut self, out: &mut Vec<Action>) {
+        while self.ledger.ceiling.is_over()
+            && let Some(proc) = self.longest_unused(true)
+        {
+            self.on_pool(proc.pool, out, |turn| {
+                turn.stop(proc.number, StopReason::OverLimit);
+            });
+        }
+        while !self.ledger.ceiling.has_room()
+            && self.ledger.ceiling.unmet() > 0
+            && let Some(proc) = self.longest_unused(self.ledger.ceiling.starving() > 0)
+        {
+            self.on_pool(proc.pool, out, |turn| {
+                turn.stop(proc.number, StopReason::Reaped);
+            });
+        }
+    }
+
+    /// The process that is idle for the longest time among those that their pools do not keep in
+    /// advance; if there is none and `all` says so, among all.
+    fn longest_unused(&self, all: bool) -> Option<ProcId> {
+        let pools = (0..).map(PoolId).zip(&self.pools);
+        let candidates = pools.filter_map(|(pool, row)| {
+            let is_kept = row.surplus() == 0;
+            let (number, since) = row.longest_idle()?;
+            (all || !is_kept).then_some((is_kept, since, ProcId { pool, number }))
+        });
+        candidates.min().map(|(.., proc)| proc)
+    }
+}
+
+impl Turn<'_> {
+    /// Whether one more may be opened.
+    pub(super) fn may_open(&self) -> bool {
+        self.pool.may_open(self.ledger.now) && self.ledger.ceiling.may_open(self.id)
+    }
+
+    /// Notes that the next waiter needs a place that is not free. `waits`: for a process of its own
+    /// database; `is_for_db`: that is over, so that it is exchanged for one process only.
+    pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
+        let settings = &self.pool.settings;
+        let one_by_one = is_for_db || settings.interactive_reserved > 0;
+        let free = settings.limits.hard_limit.saturating_sub(self.pool.count);
+        let places = match (waits, one_by_one) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => free.min(self.pool.waiters.len() as u32),
+        };
+        let busy = self.pool.busy();
+        let need = Need { head, places, busy };
+        self.ledger.ceiling.needy.insert(self.id, need);
+    }
+
+    /// Whether a process whose use is over makes way for another pool, although somebody waits for
+    /// it here: for one that has fewer in use, or for one that has none and whose waiter is older.
+    pub(super) fn yields(&self) -> bool {
+        let ceiling = &self.ledger.ceiling;
+        if ceiling.needy.is_empty() || ceiling.unmet() == 0 {
+            return false;
+        }
+        let Some(own) = self.pool.waiters.oldest() else {
+            return false;
+        };
+        let busy = self.pool.busy();
+        let deserves = |need: &Need| {
+            need.places > 0 && (need.busy + 1 < busy || (need.busy == 0 && need.head < own))
+        };
+        let mut others = ceiling.needy.iter().filter(|(pool, _)| **pool != self.id);
+        others.any(|(_, need)| deserves(need))
+    }
+}
+
+impl Pool {
+    /// How many processes are in use or being opened.
+    fn busy(&self) -> u32 {
+        self.count.saturating_sub(self.idle.len() as u32)
+    }
+}

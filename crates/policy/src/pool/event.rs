@@ -1,0 +1,160 @@
+//! What the pool's decision core is told: that clients ask and return, that processes come and go.
+//!
+//! SUMMARY   [`Event`], the input of [`super::Pools`]; the ProcManager actor makes it of messages.
+//! SOURCE    couch_proc_manager 001: the calls, casts and infos of its gen_server, as data.
+
+use super::id::{Affinity, ClientId, Lane, PoolId, ProcId, RequestId, Target, Token};
+use super::settings::PoolSettings;
+use crate::time::Timestamp;
+
+/// How a pool goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RemoveMode {
+    /// Idle processes stop now, the others when they come back.
+    Graceful,
+    /// All stop now; who holds one is told.
+    Immediate,
+}
+
+/// How a client gives a process back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReturnStatus {
+    /// The process did its work.
+    Ok,
+    /// The client found the process broken: it is stopped.
+    Fail,
+    /// The client let go of it without a word: as with one that crashed, `on_client_crash` decides.
+    Lost,
+}
+
+/// In what state the process itself is when it comes back, as its OsProcess actor sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Every prompt was answered and nothing is half done: it can serve the next client at once.
+    Clean,
+    /// Nothing is half done, but what the client left in it must be reset first, and the reset
+    /// must be seen to work (after a client that died, or one that spoke to it without us).
+    NeedsReset,
+    /// A prompt is unanswered, a list is open, or documents were taught behind our back: only a
+    /// new process is safe.
+    Broken,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A client asks for a process (`get_proc`).
+    GetProc {
+        /// Fresh, larger than every earlier one.
+        request: RequestId,
+        /// Who asks; the process is taken back when it ends.
+        client: ClientId,
+        /// The pools that may serve it.
+        target: Target,
+        /// What kind of work it is for; of no account in a pool without reserved capacity.
+        lane: Lane,
+        /// The database and design document, or `None` for an untagged client.
+        affinity: Option<Affinity>,
+        /// When the client must have its answer.
+        deadline: Timestamp,
+    },
+    /// A client gives a process back (`ret_proc`). Ignored unless `client` holds `proc` with `token`.
+    RetProc {
+        /// Who returns it.
+        client: ClientId,
+        /// Which process.
+        proc: ProcId,
+        /// The assignment that is over.
+        token: Token,
+        /// What the client says.
+        status: ReturnStatus,
+        /// What the process says.
+        condition: Condition,
+    },
+    /// A monitored client ended (`DOWN`): its requests are dropped and its processes come back.
+    ClientDown {
+        /// Which client.
+        client: ClientId,
+        /// Whether it ended in good order: then its processes are returned. Otherwise it crashed,
+        /// and `on_client_crash` decides.
+        normal: bool,
+        /// The condition of each process it holds, by process; a missing one counts as
+        /// [`Condition::NeedsReset`].
+        conditions: Vec<(ProcId, Condition)>,
+    },
+    /// An opener ended with `spawn_ok`: the process has answered its first `reset`.
+    SpawnOk {
+        /// The process that it opened.
+        proc: ProcId,
+    },
+    /// An opener ended in any other way: `spawn_error`, a panic, killed (PM-7).
+    SpawnError {
+        /// The process that it should have opened.
+        proc: ProcId,
+    },
+    /// Teaching or resetting ended. A failure removes the process.
+    HelperDone {
+        /// The process.
+        proc: ProcId,
+        /// Whether it now knows the design document, or is reset.
+        ok: bool,
+    },
+    /// A process server ended (`EXIT`), asked or unasked. Its child is reaped by then.
+    ProcExit {
+        /// The process.
+        proc: ProcId,
+    },
+    /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
+    OsProcIdle {
+        /// The process.
+        proc: ProcId,
+    },
+    /// `set_threshold_ts` (reload): every idle process goes now, every other one when it comes back.
+    SetThresholdTs,
+    /// `terminate_stale_procs`: idle processes older than the threshold go.
+    TerminateStaleProcs,
+    /// How many processes there may be in all pools together, stopping ones included.
+    SetCeiling {
+        /// Most; `None` is no ceiling.
+        max: Option<u32>,
+    },
+    /// A pool that was just added opens its first processes, and serves those of its group who
+    /// wait elsewhere.
+    StartPool {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// Settings of one pool changed: what [`super::Pools::plan`] says of them is carried out.
+    /// Nothing happens where it is an error.
+    Reconfigure {
+        /// The pool.
+        pool: PoolId,
+        /// All its settings.
+        settings: Box<PoolSettings>,
+    },
+    /// A pool goes: nothing more is opened or handed out, and whoever waits is refused.
+    /// [`Action::PoolGone`] says when it is gone. A second one can only make it faster.
+    RemovePool {
+        /// The pool.
+        pool: PoolId,
+        /// How.
+        mode: RemoveMode,
+    },
+    /// A pool's processes may be opened again, before the time of its throttle is up: an operator
+    /// says so, or the configuration was loaded again.
+    Unthrottle {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// How much memory a process takes, as the operating system says.
+    Memory {
+        /// The process.
+        proc: ProcId,
+        /// In bytes.
+        bytes: u64,
+    },
+    /// Time passed: [`super::Pools::next_deadline`] was reached.
+    Tick,
+    /// The service ends: everything is refused, every process is stopped.
+    Shutdown,
+}

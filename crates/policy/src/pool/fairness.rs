@@ -1,0 +1,98 @@
+//! Who is next among those who wait: by lane, then by database in turn, then by arrival.
+//!
+//! SUMMARY   Gives a request the rank by which it stands in the queue. The interactive lane goes
+//!           before the bulk lane where capacity is reserved for it. With `fairness = "per_db"` each
+//!           database's oldest request is in this round, its second one in the next, and so on; who
+//!           was served in a round comes back into the next one, so that asking again at once, or
+//!           asking with many clients, gains nothing.
+//! PROMISES  A rank costs one look at a table, which forgets a database as soon as it says nothing.
+//! CALLED    When a request joins the queue, and when it leaves it to be served.
+//! SOURCE    Start-time fair queueing, with a cost of one for every request. Neither
+//!           couch_proc_manager nor pidq has anything of the kind: their waiters are one FIFO.
+//! LIMITS    Requests are counted, not the time for which they hold a process.
+
+use rustc_hash::FxHashMap;
+
+use super::id::{DbKey, Lane};
+use super::settings::{Fairness, PoolSettings};
+
+/// The bit of a rank that puts the bulk lane behind the interactive one.
+pub(super) const BULK: u64 = 1 << 63;
+
+/// How many databases are remembered before it is looked whether some can be forgotten.
+const DATABASES_KEPT_MIN: usize = 64;
+
+/// The rounds of one pool: one count for each lane, so that neither lane moves the other's. Nothing in
+/// a pool that never served its databases in turn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds(Option<Box<Laps>>);
+
+#[derive(Clone, Debug, Default)]
+struct Laps {
+    interactive: Lap,
+    bulk: Lap,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Lap {
+    /// The round of the request that was served last.
+    now: u64,
+    /// database -> the round of its newest request; unordered: always asked for one database.
+    newest: FxHashMap<Option<DbKey>, u64>,
+    /// How many databases were left when the table was last cleaned.
+    kept: usize,
+}
+
+impl Rounds {
+    /// Returns the rank of a request that joins the queue now.
+    pub(super) fn join(&mut self, settings: &PoolSettings, lane: Lane, db: Option<&DbKey>) -> u64 {
+        let is_behind = lane == Lane::Bulk && settings.interactive_reserved > 0;
+        let bit = if is_behind { BULK } else { 0 };
+        match settings.fairness {
+            Fairness::Fifo => bit,
+            Fairness::PerDb => {
+                let laps = self.0.get_or_insert_default();
+                bit | laps.of(bit).join(db)
+            }
+        }
+    }
+
+    /// Notes that a request of this rank leaves the queue to be served.
+    pub(super) fn served(&mut self, rank: u64) {
+        if let Some(laps) = &mut self.0 {
+            let lap = laps.of(rank);
+            lap.now = lap.now.max(rank & !BULK);
+        }
+    }
+}
+
+impl Laps {
+    /// The lap of a rank's lane.
+    const fn of(&mut self, rank: u64) -> &mut Lap {
+        match rank & BULK {
+            0 => &mut self.interactive,
+            _ => &mut self.bulk,
+        }
+    }
+}
+
+impl Lap {
+    fn join(&mut self, db: Option<&DbKey>) -> u64 {
+        self.forget();
+        let db = db.cloned();
+        let newest = self.newest.get(&db).map_or(0, |newest| newest + 1);
+        let round = self.now.max(newest);
+        self.newest.insert(db, round);
+        round
+    }
+
+    /// Forgets the databases for which a new request would be in this round anyhow. Looks only
+    /// when the table has doubled, so that a request pays for one row of it.
+    fn forget(&mut self) {
+        if self.newest.len() >= 2 * self.kept + DATABASES_KEPT_MIN {
+            let now = self.now;
+            self.newest.retain(|_, newest| *newest >= now);
+            self.kept = self.newest.len();
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Serving requests: from an idle process, from a slot, or by reaping; and in what order.
+//!
+//! SUMMARY   `get_proc`, and the flush that ends every event.
+//! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It
+//!           costs a logarithm for each waiter that it serves, and one more.
+//! SOURCE    couch_proc_manager 001: get_proc, flush_waiters, find_proc, teach_ddoc,
+//!           make_proc, replenish, reap_idle.
+//! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
+
+use super::action::{Action, Refusal, StopReason};
+use super::id::{Affinity, ClientId, Lane, RequestId};
+use super::ledger::{Place, Request};
+use super::select::{Choice, Fit, choose};
+use super::tables::{Opening, ProcState};
+use super::turn::Turn;
+use crate::time::Timestamp;
+
+impl Turn<'_> {
+    /// Accepts a request: answers it if an idle process is ready for it, queues it otherwise, if
+    /// it may wait.
+    pub(super) fn get_proc(&mut self, id: RequestId, mut request: Request) {
+        // With nobody waiting this one would be the first in the flush, so that a request that
+        // needs nothing but an idle process may skip the tables.
+        if self.pool.waiters.is_empty()
+            && self.pool.is_open_to(request.lane)
+            && let Some(Choice {
+                number,
+                fit: Fit::Ready,
+            }) = choose(&self.pool.idle, request.affinity.as_ref())
+        {
+            self.take_idle(number, request.lane);
+            self.assign(id, request.client, number);
+            return;
+        }
+        if let Some(why) = self.hopeless(request.affinity.as_ref()) {
+            self.pool.tally().refused += 1;
+            self.out.push(Action::Refuse { request: id, why });
+            return;
+        }
+        self.press(&request);
+        self.pool.enqueue(id, &mut request);
+        self.ledger.accept(id, request);
+        self.keep_queue_short(id);
+    }
+
+    /// Refuses the request that came last when it would have to wait behind as many as may.
+    fn keep_queue_short(&mut self, newest: RequestId) {
+        let Some(most) = self.pool.settings.queue_max else {
+            return;
+        };
+        if self.pool.waiters.len() > most as usize {
+            self.flush();
+            let row = self.ledger.request(newest);
+            let waits = row.is_some_and(|row| row.place == Place::Queue);
+            if waits && self.pool.waiters.len() > most as usize {
+                self.turn_away(newest);
+            }
+        }
+    }
+
+    /// Refuses a waiter because too many wait.
+    pub(super) fn turn_away(&mut self, id: RequestId) {
+        self.pool.tally().busy += 1;
+        self.refuse(id, Refusal::PoolBusy);
+    }
+
+    /// Serves waiters for as long as one that may be next can be served.
+    pub(super) fn flush(&mut self) {
+        let mut head_until = None;
+        self.ledger.ceiling.needy.remove(&self.id);
+        while let Some(head) = self.pool.waiters.oldest() {
+            head_until = None;
+            if self.pool.life.shrunk {
+                self.refuse_hopeless();
+                continue;
+            }
+            if !self.may_serve(head) {
+                break;
+            }
+            if self.serve_idle(head) {
+                continue;
+            }
+            if self.pool.is_blocked(self.ledger.now) {
+                // It waits for a process that is there; others may find theirs.
+                if self.serve_overtaking() {
+                    continue;
+                }
+                break;
+            }
+            let has_slot = self.pool.has_slot();
+            if has_slot && self.may_open() {
+                if self.ledger.ceiling.is_granted(self.id) && self.affinity_end(head).is_some() {
+                    self.pool.last_impatience = self.ledger.now;
+                }
+                self.open_for(head);
+                continue;
+            }
+            let patience = self.affinity_end(head);
+            if patience.is_some_and(|until| self.ledger.now < until) {
+                head_until = patience;
+                if self.serve_overtaking() {
+                    continue;
+                }
+                if has_slot {
+                    self.note_need(head, true, true);
+                }
+                break;
+            }
+            if has_slot {
+                // Places are made at the end of the event, in whichever pool has one to spare.
+                self.note_need(head, false, patience.is_some());
+                break;
+            }
+            let reaped = match patience {
+                // What this one waits for exists, so one process more of its database is all that
+                // can be of use, and the next such waiter is not served this way at once: a load
+                // for which all waits are too long would otherwise come to nothing but restarts.
+                Some(_) => self.reap(1),
+                None => self.reap(usize::MAX),
+            };
+            if !reaped {
+                break;
+            }
+            if patience.is_some() {
+                self.pool.last_impatience = self.ledger.now;
+            }
+        }
+        self.set_head_timer(head_until);
+        if self.pool.upkeep || self.pool.life.restore_to > 0 {
+            self.end_upkeep();
+        }
+    }
+
+    /// Gives a process in hand to the request that it was opened or taken for, taught first if
+    /// need be.
+    pub(super) fn hand_over(&mut self, id: RequestId, number: u64) {
+        let affinity = self.ledger.request(id).and_then(|row| row.affinity.clone());
+        match affinity {
+            None => self.answer(id, number),
+            Some(affinity) => self.teach(id, number, affinity),
+        }
+    }
+
+    /// Closes a request and answers it with a process in hand.
+    pub(super) fn answer(&mut self, id: RequestId, number: u64) {
+        if let Some(request) = self.ledger.close(id) {
+            self.assign(id, request.client, number);
+        }
+    }
+
+    /// Serves a waiter from an idle process, if one fits.
+    fn serve_idle(&mut self, id: RequestId) -> bool {
+        let Some(request) = self.ledger.requests.get(&id) else {
+            return false;
+        };
+        let Some(choice) = choose(&self.pool.idle, request.affinity.as_ref()) else {
+            return false;
+        };
+        let Choice { number, fit } = choice;
+        let (lane, rank) = (request.lane, request.rank);
+        self.pool.dequeue(id, request);
+        self.pool.rounds.served(rank);
+        self.take_idle(number, lane);
+        if fit == Fit::TeachAndReplenish && self.may_open() {
+            self.pool.tally().replenished += u64::from(self.open(None));
+        }
+        match fit {
+            Fit::Ready => self.answer(id, number),
+            Fit::Teach | Fit::TeachAndReplenish => self.hand_over(id, number),
+        }
+        true
+    }
+
+    /// Serves the oldest waiter behind the head that an idle process fits, if there is one.
+    ///
+    /// The head is in its affinity wait, so nothing that is idle is of any use to it.
+    fn serve_overtaking(&mut self) -> bool {
+        let any_idle = self.pool.idle.len() > 0;
+        let Some(later) = self.pool.waiters.oldest_servable(any_idle) else {
+            return false;
+        };
+        // Those of the other lane would have come first.
+        if !self.may_serve(later) {
+            return false;
+        }
+        let served = self.serve_idle(later);
+        debug_assert!(served, "PM-11: a matched waiter has an idle process");
+        self.pool.tally().overtook += u64::from(served);
+        served
+    }
+
+    fn open_for(&mut self, id: RequestId) {
+        if !self.open(Some(id)) {
+            self.refuse(id, Refusal::SpawnFailed);
+        }
+    }
+
+    /// Opens a process, for a waiter or in the background. Returns whether it did, which it does.
+    pub(super) fn open(&mut self, request: Option<RequestId>) -> bool {
+        if !self.admitted(request) {
+            return false;
+        }
+        let number = self.ledger.fresh_number();
+        let mut opening = Opening {
+            request,
+            db: None,
+            bulk: false,
+        };
+        if let Some(id) = request
+            && let Some(row) = self.ledger.requests.get(&id)
+        {
+            opening.db = row.affinity.as_ref().and_then(|wanted| wanted.db.clone());
+            opening.bulk = row.lane == Lane::Bulk;
+            self.pool.dequeue(id, row);
+            self.pool.rounds.served(row.rank);
+            self.ledger.place(id, Place::Opening(number));
+        }
+        self.pool.begin_opening(number, opening);
+        self.ledger.ceiling.opened(self.id);
+        self.out.push(Action::Open {
+            proc: self.proc_id(number),
+            request,
+        });
+        true
+    }
+
+    /// Takes an idle process in hand for a request of this lane.
+    fn take_idle(&mut self, number: u64, lane: Lane) {
+        self.pool.take_idle(number);
+        if lane == Lane::Bulk {
+            self.pool.lend_to_bulk(number);
+        }
+    }
+
+    /// Whether the lane of this request may have a process now.
+    fn may_serve(&self, id: RequestId) -> bool {
+        let lane = self.ledger.request(id).map(|row| row.lane);
+        lane.is_none_or(|lane| self.pool.is_open_to(lane))
+    }
+
+    /// Begins to teach a process in hand. It bears the tag from now on: what it has
+    /// half learned is this database's.
+    fn teach(&mut self, id: RequestId, number: u64, affinity: Affinity) {
+        if let Some(db) = &affinity.db {
+            self.pool.tag(number, db);
+        }
+        let state = ProcState::Teaching {
+            request: Some(id),
+            ddoc: affinity.ddoc,
+        };
+        self.pool.begin_help(number, state);
+        self.ledger.place(id, Place::Teaching(number));
+        self.out.push(Action::Teach {
+            proc: self.proc_id(number),
+            request: id,
+        });
+    }
+
+    fn assign(&mut self, request: RequestId, client: ClientId, number: u64) {
+        let proc = self.proc_id(number);
+        let token = self.ledger.fresh_token();
+        self.pool.assign(number, client, token);
+        self.ledger.held.insert(client, proc);
+        self.out.push(Action::Assign {
+            request,
+            proc,
+            token,
+        });
+    }
+
+    /// Until when the oldest waiter waits for a process of its own database, if one is in use.
+    fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
+        let request = self.ledger.request(head)?;
+        let db = request.affinity.as_ref()?.db.as_ref()?;
+        let waits =
+            !self.pool.settings.limits.affinity_wait.is_zero() && self.pool.idle.in_use(db) > 0;
+        waits.then(|| self.pool.affinity_end(request.arrived))
+    }
+
+    /// Stops the idle tagged processes whose last use is longest ago: `most`, and a batch at most.
+    fn reap(&mut self, most: usize) -> bool {
+        let batch = self.pool.reapable().min(most);
+        for _ in 0..batch {
+            if let Some(number) = self.pool.idle.oldest_used() {
+                self.stop(number, StopReason::Reaped);
+            }
+        }
+        batch > 0
+    }
+
+    /// Notes when time alone must bring the next flush.
+    pub(super) fn set_head_timer(&mut self, until: Option<Timestamp>) {
+        if self.pool.head_until != until {
+            self.ledger.set_head(self.id, self.pool.head_until, until);
+            self.pool.head_until = until;
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The indexes of idle processes: by database, by known design document, by last use.
+//!
+//! SUMMARY   Finds the newest idle process of a kind, and the tagged one that was used longest ago.
+//!           What is newest is a matter of the pool: the process that was created last, or the one
+//!           that came back last.
+//! PROMISES  Each question and each change costs a logarithm; putting a process in or taking it
+//!           out costs one such change for each design document that it knows.
+//! SOURCE    couch_proc_manager 001, tables idle_by_db and idle_access.
+//! DIFFERS   The reference scans idle_by_db of a database for the design document; here it is
+//!           indexed. A shelf lives as long as a process belongs to it, idle or not, so that
+//!           lending and returning neither creates nor frees anything.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use super::id::{DbKey, DdocKey};
+use super::ranking::{Ranked, Ranking};
+use super::tables::Proc;
+use crate::time::Timestamp;
+
+/// The idle processes of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdleIndex {
+    /// The processes without a tag.
+    untagged: Shelf,
+    /// tag -> its processes; unordered: always asked for one tag.
+    tagged: FxHashMap<DbKey, Shelf>,
+    /// The tags that have an idle process; ordered: the largest is an untagged client's last
+    /// resort.
+    stocked: BTreeSet<DbKey>,
+    /// (last use, number) of the idle tagged processes; ordered: the first is reaped first.
+    access: BTreeSet<(Timestamp, u64)>,
+}
+
+/// The processes of one tag, or those of none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Shelf {
+    /// How many belong here: idle ones, lent ones, and openings meant for this tag.
+    members: u32,
+    /// The idle ones; ordered: the last is lent first.
+    idle: Ranking,
+    /// design document -> who knows it; unordered: always asked for one document.
+    by_ddoc: FxHashMap<DdocKey, Knowing>,
+}
+
+/// The processes of one shelf that know one design document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Knowing {
+    /// How many know it, idle or not; the row goes with the last.
+    members: u32,
+    /// The idle ones; ordered: the last is lent first.
+    idle: Ranking,
+}
+
+impl Shelf {
+    fn knows(&mut self, ddoc: &DdocKey) {
+        if let Some(knowing) = self.by_ddoc.get_mut(ddoc) {
+            knowing.members += 1;
+        } else {
+            let knowing = Knowing {
+                members: 1,
+                idle: Ranking::default(),
+            };
+            self.by_ddoc.insert(ddoc.clone(), knowing);
+        }
+    }
+
+    fn forgets(&mut self, ddoc: &DdocKey) {
+        let knowing = self
+            .by_ddoc
+            .get_mut(ddoc)
+            .expect("PM-2: what a process knows is on its shelf");
+        knowing.members -= 1;
+        if knowing.members == 0 {
+            debug_assert!(knowing.idle.is_empty(), "PM-2: nobody is left to be idle");
+            self.by_ddoc.remove(ddoc);
+        }
+    }
+
+    fn newest_knowing(&self, ddoc: &DdocKey) -> Option<u64> {
+        number(self.by_ddoc.get(ddoc)?.idle.last())
+    }
+}
+
+impl IdleIndex {
+    /// Adds a member that knows `ddocs` and is not idle: a process, or an opening meant for `db`.
+    pub(super) fn join(&mut self, db: Option<&DbKey>, ddocs: &[DdocKey]) {
+        let shelf = match db {
+            None => &mut self.untagged,
+            Some(db) => self.tagged.entry(db.clone()).or_default(),
+        };
+        shelf.members += 1;
+        for ddoc in ddocs {
+            shelf.knows(ddoc);
+        }
+    }
+
+    /// Takes a member away again; it is not idle.
+    pub(super) fn leave(&mut self, db: Option<&DbKey>, ddocs: &[DdocKey]) {
+        let shelf = self.shelf_mut(db);
+        for ddoc in ddocs {
+            shelf.forgets(ddoc);
+        }
+        shelf.members -= 1;
+        if let Some(db) = db
+            && shelf.members == 0
+        {
+            debug_assert!(shelf.idle.is_empty() && shelf.by_ddoc.is_empty(), "PM-2");
+            self.tagged.remove(db);
+        }
+    }
+
+    /// Notes that a member of `db` which is not idle knows `new` now, in place of `old`.
+    pub(super) fn learn(&mut self, db: Option<&DbKey>, new: &DdocKey, old: Option<&DdocKey>) {
+        let shelf = self.shelf_mut(db);
+        shelf.knows(new);
+        if let Some(old) = old {
+            shelf.forgets(old);
+        }
+    }
+
+    /// Makes a member idle.
+    pub(super) fn put(&mut self, number: u64, proc: &Proc) {
+        let shelf = self.shelf_mut(proc.db.as_ref());
+        let first = shelf.idle.is_empty();
+        let ranked = (proc.rank, number);
+        shelf.idle.insert(ranked);
+        for ddoc in &proc.ddocs {
+            if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
+                knowing.idle.insert(ranked);
+            }
+        }
+        if let Some(db) = &proc.db {
+            if first {
+                self.stocked.insert(db.clone());
+            }
+            self.access.insert((proc.last_use, number));
+        }
+    }
+
+    /// Makes a member not idle.
+    pub(super) fn take(&mut self, number: u64, proc: &Proc) {
+        let shelf = self.shelf_mut(proc.db.as_ref());
+        let ranked = (proc.rank, number);
+        let present = shelf.idle.remove(&ranked);
+        debug_assert!(present, "PM-2: an idle process is on its shelf");
+        let last = shelf.idle.is_empty();
+        for ddoc in &proc.ddocs {
+            if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
+                knowing.idle.remove(&ranked);
+            }
+        }
+        if let Some(db) = &proc.db {
+            if last {
+                self.stocked.remove(db);
+            }
+            let present = self.access.remove(&(proc.last_use, number));
+            debug_assert!(present, "PM-2: the access index holds the tagged ones");
+        }
+    }
+
+    /// The newest idle process without a tag.
+    pub(super) fn newest_untagged(&self) -> Option<u64> {
+        number(self.untagged.idle.last())
+    }
+
+    /// The newest idle process without a tag that knows `ddoc`.
+    pub(super) fn newest_untagged_knowing(&self, ddoc: &DdocKey) -> Option<u64> {
+        self.untagged.newest_knowing(ddoc)
+    }
+
+    /// The newest idle process of the tag `db`, and first the newest that knows `ddoc`
+    /// (then `true`).
+    pub(super) fn newest_tagged(&self, db: &DbKey, ddoc: &DdocKey) -> Option<(u64, bool)> {
+        let shelf = self.tagged.get(db)?;
+        match shelf.newest_knowing(ddoc) {
+            Some(number) => Some((number, true)),
+            None => number(shelf.idle.last()).map(|number| (number, false)),
+        }
+    }
+
+    /// The newest idle process of the largest tag.
+    pub(super) fn last_resort(&self) -> Option<u64> {
+        let shelf = self.tagged.get(self.stocked.last()?)?;
+        number(shelf.idle.last())
+    }
+
+    /// The idle tagged process whose last use is longest ago.
+    pub(super) fn oldest_used(&self) -> Option<u64> {
+        self.access.first().map(|(_, number)| *number)
+    }
+
+    /// The idle process without a tag that would be lent last.
+    pub(super) fn oldest_untagged(&self) -> Option<u64> {
+        number(self.untagged.idle.first())
+    }
+
+    /// How many processes are idle.
+    pub(crate) fn len(&self) -> usize {
+        self.untagged.idle.len() + self.access.len()
+    }
+
+    /// How many tagged processes are idle.
+    pub(crate) fn tagged_len(&self) -> usize {
+        self.access.len()
+    }
+
+    /// Whether a process of this tag is idle.
+    pub(crate) fn has_idle(&self, db: &DbKey) -> bool {
+        self.tagged
+            .get(db)
+            .is_some_and(|shelf| !shelf.idle.is_empty())
+    }
+
+    /// How many processes of this tag are lent, learning, being reset, or being opened.
+    pub(crate) fn in_use(&self, db: &DbKey) -> usize {
+        let used = |shelf: &Shelf| shelf.members as usize - shelf.idle.len();
+        self.tagged.get(db).map_or(0, used)
+    }
+
+    /// Whether there is a process without a tag, or one of this tag, or an opening meant for it.
+    pub(super) fn has_member(&self, db: Option<&DbKey>) -> bool {
+        let tagged = db.and_then(|db| self.tagged.get(db));
+        self.untagged.members > 0 || tagged.is_some()
+    }
+
+    fn shelf_mut(&mut self, db: Option<&DbKey>) -> &mut Shelf {
+        match db {
+            None => &mut self.untagged,
+            Some(db) => self
+                .tagged
+                .get_mut(db)
+                .expect("PM-2: a tag has a shelf while a process bears it"),
+        }
+    }
+}
+
+fn number(ranked: Option<&Ranked>) -> Option<u64> {
+    ranked.map(|(_, number)| *number)
+}

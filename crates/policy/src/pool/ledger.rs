@@ -1,0 +1,245 @@
+//! What is the same for all pools: requests, clients, deadlines, and the counters of identities.
+//!
+//! SUMMARY   The rows of requests until they are answered, who asked and who holds what, and what
+//!           is due when.
+//! PROMISES  A request is in `requests`, `asked` and `due`, or in none of them. What a client asked
+//!           for or holds is found in proportion to how much that is.
+//! SOURCE    couch_proc_manager 001: the client records, monitors and call timeouts.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use super::action::Phase;
+use super::ceiling::Ceiling;
+use super::holdings::Holdings;
+use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, RequestId, Target, Token};
+use super::random::Random;
+use crate::time::Timestamp;
+
+/// A request that was accepted and not yet answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) client: ClientId,
+    /// The pools that may serve it.
+    pub(crate) target: Target,
+    /// The one of them where it is.
+    pub(crate) pool: PoolId,
+    pub(crate) lane: Lane,
+    /// Its rank in the queue, from when it joined it.
+    pub(crate) rank: u64,
+    pub(crate) affinity: Option<Affinity>,
+    pub(crate) arrived: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) place: Place,
+}
+
+impl Request {
+    /// The database whose turn it counts as.
+    pub(super) fn share(&self) -> Option<&DbKey> {
+        self.affinity.as_ref()?.db.as_ref()
+    }
+
+    /// Whether other pools than the one where it waits may serve it.
+    pub(crate) const fn roams(&self) -> bool {
+        !matches!(self.target, Target::Pool(_))
+    }
+}
+
+/// The one place where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the queue of its pool.
+    Queue,
+    /// With the opening of this number.
+    Opening(u64),
+    /// With the process of this number, which learns its design document.
+    Teaching(u64),
+}
+
+impl Place {
+    /// The phase that a client is told.
+    pub(super) const fn phase(self) -> Phase {
+        match self {
+            Self::Queue => Phase::Queue,
+            Self::Opening(_) => Phase::Open,
+            Self::Teaching(_) => Phase::Teach,
+        }
+    }
+}
+
+/// Something that time alone brings about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Due {
+    /// The deadline of a request.
+    Request(RequestId),
+    /// The end of the affinity wait of a pool's oldest waiter.
+    Head(PoolId),
+    /// Upkeep of a pool.
+    Pool(PoolId),
+}
+
+/// The tables and counters that all pools share.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    /// request -> its row; unordered: always asked for one request. Rows lie apart from the table,
+    /// because a long queue would spend its time with moving them when the table grows.
+    pub(crate) requests: FxHashMap<RequestId, Box<Request>>,
+    /// (client, request); ordered: what a client asked for lies together.
+    pub(crate) asked: BTreeSet<(ClientId, RequestId)>,
+    /// The queued requests that other pools might serve as well; ordered: those of one target and
+    /// lane lie together, the oldest first.
+    pub(crate) roaming: BTreeSet<(Target, Lane, RequestId)>,
+    /// Who holds what.
+    pub(crate) held: Holdings,
+    /// (instant, what); ordered: the first is due first.
+    pub(crate) due: BTreeSet<(Timestamp, Due)>,
+    /// The latest instant that we were told; it never runs backwards.
+    pub(crate) now: Timestamp,
+    /// Processes with a smaller number were decided before the last reload.
+    pub(crate) threshold: u64,
+    /// Whether the service is ending.
+    pub(crate) shutting_down: bool,
+    /// The number of the next process.
+    pub(crate) next_number: u64,
+    /// The token of the next assignment.
+    pub(crate) next_token: u64,
+    /// How often a process became idle so far.
+    pub(super) returns: u64,
+    /// How many processes there may be in all pools.
+    pub(crate) ceiling: Ceiling,
+    /// For choices that are to be even.
+    pub(super) random: Random,
+    /// The newest request that was ever seen.
+    newest_request: Option<RequestId>,
+}
+
+impl Ledger {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            requests: FxHashMap::default(),
+            asked: BTreeSet::new(),
+            roaming: BTreeSet::new(),
+            held: Holdings::default(),
+            due: BTreeSet::new(),
+            now: Timestamp::ZERO,
+            threshold: 0,
+            shutting_down: false,
+            next_number: 1,
+            next_token: 1,
+            returns: 0,
+            ceiling: Ceiling::default(),
+            random: Random::new(seed),
+            newest_request: None,
+        }
+    }
+
+    /// Whether this identity is larger than every earlier one, as it must be; and notes it.
+    pub(super) fn is_fresh(&mut self, request: RequestId) -> bool {
+        let fresh = self.newest_request < Some(request);
+        if fresh {
+            self.newest_request = Some(request);
+        }
+        fresh
+    }
+
+    /// Adds the row of a request.
+    pub(super) fn accept(&mut self, id: RequestId, request: Request) {
+        self.asked.insert((request.client, id));
+        if request.roams() {
+            self.roaming.insert((request.target, request.lane, id));
+        }
+        self.due.insert((request.deadline, Due::Request(id)));
+        self.requests.insert(id, Box::new(request));
+        debug_assert_eq!(self.requests.len(), self.asked.len(), "PM-12");
+    }
+
+    /// Removes the row of a request: it is answered, or nobody waits for the answer any more.
+    pub(super) fn close(&mut self, id: RequestId) -> Option<Request> {
+        let request = self.requests.remove(&id)?;
+        let asked = self.asked.remove(&(request.client, id));
+        let due = self.due.remove(&(request.deadline, Due::Request(id)));
+        debug_assert!(asked && due, "PM-12: a request is in all tables or in none");
+        if request.roams() {
+            self.roaming.remove(&(request.target, request.lane, id));
+        }
+        Some(*request)
+    }
+
+    pub(crate) fn request(&self, id: RequestId) -> Option<&Request> {
+        self.requests.get(&id).map(Box::as_ref)
+    }
+
+    /// Moves a request from the queue to where it is served.
+    pub(super) fn place(&mut self, id: RequestId, place: Place) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.place = place;
+            if request.roams() {
+                self.roaming.remove(&(request.target, request.lane, id));
+            }
+        }
+    }
+
+    /// The requests of a client, oldest first.
+    pub(super) fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
+        let range = (client, RequestId(0))..=(client, RequestId(u64::MAX));
+        self.asked.range(range).map(|(_, id)| *id).collect()
+    }
+
+    /// What is due by now, if anything is.
+    pub(super) fn overdue(&self) -> Option<Due> {
+        let (at, due) = self.due.first()?;
+        (*at <= self.now).then_some(*due)
+    }
+
+    /// Moves the end of the affinity wait of a pool's oldest waiter.
+    pub(super) fn set_head(
+        &mut self,
+        pool: PoolId,
+        before: Option<Timestamp>,
+        now: Option<Timestamp>,
+    ) {
+        self.move_due(Due::Head(pool), before, now);
+    }
+
+    /// Moves the timer of a pool's upkeep.
+    pub(super) fn set_wake(
+        &mut self,
+        pool: PoolId,
+        before: Option<Timestamp>,
+        now: Option<Timestamp>,
+    ) {
+        self.move_due(Due::Pool(pool), before, now);
+    }
+
+    fn move_due(&mut self, due: Due, before: Option<Timestamp>, now: Option<Timestamp>) {
+        if let Some(at) = before {
+            self.due.remove(&(at, due));
+        }
+        if let Some(at) = now {
+            self.due.insert((at, due));
+        }
+    }
+
+    pub(super) fn fresh_number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    pub(super) fn fresh_return(&mut self) -> u64 {
+        self.returns += 1;
+        self.returns
+    }
+
+    pub(super) fn fresh_token(&mut self) -> Token {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        token
+    }
+
+    /// Whether the opening of this process was decided before the last reload.
+    pub(super) const fn is_stale(&self, number: u64) -> bool {
+        number < self.threshold
+    }
+}

@@ -1,0 +1,206 @@
+//! What a pool remembers of itself beyond its tables: how long its processes may live, whether it
+//! may open any, and whether it is going.
+//!
+//! SUMMARY   [`Life`], and the questions that are answered from it and the tables.
+//! CALLED    By the handlers of one pool's events, and by those who judge them.
+//! SOURCE    Postfix master (throttle, stress); pooler (culling, age).
+
+use std::collections::BTreeSet;
+
+use super::action::StopReason;
+use super::event::RemoveMode;
+use super::id::{Affinity, Lane};
+use super::ledger::Request;
+use super::random::mix;
+use super::select::choose;
+use super::settings::{PoolKind, Recycle};
+use super::tables::{Pool, Proc};
+use crate::admission::{Snapshot, Stress, Throttle};
+use crate::time::Timestamp;
+
+/// The memory of one pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Life {
+    /// Until when nothing is opened, after failing starts.
+    pub(crate) throttle: Throttle,
+    /// Whether processes are started with stress on.
+    pub(super) stress: Stress,
+    /// How it is being removed, if it is.
+    pub(crate) removing: Option<RemoveMode>,
+    /// Whether it is gone: its identity waits for another.
+    pub(crate) gone: bool,
+    /// (end of life, number) of the processes that were not found too old yet; ordered: the first
+    /// is due first.
+    pub(crate) ages: BTreeSet<(Timestamp, u64)>,
+    /// The processes that were idle when stress began, and still have to be replaced.
+    pub(super) refresh: BTreeSet<u64>,
+    /// Openings with a smaller number began before the latest start that succeeded, or before the
+    /// throttle was lifted: that they fail says nothing about the command as it is now.
+    pub(super) excused_below: u64,
+    /// When idle processes were last culled.
+    pub(super) last_cull: Timestamp,
+    /// Until when nothing is opened in the background, after a failure that does not throttle.
+    pub(super) pause: Option<Timestamp>,
+    /// How many there have to be again after processes were destroyed that are to be replaced.
+    pub(super) restore_to: u32,
+    /// Whether idle processes have to be stopped as soon as fewer are stopping.
+    pub(super) deferred: bool,
+    /// Whether something is gone that waiters may have hoped for.
+    pub(super) shrunk: bool,
+    /// When time alone must bring something about.
+    pub(crate) wake: Option<Timestamp>,
+}
+
+impl Pool {
+    /// How many stopping processes keep their slots: those beyond one reap batch.
+    pub(crate) fn overdue(&self) -> u32 {
+        if self.stopping.is_empty() || self.settings.kind == PoolKind::Language {
+            return 0;
+        }
+        let batch = self.settings.limits.reap_batch();
+        (self.stopping.len() as u32).saturating_sub(batch)
+    }
+
+    /// Whether one more would be within the limit.
+    pub(crate) fn has_slot(&self) -> bool {
+        self.count + self.overdue() < self.settings.limits.hard_limit
+    }
+
+    /// Whether as many wait as may.
+    pub(super) fn queue_is_full(&self) -> bool {
+        let most = self.settings.queue_max;
+        most.is_some_and(|most| self.waiters.len() >= most as usize)
+    }
+
+    /// Whether nothing may be opened, for other reasons than the limit.
+    pub(crate) fn is_blocked(&self, now: Timestamp) -> bool {
+        self.life.removing.is_some() || self.life.throttle.is_on(now)
+    }
+
+    /// Whether one more may be opened.
+    pub(crate) fn may_open(&self, now: Timestamp) -> bool {
+        self.has_slot() && !self.is_blocked(now)
+    }
+
+    /// Whether a request of this lane may have a process: the bulk lane leaves some to the other.
+    pub(crate) fn is_open_to(&self, lane: Lane) -> bool {
+        lane == Lane::Interactive || self.unreserved() != Some(0)
+    }
+
+    /// How many more processes the bulk lane may have; `None`: any.
+    fn unreserved(&self) -> Option<u32> {
+        let reserved = self.settings.interactive_reserved;
+        let bulk_max = self.settings.limits.hard_limit.saturating_sub(reserved);
+        (reserved > 0).then(|| bulk_max.max(1).saturating_sub(self.bulk))
+    }
+
+    /// Whether an idle process can serve this request at once.
+    pub(crate) fn can_lend(&self, request: &Request, now: Timestamp) -> bool {
+        self.is_open_to(request.lane)
+            && choose(&self.idle, request.affinity.as_ref()).is_some()
+            && (self.waiters.is_empty() || self.lets_pass(request.lane, now))
+    }
+
+    /// Whether the waiters let a later request pass that an idle process fits.
+    fn lets_pass(&self, lane: Lane, now: Timestamp) -> bool {
+        let is_bulk_only = lane == Lane::Interactive && self.waiters.is_bulk_only();
+        is_bulk_only || self.head_until.is_some() || self.is_blocked(now)
+    }
+
+    /// Whether one may be opened for this request, and nobody is before it.
+    pub(crate) fn can_open_for(&self, request: &Request, now: Timestamp) -> bool {
+        self.is_open_to(request.lane) && self.may_open(now)
+    }
+
+    /// Whether a process that is there, or one that may be opened, can serve this request some time.
+    pub(super) fn has_hope(&self, request: &Request, now: Timestamp) -> bool {
+        !self.is_blocked(now) || self.could_serve(request.affinity.as_ref())
+    }
+
+    /// Whether a process that is there or is being opened can serve such a client some time.
+    pub(crate) fn could_serve(&self, wanted: Option<&Affinity>) -> bool {
+        if !self.opening.is_empty() {
+            return true;
+        }
+        match wanted {
+            None => !self.procs.is_empty(),
+            Some(wanted) => self.idle.has_member(wanted.db.as_ref()),
+        }
+    }
+
+    /// When this process is too old. The end of each life is spread by the number of the process.
+    pub(crate) fn end_of_life(&self, number: u64, proc: &Proc) -> Option<Timestamp> {
+        let recycle = &self.settings.recycle;
+        let age = recycle.max_age?;
+        let jitter = f64::from(recycle.jitter_percent.min(100)) / 100.0;
+        let fraction = mix(number) as f64 / u64::MAX as f64;
+        Some(proc.born + age.mul_f64(1.0 - jitter * fraction))
+    }
+
+    /// Whether a process has served for long enough, and by which measure.
+    pub(super) fn worn_out(&self, number: u64, now: Timestamp) -> Option<StopReason> {
+        let recycle = &self.settings.recycle;
+        if *recycle == Recycle::default() {
+            return None;
+        }
+        let proc = self.procs.get(&number)?;
+        if recycle.max_uses.is_some_and(|max| proc.uses >= max) {
+            Some(StopReason::Uses)
+        } else if self.end_of_life(number, proc).is_some_and(|end| end <= now) {
+            Some(StopReason::Age)
+        } else {
+            let memory = recycle.memory_soft.zip(proc.memory);
+            memory.and_then(|(soft, memory)| (memory >= soft).then_some(StopReason::Memory))
+        }
+    }
+
+    /// Notes anew when each process is too old.
+    pub(super) fn rebuild_ages(&mut self) {
+        let procs = self.procs.iter();
+        let ends = procs.filter_map(|(&number, proc)| {
+            let end = self.end_of_life(number, proc)?;
+            Some((end, number))
+        });
+        self.life.ages = ends.collect();
+    }
+
+    /// Whether nothing is opened in the background for a moment.
+    pub(crate) fn is_paused(&self, now: Timestamp) -> bool {
+        self.life.pause.is_some_and(|until| now < until)
+    }
+
+    /// How many idle processes may be told to stop now: one reap batch stops at a time.
+    pub(super) fn batch_left(&self) -> usize {
+        let batch = self.settings.limits.reap_batch() as usize;
+        batch.saturating_sub(self.stopping.len())
+    }
+
+    /// How many idle processes there are beyond `init_size` and `min_free`.
+    pub(super) fn surplus(&self) -> u32 {
+        let settings = &self.settings;
+        let free = (self.idle.len() + self.opening.len()) as u32;
+        let above_size = self.count.saturating_sub(settings.init_size);
+        above_size.min(free.saturating_sub(settings.min_free))
+    }
+
+    /// How many are missing to `init_size` and `min_free`.
+    pub(crate) fn missing(&self) -> u32 {
+        let settings = &self.settings;
+        let free = (self.idle.len() + self.opening.len()) as u32;
+        let below_size = settings.init_size.saturating_sub(self.count);
+        below_size.max(settings.min_free.saturating_sub(free))
+    }
+
+    /// What admission is decided by; stopping processes are counted as far as `stopping` says.
+    pub(super) fn snapshot(&self, now: Timestamp, stopping: u32) -> Snapshot {
+        Snapshot {
+            avail: self.idle.len() as u32,
+            opening: self.opening.len() as u32,
+            total: self.count + stopping,
+            max: Some(self.settings.limits.hard_limit),
+            unreserved: self.unreserved(),
+            claims: self.waiters.len() as u32,
+            throttled: self.is_blocked(now),
+        }
+    }
+}

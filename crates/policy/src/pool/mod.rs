@@ -1,0 +1,120 @@
+//! couch_proc_manager as a pure state machine: every choice the pool makes, and nothing it does.
+//!
+//! SUMMARY   [`Pools`] is told what happened ([`Event`]) and when, and answers what to do
+//!           ([`Action`]). It holds no clock, no actor and no process. A language's own pool and a
+//!           named pool are the same tables with other [`PoolSettings`].
+//! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`].
+//!           Every event costs at most a logarithm of what is in the tables, times the number of
+//!           processes and requests that it changes. Reload, `terminate_stale_procs` and shutdown
+//!           walk the tables.
+//! CALLED    By the ProcManager actor; directly by tests and benches.
+//! SOURCE    couch_proc_manager 000 and 001: limits, waiters, find, teach, replenish, reap, flush.
+//!           pidq and pooler: named pools, groups, sizes, recycling. Postfix master: throttle, stress.
+//!
+//! # Where it differs from the reference on purpose
+//!
+//! * **Teaching is a state** of a process, not a call in the manager's turn, so a query server
+//!   that fails or hangs while it learns costs one process and one answer.
+//! * **The end of every event is a flush**: also a reload, an idle close, a replenishing open
+//!   that ends, a changed limit.
+//! * **A request has one answer and one deadline** in whatever phase it is, and is dropped as soon
+//!   as its client is gone. What was started for it goes on and becomes idle.
+//! * **A return names its assignment** ([`Token`]); a second or late one changes nothing.
+//! * **An opening ends in one of two ways**: `SpawnOk`, or anything else.
+//! * **The oldest waiter may wait for a process of its own database** before idle processes of
+//!   others are stopped for it ([`Limits::affinity_wait`]).
+//! * **Stopping processes are bounded**: a reap waits when a whole batch is still ending.
+//! * **Stale is a matter of order, not of clocks**: everything whose opening was decided before
+//!   the reload is stale, and a stale process never becomes idle again.
+//!
+//! # Who waits for whom
+//!
+//! Waiters are served in order of arrival. A waiter is overtaken only while the oldest waiter sits
+//! in its affinity wait, and only by one that takes an idle process which the oldest cannot use.
+//!
+//! The oldest waiter waits so while a process of its own database is in use, until `affinity_wait`
+//! after its arrival, or after the last process that was reaped for such a waiter, whichever is
+//! later. Then one idle process is reaped for it. So under a load for which every wait is too long
+//! at most one process is exchanged each `affinity_wait`, which moves processes to the databases
+//! that lack them and costs next to nothing; with one wait for all, counted from the arrival
+//! alone, every call would end up exchanging processes. Hence the bound: **whoever is the oldest
+//! waiter is served at the latest an `affinity_wait` after it became that, if any process is
+//! idle**, and a waiter with n before it is overtaken for n + 1 such times at most. With an
+//! `affinity_wait` of zero the order is always strict, as in the reference.
+
+//!
+//! # Where to look
+//!
+//! | for | file |
+//! |---|---|
+//! | what is told and answered | `event.rs`, `action.rs`, `id.rs`, `settings.rs`, `status.rs` |
+//! | one event on one pool | `turn.rs` (processes), `returning.rs`, `withdraw.rs` (requests); at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
+//! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
+//! | the ceiling over all pools | `ceiling.rs` |
+//! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
+//! | what new settings change | `reconfigure.rs` (the plan), `resize.rs` |
+//! | whose turn it is | `waiters.rs`, `fairness.rs` |
+//!
+//! # What named pools add, where the sources leave it open
+//!
+//! * **A waiter of a group is not bound to the queue that it joined**: the pool that first has
+//!   something to give takes it over. So a pool that is added serves those who wait at once, and
+//!   one that goes leaves its group's waiters to the others.
+//! * **`init_size` and `min_free` hold always**, not only after a take: also after a death, a
+//!   reload, and a throttle.
+//! * **Stopping processes beyond one reap batch keep their slots** ([`PoolKind::Named`]), so that a
+//!   pool never has more children than `max` and one batch. What is stopped without need (culling,
+//!   age, stress) waits for its batch; what must stop does not.
+//! * **While a pool is throttled**, whoever a process that is there may serve goes on waiting, also
+//!   for one that is lent; the others are refused at once.
+//! * **A start is over with the answer to the first `reset`**, which the opener sends. What fails
+//!   before is a failing start, whatever it is; what happens afterwards never is, so that no client
+//!   can throttle a pool by what it sends.
+
+mod action;
+mod ceiling;
+pub mod db_tag;
+mod event;
+mod fairness;
+mod flush;
+mod groups;
+mod holdings;
+mod id;
+mod idle;
+mod ledger;
+mod life;
+mod pools;
+mod random;
+mod ranking;
+pub mod reconfigure;
+mod remove;
+mod resize;
+mod returning;
+mod route;
+mod select;
+pub mod settings;
+mod status;
+mod tables;
+mod trouble;
+mod turn;
+mod upkeep;
+mod waiters;
+mod withdraw;
+
+#[cfg(test)]
+mod tests;
+
+pub use action::*;
+pub use event::*;
+pub use id::*;
+pub use pools::Pools;
+pub use reconfigure::{Change, reconfigure};
+pub use settings::{
+    Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
+    SettingsError,
+};
+pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
+
+pub(crate) use ledger::{Due, Place, Request};
+pub(crate) use select::choose;
+pub(crate) use tables::{Pool, ProcState};

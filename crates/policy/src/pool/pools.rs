@@ -1,0 +1,397 @@
+//! All pools of the service: the entrance of the decision core.
+//!
+//! SUMMARY   Gives each event to the pools that it concerns, after what time brought about, and
+//!           flushes them.
+//! PROMISES  Total: an event about something unknown or gone changes nothing. Deterministic: the
+//!           same events at the same times give the same actions.
+//! CALLED    By the ProcManager actor.
+//! SOURCE    couch_proc_manager 000 and 001: the gen_server's calls, casts and infos.
+
+use std::collections::BTreeSet;
+
+use super::action::{Action, Refusal};
+use super::event::{Condition, Event};
+use super::id::{ClientId, PoolId, ProcId, RequestId, Target, Token};
+use super::ledger::{Due, Ledger, Place, Request};
+use super::route::Members;
+use super::settings::PoolSettings;
+use super::status::{PoolStatus, PoolTotals};
+use super::tables::Pool;
+use super::turn::Turn;
+use crate::admission::Snapshot;
+use crate::time::Timestamp;
+
+/// The pool of a request that has none yet.
+const NOWHERE: PoolId = PoolId(u32::MAX);
+
+/// All pools of the service.
+#[derive(Clone, Debug)]
+pub struct Pools {
+    /// Indexed by [`PoolId`].
+    pub(crate) pools: Vec<Pool>,
+    /// What they share.
+    pub(crate) ledger: Ledger,
+    /// Groups and languages, by pool.
+    pub(super) members: Members,
+    /// The identities of pools that are gone, for new ones.
+    pub(super) vacant: Vec<PoolId>,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pools {
+    /// Returns a service without pools, whose even choices are always the same.
+    pub fn new() -> Self {
+        Self::with_seed(0)
+    }
+
+    /// Returns a service without pools. The seed decides which pool of a group is drawn.
+    pub fn with_seed(seed: u64) -> Self {
+        Self {
+            pools: Vec::new(),
+            ledger: Ledger::new(seed),
+            members: Members::default(),
+            vacant: Vec::new(),
+        }
+    }
+
+    /// Handles an event and appends what is to be done to `out`, in order.
+    ///
+    /// Whatever is due by `now` happens before the event, as if a [`Event::Tick`] had come first,
+    /// so no request is served after its deadline. A `now` before the latest one counts as that.
+    ///
+    /// A request of an unknown pool, or whose identity is not larger than every earlier one, is
+    /// ignored as any other event about something unknown: it gets no answer.
+    pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<Action>) {
+        self.ledger.now = self.ledger.now.max(now);
+        if self.ledger.overdue().is_some() {
+            self.time_passes(out);
+        }
+        match event {
+            Event::GetProc {
+                request,
+                client,
+                target,
+                lane,
+                affinity,
+                deadline,
+            } => {
+                let row = Request {
+                    client,
+                    target,
+                    pool: NOWHERE,
+                    lane,
+                    rank: 0,
+                    affinity,
+                    arrived: self.ledger.now,
+                    deadline,
+                    place: Place::Queue,
+                };
+                self.get_proc(request, row, out);
+            }
+            Event::RetProc {
+                client,
+                proc,
+                token,
+                status,
+                condition,
+            } => self.on_proc(proc, out, |turn, n| {
+                turn.ret_proc(n, (client, token), status, condition);
+            }),
+            Event::ClientDown {
+                client,
+                normal,
+                conditions,
+            } => self.client_down(client, normal, conditions, out),
+            Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
+            Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
+            Event::HelperDone { proc, ok } => {
+                self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
+            }
+            Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
+            Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
+            Event::SetThresholdTs => {
+                self.ledger.threshold = self.ledger.next_number;
+                self.on_all(out, |turn| {
+                    turn.unthrottle();
+                    turn.stop_stale();
+                });
+            }
+            // No stale process becomes idle (PM-13), so that this finds nothing to stop; it keeps
+            // its meaning all the same.
+            Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
+            Event::SetCeiling { max } => self.ledger.ceiling.max = max,
+            Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
+            Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings, out),
+            Event::RemovePool { pool, mode } => self.remove_pool(pool, mode, out),
+            Event::Unthrottle { pool } => self.on_pool(pool, out, |turn| turn.unthrottle()),
+            Event::Memory { proc, bytes } => {
+                self.on_proc(proc, out, |turn, n| turn.memory(n, bytes));
+            }
+            Event::Tick => {}
+            Event::Shutdown => self.shut_down(out),
+        }
+        self.share(out);
+    }
+
+    /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end
+    /// of the affinity wait of an oldest waiter, or when a pool has upkeep to do.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.ledger.due.first().map(|(at, _)| *at)
+    }
+
+    /// Returns whether `client` holds `proc` by the assignment `token` now.
+    pub fn holds(&self, client: ClientId, proc: ProcId, token: Token) -> bool {
+        self.pool(proc.pool)
+            .is_some_and(|pool| pool.is_held(proc.number, (client, token)))
+    }
+
+    /// Returns the processes that a client holds, in order of pool and number.
+    pub fn held_by(&self, client: ClientId) -> Vec<ProcId> {
+        self.ledger.held.of(client)
+    }
+
+    /// Returns the open requests of a client, oldest first.
+    pub fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
+        self.ledger.requests_of(client)
+    }
+
+    /// Returns how many processes there are and are being opened, in all pools
+    /// (`get_proc_count`).
+    pub fn proc_count(&self) -> u32 {
+        self.pools.iter().map(|pool| pool.count).sum()
+    }
+
+    /// Returns whether somebody waits because there are as many processes in all pools as may be.
+    pub fn is_full(&self) -> bool {
+        !self.ledger.ceiling.needy.is_empty()
+    }
+
+    /// Returns how many rows the tables have that can be many: processes, openings and requests.
+    pub fn row_count(&self) -> usize {
+        self.proc_count() as usize + self.ledger.requests.len()
+    }
+
+    /// Returns how many processes are left from before the last reload
+    /// (`get_stale_proc_count`). They go when they come back.
+    pub fn stale_proc_count(&self) -> u32 {
+        let numbers = self.pools.iter().flat_map(|pool| pool.procs.keys());
+        numbers
+            .filter(|number| self.ledger.is_stale(**number))
+            .count() as u32
+    }
+
+    /// Returns a picture of one pool; an empty one when there is no such pool.
+    pub fn status(&self, pool: PoolId, now: Timestamp) -> PoolStatus {
+        self.pool(pool).map_or_else(PoolStatus::empty, |row| {
+            PoolStatus::of(pool, row, &self.ledger, now)
+        })
+    }
+
+    /// Returns what happened in one pool so far; nothing when there is no such pool.
+    pub fn totals(&self, pool: PoolId) -> PoolTotals {
+        let totals = self.pool(pool).and_then(|pool| pool.totals.as_deref());
+        totals.copied().unwrap_or_default()
+    }
+
+    /// Returns the settings of a pool; `None` when there is no such pool.
+    pub fn settings(&self, pool: PoolId) -> Option<&PoolSettings> {
+        self.pool(pool).map(|pool| &pool.settings)
+    }
+
+    /// Returns whether a pool was added, and is neither gone nor being removed.
+    pub fn is_open(&self, pool: PoolId) -> bool {
+        self.pool(pool)
+            .is_some_and(|pool| pool.life.removing.is_none())
+    }
+
+    /// Returns whether processes of this pool are to be started with stress on now.
+    pub fn is_stressed(&self, pool: PoolId) -> bool {
+        let now = self.ledger.now;
+        self.pool(pool)
+            .is_some_and(|pool| pool.life.stress.is_on(now))
+    }
+
+    /// Returns what admission is decided by, as of the latest event. Costs nothing: it is meant to
+    /// be looked at after every event.
+    pub fn snapshot(&self, pool: PoolId) -> Snapshot {
+        self.pool(pool).map_or_else(Snapshot::default, |pool| {
+            pool.snapshot(self.ledger.now, pool.stopping.len() as u32)
+        })
+    }
+
+    fn get_proc(&mut self, id: RequestId, mut request: Request, out: &mut Vec<Action>) {
+        let addressed = match request.target {
+            Target::Pool(pool) if pool.0 as usize >= self.pools.len() => return,
+            Target::Pool(pool) => Some(pool),
+            Target::Group(_) | Target::Any(_) => None,
+        };
+        if !self.ledger.is_fresh(id) {
+            return;
+        }
+        let why = if self.ledger.shutting_down {
+            Refusal::ShuttingDown
+        } else if request.deadline <= self.ledger.now {
+            let phase = request.place.phase();
+            Refusal::Timeout { phase }
+        } else {
+            match self.route(&request) {
+                Ok(pool) => {
+                    request.pool = pool;
+                    return self.on_pool(pool, out, |turn| turn.get_proc(id, request));
+                }
+                Err(why) => why,
+            }
+        };
+        if let Some(pool) = addressed {
+            let totals = self.pools[pool.0 as usize].tally();
+            match why {
+                Refusal::Timeout { .. } => totals.timed_out += 1,
+                _ => totals.refused += 1,
+            }
+        }
+        out.push(Action::Refuse { request: id, why });
+    }
+
+    /// `DOWN` of a client: what it asked for is dropped, what it holds comes back.
+    fn client_down(
+        &mut self,
+        client: ClientId,
+        normal: bool,
+        mut conditions: Vec<(ProcId, Condition)>,
+        out: &mut Vec<Action>,
+    ) {
+        conditions.sort_by_key(|(proc, _)| *proc);
+        let mut touched = BTreeSet::new();
+        for proc in self.ledger.held.of(client) {
+            let at = conditions.partition_point(|(other, _)| *other < proc);
+            let told = conditions.get(at).filter(|(other, _)| *other == proc);
+            let condition = told.map_or(Condition::NeedsReset, |(_, condition)| *condition);
+            if let Some(mut turn) = self.turn(proc.pool, out) {
+                turn.take_back_from_dead(proc.number, client, normal, condition);
+                touched.insert(proc.pool);
+            }
+        }
+        let requests = self.ledger.requests_of(client);
+        self.abandon(&requests, &mut touched, out);
+    }
+
+    /// Drops requests whose answer nobody waits for, and flushes their pools and the `touched`.
+    fn abandon(
+        &mut self,
+        requests: &[RequestId],
+        touched: &mut BTreeSet<PoolId>,
+        out: &mut Vec<Action>,
+    ) {
+        for &id in requests {
+            let Some(pool) = self.ledger.request(id).map(|request| request.pool) else {
+                continue;
+            };
+            if let Some(mut turn) = self.turn(pool, out) {
+                turn.withdraw(id);
+                turn.pool.tally().abandoned += 1;
+                touched.insert(pool);
+            }
+        }
+        self.flush(touched, out);
+    }
+
+    /// Does what is due by now.
+    fn time_passes(&mut self, out: &mut Vec<Action>) {
+        let mut touched = BTreeSet::new();
+        while let Some(due) = self.ledger.overdue() {
+            let pool = match due {
+                Due::Head(pool) | Due::Pool(pool) => Some(pool),
+                Due::Request(id) => self.ledger.request(id).map(|request| request.pool),
+            };
+            let pool = pool.expect("PM-12: what is due belongs to a pool");
+            let mut turn = self.turn(pool, out).expect("PM-12: the pool exists");
+            match due {
+                Due::Head(_) => turn.set_head_timer(None),
+                Due::Pool(_) => turn.woken(),
+                Due::Request(id) => turn.time_out(id),
+            }
+            touched.insert(pool);
+        }
+        self.flush(&touched, out);
+    }
+
+    fn shut_down(&mut self, out: &mut Vec<Action>) {
+        self.ledger.shutting_down = true;
+        let mut requests: Vec<(RequestId, PoolId)> = self
+            .ledger
+            .requests
+            .iter()
+            .map(|(id, request)| (*id, request.pool))
+            .collect();
+        requests.sort_unstable();
+        for (id, pool) in requests {
+            if let Some(mut turn) = self.turn(pool, out) {
+                turn.refuse(id, Refusal::ShuttingDown);
+            }
+        }
+        self.on_all(out, |turn| turn.stop_all());
+    }
+
+    /// Runs a handler on a pool, if it exists, and flushes it.
+    pub(super) fn on_pool(
+        &mut self,
+        pool: PoolId,
+        out: &mut Vec<Action>,
+        handler: impl FnOnce(&mut Turn<'_>),
+    ) {
+        if let Some(mut turn) = self.turn(pool, out) {
+            handler(&mut turn);
+            turn.flush();
+            let is_finished = turn.pool.is_finished();
+            if !self.ledger.roaming.is_empty() {
+                self.adopt(pool, out);
+            }
+            if is_finished {
+                self.bury(pool, out);
+            }
+        }
+    }
+
+    /// Runs a handler about one process on its pool, if that exists, and flushes the pool.
+    fn on_proc(
+        &mut self,
+        proc: ProcId,
+        out: &mut Vec<Action>,
+        handler: impl FnOnce(&mut Turn<'_>, u64),
+    ) {
+        self.on_pool(proc.pool, out, |turn| handler(turn, proc.number));
+    }
+
+    /// Runs a handler on every pool and flushes it, in order of their identities.
+    fn on_all(&mut self, out: &mut Vec<Action>, handler: impl Fn(&mut Turn<'_>)) {
+        for index in 0..self.pools.len() {
+            self.on_pool(PoolId(index as u32), out, &handler);
+        }
+    }
+
+    fn flush(&mut self, pools: &BTreeSet<PoolId>, out: &mut Vec<Action>) {
+        for &pool in pools {
+            self.on_pool(pool, out, |_| {});
+        }
+    }
+
+    pub(super) fn turn<'a>(&'a mut self, id: PoolId, out: &'a mut Vec<Action>) -> Option<Turn<'a>> {
+        let pool = self.pools.get_mut(id.0 as usize)?;
+        (!pool.life.gone).then_some(Turn {
+            id,
+            pool,
+            ledger: &mut self.ledger,
+            out,
+        })
+    }
+
+    pub(super) fn pool(&self, id: PoolId) -> Option<&Pool> {
+        let pool = self.pools.get(id.0 as usize)?;
+        (!pool.life.gone).then_some(pool)
+    }
+}

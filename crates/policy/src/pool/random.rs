@@ -1,0 +1,32 @@
+//! Random numbers that can be repeated.
+//!
+//! SOURCE    SplitMix64.
+
+/// A generator: the same seed gives the same numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Random {
+    state: u64,
+}
+
+impl Random {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// Returns a number below `bound`, each as likely as the others; 0 when the bound is 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.state = self.state.wrapping_add(STEP);
+        let wide = u128::from(mix(self.state)) * u128::from(bound);
+        (wide >> 64) as u64
+    }
+}
+
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Returns a number that looks random and is always the same for the same `value`.
+pub(super) const fn mix(value: u64) -> u64 {
+    let mut z = value;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

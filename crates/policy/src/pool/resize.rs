@@ -1,0 +1,65 @@
+//! New limits and settings of a pool: what they bring about at once.
+//!
+//! SUMMARY   Stops the idle processes that are too many, and ranks the waiters anew. What only a return
+//!           or the background can do follows by itself.
+//! CALLED    By [`super::Pools::handle`]. Waiters that are too many are turned away after it.
+//! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
+
+use super::action::StopReason;
+use super::fairness::Rounds;
+use super::id::RequestId;
+use super::settings::PoolSettings;
+use super::tables::Pool;
+use super::turn::Turn;
+
+impl Turn<'_> {
+    /// New settings are in force, and what they bring about is done; what can only be done when
+    /// processes come back, or in the background, follows by itself.
+    pub(super) fn reconfigure(&mut self, new: PoolSettings) {
+        let old = std::mem::replace(&mut self.pool.settings, new);
+        self.pool.upkeep = Pool::needs_upkeep(&new);
+        self.pool.rebuild_ages();
+        if old.fairness != new.fairness || old.interactive_reserved != new.interactive_reserved {
+            self.queue_anew();
+        }
+        if new.throttle.is_none() {
+            self.unthrottle();
+        }
+        if !new.stress {
+            self.pool.life.stress.end();
+            self.pool.life.refresh.clear();
+        }
+        self.stop_over_limit();
+        self.pool.count_max = self.pool.count.max(new.limits.hard_limit);
+    }
+
+    /// Stops idle processes above the limit, tagged ones first, then the oldest.
+    fn stop_over_limit(&mut self) {
+        while self.pool.is_over_limit() && self.stop_idle_over_limit() {}
+    }
+
+    fn stop_idle_over_limit(&mut self) -> bool {
+        let idle = &self.pool.idle;
+        let Some(number) = idle.oldest_used().or_else(|| idle.oldest_untagged()) else {
+            return false;
+        };
+        self.stop(number, StopReason::OverLimit);
+        true
+    }
+
+    /// Ranks the waiters anew, in the order in which they stand.
+    fn queue_anew(&mut self) {
+        let waiters: Vec<RequestId> = self.pool.waiters.iter().collect();
+        self.pool.rounds = Rounds::default();
+        for id in &waiters {
+            if let Some(row) = self.ledger.requests.get(id) {
+                self.pool.dequeue(*id, row);
+            }
+        }
+        for id in waiters {
+            if let Some(row) = self.ledger.requests.get_mut(&id) {
+                self.pool.enqueue(id, row);
+            }
+        }
+    }
+}

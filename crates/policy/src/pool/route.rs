@@ -1,0 +1,123 @@
+//! Which pool serves a request that several may serve.
+//!
+//! SUMMARY   The pools of a group, or of a language, by name of the target; and the choice among
+//!           them.
+//! PROMISES  Uniform over the pools that have a free process for the request, however many each
+//!           has; deterministic for one seed.
+//! CALLED    By [`super::Pools`].
+//! SOURCE    pidq (take_pid from a pool at random), pooler (groups). The fallbacks are ours.
+
+use rustc_hash::FxHashMap;
+
+use super::id::{PoolId, Target};
+use super::ledger::{Ledger, Request};
+use super::settings::PoolSettings;
+use super::tables::Pool;
+use crate::time::Timestamp;
+
+/// How often one pool is drawn blindly before all are looked at. While most pools have a free
+/// process, the first draw is as good as any.
+const DRAWS: usize = 2;
+
+/// Target -> the pools that belong to it, without those that are being removed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Members(FxHashMap<Target, Vec<PoolId>>);
+
+impl Members {
+    /// Adds a pool to its group and its language.
+    pub(super) fn join(&mut self, pool: PoolId, settings: &PoolSettings) {
+        for target in targets(settings) {
+            self.0.entry(target).or_default().push(pool);
+        }
+    }
+
+    /// Takes a pool out of its group and its language.
+    pub(super) fn leave(&mut self, pool: PoolId, settings: &PoolSettings) {
+        for target in targets(settings) {
+            if let Some(pools) = self.0.get_mut(&target) {
+                pools.retain(|other| *other != pool);
+                if pools.is_empty() {
+                    self.0.remove(&target);
+                }
+            }
+        }
+    }
+
+    /// The pools that a target means; one pool is not looked up here.
+    pub(crate) fn of(&self, target: Target) -> &[PoolId] {
+        self.0.get(&target).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Every target but itself by which a pool can be meant.
+pub(super) fn targets(settings: &PoolSettings) -> impl Iterator<Item = Target> + use<> {
+    let group = settings.group.map(Target::Group);
+    group.into_iter().chain([Target::Any(settings.language)])
+}
+
+/// Chooses among the pools of a group: one at random of those that have a free process for the
+/// request, else one at random of those that may open one, else the one with the shortest queue of
+/// those where one more may wait.
+/// `None`: nothing may be opened in any, and no process that is there can serve it.
+pub(super) fn choose_pool(
+    members: &[PoolId],
+    pools: &[Pool],
+    ledger: &mut Ledger,
+    request: &Request,
+) -> Option<PoolId> {
+    let row = |id: PoolId| &pools[id.0 as usize];
+    let now = ledger.now;
+    let count = members.len() as u64;
+    for _ in 0..DRAWS.min(members.len()) {
+        // Whoever is drawn and fits is as likely as any other that fits.
+        let drawn = members[ledger.random.below(count) as usize];
+        if row(drawn).can_lend(request, now) {
+            return Some(drawn);
+        }
+    }
+    let can_lend = |pool: &Pool| pool.can_lend(request, now);
+    let has_place = ledger.ceiling.has_room() && ledger.ceiling.needy.is_empty();
+    let can_open = |pool: &Pool| has_place && pool.can_open_for(request, now);
+    if let Some(pool) = draw(members, pools, ledger, can_lend) {
+        return Some(pool);
+    }
+    if let Some(pool) = draw(members, pools, ledger, can_open) {
+        return Some(pool);
+    }
+    let hopeful = members
+        .iter()
+        .copied()
+        .filter(|id| row(*id).has_hope(request, now));
+    hopeful.min_by_key(|id| {
+        let pool = row(*id);
+        // One that lacks nothing but a place gets one sooner than one that has its limit.
+        let lacks_place = pool.can_open_for(request, now);
+        (pool.queue_is_full(), !lacks_place, pool.waiters.len())
+    })
+}
+
+/// When the first of these pools is opened again, if they are throttled.
+pub(super) fn next_try(members: &[PoolId], pools: &[Pool]) -> Option<Timestamp> {
+    let until = |id: &PoolId| pools[id.0 as usize].life.throttle.until();
+    members.iter().filter_map(until).min()
+}
+
+/// Draws one at random of those that fit.
+fn draw(
+    members: &[PoolId],
+    pools: &[Pool],
+    ledger: &mut Ledger,
+    fits: impl Fn(&Pool) -> bool,
+) -> Option<PoolId> {
+    let mut drawn = None;
+    let mut seen = 0;
+    for &id in members {
+        if fits(&pools[id.0 as usize]) {
+            seen += 1;
+            if ledger.random.below(seen) == 0 {
+                drawn = Some(id);
+            }
+        }
+    }
+    drawn
+}

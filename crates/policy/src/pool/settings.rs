@@ -1,0 +1,283 @@
+//! What a pool is told to be like, and what is wrong with it.
+//!
+//! SUMMARY   [`PoolSettings`]: sizes, what becomes of processes, who waits how. [`Limits`] is the
+//!           part that every language's own pool takes from the configuration.
+//! PROMISES  [`PoolSettings::validate`] finds everything that is wrong, not the first thing.
+//! CALLED    By the shell, which makes them from the configuration and from requests; by
+//!           [`super::reconfigure()`].
+//! SOURCE    couch_proc_manager 001 (limits); pidq (init_size, min_free, max, what becomes of a
+//!           crashed consumer's process); pooler (groups, culling, queue_max).
+//! LIMITS    Names, commands and how a process is asked to stop are the shell's.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::admission::ThrottleSettings;
+
+/// The limits of one pool, per language as in CouchDB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `os_process_limit`, a named pool's `max`: processes and openings together never exceed it.
+    /// 0 opens nothing.
+    pub hard_limit: u32,
+    /// `os_process_soft_limit`: an untagged process is closed when idle for too long while the
+    /// pool counts at least this many.
+    pub soft_limit: u32,
+    /// How long the oldest waiter waits for a process of its own database that is in use, before
+    /// an idle process of another database is reaped for it; also the least time between two such
+    /// exchanges. Zero reaps at once and in batches, as the reference does.
+    pub affinity_wait: Duration,
+}
+
+impl Limits {
+    /// How many idle tagged processes are reaped at most at a time: a tenth of the limit and one.
+    pub(crate) fn reap_batch(&self) -> u32 {
+        (f64::from(self.hard_limit) * 0.1 + 1.0).round() as u32
+    }
+}
+
+/// A language, as the shell numbers them. Pools of one language start the same kind of process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LanguageId(pub u32);
+
+/// A group of pools that stand in for each other, as the shell numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+/// Whose rules a pool follows where the two sources differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolKind {
+    /// A language's own pool, as in couch_proc_manager: among equals the newest-created process is
+    /// lent; what a client gave back as broken is not replaced until somebody asks.
+    Language,
+    /// A named pool, as in pidq: among equals the process that came back last is lent, so that a
+    /// quiet pool keeps few of them busy; what was given back as broken is replaced at once; and
+    /// stopping processes beyond one reap batch keep their slots, so that a pool whose processes
+    /// come and go never has more children than `max` and a batch.
+    Named,
+}
+
+/// What becomes of a process whose client crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnClientCrash {
+    /// It is reset and goes back (couch_proc_manager).
+    Return,
+    /// Its state is unknown: it is destroyed and a fresh one is opened in its place (pidq).
+    Replace,
+}
+
+/// When a process has served for long enough. It goes when it is idle, never under a client, but
+/// for `memory_hard`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recycle {
+    /// After so many assignments.
+    pub max_uses: Option<u64>,
+    /// After so long a life.
+    pub max_age: Option<Duration>,
+    /// By how much a life may be shorter than `max_age`, in percent: so processes that were born
+    /// together do not go together.
+    pub jitter_percent: u8,
+    /// After the use in which it took so much memory, in bytes.
+    pub memory_soft: Option<u64>,
+    /// At once when it takes so much memory, in bytes; who holds it is told.
+    pub memory_hard: Option<u64>,
+}
+
+/// How a pool shrinks back to `init_size` after a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cull {
+    /// How long a process has been idle before it is one too many.
+    pub after: Duration,
+    /// The least time between two rounds; each stops one reap batch at most.
+    pub interval: Duration,
+}
+
+/// In which order those are served who wait in the same lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fairness {
+    /// In order of arrival.
+    Fifo,
+    /// Each database in turn, its own requests in order of arrival.
+    PerDb,
+}
+
+/// All settings of one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Whose rules it follows. Cannot change.
+    pub kind: PoolKind,
+    /// What its processes speak. Cannot change.
+    pub language: LanguageId,
+    /// The pools that stand in for each other.
+    pub group: Option<GroupId>,
+    /// `max` (as `hard_limit`) and what belongs to it.
+    pub limits: Limits,
+    /// Processes that are there from the start, and that a process that dies is replaced for.
+    pub init_size: u32,
+    /// While free and opening processes are fewer, one more is opened in the background.
+    pub min_free: u32,
+    /// Who comes when so many wait is refused at once.
+    pub queue_max: Option<u32>,
+    /// What becomes of a crashed client's process.
+    pub on_client_crash: OnClientCrash,
+    /// When a process has served for long enough.
+    pub recycle: Recycle,
+    /// How the pool shrinks; `None`: by the soft limit.
+    pub cull: Option<Cull>,
+    /// How long nothing is opened after a failing start; `None`: each request tries again.
+    pub throttle: Option<ThrottleSettings>,
+    /// Whether processes are started with stress on while the pool is at its limit.
+    pub stress: bool,
+    /// Who is next.
+    pub fairness: Fairness,
+    /// How many of `max` processes the bulk lane leaves to the interactive one; 0 makes no
+    /// difference between lanes.
+    pub interactive_reserved: u32,
+}
+
+impl PoolSettings {
+    /// A language's own pool with the reference's defaults.
+    pub const fn of_language(language: LanguageId, limits: Limits) -> Self {
+        Self {
+            kind: PoolKind::Language,
+            language,
+            group: None,
+            limits,
+            init_size: 0,
+            min_free: 0,
+            queue_max: None,
+            on_client_crash: OnClientCrash::Return,
+            recycle: Recycle {
+                max_uses: None,
+                max_age: None,
+                jitter_percent: 0,
+                memory_soft: None,
+                memory_hard: None,
+            },
+            cull: None,
+            throttle: None,
+            stress: false,
+            fairness: Fairness::Fifo,
+            interactive_reserved: 0,
+        }
+    }
+
+    /// A named pool with the defaults of named pools.
+    pub fn named(language: LanguageId, limits: Limits) -> Self {
+        Self {
+            kind: PoolKind::Named,
+            on_client_crash: OnClientCrash::Replace,
+            throttle: Some(ThrottleSettings::default()),
+            ..Self::of_language(language, limits)
+        }
+    }
+
+    /// Finds what is wrong with these settings by themselves.
+    ///
+    /// # Errors
+    /// Every setting that is wrong, with why. Whoever wrote them has to correct them.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        let max = self.limits.hard_limit;
+        let recycle = &self.recycle;
+        let cull = self.cull;
+        let throttle = self.throttle;
+        let soft_above_hard = |(soft, hard): (u64, u64)| soft > hard;
+        let too_short = |delay: Duration| delay.is_zero();
+        let rules = [
+            ("init_size", self.init_size > max, "is more than max"),
+            ("min_free", self.min_free > max, "is more than max"),
+            (
+                "interactive_reserved",
+                self.interactive_reserved > 0 && self.interactive_reserved >= max,
+                "leaves nothing of max to the bulk lane",
+            ),
+            (
+                "max_uses",
+                recycle.max_uses == Some(0),
+                "is 0: no process could serve anybody",
+            ),
+            (
+                "max_age",
+                recycle.max_age.is_some_and(too_short),
+                "is 0: no process could serve anybody",
+            ),
+            (
+                "jitter",
+                recycle.jitter_percent > 100,
+                "is more than 100 percent",
+            ),
+            (
+                "memory_soft",
+                recycle
+                    .memory_soft
+                    .zip(recycle.memory_hard)
+                    .is_some_and(soft_above_hard),
+                "is more than memory_hard",
+            ),
+            (
+                "cull_interval",
+                cull.is_some_and(|cull| too_short(cull.interval)),
+                "is 0: the pool would never rest",
+            ),
+            (
+                "throttle_delay",
+                throttle.is_some_and(|throttle| too_short(throttle.delay)),
+                "is 0: a command that fails would be started again and again",
+            ),
+            (
+                "throttle_delay_max",
+                throttle.is_some_and(|throttle| throttle.delay_max < throttle.delay),
+                "is less than throttle_delay",
+            ),
+        ];
+        let wrong = rules.into_iter().filter(|(_, wrong, _)| *wrong);
+        SettingsError::unless_empty(wrong.map(|(name, _, why)| Wrong { name, why }).collect())
+    }
+}
+
+/// A language's own pool, of the first language: for callers that have one language only.
+impl From<Limits> for PoolSettings {
+    fn from(limits: Limits) -> Self {
+        Self::of_language(LanguageId(0), limits)
+    }
+}
+
+/// A setting that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The setting, by its name in the configuration.
+    pub name: &'static str,
+    /// What is wrong with it: the end of a sentence that begins with the name.
+    pub why: &'static str,
+}
+
+/// Settings that were refused as a whole: nothing of them is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError(Vec<Wrong>);
+
+impl SettingsError {
+    pub(super) fn unless_empty(wrong: Vec<Wrong>) -> Result<(), Self> {
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(Self(wrong))
+        }
+    }
+
+    /// Everything that is wrong; never empty.
+    pub fn wrong(&self) -> &[Wrong] {
+        &self.0
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Wrong { name, why }) in self.0.iter().enumerate() {
+            let between = if at == 0 { "" } else { "; " };
+            write!(f, "{between}{name} {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SettingsError {}

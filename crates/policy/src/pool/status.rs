@@ -1,0 +1,199 @@
+//! What the pool shows of itself: a picture of now, and counters since the start.
+//!
+//! SOURCE    couch_proc_manager's process_count and stale_proc_count; pidq's status.
+
+use std::time::Duration;
+
+use super::action::StopReason;
+use super::event::RemoveMode;
+use super::id::{ClientId, DbKey, PoolId, ProcId};
+use super::ledger::Ledger;
+use super::settings::{LanguageId, Limits, PoolSettings};
+use super::tables::{Pool, ProcState};
+use crate::time::Timestamp;
+
+/// One pool at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// The settings in force.
+    pub settings: PoolSettings,
+    /// Processes that are assigned, learning, or being reset.
+    pub used: u32,
+    /// Idle processes.
+    pub free: u32,
+    /// Idle processes that are tagged for a database.
+    pub free_tagged: u32,
+    /// Openings in flight. Used, free and opening together are held against the hard limit.
+    pub opening: u32,
+    /// Processes that were told to stop and have not ended yet; not held against the limit.
+    pub stopping: u32,
+    /// Requests in the queue.
+    pub waiting: u32,
+    /// How long the oldest of them has waited; zero when nobody waits.
+    pub longest_wait: Duration,
+    /// Processes and openings that serve the bulk lane.
+    pub bulk: u32,
+    /// How the pool is being removed, if it is.
+    pub removing: Option<RemoveMode>,
+    /// For how long no process is opened, after a failing start.
+    pub throttled: Option<Duration>,
+    /// For how long processes are started with stress on.
+    pub stressed: Option<Duration>,
+    /// The processes, oldest first.
+    pub procs: Vec<ProcStatus>,
+}
+
+/// One process at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcStatus {
+    /// Which one.
+    pub proc: ProcId,
+    /// What it does.
+    pub phase: ProcPhase,
+    /// The database it is tagged for.
+    pub db: Option<DbKey>,
+    /// How many design documents it knows.
+    pub ddocs: u32,
+    /// How often it was assigned.
+    pub uses: u64,
+    /// Time since its opening succeeded.
+    pub age: Duration,
+    /// Time since it became idle, while it is.
+    pub idle: Option<Duration>,
+    /// Who holds it.
+    pub holder: Option<ClientId>,
+    /// How much memory it took when that was last looked at, in bytes.
+    pub memory: Option<u64>,
+}
+
+/// What a process is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcPhase {
+    /// Waiting for a client.
+    Idle,
+    /// With a client.
+    Assigned,
+    /// Learning a design document, or being reset after a client.
+    Teaching,
+}
+
+/// What happened in one pool since it was added. Every number only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolTotals {
+    /// Assignments of a process to a client.
+    pub taken: u64,
+    /// Accepted returns with status ok.
+    pub returned: u64,
+    /// Accepted returns with status fail.
+    pub failed: u64,
+    /// Processes taken back because their client ended.
+    pub taken_back: u64,
+    /// Openings that succeeded.
+    pub started: u64,
+    /// Openings that failed.
+    pub start_failures: u64,
+    /// Openings begun to replace an untagged process that became tagged.
+    pub replenished: u64,
+    /// Design documents taught.
+    pub taught: u64,
+    /// Processes that ended unasked.
+    pub died: u64,
+    /// Requests refused because their deadline passed.
+    pub timed_out: u64,
+    /// Requests refused for another reason.
+    pub refused: u64,
+    /// Requests dropped because their caller or their client was gone.
+    pub abandoned: u64,
+    /// Requests refused because as many waited as may (`queue_max`); they are among the refused.
+    pub busy: u64,
+    /// Waiters served before an older one that waited for a process of its own database.
+    pub overtook: u64,
+    stopped: [u64; StopReason::Shutdown as usize + 1],
+}
+
+impl PoolTotals {
+    /// How many processes were told to stop for this reason.
+    pub const fn stopped(&self, why: StopReason) -> u64 {
+        self.stopped[why as usize]
+    }
+
+    pub(super) const fn note_stop(&mut self, why: StopReason) {
+        self.stopped[why as usize] += 1;
+    }
+}
+
+impl PoolStatus {
+    /// The picture of a pool that does not exist: nothing at all.
+    pub(super) const fn empty() -> Self {
+        Self {
+            settings: PoolSettings::of_language(
+                LanguageId(0),
+                Limits {
+                    hard_limit: 0,
+                    soft_limit: 0,
+                    affinity_wait: Duration::ZERO,
+                },
+            ),
+            used: 0,
+            free: 0,
+            free_tagged: 0,
+            opening: 0,
+            stopping: 0,
+            waiting: 0,
+            longest_wait: Duration::ZERO,
+            bulk: 0,
+            removing: None,
+            throttled: None,
+            stressed: None,
+            procs: Vec::new(),
+        }
+    }
+
+    pub(super) fn of(id: PoolId, pool: &Pool, ledger: &Ledger, now: Timestamp) -> Self {
+        let oldest = pool.waiters.iter().min().and_then(|id| ledger.request(id));
+        let mut procs: Vec<ProcStatus> = pool
+            .procs
+            .iter()
+            .map(|(&number, proc)| {
+                let phase = match proc.state {
+                    ProcState::Idle => ProcPhase::Idle,
+                    ProcState::Assigned { .. } => ProcPhase::Assigned,
+                    ProcState::Teaching { .. } | ProcState::Resetting | ProcState::InHand => {
+                        ProcPhase::Teaching
+                    }
+                };
+                ProcStatus {
+                    proc: ProcId { pool: id, number },
+                    phase,
+                    db: proc.db.clone(),
+                    ddocs: proc.ddocs.len() as u32,
+                    uses: proc.uses,
+                    age: now.since(proc.born),
+                    idle: (phase == ProcPhase::Idle).then(|| now.since(proc.last_use)),
+                    holder: match proc.state {
+                        ProcState::Assigned { client, .. } => Some(client),
+                        _ => None,
+                    },
+                    memory: proc.memory,
+                }
+            })
+            .collect();
+        let left = |until: Timestamp| (now < until).then(|| until.since(now));
+        procs.sort_unstable_by_key(|status| status.proc);
+        Self {
+            settings: pool.settings,
+            used: (pool.procs.len() - pool.idle.len()) as u32,
+            free: pool.idle.len() as u32,
+            free_tagged: pool.idle.tagged_len() as u32,
+            opening: pool.opening.len() as u32,
+            stopping: pool.stopping.len() as u32,
+            waiting: pool.waiters.len() as u32,
+            longest_wait: oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.arrived)),
+            bulk: pool.bulk,
+            removing: pool.life.removing,
+            throttled: pool.life.throttle.until().and_then(left),
+            stressed: pool.life.stress.until().and_then(left),
+            procs,
+        }
+    }
+}

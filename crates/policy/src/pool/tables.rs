@@ -1,0 +1,399 @@
+//! The tables of one pool, and the only functions that change two of them at once.
+//!
+//! SUMMARY   procs, opening, stopping, the count, the idle indexes, the waiters.
+//! PROMISES  count = procs + opening (PM-1); the idle indexes hold exactly the idle processes
+//!           (PM-2); the queue knows which tags have an idle process (PM-11).
+//! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so no key bears it.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::fairness::Rounds;
+use super::id::{Affinity, ClientId, DbKey, DdocKey, PoolId, RequestId, Token};
+use super::idle::IdleIndex;
+use super::ledger::{Ledger, Place, Request};
+use super::life::Life;
+use super::settings::{PoolKind, PoolSettings};
+use super::status::PoolTotals;
+use super::waiters::{QueueKey, Waiters};
+use crate::time::Timestamp;
+
+/// One pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    /// The settings in force.
+    pub(crate) settings: PoolSettings,
+    /// Whether the settings ask for anything that is done without being asked for.
+    pub(super) upkeep: bool,
+    /// number -> process, whatever its state; unordered: always asked for one process.
+    pub(crate) procs: FxHashMap<u64, Proc>,
+    /// number -> opening in flight; unordered.
+    pub(crate) opening: FxHashMap<u64, Opening>,
+    /// The numbers that were told to stop and have not ended.
+    pub(crate) stopping: FxHashSet<u64>,
+    /// procs and opening together: what the limits are about.
+    pub(crate) count: u32,
+    /// The most that count may be: the hard limit, or what there was when it was lowered.
+    pub(crate) count_max: u32,
+    /// Those of count that serve the bulk lane.
+    pub(crate) bulk: u32,
+    /// The idle ones of procs, indexed.
+    pub(crate) idle: IdleIndex,
+    /// The requests in the queue.
+    pub(crate) waiters: Waiters,
+    /// Whose turn it is among them.
+    pub(super) rounds: Rounds,
+    /// What it remembers of itself.
+    pub(crate) life: Life,
+    /// The end of the oldest waiter's affinity wait, while it is in it.
+    pub(crate) head_until: Option<Timestamp>,
+    /// When a process was last reaped because an affinity wait was over.
+    pub(crate) last_impatience: Timestamp,
+    /// What happened so far; none in a pool that nobody has used, which costs less then.
+    pub(super) totals: Option<Box<PoolTotals>>,
+}
+
+/// One process.
+#[derive(Clone, Debug)]
+pub(crate) struct Proc {
+    /// What it does.
+    pub(crate) state: ProcState,
+    /// The database it is tagged for, once and for all (PM-8).
+    pub(crate) db: Option<DbKey>,
+    /// What it knows, one text of an id. A short list: it is walked at each lending.
+    pub(crate) ddocs: Vec<DdocKey>,
+    /// How often it was assigned.
+    pub(super) uses: u64,
+    /// Its place among its equals while it is idle: the largest is lent first.
+    pub(super) rank: u64,
+    /// Whether it serves the bulk lane.
+    pub(crate) bulk: bool,
+    /// How much memory it took when that was last looked at, in bytes.
+    pub(super) memory: Option<u64>,
+    /// When its opening succeeded.
+    pub(super) born: Timestamp,
+    /// When it last became idle.
+    pub(super) last_use: Timestamp,
+}
+
+/// What a process does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProcState {
+    /// It waits for a client.
+    Idle,
+    /// A client holds it.
+    Assigned {
+        /// Which one.
+        client: ClientId,
+        /// By which assignment.
+        token: Token,
+    },
+    /// It learns a design document.
+    Teaching {
+        /// For whom, while that one waits.
+        request: Option<RequestId>,
+        /// What it will know.
+        ddoc: DdocKey,
+    },
+    /// It is being reset after a client.
+    Resetting,
+    /// It goes from one use to another. Never seen between two events (PM-14).
+    InHand,
+}
+
+/// One opening in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    /// For whom, while that one waits; `None` from the start when it replenishes.
+    pub(crate) request: Option<RequestId>,
+    /// The database it was started for; it counts as a member of that tag until it is born.
+    pub(crate) db: Option<DbKey>,
+    /// Whether it is for the bulk lane.
+    pub(crate) bulk: bool,
+}
+
+impl Pool {
+    pub(super) fn new(settings: PoolSettings) -> Self {
+        Self {
+            upkeep: Self::needs_upkeep(&settings),
+            settings,
+            procs: FxHashMap::default(),
+            opening: FxHashMap::default(),
+            stopping: FxHashSet::default(),
+            count: 0,
+            bulk: 0,
+            count_max: settings.limits.hard_limit,
+            idle: IdleIndex::default(),
+            waiters: Waiters::default(),
+            rounds: Rounds::default(),
+            life: Life::default(),
+            head_until: None,
+            last_impatience: Timestamp::ZERO,
+            totals: None,
+        }
+    }
+
+    /// Where what happens is counted.
+    pub(super) fn tally(&mut self) -> &mut PoolTotals {
+        self.totals.get_or_insert_default()
+    }
+
+    /// Whether the limit was lowered below what there is.
+    pub(super) const fn is_over_limit(&self) -> bool {
+        self.count > self.settings.limits.hard_limit
+    }
+
+    /// Until when a waiter that arrived at `arrived` waits for a process of its own database, once
+    /// it is the oldest one.
+    pub(crate) fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
+        arrived.max(self.last_impatience) + self.settings.limits.affinity_wait
+    }
+
+    /// How many idle tagged processes may be stopped for their slots now.
+    pub(crate) fn reapable(&self) -> usize {
+        let batch = self.settings.limits.reap_batch() as usize;
+        let free = batch.saturating_sub(self.stopping.len());
+        free.min(self.idle.tagged_len())
+    }
+
+    /// Takes a slot for a process that is about to be opened.
+    pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
+        debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
+        if opening.db.is_some() {
+            self.idle.join(opening.db.as_ref(), &[]);
+        }
+        self.bulk += u32::from(opening.bulk);
+        self.opening.insert(number, opening);
+        self.count += 1;
+        self.assert_count();
+    }
+
+    /// Turns an opening into a process, which is in hand, and returns for whom it was opened.
+    pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
+        let opening = self.take_opening(number)?;
+        let proc = Proc {
+            state: ProcState::InHand,
+            db: None,
+            ddocs: Vec::new(),
+            uses: 0,
+            rank: number,
+            bulk: opening.bulk,
+            memory: None,
+            born: now,
+            last_use: now,
+        };
+        self.idle.join(None, &[]);
+        if let Some(end) = self.end_of_life(number, &proc) {
+            self.life.ages.insert((end, number));
+        }
+        self.procs.insert(number, proc);
+        self.assert_count();
+        Some(opening)
+    }
+
+    /// Ends an opening without a process, and frees its slot.
+    pub(super) fn fail_opening(&mut self, number: u64) -> Option<Opening> {
+        let opening = self.take_opening(number)?;
+        self.bulk -= u32::from(opening.bulk);
+        self.life.shrunk = true;
+        self.count -= 1;
+        self.assert_count();
+        Some(opening)
+    }
+
+    fn take_opening(&mut self, number: u64) -> Option<Opening> {
+        let opening = self.opening.remove(&number)?;
+        if opening.db.is_some() {
+            self.idle.leave(opening.db.as_ref(), &[]);
+        }
+        Some(opening)
+    }
+
+    /// Makes a process in hand idle. `returns`: how many did so before it, in all pools.
+    pub(super) fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        proc.state = ProcState::Idle;
+        proc.last_use = now;
+        if self.settings.kind == PoolKind::Named {
+            proc.rank = returns;
+        }
+        self.bulk -= u32::from(std::mem::take(&mut proc.bulk));
+        self.idle.put(number, proc);
+        if let Some(db) = &proc.db
+            && !self.waiters.is_empty()
+        {
+            self.waiters.note_idle(db, true);
+        }
+    }
+
+    /// Takes an idle process in hand.
+    pub(super) fn take_idle(&mut self, number: u64) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
+        self.idle.take(number, proc);
+        proc.state = ProcState::InHand;
+        if let Some(db) = &proc.db
+            && !self.waiters.is_empty()
+        {
+            self.waiters.note_idle(db, self.idle.has_idle(db));
+        }
+    }
+
+    /// Notes that a process in hand which serves nobody is for the bulk lane.
+    pub(super) fn lend_to_bulk(&mut self, number: u64) {
+        let proc = known(&mut self.procs, number);
+        debug_assert!(!proc.bulk, "PM-18: it serves nobody");
+        proc.bulk = true;
+        self.bulk += 1;
+    }
+
+    /// Takes a process in hand whose use is over, and that is not idle.
+    pub(super) fn take_busy(&mut self, number: u64) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
+        proc.state = ProcState::InHand;
+    }
+
+    /// Begins to teach or to reset a process in hand.
+    pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        proc.state = state;
+    }
+
+    /// Assigns a process in hand to a client.
+    pub(super) fn assign(&mut self, number: u64, client: ClientId, token: Token) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        proc.state = ProcState::Assigned { client, token };
+        proc.uses += 1;
+        self.tally().taken += 1;
+    }
+
+    /// Whether this client holds this process by this assignment.
+    pub(super) fn is_held(&self, number: u64, holder: (ClientId, Token)) -> bool {
+        self.procs.get(&number).is_some_and(|proc| {
+            let (client, token) = holder;
+            proc.state == ProcState::Assigned { client, token }
+        })
+    }
+
+    /// Tags a process in hand for a database; nothing changes when it is tagged already.
+    pub(super) fn tag(&mut self, number: u64, db: &DbKey) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        match &proc.db {
+            Some(tag) => debug_assert_eq!(tag, db, "PM-8: a tag is for ever"),
+            None => {
+                self.idle.leave(None, &proc.ddocs);
+                self.idle.join(Some(db), &proc.ddocs);
+                proc.db = Some(db.clone());
+                self.life.shrunk = true;
+            }
+        }
+    }
+
+    /// Notes that a process in hand knows `ddoc` and no other text of its id.
+    pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
+        let proc = known(&mut self.procs, number);
+        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
+        match same_id {
+            Some(known) => {
+                self.idle.learn(proc.db.as_ref(), &ddoc, Some(known));
+                *known = ddoc;
+            }
+            None => {
+                self.idle.learn(proc.db.as_ref(), &ddoc, None);
+                proc.ddocs.push(ddoc);
+            }
+        }
+    }
+
+    /// Removes a process in whatever state, and frees its slot.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Proc> {
+        if self.procs.get(&number)?.state == ProcState::Idle {
+            self.take_idle(number);
+        }
+        let proc = self.procs.remove(&number)?;
+        self.idle.leave(proc.db.as_ref(), &proc.ddocs);
+        self.bulk -= u32::from(proc.bulk);
+        if let Some(end) = self.end_of_life(number, &proc) {
+            self.life.ages.remove(&(end, number));
+        }
+        self.life.shrunk = true;
+        self.count -= 1;
+        self.assert_count();
+        Some(proc)
+    }
+
+    /// Puts a request into the queue, and gives it its rank there.
+    pub(super) fn enqueue(&mut self, id: RequestId, request: &mut Request) {
+        let lane = request.lane;
+        request.rank = self.rounds.join(&self.settings, lane, request.share());
+        let affinity = request.affinity.as_ref();
+        let has_idle = self.has_idle_of(affinity);
+        let rank = request.rank;
+        self.waiters.push(QueueKey { rank, id }, affinity, has_idle);
+    }
+
+    /// Takes a request out of the queue.
+    pub(super) fn dequeue(&mut self, id: RequestId, request: &Request) {
+        let affinity = request.affinity.as_ref();
+        let has_idle = self.has_idle_of(affinity);
+        let rank = request.rank;
+        self.waiters
+            .remove(QueueKey { rank, id }, affinity, has_idle);
+    }
+
+    /// The idle indexes as they must be, made anew from procs and opening.
+    pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
+        let mut idle = IdleIndex::default();
+        for opening in self.opening.values().filter(|row| row.db.is_some()) {
+            idle.join(opening.db.as_ref(), &[]);
+        }
+        for (&number, proc) in &self.procs {
+            idle.join(proc.db.as_ref(), &proc.ddocs);
+            if proc.state == ProcState::Idle {
+                idle.put(number, proc);
+            }
+        }
+        idle
+    }
+
+    /// The queue as it must be, made anew from the requests of this pool, whose identity is `id`.
+    pub(crate) fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
+        let mut waiters = Waiters::default();
+        for (request, row) in &ledger.requests {
+            if row.pool == id && row.place == Place::Queue {
+                let affinity = row.affinity.as_ref();
+                let key = QueueKey {
+                    rank: row.rank,
+                    id: *request,
+                };
+                waiters.push(key, affinity, self.has_idle_of(affinity));
+            }
+        }
+        waiters
+    }
+
+    fn has_idle_of(&self, affinity: Option<&Affinity>) -> bool {
+        let db = affinity.and_then(|affinity| affinity.db.as_ref());
+        db.is_some_and(|db| self.idle.has_idle(db))
+    }
+
+    fn assert_count(&self) {
+        debug_assert_eq!(
+            self.count as usize,
+            self.procs.len() + self.opening.len(),
+            "PM-1: the count is what is there and what is being opened"
+        );
+    }
+}
+
+/// The row of a process whose number came from another table of the pool.
+fn known(procs: &mut FxHashMap<u64, Proc>, number: u64) -> &mut Proc {
+    procs
+        .get_mut(&number)
+        .expect("PM-2: every process that another table names is in procs")
+}

@@ -1,0 +1,318 @@
+//! Tests of the decision core, and the world in which they run it.
+//!
+//! SUMMARY   A [`World`] that asks, opens, teaches and returns, and checks every invariant after
+//!           every event.
+
+mod affinity;
+mod cases;
+mod ceiling;
+mod defects;
+mod edges;
+mod fair;
+mod grouped;
+mod histories;
+mod model;
+mod named;
+mod properties;
+mod reconfigured;
+mod recycling;
+mod removed;
+mod sabotage;
+mod throttled;
+
+use std::time::Duration;
+
+use super::*;
+use crate::invariants::check_all;
+use crate::time::Timestamp;
+
+/// How long requests of the tests may take, unless a test says otherwise.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The pools, a clock, and what came out.
+struct World {
+    pools: Pools,
+    now: Timestamp,
+    next_request: u64,
+    /// The actions of the latest event.
+    last: Vec<Action>,
+    /// After how many events the invariants are checked: each, but in long simulations.
+    check_every: u64,
+    events: u64,
+}
+
+/// An assignment as its client knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lease {
+    client: ClientId,
+    proc: ProcId,
+    token: Token,
+}
+
+fn limits(hard: u32, soft: u32) -> Limits {
+    Limits {
+        hard_limit: hard,
+        soft_limit: soft,
+        affinity_wait: Duration::ZERO,
+    }
+}
+
+fn affinity(db: Option<&str>, ddoc: &str, text: &str) -> Option<Affinity> {
+    Some(Affinity {
+        db: db.map(Into::into),
+        ddoc: DdocKey {
+            id: ddoc.into(),
+            text: text.into(),
+        },
+    })
+}
+
+/// A design-document client of a database, in the only text there is.
+fn tagged(db: &str, ddoc: &str) -> Option<Affinity> {
+    affinity(Some(db), ddoc, "1-a")
+}
+
+impl World {
+    /// One pool with these limits, which reaps at once.
+    fn new(hard: u32, soft: u32) -> Self {
+        Self::with(limits(hard, soft))
+    }
+
+    fn with(settings: impl Into<PoolSettings>) -> Self {
+        let mut world = Self::empty();
+        world.pools.add_pool(settings);
+        world
+    }
+
+    /// No pool yet.
+    fn empty() -> Self {
+        Self {
+            pools: Pools::new(),
+            now: Timestamp::ZERO + Duration::from_secs(1),
+            next_request: 1,
+            last: Vec::new(),
+            check_every: 1,
+            events: 0,
+        }
+    }
+
+    /// A named pool that is started, with what it opened in the background open.
+    fn named(settings: PoolSettings) -> Self {
+        let mut world = Self::empty();
+        world.add(settings);
+        world.run();
+        world
+    }
+
+    /// Adds a pool and starts it. Leaves what that brought about in `last`.
+    fn add(&mut self, settings: PoolSettings) -> PoolId {
+        let pool = self.pools.add_pool(settings);
+        self.on(Event::StartPool { pool });
+        pool
+    }
+
+    /// Handles one event, and returns what is to be done.
+    fn on(&mut self, event: Event) -> Vec<Action> {
+        self.last.clear();
+        self.pools.handle(event, self.now, &mut self.last);
+        self.events += 1;
+        if self.events.is_multiple_of(self.check_every)
+            && let Err(violation) = check_all(&self.pools)
+        {
+            panic!("{violation}");
+        }
+        self.last.clone()
+    }
+
+    /// Changes the limits of the first pool.
+    fn limit(&mut self, limits: Limits) -> Vec<Action> {
+        let pool = PoolId(0);
+        let old = *self.pools.settings(pool).expect("there is a first pool");
+        let settings = Box::new(PoolSettings { limits, ..old });
+        self.on(Event::Reconfigure { pool, settings })
+    }
+
+    fn advance(&mut self, by: Duration) -> Vec<Action> {
+        self.now = self.now + by;
+        self.on(Event::Tick)
+    }
+
+    /// Asks the first pool for a process, and returns the request.
+    fn ask(&mut self, client: u64, affinity: Option<Affinity>) -> RequestId {
+        self.ask_within(client, affinity, PATIENCE)
+    }
+
+    fn ask_within(
+        &mut self,
+        client: u64,
+        affinity: Option<Affinity>,
+        patience: Duration,
+    ) -> RequestId {
+        let deadline = self.now + patience;
+        self.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(client),
+            target: Target::Pool(PoolId(0)),
+            lane: Lane::default(),
+            affinity,
+            deadline,
+        })
+    }
+
+    /// Asks several pools for a process.
+    fn ask_of(&mut self, client: u64, target: Target) -> RequestId {
+        let deadline = self.now + PATIENCE;
+        self.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(client),
+            target,
+            lane: Lane::default(),
+            affinity: None,
+            deadline,
+        })
+    }
+
+    /// Gives the event of a request its number, and asks.
+    fn ask_at(&mut self, mut event: Event) -> RequestId {
+        let number = RequestId(self.next_request);
+        self.next_request += 1;
+        if let Event::GetProc { request, .. } = &mut event {
+            *request = number;
+        }
+        self.on(event);
+        number
+    }
+
+    /// Asks for a process and does whatever must be done until it is there.
+    fn take(&mut self, client: u64, affinity: Option<Affinity>) -> Lease {
+        let request = self.ask(client, affinity);
+        self.run();
+        self.lease(request, client)
+            .expect("the client gets a process")
+    }
+
+    /// The assignment of this request, if the latest events brought it.
+    fn lease(&self, request: RequestId, client: u64) -> Option<Lease> {
+        self.last.iter().find_map(|action| match *action {
+            Action::Assign {
+                request: answered,
+                proc,
+                token,
+            } if answered == request => Some(Lease {
+                client: ClientId(client),
+                proc,
+                token,
+            }),
+            _ => None,
+        })
+    }
+
+    /// Carries out the latest actions and those that follow: every opener, helper and process
+    /// does what it should. Leaves all actions in `last`.
+    fn run(&mut self) {
+        let mut todo = self.last.clone();
+        let mut done = 0;
+        while let Some(action) = todo.get(done).cloned() {
+            done += 1;
+            let event = match action {
+                Action::Open { proc, .. } => Event::SpawnOk { proc },
+                Action::Teach { proc, .. } | Action::Reset { proc } => {
+                    Event::HelperDone { proc, ok: true }
+                }
+                Action::Stop { proc, .. } => Event::ProcExit { proc },
+                Action::Assign { .. }
+                | Action::Refuse { .. }
+                | Action::HolderDown { .. }
+                | Action::PoolGone { .. }
+                | Action::Warn(_) => continue,
+            };
+            todo.extend(self.on(event));
+        }
+        self.last = todo;
+    }
+
+    fn give_back(&mut self, lease: Lease) -> Vec<Action> {
+        self.give_back_as(lease, ReturnStatus::Ok, Condition::Clean)
+    }
+
+    fn give_back_as(
+        &mut self,
+        lease: Lease,
+        status: ReturnStatus,
+        condition: Condition,
+    ) -> Vec<Action> {
+        self.on(Event::RetProc {
+            client: lease.client,
+            proc: lease.proc,
+            token: lease.token,
+            status,
+            condition,
+        })
+    }
+
+    /// The client ends.
+    fn down(&mut self, client: u64, normal: bool) -> Vec<Action> {
+        self.on(Event::ClientDown {
+            client: ClientId(client),
+            normal,
+            conditions: Vec::new(),
+        })
+    }
+
+    /// The process ends, asked or unasked.
+    fn exit(&mut self, proc: ProcId) -> Vec<Action> {
+        self.on(Event::ProcExit { proc })
+    }
+
+    /// The latest answer to this request, if it was refused.
+    fn refusal(&self, request: RequestId) -> Option<Refusal> {
+        self.last.iter().find_map(|action| match *action {
+            Action::Refuse {
+                request: refused,
+                why,
+            } if refused == request => Some(why),
+            _ => None,
+        })
+    }
+
+    /// Used, free and opening.
+    fn counts(&self, pool: PoolId) -> (u32, u32, u32) {
+        let status = self.pools.status(pool, self.now);
+        (status.used, status.free, status.opening)
+    }
+
+    fn status(&self) -> PoolStatus {
+        self.pools.status(PoolId(0), self.now)
+    }
+
+    fn totals(&self) -> PoolTotals {
+        self.pools.totals(PoolId(0))
+    }
+}
+
+/// The settings of a named pool that is to have at most so many processes.
+fn named(max: u32) -> PoolSettings {
+    PoolSettings::named(LanguageId(0), limits(max, max))
+}
+
+/// The processes that these actions stop, with the reason.
+fn stopped(actions: &[Action]) -> Vec<(ProcId, StopReason)> {
+    actions
+        .iter()
+        .filter_map(|action| match *action {
+            Action::Stop { proc, why } => Some((proc, why)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The processes that these actions open, with the request.
+fn opened(actions: &[Action]) -> Vec<(ProcId, Option<RequestId>)> {
+    actions
+        .iter()
+        .filter_map(|action| match *action {
+            Action::Open { proc, request } => Some((proc, request)),
+            _ => None,
+        })
+        .collect()
+}

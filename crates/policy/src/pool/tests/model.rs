@@ -1,0 +1,591 @@
+//! The pool once more: slow, in plain vectors, and short enough to be seen to be right.
+//!
+//! SUMMARY   A second implementation of the whole decision core. Every choice is a scan; a request
+//!           is inside the one place where it is; there is no index, no timer and no skipped flush.
+//! CALLED    By the property tests, which require the same actions of both.
+
+use super::*;
+
+/// All pools, naively.
+pub(super) struct Model {
+    pools: Vec<ModelPool>,
+    now: Timestamp,
+    threshold: u64,
+    numbers: u64,
+    tokens: u64,
+    newest: Option<RequestId>,
+    shutting_down: bool,
+    out: Vec<Action>,
+}
+
+struct ModelPool {
+    limits: Limits,
+    procs: Vec<ModelProc>,
+    opening: Vec<ModelOpening>,
+    stopping: Vec<ProcId>,
+    last_impatience: Timestamp,
+    queue: Vec<Ask>,
+}
+
+/// A request, wherever it is.
+#[derive(Clone)]
+struct Ask {
+    id: RequestId,
+    client: ClientId,
+    affinity: Option<Affinity>,
+    arrived: Timestamp,
+    deadline: Timestamp,
+}
+
+struct ModelOpening {
+    id: ProcId,
+    ask: Option<Ask>,
+    db: Option<DbKey>,
+}
+
+struct ModelProc {
+    id: ProcId,
+    state: State,
+    db: Option<DbKey>,
+    ddocs: Vec<DdocKey>,
+    last_use: Timestamp,
+}
+
+enum State {
+    Idle,
+    Assigned(ClientId, Token),
+    Teaching(Option<Ask>, DdocKey),
+    Resetting,
+}
+
+impl Ask {
+    fn db(&self) -> Option<&DbKey> {
+        self.affinity.as_ref()?.db.as_ref()
+    }
+}
+
+impl ModelProc {
+    fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+}
+
+impl ModelPool {
+    fn count(&self) -> usize {
+        self.procs.len() + self.opening.len()
+    }
+
+    fn limit(&self) -> usize {
+        self.limits.hard_limit as usize
+    }
+
+    fn position(&self, id: ProcId) -> Option<usize> {
+        self.procs.iter().position(|proc| proc.id == id)
+    }
+
+    /// The best idle process. Better is: the client's own tag, knowing the document; for a client
+    /// without a document: no tag, else the largest one. Among equals, the newest.
+    fn pick(&self, wanted: Option<&Affinity>) -> Option<usize> {
+        let score = |proc: &ModelProc| match wanted {
+            None => Some((proc.db.is_none(), false, proc.db.clone())),
+            Some(wanted) if proc.db == wanted.db => {
+                Some((true, proc.ddocs.contains(&wanted.ddoc), None))
+            }
+            Some(_) => proc.db.is_none().then_some((false, false, None)),
+        };
+        let idle = self.procs.iter().enumerate().filter(|(_, p)| p.is_idle());
+        idle.filter_map(|(at, proc)| score(proc).map(|score| (score, proc.id, at)))
+            .max()
+            .map(|(_, _, at)| at)
+    }
+
+    /// Takes a request out, wherever it is, and says what it waited for.
+    fn pull(&mut self, id: RequestId) -> Option<(Ask, Phase)> {
+        if let Some(at) = self.queue.iter().position(|ask| ask.id == id) {
+            return Some((self.queue.remove(at), Phase::Queue));
+        }
+        for opening in &mut self.opening {
+            if opening.ask.as_ref().is_some_and(|ask| ask.id == id) {
+                return opening.ask.take().map(|ask| (ask, Phase::Open));
+            }
+        }
+        for proc in &mut self.procs {
+            if let State::Teaching(ask, _) = &mut proc.state
+                && ask.as_ref().is_some_and(|ask| ask.id == id)
+            {
+                return ask.take().map(|ask| (ask, Phase::Teach));
+            }
+        }
+        None
+    }
+
+    fn asks(&self) -> Vec<Ask> {
+        let opening = self.opening.iter().filter_map(|row| row.ask.clone());
+        let teaching = self.procs.iter().filter_map(|proc| match &proc.state {
+            State::Teaching(ask, _) => ask.clone(),
+            _ => None,
+        });
+        self.queue
+            .iter()
+            .cloned()
+            .chain(opening)
+            .chain(teaching)
+            .collect()
+    }
+}
+
+impl Model {
+    pub(super) fn new(limits: &[Limits]) -> Self {
+        let pool = |limits: &Limits| ModelPool {
+            limits: *limits,
+            procs: Vec::new(),
+            opening: Vec::new(),
+            stopping: Vec::new(),
+            last_impatience: Timestamp::ZERO,
+            queue: Vec::new(),
+        };
+        Self {
+            pools: limits.iter().map(pool).collect(),
+            now: Timestamp::ZERO,
+            threshold: 0,
+            numbers: 1,
+            tokens: 1,
+            newest: None,
+            shutting_down: false,
+            out: Vec::new(),
+        }
+    }
+
+    pub(super) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
+        self.now = self.now.max(now);
+        let mut late: Vec<(Timestamp, RequestId, usize)> = Vec::new();
+        for (at, pool) in self.pools.iter().enumerate() {
+            let asks = pool.asks().into_iter();
+            let asks = asks.filter(|ask| ask.deadline <= self.now);
+            late.extend(asks.map(|ask| (ask.deadline, ask.id, at)));
+        }
+        late.sort_unstable();
+        for (_, id, at) in late {
+            if let Some((_, phase)) = self.pools[at].pull(id) {
+                self.refuse(id, Refusal::Timeout { phase });
+            }
+        }
+        self.flush_all();
+        self.event(event);
+        self.flush_all();
+        std::mem::take(&mut self.out)
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::GetProc {
+                request,
+                client,
+                target: Target::Pool(pool),
+                affinity,
+                deadline,
+                ..
+            } => {
+                let ask = Ask {
+                    id: request,
+                    client,
+                    affinity,
+                    arrived: self.now,
+                    deadline,
+                };
+                self.ask(pool.0 as usize, ask);
+            }
+            Event::RetProc {
+                client,
+                proc,
+                token,
+                status,
+                condition,
+            } => {
+                let holder = (client, token);
+                if self
+                    .find(proc)
+                    .is_some_and(|found| self.holds(found, holder))
+                {
+                    match status {
+                        ReturnStatus::Fail => self.stop(proc, StopReason::Failed),
+                        ReturnStatus::Ok | ReturnStatus::Lost => self.come_back(proc, condition),
+                    }
+                }
+            }
+            Event::ClientDown {
+                client, conditions, ..
+            } => self.down(client, &conditions),
+            Event::SpawnOk { proc } => self.spawned(proc),
+            Event::SpawnError { proc } => self.not_spawned(proc),
+            Event::HelperDone { proc, ok } => self.helped(proc, ok),
+            Event::ProcExit { proc, .. } => self.ended(proc),
+            Event::OsProcIdle { proc } => self.idle_for_long(proc),
+            Event::SetThresholdTs => {
+                self.threshold = self.numbers;
+                self.stop_stale();
+            }
+            Event::TerminateStaleProcs => self.stop_stale(),
+            Event::Reconfigure { pool, settings } => {
+                self.configure(pool.0 as usize, settings.limits);
+            }
+            Event::Tick => {}
+            Event::Shutdown => self.shut_down(),
+            other => panic!("the model knows language pools only: {other:?}"),
+        }
+    }
+
+    fn holds(&self, (at, index): (usize, usize), (client, token): (ClientId, Token)) -> bool {
+        let state = &self.pools[at].procs[index].state;
+        matches!(state, State::Assigned(c, t) if (*c, *t) == (client, token))
+    }
+
+    fn down(&mut self, client: ClientId, conditions: &[(ProcId, Condition)]) {
+        for proc in self.held_by(client) {
+            let told = conditions.iter().find(|(other, _)| *other == proc);
+            self.come_back(proc, told.map_or(Condition::NeedsReset, |told| told.1));
+        }
+        for pool in &mut self.pools {
+            for ask in pool.asks().iter().filter(|ask| ask.client == client) {
+                pool.pull(ask.id);
+            }
+        }
+    }
+
+    fn idle_for_long(&mut self, proc: ProcId) {
+        let Some((at, index)) = self.find(proc) else {
+            return;
+        };
+        let pool = &self.pools[at];
+        let row = &pool.procs[index];
+        let spare = pool.count() >= pool.limits.soft_limit as usize;
+        if row.is_idle() && (spare || row.db.is_some()) {
+            self.stop(proc, StopReason::Idle);
+        }
+    }
+
+    fn ask(&mut self, at: usize, ask: Ask) {
+        if at >= self.pools.len() || self.newest >= Some(ask.id) {
+            return;
+        }
+        self.newest = Some(ask.id);
+        if self.shutting_down {
+            self.refuse(ask.id, Refusal::ShuttingDown);
+        } else if ask.deadline <= self.now {
+            let phase = Phase::Queue;
+            self.refuse(ask.id, Refusal::Timeout { phase });
+        } else {
+            self.pools[at].queue.push(ask);
+        }
+    }
+
+    fn flush_all(&mut self) {
+        for at in 0..self.pools.len() {
+            self.flush(at);
+        }
+    }
+
+    fn flush(&mut self, at: usize) {
+        while let Some(head) = self.pools[at].queue.first().cloned() {
+            let pool = &self.pools[at];
+            if pool.pick(head.affinity.as_ref()).is_some() {
+                self.serve(at, 0);
+            } else if pool.count() < pool.limit() {
+                let ask = self.pools[at].queue.remove(0);
+                self.open(at, Some(ask));
+            } else if self.waits_for_its_own(at, &head) {
+                let fits = |ask: &Ask| pool.pick(ask.affinity.as_ref()).is_some();
+                match pool.queue.iter().position(fits) {
+                    Some(later) => self.serve(at, later),
+                    None => return,
+                }
+            } else {
+                let batch = pool.limits.reap_batch() as usize;
+                let mut victims: Vec<(Timestamp, ProcId)> = pool
+                    .procs
+                    .iter()
+                    .filter(|proc| proc.is_idle() && proc.db.is_some())
+                    .map(|proc| (proc.last_use, proc.id))
+                    .collect();
+                victims.sort_unstable();
+                victims.truncate(batch.saturating_sub(pool.stopping.len()));
+                let impatient = self.has_its_own_in_use(at, &head);
+                if impatient {
+                    victims.truncate(1);
+                }
+                if victims.is_empty() {
+                    return;
+                }
+                if impatient {
+                    self.pools[at].last_impatience = self.now;
+                }
+                for (_, victim) in victims {
+                    self.stop(victim, StopReason::Reaped);
+                }
+            }
+        }
+    }
+
+    fn waits_for_its_own(&self, at: usize, head: &Ask) -> bool {
+        let pool = &self.pools[at];
+        let since = head.arrived.max(pool.last_impatience);
+        self.has_its_own_in_use(at, head) && self.now < since + pool.limits.affinity_wait
+    }
+
+    fn has_its_own_in_use(&self, at: usize, head: &Ask) -> bool {
+        let pool = &self.pools[at];
+        let Some(db) = head.db() else {
+            return false;
+        };
+        let mut procs = pool.procs.iter();
+        let used = procs.any(|proc| !proc.is_idle() && proc.db.as_ref() == Some(db));
+        let opening = pool.opening.iter().any(|row| row.db.as_ref() == Some(db));
+        (used || opening) && !pool.limits.affinity_wait.is_zero()
+    }
+
+    fn serve(&mut self, at: usize, waiter: usize) {
+        let ask = self.pools[at].queue.remove(waiter);
+        let pool = &self.pools[at];
+        let chosen = pool.pick(ask.affinity.as_ref()).expect("the caller looked");
+        let proc = &pool.procs[chosen];
+        let id = proc.id;
+        let ready = ask
+            .affinity
+            .as_ref()
+            .is_none_or(|wanted| proc.db == wanted.db && proc.ddocs.contains(&wanted.ddoc));
+        if ready {
+            self.assign(id, &ask);
+            return;
+        }
+        let retags = proc.db.is_none() && ask.db().is_some();
+        if retags && pool.count() < pool.limit() {
+            self.open(at, None);
+        }
+        self.teach(id, ask);
+    }
+
+    fn open(&mut self, at: usize, ask: Option<Ask>) {
+        let id = ProcId {
+            pool: PoolId(at as u32),
+            number: self.numbers,
+        };
+        self.numbers += 1;
+        let request = ask.as_ref().map(|ask| ask.id);
+        let db = ask.as_ref().and_then(|ask| ask.db().cloned());
+        self.pools[at].opening.push(ModelOpening { id, ask, db });
+        self.out.push(Action::Open { proc: id, request });
+    }
+
+    fn teach(&mut self, proc: ProcId, ask: Ask) {
+        let row = self.row(proc);
+        let wanted = ask.affinity.clone().expect("only a document is taught");
+        row.db = row.db.take().or(wanted.db);
+        let request = ask.id;
+        row.state = State::Teaching(Some(ask), wanted.ddoc);
+        self.out.push(Action::Teach { proc, request });
+    }
+
+    fn assign(&mut self, proc: ProcId, ask: &Ask) {
+        let token = Token(self.tokens);
+        self.tokens += 1;
+        self.row(proc).state = State::Assigned(ask.client, token);
+        let request = ask.id;
+        self.out.push(Action::Assign {
+            request,
+            proc,
+            token,
+        });
+    }
+
+    fn opened(&mut self, proc: ProcId) -> Option<ModelOpening> {
+        let opening = &mut self.pools.get_mut(proc.pool.0 as usize)?.opening;
+        let at = opening.iter().position(|row| row.id == proc)?;
+        Some(opening.remove(at))
+    }
+
+    fn spawned(&mut self, id: ProcId) {
+        let Some(opening) = self.opened(id) else {
+            return;
+        };
+        let born = ModelProc {
+            id,
+            state: State::Resetting,
+            db: None,
+            ddocs: Vec::new(),
+            last_use: self.now,
+        };
+        self.pools[id.pool.0 as usize].procs.push(born);
+        match opening.ask {
+            _ if self.shutting_down => self.stop(id, StopReason::Shutdown),
+            None => self.rest(id),
+            Some(ask) if ask.affinity.is_none() => self.assign(id, &ask),
+            Some(ask) => self.teach(id, ask),
+        }
+    }
+
+    fn not_spawned(&mut self, id: ProcId) {
+        if let Some(ask) = self.opened(id).and_then(|opening| opening.ask) {
+            self.refuse(ask.id, Refusal::SpawnFailed);
+        }
+    }
+
+    fn helped(&mut self, proc: ProcId, ok: bool) {
+        let Some((at, index)) = self.find(proc) else {
+            return;
+        };
+        let row = &mut self.pools[at].procs[index];
+        match (std::mem::replace(&mut row.state, State::Resetting), ok) {
+            (State::Teaching(ask, ddoc), true) => {
+                row.ddocs.retain(|known| known.id != ddoc.id);
+                row.ddocs.push(ddoc);
+                match ask {
+                    Some(ask) => self.assign(proc, &ask),
+                    None => self.rest(proc),
+                }
+            }
+            (State::Teaching(ask, _), false) => {
+                if let Some(ask) = ask {
+                    self.refuse(ask.id, Refusal::TeachFailed);
+                }
+                self.stop(proc, StopReason::TeachFailed);
+            }
+            (State::Resetting, true) => self.rest(proc),
+            (State::Resetting, false) => self.stop(proc, StopReason::ResetFailed),
+            (other, _) => row.state = other,
+        }
+    }
+
+    fn ended(&mut self, proc: ProcId) {
+        if let Some(pool) = self.pools.get_mut(proc.pool.0 as usize) {
+            pool.stopping.retain(|other| *other != proc);
+        }
+        if let Some((at, index)) = self.find(proc)
+            && let State::Teaching(Some(ask), _) = self.pools[at].procs.remove(index).state
+        {
+            self.refuse(ask.id, Refusal::TeachFailed);
+        }
+    }
+
+    fn come_back(&mut self, proc: ProcId, condition: Condition) {
+        match (condition, self.fate(proc)) {
+            (Condition::Broken, _) => self.stop(proc, StopReason::Broken),
+            (Condition::NeedsReset, None) => {
+                self.row(proc).state = State::Resetting;
+                self.out.push(Action::Reset { proc });
+            }
+            (_, _) => self.rest(proc),
+        }
+    }
+
+    /// Idle, or gone.
+    fn rest(&mut self, proc: ProcId) {
+        let now = self.now;
+        match self.fate(proc) {
+            Some(why) => self.stop(proc, why),
+            None => {
+                self.row(proc).state = State::Idle;
+                self.row(proc).last_use = now;
+            }
+        }
+    }
+
+    fn fate(&self, proc: ProcId) -> Option<StopReason> {
+        let pool = &self.pools[proc.pool.0 as usize];
+        if proc.number < self.threshold {
+            Some(StopReason::Stale)
+        } else {
+            (pool.count() > pool.limit()).then_some(StopReason::OverLimit)
+        }
+    }
+
+    fn stop(&mut self, proc: ProcId, why: StopReason) {
+        let (at, index) = self.find(proc).expect("the caller found it");
+        self.pools[at].procs.remove(index);
+        self.pools[at].stopping.push(proc);
+        self.out.push(Action::Stop { proc, why });
+    }
+
+    fn stop_stale(&mut self) {
+        for at in 0..self.pools.len() {
+            let procs = self.pools[at].procs.iter();
+            let idle = procs.filter(|proc| proc.is_idle() && proc.id.number < self.threshold);
+            let mut stale: Vec<ProcId> = idle.map(|proc| proc.id).collect();
+            stale.sort_unstable();
+            for proc in stale {
+                self.stop(proc, StopReason::Stale);
+            }
+            self.flush(at);
+        }
+    }
+
+    fn configure(&mut self, at: usize, limits: Limits) {
+        let Some(pool) = self.pools.get_mut(at) else {
+            return;
+        };
+        pool.limits = limits;
+        let idle = pool.procs.iter().filter(|proc| proc.is_idle());
+        let mut idle: Vec<(bool, Timestamp, ProcId)> = idle
+            .map(|proc| match proc.db {
+                Some(_) => (false, proc.last_use, proc.id),
+                None => (true, Timestamp::ZERO, proc.id),
+            })
+            .collect();
+        idle.sort_unstable();
+        let surplus = pool.count().saturating_sub(pool.limit());
+        for (_, _, proc) in idle.into_iter().take(surplus) {
+            self.stop(proc, StopReason::OverLimit);
+        }
+    }
+
+    fn shut_down(&mut self) {
+        self.shutting_down = true;
+        let mut asks: Vec<(RequestId, usize)> = Vec::new();
+        for (at, pool) in self.pools.iter().enumerate() {
+            asks.extend(pool.asks().iter().map(|ask| (ask.id, at)));
+        }
+        asks.sort_unstable();
+        for (id, at) in asks {
+            self.pools[at].pull(id);
+            self.refuse(id, Refusal::ShuttingDown);
+        }
+        let procs = self.pools.iter().flat_map(|pool| &pool.procs);
+        let mut procs: Vec<ProcId> = procs.map(|proc| proc.id).collect();
+        procs.sort_unstable();
+        for proc in procs {
+            self.stop(proc, StopReason::Shutdown);
+        }
+    }
+
+    fn held_by(&self, client: ClientId) -> Vec<ProcId> {
+        let procs = self.pools.iter().flat_map(|pool| &pool.procs);
+        let held = procs.filter(|proc| matches!(proc.state, State::Assigned(c, _) if c == client));
+        let mut held: Vec<ProcId> = held.map(|proc| proc.id).collect();
+        held.sort_unstable();
+        held
+    }
+
+    fn refuse(&mut self, request: RequestId, why: Refusal) {
+        self.out.push(Action::Refuse { request, why });
+    }
+
+    fn find(&self, proc: ProcId) -> Option<(usize, usize)> {
+        let at = proc.pool.0 as usize;
+        let index = self.pools.get(at)?.position(proc)?;
+        Some((at, index))
+    }
+
+    fn row(&mut self, proc: ProcId) -> &mut ModelProc {
+        let (at, index) = self.find(proc).expect("the caller found it");
+        &mut self.pools[at].procs[index]
+    }
+
+    /// How many processes there are and are being opened.
+    pub(super) fn count(&self) -> usize {
+        self.pools.iter().map(ModelPool::count).sum()
+    }
+
+    /// How many requests are without an answer.
+    pub(super) fn open_requests(&self) -> usize {
+        self.pools.iter().map(|pool| pool.asks().len()).sum()
+    }
+}

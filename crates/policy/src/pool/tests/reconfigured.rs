@@ -1,0 +1,338 @@
+//! Settings that change while a pool runs: the list, and what becomes of it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const POOL: PoolId = PoolId(0);
+
+fn texts(changes: &[Change]) -> Vec<String> {
+    changes.iter().map(Change::to_string).collect()
+}
+
+fn reconfigure_to(world: &mut World, new: PoolSettings) -> Vec<Action> {
+    world.on(Event::Reconfigure {
+        pool: POOL,
+        settings: Box::new(new),
+    })
+}
+
+#[test]
+fn reconfiguration_is_a_list_of_changes() {
+    let old = PoolSettings {
+        init_size: 2,
+        ..named(10)
+    };
+    let new = PoolSettings {
+        init_size: 5,
+        queue_max: Some(3),
+        limits: Limits {
+            hard_limit: 8,
+            ..old.limits
+        },
+        ..old
+    };
+    let changes = reconfigure(&old, &new).expect("they are right");
+    let expected = ["set max 8", "set init_size 5", "set queue_max 3"];
+    assert_eq!(texts(&changes), expected);
+}
+
+#[test]
+fn same_settings_change_nothing() {
+    let settings = named(5);
+    assert_eq!(reconfigure(&settings, &settings), Ok(Vec::new()));
+}
+
+#[test]
+fn lowered_max_stops_idle_processes_and_the_others_when_they_return() {
+    let mut world = World::named(PoolSettings {
+        init_size: 7,
+        ..named(10)
+    });
+    world.run();
+    for client in 1..=4 {
+        world.take(client, None);
+    }
+    let plan = world.pools.plan(POOL, &named(2)).expect("they are right");
+    assert_eq!(
+        texts(&plan),
+        [
+            "set max 2",
+            "set soft_limit 2",
+            "set init_size 0",
+            "stop_idle 3",
+            "stop_returned 2"
+        ]
+    );
+}
+
+#[test]
+fn queue_is_shortened_after_those_are_served_whom_the_new_limit_has_room_for() {
+    let mut world = World::named(named(1));
+    world.take(1, None);
+    let waiters = [2, 3, 4, 5, 6].map(|client| world.ask(client, None));
+    let new = PoolSettings {
+        queue_max: Some(2),
+        limits: limits(3, 3),
+        ..named(3)
+    };
+    let plan = texts(&world.pools.plan(POOL, &new).expect("they are right"));
+    assert_eq!(plan[3..], ["shrink_queue 1", "start 2"]);
+    reconfigure_to(&mut world, new);
+    assert_eq!(world.refusal(waiters[4]), Some(Refusal::PoolBusy));
+    assert_eq!(world.status().waiting, 2);
+}
+
+#[test]
+fn shorter_queue_leaves_the_waiters_of_a_group_to_pools_with_room() {
+    let of = |queue_max| PoolSettings {
+        group: Some(GroupId(1)),
+        queue_max: Some(queue_max),
+        ..named(1)
+    };
+    let group = Target::Group(GroupId(1));
+    let mut world = World::empty();
+    for _ in 0..2 {
+        world.add(of(3));
+    }
+    for client in 1..=6 {
+        world.ask_of(client, group);
+        world.run();
+    }
+    // Two are served; the others wait, two in each queue.
+    let plan = texts(&world.pools.plan(POOL, &of(0)).expect("they are right"));
+    assert_eq!(plan, ["set queue_max 0", "shrink_queue 1"]);
+    let actions = reconfigure_to(&mut world, of(0));
+    let refused = |action: &&Action| matches!(action, Action::Refuse { .. });
+    assert_eq!(actions.iter().filter(refused).count(), 1);
+    assert_eq!(world.pools.status(PoolId(1), world.now).waiting, 3);
+    assert_eq!(world.pools.plan_removal(POOL, RemoveMode::Graceful), 0);
+    assert_eq!(world.pools.plan_removal(PoolId(1), RemoveMode::Graceful), 3);
+}
+
+#[test]
+fn setting_that_cannot_change_is_refused_by_name_and_nothing_is_changed() {
+    let old = named(5);
+    let new = PoolSettings {
+        language: LanguageId(3),
+        init_size: 2,
+        ..old
+    };
+    let error = reconfigure(&old, &new).expect_err("a language stays");
+    assert_eq!(error.wrong()[0].name, "language");
+    assert!(error.to_string().starts_with("language cannot change"));
+    let mut world = World::named(old);
+    assert_eq!(reconfigure_to(&mut world, new), []);
+    assert_eq!(world.status().settings, old);
+}
+
+#[test]
+fn everything_that_is_wrong_is_found_at_once() {
+    let wrong = PoolSettings {
+        init_size: 9,
+        min_free: 9,
+        interactive_reserved: 5,
+        recycle: Recycle {
+            max_uses: Some(0),
+            max_age: Some(Duration::ZERO),
+            jitter_percent: 101,
+            memory_soft: Some(2),
+            memory_hard: Some(1),
+        },
+        cull: Some(Cull {
+            after: Duration::ZERO,
+            interval: Duration::ZERO,
+        }),
+        throttle: Some(crate::admission::ThrottleSettings {
+            delay: Duration::ZERO,
+            delay_max: Duration::ZERO,
+        }),
+        ..named(5)
+    };
+    let error = wrong.validate().expect_err("nearly all of it is wrong");
+    let names: Vec<&str> = error.wrong().iter().map(|wrong| wrong.name).collect();
+    let expected = [
+        "init_size",
+        "min_free",
+        "interactive_reserved",
+        "max_uses",
+        "max_age",
+        "jitter",
+        "memory_soft",
+        "cull_interval",
+        "throttle_delay",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(named(5).validate(), Ok(()));
+}
+
+#[test]
+fn changes_are_carried_out() {
+    let mut world = World::named(named(3));
+    let held: Vec<Lease> = (1..=3).map(|client| world.take(client, None)).collect();
+    let waiters = [4, 5, 6].map(|client| world.ask(client, None));
+    let new = PoolSettings {
+        queue_max: Some(1),
+        limits: limits(4, 4),
+        ..named(3)
+    };
+    let plan = world.pools.plan(POOL, &new).expect("they are right");
+    assert_eq!(
+        texts(&plan),
+        [
+            "set max 4",
+            "set soft_limit 4",
+            "set queue_max 1",
+            "shrink_queue 1",
+            "start 1"
+        ]
+    );
+    let actions = reconfigure_to(&mut world, new);
+    assert_eq!(world.refusal(waiters[2]), Some(Refusal::PoolBusy));
+    assert_eq!(world.status().waiting, 1);
+    assert_eq!(opened(&actions).len(), 1);
+    assert_eq!(opened(&actions)[0].1, Some(waiters[0]));
+    assert_eq!(world.status().settings, new);
+    assert_eq!(held.len(), 3);
+}
+
+#[test]
+fn pool_that_is_throttled_starts_nothing() {
+    let mut world = World::named(named(5));
+    world.ask(1, None);
+    let (proc, _) = opened(&world.last)[0];
+    world.on(Event::SpawnError { proc });
+    let new = PoolSettings {
+        init_size: 3,
+        ..named(5)
+    };
+    let plan = world.pools.plan(POOL, &new).expect("they are right");
+    assert_eq!(texts(&plan), ["set init_size 3"]);
+    assert_eq!(reconfigure_to(&mut world, new), []);
+}
+
+#[test]
+fn shorter_age_is_in_force_for_those_that_live() {
+    let mut world = World::named(PoolSettings {
+        init_size: 1,
+        ..named(5)
+    });
+    let proc = world.status().procs[0].proc;
+    let new = PoolSettings {
+        init_size: 1,
+        recycle: Recycle {
+            max_age: Some(Duration::from_secs(10)),
+            ..Recycle::default()
+        },
+        ..named(5)
+    };
+    reconfigure_to(&mut world, new);
+    let actions = world.advance(Duration::from_secs(10));
+    assert_eq!(stopped(&actions), [(proc, StopReason::Age)]);
+}
+
+#[test]
+fn pool_that_changes_its_group_serves_the_new_one_at_once() {
+    let of = |group| PoolSettings {
+        group: Some(GroupId(group)),
+        ..named(1)
+    };
+    let mut world = World::empty();
+    world.add(of(1));
+    world.add(of(2));
+    let first = world.ask_of(1, Target::Group(GroupId(2)));
+    world.run();
+    assert!(world.lease(first, 1).is_some());
+    let waits = world.ask_of(2, Target::Group(GroupId(2)));
+    assert_eq!(world.last, []);
+    let actions = reconfigure_to(&mut world, of(2));
+    assert_eq!(
+        opened(&actions),
+        [(
+            ProcId {
+                pool: POOL,
+                number: 2
+            },
+            Some(waits)
+        )]
+    );
+    let nobody = world.ask_of(3, Target::Group(GroupId(1)));
+    assert_eq!(world.refusal(nobody), Some(Refusal::NoPool));
+}
+
+#[test]
+fn waiters_keep_their_order_when_fairness_changes() {
+    let mut world = World::named(named(1));
+    let mut lease = world.take(1, None);
+    let waiters: Vec<RequestId> = (2..=5).map(|client| world.ask(client, None)).collect();
+    for fairness in [Fairness::PerDb, Fairness::Fifo] {
+        let new = PoolSettings {
+            fairness,
+            ..named(1)
+        };
+        assert_eq!(reconfigure_to(&mut world, new), []);
+    }
+    for (waiter, client) in waiters.into_iter().zip(2..) {
+        world.give_back(lease);
+        lease = world.lease(waiter, client).expect("in order of arrival");
+    }
+}
+
+fn any_settings() -> impl Strategy<Value = PoolSettings> {
+    let sizes = (0..8_u32, 0..8_u32, 0..8_u32);
+    (sizes, prop::option::of(0..5_u32)).prop_map(|((max, init_size, min_free), queue_max)| {
+        PoolSettings {
+            init_size,
+            min_free,
+            queue_max,
+            ..named(max)
+        }
+    })
+}
+
+proptest! {
+    /// What the list says of processes and of the queue is what happens, in pools without design
+    /// documents.
+    #[test]
+    fn plan_is_what_is_carried_out(
+        old in any_settings(),
+        new in any_settings(),
+        clients in 0..12_u64,
+        returned in 0..12_usize,
+    ) {
+        prop_assume!(old.validate().is_ok());
+        let mut world = World::named(old);
+        let mut leases = Vec::new();
+        for client in 1..=clients {
+            let request = world.ask(client, None);
+            world.run();
+            leases.extend(world.lease(request, client));
+        }
+        for lease in leases.into_iter().take(returned) {
+            world.give_back(lease);
+            world.run();
+        }
+        let before = world.status();
+        let Ok(plan) = world.pools.plan(POOL, &new) else {
+            prop_assert_eq!(reconfigure_to(&mut world, new), []);
+            prop_assert_eq!(world.status(), before);
+            return Ok(());
+        };
+        let actions = reconfigure_to(&mut world, new);
+        let mut start = 0;
+        let mut stop_idle = 0;
+        let mut shrink = 0;
+        for change in plan {
+            match change {
+                Change::Start(count) => start = count as usize,
+                Change::StopIdle(count) => stop_idle = count as usize,
+                Change::ShrinkQueue(count) => shrink = count as usize,
+                Change::Set { .. } | Change::StopReturned(_) => {}
+            }
+        }
+        let busy = |action: &&Action| matches!(action, Action::Refuse { .. });
+        prop_assert_eq!(actions.iter().filter(busy).count(), shrink);
+        prop_assert_eq!(stopped(&actions).len(), stop_idle);
+        prop_assert_eq!(opened(&actions).len(), start);
+    }
+}

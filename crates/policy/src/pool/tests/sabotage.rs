@@ -1,0 +1,276 @@
+//! Every invariant is seen to be violated when it is.
+//!
+//! SUMMARY   Tables are spoilt by hand, one for each invariant that the core can be judged by.
+
+use super::*;
+use crate::invariants::{Invariant, violations};
+
+/// A pool of limit 4 in which there is one of everything: an idle process (1), one that a client
+/// holds (2), one that learns (3), one that is being opened (4), and a waiter.
+fn one_of_everything() -> World {
+    let mut world = World::new(4, 4);
+    let idle = world.take(1, tagged("a", "_design/1"));
+    world.take(2, tagged("b", "_design/1"));
+    world.give_back(idle);
+    world.ask(3, tagged("c", "_design/1"));
+    let (learning, _) = opened(&world.last)[0];
+    world.ask(4, tagged("d", "_design/1"));
+    world.on(Event::SpawnOk { proc: learning });
+    world.limit(Limits {
+        affinity_wait: PATIENCE,
+        ..limits(4, 4)
+    });
+    world.ask(5, tagged("b", "_design/2"));
+    assert_eq!(world.last, []);
+    assert_eq!(world.status().waiting, 1);
+    world
+}
+
+/// Spoils the tables and requires that this invariant is found violated, and was not before.
+fn violates(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
+    let mut world = one_of_everything();
+    let predicate = id.predicate().expect("it is judged on the core");
+    assert_eq!(predicate(&world.pools), Ok(()), "{id} before");
+    spoil(&mut world.pools);
+    assert!(predicate(&world.pools).is_err(), "{id} after");
+    let violation = check_all(&world.pools).expect_err("some invariant is violated");
+    assert!(violation.to_string().starts_with("PM-"), "{violation}");
+    let found = violations(&world.pools).any(|violation| violation.id == id);
+    assert!(found, "{id} is among all");
+}
+
+fn proc(pools: &mut Pools, number: u64) -> &mut tables::Proc {
+    let row = pools.pools[0].procs.get_mut(&number);
+    row.expect("the world has this process")
+}
+
+#[test]
+fn wrong_count_is_found() {
+    violates(Invariant::Pm1, |pools| pools.pools[0].count += 1);
+    violates(Invariant::Pm1, |pools| pools.pools[0].count_max = 3);
+}
+
+#[test]
+fn wrong_idle_index_is_found() {
+    violates(Invariant::Pm2, |pools| {
+        pools.pools[0].idle = Default::default()
+    });
+    violates(Invariant::Pm2, |pools| proc(pools, 2).ddocs.clear());
+}
+
+#[test]
+fn wrong_assignment_is_found() {
+    violates(Invariant::Pm3, |pools| pools.ledger.held.clear());
+    violates(Invariant::Pm3, |pools| pools.ledger.next_token = 1);
+}
+
+#[test]
+fn request_in_two_places_or_none_is_found() {
+    violates(Invariant::Pm4, |pools| {
+        pools.pools[0].waiters = Default::default()
+    });
+    violates(Invariant::Pm4, |pools| {
+        let waiter = pools.pools[0].waiters.oldest();
+        let opening = pools.pools[0].opening.values_mut().next();
+        opening.expect("one is being opened").request = waiter;
+    });
+}
+
+#[test]
+fn waiter_that_could_be_served_is_found() {
+    violates(Invariant::Pm5, |pools| {
+        pools.pools[0].settings.limits.hard_limit = 5
+    });
+    violates(Invariant::Pm5, |pools| pools.pools[0].head_until = None);
+    violates(Invariant::Pm5, |pools| {
+        pools.ledger.now = pools.ledger.now + PATIENCE
+    });
+}
+
+#[test]
+fn process_that_learns_the_wrong_document_is_found() {
+    violates(Invariant::Pm6, |pools| {
+        let ProcState::Teaching { ddoc, .. } = &mut proc(pools, 3).state else {
+            panic!("it learns");
+        };
+        ddoc.text = "other".into();
+    });
+}
+
+#[test]
+fn opening_for_another_database_than_its_request_is_found() {
+    violates(Invariant::Pm7, |pools| {
+        let opening = pools.pools[0].opening.values_mut().next();
+        opening.expect("one is being opened").db = None;
+    });
+}
+
+#[test]
+fn process_that_changes_its_database_is_found() {
+    violates(Invariant::Pm8, |pools| {
+        proc(pools, 3).db = Some("other".into())
+    });
+}
+
+#[test]
+fn wrong_queue_index_is_found() {
+    violates(Invariant::Pm11, |pools| {
+        pools.pools[0].waiters = Default::default()
+    });
+}
+
+#[test]
+fn request_without_a_deadline_or_a_client_is_found() {
+    violates(Invariant::Pm12, |pools| pools.ledger.due.clear());
+    violates(Invariant::Pm12, |pools| pools.ledger.asked.clear());
+}
+
+#[test]
+fn idle_process_that_is_stale_or_too_many_is_found() {
+    violates(Invariant::Pm13, |pools| pools.ledger.threshold = 2);
+    violates(Invariant::Pm13, |pools| {
+        pools.pools[0].settings.limits.hard_limit = 3
+    });
+}
+
+#[test]
+fn process_in_hand_is_found() {
+    violates(Invariant::Pm14, |pools| {
+        proc(pools, 2).state = ProcState::InHand
+    });
+}
+
+#[test]
+fn process_that_stops_and_is_in_use_is_found() {
+    violates(Invariant::Pm15, |pools| {
+        pools.pools[0].stopping.insert(2);
+    });
+}
+
+#[test]
+fn what_is_left_after_a_shutdown_is_found() {
+    violates(Invariant::Pm16, |pools| pools.ledger.shutting_down = true);
+}
+
+#[test]
+fn every_invariant_has_its_sentence_and_those_of_the_core_their_predicate() {
+    for (number, id) in (1..).zip(Invariant::ALL) {
+        assert_eq!(id.to_string(), format!("PM-{number}"));
+        assert!(!id.sentence().is_empty());
+        let of_the_actors = matches!(id, Invariant::Pm9 | Invariant::Pm10);
+        assert_eq!(id.predicate().is_none(), of_the_actors);
+    }
+}
+
+/// A named pool under way: an idle process (1) that ages, one that a bulk client holds (2), and a
+/// second pool of its group where somebody of the group waits behind a held process (3).
+fn named_pools() -> World {
+    let in_group = PoolSettings {
+        group: Some(GroupId(1)),
+        interactive_reserved: 1,
+        recycle: Recycle {
+            max_age: Some(Duration::from_secs(3600)),
+            ..Recycle::default()
+        },
+        ..named(3)
+    };
+    let mut world = World::empty();
+    world.add(in_group);
+    let leases = [Lane::Interactive, Lane::Bulk].map(|lane| {
+        let deadline = world.now + PATIENCE;
+        let request = world.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(1),
+            target: Target::Pool(PoolId(0)),
+            lane,
+            affinity: None,
+            deadline,
+        });
+        world.run();
+        world.lease(request, 1).expect("served")
+    });
+    let alone = PoolSettings {
+        interactive_reserved: 0,
+        recycle: Recycle::default(),
+        limits: limits(1, 1),
+        group: Some(GroupId(2)),
+        ..in_group
+    };
+    world.add(alone);
+    for client in [2, 3] {
+        world.ask_of(client, Target::Group(GroupId(2)));
+        world.run();
+    }
+    world.give_back(leases[0]);
+    assert_eq!(world.pools.status(PoolId(1), world.now).waiting, 1);
+    world
+}
+
+/// Spoils the tables of named pools and requires that this invariant is found violated.
+fn violates_named(id: Invariant, spoil: impl FnOnce(&mut Pools)) {
+    let mut world = named_pools();
+    let predicate = id.predicate().expect("it is judged on the core");
+    assert_eq!(predicate(&world.pools), Ok(()), "{id} before");
+    spoil(&mut world.pools);
+    assert!(predicate(&world.pools).is_err(), "{id} after");
+}
+
+#[test]
+fn pool_below_its_size_is_found() {
+    violates_named(Invariant::Pm17, |pools| {
+        pools.pools[0].settings.init_size = 3
+    });
+    violates_named(Invariant::Pm17, |pools| {
+        pools.pools[0].settings.min_free = 2
+    });
+}
+
+#[test]
+fn wrong_count_of_the_bulk_lane_is_found() {
+    violates_named(Invariant::Pm18, |pools| pools.pools[0].bulk = 0);
+    violates_named(Invariant::Pm18, |pools| {
+        pools.pools[0].bulk += 1;
+        proc(pools, 1).bulk = true;
+    });
+}
+
+#[test]
+fn waiter_whom_another_pool_of_its_group_could_serve_is_found() {
+    violates_named(Invariant::Pm19, |pools| {
+        pools.pools[0].settings.group = Some(GroupId(2))
+    });
+    violates_named(Invariant::Pm19, |pools| pools.ledger.roaming.clear());
+}
+
+#[test]
+fn pool_that_is_removed_and_still_has_something_to_give_is_found() {
+    violates_named(Invariant::Pm20, |pools| {
+        pools.pools[0].life.removing = Some(RemoveMode::Graceful)
+    });
+    violates_named(Invariant::Pm20, |pools| {
+        pools.pools[1].life.removing = Some(RemoveMode::Graceful)
+    });
+}
+
+#[test]
+fn process_that_ages_unseen_is_found() {
+    violates_named(Invariant::Pm21, |pools| pools.pools[0].life.ages.clear());
+    violates_named(Invariant::Pm21, |pools| {
+        pools.pools[0].life.ages.insert((Timestamp::ZERO, 99));
+    });
+}
+
+#[test]
+fn waiter_without_hope_in_a_throttled_pool_is_found() {
+    violates_named(Invariant::Pm22, |pools| {
+        let pool = &mut pools.pools[1];
+        let settings = pool.settings.throttle.expect("named pools have one");
+        pool.life.throttle.failed(pools.ledger.now, &settings);
+        pool.procs.clear();
+    });
+}
+
+#[test]
+fn place_that_is_not_counted_is_found() {
+    violates_named(Invariant::Pm23, |pools| pools.ledger.ceiling.live += 1);
+}

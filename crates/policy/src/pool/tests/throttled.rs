@@ -1,0 +1,383 @@
+//! Failing starts, and the limit: throttle and stress.
+//!
+//! SOURCE    Postfix master: a service whose children fail at start is throttled; one at its limit is
+//!           under stress for 1000 s after the last time.
+
+use super::*;
+use crate::admission::{STRESS_DURATION, THROTTLE_DELAY, THROTTLE_DELAY_MAX};
+
+const POOL: PoolId = PoolId(0);
+
+/// Asks, and lets the opening fail. Returns the request and what followed.
+fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<Action>) {
+    let request = world.ask(client, None);
+    let (proc, _) = opened(&world.last)[0];
+    (request, world.on(Event::SpawnError { proc }))
+}
+
+/// Lets the process end that `init_size` keeps, and the start of the next one fail.
+fn fail_to_start_in_background(world: &mut World) {
+    let proc = world.status().procs[0].proc;
+    world.exit(proc);
+    let actions = world.advance(Duration::from_secs(1));
+    let (proc, _) = opened(&actions)[0];
+    let actions = world.on(Event::SpawnError { proc });
+    assert!(warned_until(&actions).is_some());
+}
+
+fn warned_until(actions: &[Action]) -> Option<Timestamp> {
+    actions.iter().find_map(|action| match *action {
+        Action::Warn(Warning::Throttled { until, .. }) => Some(until),
+        _ => None,
+    })
+}
+
+#[test]
+fn failing_start_is_told_to_its_taker_and_nothing_is_created_for_throttle_delay() {
+    let mut world = World::named(named(5));
+    let (request, actions) = fail_to_start(&mut world, 1);
+    assert_eq!(world.refusal(request), Some(Refusal::SpawnFailed));
+    let until = world.now + THROTTLE_DELAY;
+    assert_eq!(warned_until(&actions), Some(until));
+    let next = world.ask(2, None);
+    assert_eq!(world.refusal(next), Some(Refusal::Throttled { until }));
+    assert_eq!(opened(&world.last), []);
+    assert_eq!(world.status().throttled, Some(THROTTLE_DELAY));
+    world.now = world.now + (THROTTLE_DELAY - Duration::from_nanos(1));
+    let early = world.ask(3, None);
+    assert_eq!(world.refusal(early), Some(Refusal::Throttled { until }));
+    let actions = world.advance(Duration::from_nanos(1));
+    assert_eq!(actions, [Action::Warn(Warning::Unthrottled { pool: POOL })]);
+    world.ask(4, None);
+    assert_eq!(opened(&world.last).len(), 1);
+}
+
+#[test]
+fn delay_doubles_to_the_maximum_while_it_repeats_and_one_success_resets_it() {
+    let mut world = World::named(named(5));
+    let mut delays = Vec::new();
+    for client in 1..=6 {
+        let (_, actions) = fail_to_start(&mut world, client);
+        let until = warned_until(&actions).expect("it is throttled each time");
+        delays.push(until.since(world.now).as_secs());
+        world.now = until;
+        world.on(Event::Tick);
+    }
+    assert_eq!(delays, [60, 120, 240, 480, 600, 600]);
+    assert_eq!(THROTTLE_DELAY_MAX.as_secs(), 600);
+    let lease = world.take(7, None);
+    world.give_back(lease);
+    let held = world.take(8, None);
+    let (_, actions) = fail_to_start(&mut world, 9);
+    let until = warned_until(&actions).expect("a first failure again");
+    assert_eq!(until, world.now + THROTTLE_DELAY);
+    world.give_back(held);
+}
+
+#[test]
+fn start_is_the_success_that_resets_the_delay() {
+    let mut world = World::named(named(5));
+    let (_, actions) = fail_to_start(&mut world, 1);
+    world.now = warned_until(&actions).expect("throttled");
+    world.take(2, None);
+    let (_, actions) = fail_to_start(&mut world, 3);
+    let until = warned_until(&actions).expect("a first failure again");
+    assert_eq!(until, world.now + THROTTLE_DELAY);
+}
+
+#[test]
+fn process_that_has_started_never_throttles_its_pool_however_it_ends() {
+    let mut world = World::named(PoolSettings {
+        init_size: 1,
+        ..named(5)
+    });
+    let unused = world.status().procs[0].proc;
+    assert_eq!(world.exit(unused), [], "it is not started again and again");
+    let actions = world.advance(Duration::from_secs(1));
+    assert_eq!(opened(&actions).len(), 1, "init_size holds again");
+    world.last = actions;
+    world.run();
+    let first = world.take(1, None);
+    world.exit(first.proc);
+    let second = world.take(2, None);
+    world.give_back_as(second, ReturnStatus::Fail, Condition::Broken);
+    world.exit(second.proc);
+    assert_eq!(world.status().throttled, None);
+}
+
+#[test]
+fn process_that_was_used_and_ends_is_replaced_at_once() {
+    let mut world = World::named(PoolSettings {
+        init_size: 1,
+        ..named(5)
+    });
+    let lease = world.take(1, None);
+    world.give_back(lease);
+    assert_eq!(opened(&world.exit(lease.proc)).len(), 1);
+}
+
+#[test]
+fn failure_of_one_start_while_another_succeeds_does_not_throttle() {
+    let mut world = World::named(named(5));
+    let procs = [1, 2, 3].map(|client| {
+        world.ask(client, None);
+        opened(&world.last)[0].0
+    });
+    world.on(Event::SpawnOk { proc: procs[1] });
+    // Both began before the one that succeeded was there.
+    for proc in [procs[0], procs[2]] {
+        assert_eq!(warned_until(&world.on(Event::SpawnError { proc })), None);
+    }
+    assert_eq!(world.totals().start_failures, 2);
+    let (_, actions) = fail_to_start(&mut world, 4);
+    assert!(warned_until(&actions).is_some(), "this one began later");
+}
+
+#[test]
+fn start_that_began_before_a_throttle_was_lifted_does_not_throttle_again() {
+    for event in [Event::Unthrottle { pool: POOL }, Event::SetThresholdTs] {
+        let mut world = World::named(named(5));
+        world.ask(1, None);
+        let (slow, _) = opened(&world.last)[0];
+        world.on(event);
+        assert_eq!(
+            warned_until(&world.on(Event::SpawnError { proc: slow })),
+            None
+        );
+        assert_eq!(world.status().throttled, None);
+    }
+}
+
+#[test]
+fn client_that_finds_fault_with_a_healthy_process_does_not_throttle_its_pool() {
+    let mut world = World::named(named(5));
+    for client in 1..=3 {
+        let lease = world.take(client, None);
+        world.give_back_as(lease, ReturnStatus::Fail, Condition::Broken);
+        world.run();
+    }
+    assert_eq!(world.status().throttled, None);
+}
+
+#[test]
+fn existing_processes_go_on_serving_while_nothing_is_created() {
+    let mut world = World::named(named(5));
+    let lease = world.take(1, None);
+    fail_to_start(&mut world, 2);
+    let waits = world.ask(3, None);
+    assert_eq!(world.last, [], "the process that is lent may come back");
+    world.give_back(lease);
+    let lease = world.lease(waits, 3).expect("it did");
+    world.give_back(lease);
+    assert_eq!(world.take(4, None).proc, lease.proc);
+}
+
+#[test]
+fn waiters_whom_no_process_that_is_left_can_serve_are_refused_and_do_not_spin() {
+    let mut world = World::named(named(1));
+    let first = world.ask(1, None);
+    let waiters = [2, 3].map(|client| world.ask(client, None));
+    let proc = ProcId {
+        pool: POOL,
+        number: 1,
+    };
+    let actions = world.on(Event::SpawnError { proc });
+    assert_eq!(world.refusal(first), Some(Refusal::SpawnFailed));
+    let until = warned_until(&actions).expect("throttled");
+    for waiter in waiters {
+        assert_eq!(world.refusal(waiter), Some(Refusal::Throttled { until }));
+    }
+    assert_eq!(opened(&actions), []);
+}
+
+#[test]
+fn waiters_are_refused_when_the_last_process_goes_while_nothing_is_created() {
+    let mut world = World::named(named(5));
+    let lease = world.take(1, None);
+    fail_to_start(&mut world, 2);
+    let waiter = world.ask(3, None);
+    let tagged_waiter = world.ask(4, tagged("db", "_design/1"));
+    assert_eq!(world.last, []);
+    world.exit(lease.proc);
+    for request in [waiter, tagged_waiter] {
+        let why = world.refusal(request);
+        assert!(matches!(why, Some(Refusal::Throttled { .. })), "{why:?}");
+    }
+}
+
+#[test]
+fn process_of_another_database_is_no_hope_for_a_design_document() {
+    let mut world = World::named(named(5));
+    world.take(1, tagged("db1", "_design/1"));
+    fail_to_start(&mut world, 2);
+    let other = world.ask(3, tagged("db2", "_design/1"));
+    assert!(matches!(
+        world.refusal(other),
+        Some(Refusal::Throttled { .. })
+    ));
+    let same = world.ask(4, tagged("db1", "_design/9"));
+    assert_eq!(world.refusal(same), None);
+}
+
+#[test]
+fn throttle_is_lifted_by_an_operator_and_by_a_reload() {
+    for event in [Event::Unthrottle { pool: POOL }, Event::SetThresholdTs] {
+        let mut world = World::named(PoolSettings {
+            init_size: 1,
+            ..named(5)
+        });
+        fail_to_start_in_background(&mut world);
+        let actions = world.on(event);
+        let lifted = Action::Warn(Warning::Unthrottled { pool: POOL });
+        assert!(actions.contains(&lifted));
+        assert_eq!(opened(&actions).len(), 1);
+        assert_eq!(world.status().throttled, None);
+        world.run();
+    }
+}
+
+#[test]
+fn throttled_pool_of_a_group_leaves_its_callers_to_the_others() {
+    let in_group = PoolSettings {
+        group: Some(GroupId(1)),
+        ..named(2)
+    };
+    let mut world = World::empty();
+    world.add(in_group);
+    world.add(in_group);
+    let ask = |world: &mut World, client| {
+        let request = world.ask_of(client, Target::Group(GroupId(1)));
+        let opening = opened(&world.last).first().map(|(proc, _)| *proc);
+        (request, opening)
+    };
+    fail_to_start(&mut world, 1);
+    for client in 2..=3 {
+        let (_, proc) = ask(&mut world, client);
+        assert_eq!(proc.expect("it is opened elsewhere").pool, PoolId(1));
+        world.run();
+    }
+    let (waits, none) = ask(&mut world, 4);
+    assert_eq!((none, world.refusal(waits)), (None, None));
+    let actions = world.advance(THROTTLE_DELAY);
+    let gone = world.refusal(waits);
+    assert!(gone.is_some(), "its own time was up before");
+    assert_eq!(opened(&actions), []);
+}
+
+#[test]
+fn whole_group_that_is_throttled_tells_the_time_of_the_next_try() {
+    let in_group = PoolSettings {
+        group: Some(GroupId(1)),
+        ..named(1)
+    };
+    let mut world = World::empty();
+    world.add(in_group);
+    let (_, actions) = fail_to_start(&mut world, 1);
+    let until = warned_until(&actions).expect("throttled");
+    let request = world.ask_of(2, Target::Group(GroupId(1)));
+    assert_eq!(world.refusal(request), Some(Refusal::Throttled { until }));
+}
+
+#[test]
+fn pool_without_a_throttle_does_not_open_in_the_background_without_a_pause() {
+    let mut world = World::empty();
+    world.add(PoolSettings {
+        init_size: 1,
+        ..limits(3, 3).into()
+    });
+    let (proc, _) = opened(&world.last)[0];
+    assert_eq!(world.on(Event::SpawnError { proc }), []);
+    let waiter = world.ask(1, None);
+    assert_eq!(
+        opened(&world.last)[0].1,
+        Some(waiter),
+        "who asks is not kept waiting"
+    );
+    let (proc, _) = opened(&world.last)[0];
+    assert_eq!(opened(&world.on(Event::SpawnError { proc })), []);
+    let actions = world.advance(Duration::from_secs(1));
+    assert_eq!(opened(&actions).len(), 1);
+}
+
+fn stressed(max: u32) -> World {
+    World::named(PoolSettings {
+        stress: true,
+        ..named(max)
+    })
+}
+
+#[test]
+fn request_for_which_one_more_process_would_reach_the_limit_begins_stress() {
+    let mut world = stressed(3);
+    world.take(1, None);
+    assert!(!world.pools.is_stressed(POOL));
+    world.take(2, None);
+    assert!(!world.pools.is_stressed(POOL), "two of three when it came");
+    world.take(3, None);
+    assert!(world.pools.is_stressed(POOL));
+    assert_eq!(world.status().stressed, Some(STRESS_DURATION));
+}
+
+#[test]
+fn idle_processes_are_replaced_when_stress_begins_and_not_when_it_goes_on() {
+    let mut world = stressed(3);
+    let one = world.take(1, tagged("db1", "_design/1"));
+    let two = world.take(2, tagged("db2", "_design/1"));
+    world.give_back(one);
+    world.ask(3, tagged("db3", "_design/1"));
+    let warning = Action::Warn(Warning::Stressed { pool: POOL });
+    assert!(world.last.contains(&warning));
+    assert_eq!(stopped(&world.last), [(one.proc, StopReason::Stress)]);
+    world.run();
+    world.give_back(two);
+    assert_eq!(stopped(&world.last), [], "what works keeps its work");
+    let before = world.totals().stopped(StopReason::Stress);
+    world.ask(4, tagged("db4", "_design/1"));
+    assert!(!world.last.contains(&warning));
+    assert_eq!(world.totals().stopped(StopReason::Stress), before);
+}
+
+#[test]
+fn stress_ends_1000_s_after_the_last_time_at_the_limit() {
+    let mut world = stressed(1);
+    let lease = world.take(1, None);
+    world.now = world.now + Duration::from_secs(900);
+    world.ask(2, None);
+    assert!(world.pools.is_stressed(POOL));
+    world.down(2, false);
+    world.advance(Duration::from_secs(999));
+    assert!(world.pools.is_stressed(POOL));
+    world.advance(Duration::from_secs(1));
+    assert!(!world.pools.is_stressed(POOL));
+    world.give_back(lease);
+}
+
+#[test]
+fn pool_that_is_exempt_is_never_under_stress() {
+    let mut world = World::named(named(1));
+    world.take(1, None);
+    world.ask(2, None);
+    assert!(!world.pools.is_stressed(POOL));
+}
+
+#[test]
+fn opening_that_admission_forbids_is_a_mistake_that_development_builds_stop_on() {
+    let mut world = World::named(named(1));
+    world.take(1, None);
+    let mut out = Vec::new();
+    let Pools { pools, ledger, .. } = &mut world.pools;
+    let mut turn = turn::Turn {
+        id: POOL,
+        pool: &mut pools[0],
+        ledger,
+        out: &mut out,
+    };
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| turn.open(None)));
+    if cfg!(debug_assertions) {
+        assert!(tried.is_err());
+    } else {
+        assert_eq!(tried.ok(), Some(false));
+        let refused = matches!(out[..], [Action::Warn(Warning::SpawnRefused { .. })]);
+        assert!(refused, "{out:?}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Keeping a pool at its size: opening in the background, culling, recycling by age.
+//!
+//! SUMMARY   What a pool does without being asked: at the end of an event, when a time has come, and
+//!           when a stopping process has made way for the next.
+//! PROMISES  Idle processes are stopped one reap batch at a time. One timer a pool, which is set
+//!           only where there is something to wait for. A pool without such settings pays for a look
+//!           at them.
+//! CALLED    By the flush that ends every event, and by the clock.
+//! SOURCE    pidq (init_size, min_free); pooler (cull_interval, max_age); Postfix master (idle
+//!           children are replaced when stress begins).
+
+use std::time::Duration;
+
+use super::action::{Action, StopReason, Warning};
+use super::settings::{Cull, PoolSettings};
+use super::tables::{Pool, ProcState};
+use super::turn::Turn;
+use crate::time::Timestamp;
+
+/// How long a pool waits after a failing start that does not throttle it, or after a process that
+/// ended unused, before it opens one in the background again.
+pub(super) const BACKGROUND_PAUSE: Duration = Duration::from_secs(1);
+
+impl Turn<'_> {
+    /// Opens what is missing, and notes when time alone must bring something about.
+    pub(super) fn end_upkeep(&mut self) {
+        self.top_up();
+        let next = self.next_wake();
+        self.wake_by(next);
+    }
+
+    /// A time that the pool waited for has come.
+    pub(super) fn woken(&mut self) {
+        self.sleep();
+        let now = self.ledger.now;
+        if self.pool.life.throttle.expire(now) {
+            self.out
+                .push(Action::Warn(Warning::Unthrottled { pool: self.id }));
+        }
+        if self.pool.life.stress.expire(now) {
+            self.out
+                .push(Action::Warn(Warning::Unstressed { pool: self.id }));
+        }
+        self.pool.life.pause.take_if(|until| *until <= now);
+        self.thin_out();
+    }
+
+    /// Stops idle processes that are too old, that were started without stress, or that are too
+    /// many, for as long as a batch is not full.
+    pub(super) fn thin_out(&mut self) {
+        self.pool.life.deferred = false;
+        self.stop_aged();
+        self.stop_unstressed();
+        self.cull();
+    }
+
+    /// Opens processes in the background while there are fewer than there should be.
+    fn top_up(&mut self) {
+        let restore_to = self.pool.life.restore_to;
+        let now = self.ledger.now;
+        if self.ledger.shutting_down || self.pool.is_paused(now) {
+            self.pool.life.restore_to = 0;
+            return;
+        }
+        let below = |pool: &Pool| pool.count < restore_to || pool.missing() > 0;
+        while below(self.pool) && self.may_open() {
+            if !self.open(None) {
+                break;
+            }
+        }
+        let is_short = below(self.pool) && self.pool.may_open(now);
+        self.ledger.ceiling.note_short(self.id, is_short);
+        // What waits for a stopping process's slot, or for a place, is opened when that is there.
+        if is_short {
+            return;
+        }
+        if self.pool.overdue() == 0 || self.pool.count >= restore_to {
+            self.pool.life.restore_to = 0;
+        }
+    }
+
+    fn stop_aged(&mut self) {
+        while let Some(&(at, number)) = self.pool.life.ages.first() {
+            if at > self.ledger.now {
+                break;
+            }
+            if !self.is_idle(number) {
+                // It goes when it comes back.
+                self.pool.life.ages.pop_first();
+            } else if self.pool.batch_left() > 0 {
+                self.stop(number, StopReason::Age);
+            } else {
+                self.pool.life.deferred = true;
+                break;
+            }
+        }
+    }
+
+    fn stop_unstressed(&mut self) {
+        while let Some(&number) = self.pool.life.refresh.first() {
+            if !self.is_idle(number) {
+                // Whoever works keeps on working.
+                self.pool.life.refresh.pop_first();
+            } else if self.pool.batch_left() > 0 {
+                self.pool.life.refresh.pop_first();
+                self.replace(number, StopReason::Stress);
+            } else {
+                self.pool.life.deferred = true;
+                break;
+            }
+        }
+    }
+
+    fn cull(&mut self) {
+        let Some(cull) = self.pool.settings.cull else {
+            return;
+        };
+        if self
+            .pool
+            .cull_at(&cull)
+            .is_none_or(|at| at > self.ledger.now)
+        {
+            return;
+        }
+        let batch = self.pool.batch_left();
+        if batch == 0 {
+            self.pool.life.deferred = true;
+            return;
+        }
+        self.pool.life.last_cull = self.ledger.now;
+        for _ in 0..batch.min(self.pool.surplus() as usize) {
+            let Some((number, since)) = self.pool.longest_idle() else {
+                break;
+            };
+            if since + cull.after > self.ledger.now {
+                break;
+            }
+            self.stop(number, StopReason::Culled);
+        }
+    }
+
+    /// When time alone must bring something about, leaving out what waits for a batch.
+    fn next_wake(&self) -> Option<Timestamp> {
+        let life = &self.pool.life;
+        let age = life.ages.first().map(|(at, _)| *at);
+        let cull = self.pool.settings.cull;
+        let cull = cull.and_then(|cull| self.pool.cull_at(&cull));
+        let times = [age, cull].into_iter().flatten();
+        // What was due already waits for an event: for a process that is stopping.
+        let later = times.filter(|at| *at > self.ledger.now);
+        later
+            .chain(life.throttle.until())
+            .chain(life.stress.until())
+            .chain(life.pause)
+            .min()
+    }
+
+    fn wake_by(&mut self, next: Option<Timestamp>) {
+        let wake = self.pool.life.wake;
+        // One that is too early looks again; that is cheaper than to move it with each loan.
+        if let Some(at) = next
+            && wake.is_none_or(|wake| at < wake)
+        {
+            self.ledger.set_wake(self.id, wake, Some(at));
+            self.pool.life.wake = Some(at);
+        }
+    }
+
+    /// Forgets the timer.
+    pub(super) fn sleep(&mut self) {
+        let wake = self.pool.life.wake.take();
+        self.ledger.set_wake(self.id, wake, None);
+    }
+
+    fn is_idle(&self, number: u64) -> bool {
+        let proc = self.pool.procs.get(&number);
+        proc.is_some_and(|proc| proc.state == ProcState::Idle)
+    }
+}
+
+impl Pool {
+    /// When idle processes may be culled next, if nothing changes.
+    fn cull_at(&self, cull: &Cull) -> Option<Timestamp> {
+        if self.surplus() == 0 {
+            return None;
+        }
+        let (_, since) = self.longest_idle()?;
+        Some((since + cull.after).max(self.life.last_cull + cull.interval))
+    }
+
+    /// The process that is idle for the longest time, and since when.
+    pub(super) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
+        let numbers = [self.idle.oldest_used(), self.idle.oldest_untagged()];
+        let candidates = numbers.into_iter().flatten();
+        let since = |number| (number, self.procs[&number].last_use);
+        candidates
+            .map(since)
+            .min_by_key(|(number, since)| (*since, *number))
+    }
+
+    /// Whether the settings ask for anything that is done without being asked for.
+    pub(super) fn needs_upkeep(settings: &PoolSettings) -> bool {
+        settings.init_size > 0
+            || settings.min_free > 0
+            || settings.recycle.max_age.is_some()
+            || settings.cull.is_some()
+            || settings.throttle.is_some()
+            || settings.stress
+    }
+}

@@ -1,0 +1,152 @@
+//! The queue of requests that wait for a process, in the order in which they are served.
+//!
+//! SUMMARY   One queue, split by what the requests can use, so that the first one that an idle
+//!           process would serve is found without looking at the others.
+//! PROMISES  Every operation costs a logarithm of the number of waiters.
+//! SOURCE    couch_proc_manager 001, table waiters.
+//! DIFFERS   The reference only ever looks at its first row; see [`super`] for when we look behind.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use super::fairness::BULK;
+use super::id::{Affinity, DbKey, RequestId};
+
+/// The place of a request in the queue: the smallest is the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QueueKey {
+    /// Lane and round; the same for all where waiters are served in order of arrival.
+    pub(crate) rank: u64,
+    /// Among equals the oldest is the next.
+    pub(crate) id: RequestId,
+}
+
+/// The waiters of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiters {
+    /// Every waiter; ordered: the first is the next.
+    all: BTreeSet<QueueKey>,
+    /// The waiters that want no design document and take any process.
+    untagged: BTreeSet<QueueKey>,
+    /// tag -> the waiters that want a process of it; unordered: always asked for one tag.
+    by_db: FxHashMap<DbKey, DbQueue>,
+    /// The first waiter of each tag that has an idle process; ordered: the first is the next.
+    matched: BTreeSet<QueueKey>,
+}
+
+/// The waiters for one tag.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct DbQueue {
+    /// Ordered: the first is the oldest.
+    waiters: BTreeSet<QueueKey>,
+    /// Which of them stands in `matched`.
+    matched: Option<QueueKey>,
+}
+
+impl Waiters {
+    /// Adds a waiter. `has_idle`: whether a process of its tag is idle.
+    pub(super) fn push(&mut self, key: QueueKey, affinity: Option<&Affinity>, has_idle: bool) {
+        self.all.insert(key);
+        match affinity {
+            None => {
+                self.untagged.insert(key);
+            }
+            Some(Affinity { db: Some(db), .. }) => {
+                let queue = self.by_db.entry(db.clone()).or_default();
+                queue.waiters.insert(key);
+                queue.settle(&mut self.matched, has_idle);
+            }
+            Some(Affinity { db: None, .. }) => {}
+        }
+        debug_assert!(self.untagged.len() + self.matched.len() <= self.all.len());
+    }
+
+    /// Removes a waiter, wherever it stands in the queue.
+    pub(super) fn remove(&mut self, key: QueueKey, affinity: Option<&Affinity>, has_idle: bool) {
+        let present = self.all.remove(&key);
+        debug_assert!(present, "PM-4: a queued request is in the queue");
+        match affinity {
+            None => {
+                self.untagged.remove(&key);
+            }
+            Some(Affinity { db: Some(db), .. }) => {
+                let queue = self
+                    .by_db
+                    .get_mut(db)
+                    .expect("PM-11: a waiter for a tag stands in its queue");
+                queue.waiters.remove(&key);
+                queue.settle(&mut self.matched, has_idle);
+                if queue.waiters.is_empty() {
+                    self.by_db.remove(db);
+                }
+            }
+            Some(Affinity { db: None, .. }) => {}
+        }
+    }
+
+    /// Notes whether the tag `db` has an idle process now.
+    pub(super) fn note_idle(&mut self, db: &DbKey, has_idle: bool) {
+        if let Some(queue) = self.by_db.get_mut(db) {
+            queue.settle(&mut self.matched, has_idle);
+        }
+    }
+
+    /// The waiter that is next.
+    pub(crate) fn oldest(&self) -> Option<RequestId> {
+        self.all.first().map(|key| key.id)
+    }
+
+    /// The waiter that came last.
+    pub(super) fn newest(&self) -> Option<RequestId> {
+        self.iter().max()
+    }
+
+    /// The first waiter that has an idle process of its tag, or that takes any when `any_idle`.
+    pub(super) fn oldest_servable(&self, any_idle: bool) -> Option<RequestId> {
+        let tagged = self.matched.first();
+        let untagged = self.untagged.first().filter(|_| any_idle);
+        let first = match (tagged, untagged) {
+            (Some(tagged), Some(untagged)) => Some(tagged.min(untagged)),
+            (one, other) => one.or(other),
+        };
+        first.map(|key| key.id)
+    }
+
+    /// Whether only the bulk lane waits, for which some processes are not meant.
+    pub(super) fn is_bulk_only(&self) -> bool {
+        self.all.first().is_some_and(|key| key.rank >= BULK)
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Every waiter, in the order in which they are served.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = RequestId> {
+        self.all.iter().map(|key| key.id)
+    }
+}
+
+impl DbQueue {
+    /// Makes `matched` name the first waiter exactly when the tag has an idle process.
+    fn settle(&mut self, matched: &mut BTreeSet<QueueKey>, has_idle: bool) {
+        let oldest = self.waiters.first().copied().filter(|_| has_idle);
+        if oldest == self.matched {
+            return;
+        }
+        if let Some(before) = self.matched {
+            matched.remove(&before);
+        }
+        if let Some(now) = oldest {
+            matched.insert(now);
+        }
+        self.matched = oldest;
+    }
+}

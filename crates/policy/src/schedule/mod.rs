@@ -1,0 +1,52 @@
+//! couch_replicator_scheduler as a pure state machine: which of many jobs run, and when.
+//!
+//! SUMMARY   [`Scheduler`] is told what happened ([`Event`]) and when, and answers what to do
+//!           ([`Action`]). It holds no clock, no actor and no replication.
+//! PROMISES  At most `max_jobs` jobs have an incarnation, those that are still stopping included,
+//!           unless `max_jobs` was lowered. Every event about one job costs at most a logarithm of
+//!           what is in the tables, times the number of jobs that it starts. A cycle costs one
+//!           multiplication for each job, and more only for those that run or have a penalty.
+//! CALLED    By the ReplicationScheduler actor; directly by tests and benches.
+//! SOURCE    couch_replicator_scheduler 004 and HEAD; couch_replicator_share HEAD.
+//!
+//! # Whose turn it is
+//!
+//! The job with the higher priority ([`Level`]), then the one with the smaller penalty
+//! ([`FairShare`]), then the one that was started longest ago, then the one with the smaller id.
+//! Jobs are stopped in the opposite order of priority and penalty, but again the one first that was
+//! started longest ago. Only continuous jobs are stopped to let others run; one-shot jobs are
+//! stopped when more run than may.
+//!
+//! # Where it differs from the reference on purpose
+//!
+//! * **Jobs that stop count as running** until they are gone. The reference waits for each, up to
+//!   five seconds, and does nothing else meanwhile.
+//! * **Ends name an incarnation** ([`Run`]): a late one changes nothing.
+//! * **A free slot is filled at once** ([`Refill::AtOnce`]), also when a back-off ends. The
+//!   reference waits for its next cycle, because finding a job costs it a walk over all of them.
+//!   Adding is as there: a job is started at once only while there are fewer jobs than `max_jobs`.
+//! * **Only jobs that could run** are a reason to stop others.
+//! * **The latest start is never forgotten**, however short histories are.
+//! * **Nothing is retried in a tight loop**, whatever is configured ([`RESTART_MIN`]).
+//! * **Per job**: pause and resume, a priority, begin anew, and a reason for not running.
+
+mod cycle;
+mod event;
+mod fair_share;
+mod history;
+mod scheduler;
+mod settings;
+mod table;
+mod view;
+mod wall_time;
+
+#[cfg(test)]
+mod tests;
+
+pub use event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
+pub use history::{Entry, History, Reason, What};
+pub use scheduler::{Scheduler, Totals};
+pub use settings::{Backoff, Coefficient, Refill, RuleSet, Settings, Shares};
+pub use table::Census;
+pub use view::{JobState, JobView, Summary, WhyNot};
+pub use wall_time::WallTime;

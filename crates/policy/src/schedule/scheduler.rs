@@ -1,0 +1,514 @@
+//! The entrance of the decision core: each event, and what it changes.
+//!
+//! SUMMARY   Wakes the jobs whose wait is over, then handles the event.
+//! PROMISES  Total: an event about something unknown or gone changes nothing. Deterministic: the
+//!           same events at the same times give the same actions.
+//! CALLED    By the ReplicationScheduler actor.
+//! SOURCE    couch_replicator_scheduler 004 and HEAD: the gen_server's calls, casts and infos.
+
+use std::sync::Arc;
+
+use super::event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
+use super::fair_share::{FairShare, KeyId};
+use super::history::{History, Reason, What};
+use super::settings::{Refill, RuleSet, Settings};
+use super::table::{Job, Jobs, Phase, Slot, Then};
+use super::wall_time::WallTime;
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Jobs that became known.
+    pub adds: u64,
+    /// Jobs that were removed, or replaced.
+    pub removes: u64,
+    /// Starts.
+    pub starts: u64,
+    /// Stops, but for jobs that were removed.
+    pub stops: u64,
+    /// Crashes of permanent jobs.
+    pub crashes: u64,
+    /// Transient jobs that failed.
+    pub failures: u64,
+    /// Jobs that did their work.
+    pub completions: u64,
+}
+
+/// All jobs, and every decision about them.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    pub(super) settings: Settings,
+    pub(super) jobs: Jobs,
+    pub(super) fair_share: FairShare,
+    pub(super) totals: Totals,
+    next_run: u64,
+    shutting_down: bool,
+}
+
+impl Scheduler {
+    /// Returns a scheduler without jobs.
+    pub fn new(settings: Settings) -> Self {
+        let mut jobs = Jobs::default();
+        jobs.judge_by(&settings);
+        Self {
+            fair_share: FairShare::new(settings.shares.clone()),
+            settings,
+            jobs,
+            totals: Totals::default(),
+            next_run: 1,
+            shutting_down: false,
+        }
+    }
+
+    /// Handles an event and appends what is to be done to `out`, in order.
+    pub fn handle(&mut self, event: Event, now: WallTime, out: &mut Vec<Action>) {
+        self.wake(now);
+        match event {
+            Event::Add(job) => self.add(job, now, out),
+            Event::Remove { id } => self.remove(&id, now, out),
+            Event::RemoveAll => {
+                let all: Vec<_> = self.jobs.slots().map(|slot| self.id(slot)).collect();
+                all.iter().for_each(|id| self.remove(id, now, out));
+            }
+            Event::Restart { id } => self.restart(&id, now, out),
+            Event::Pause { id, by } => self.pause(&id, by, now, out),
+            Event::Resume { id } => self.resume(&id, now, out),
+            Event::SetLevel { id, level } => self.set_level(&id, level, now, out),
+            Event::Exited { run, end } => self.exited(run, end, now, out),
+            Event::Cycle if self.shutting_down => {}
+            Event::Cycle => self.cycle(now, out),
+            Event::Tick if self.settings.refill == Refill::AtOnce => self.fill(now, out),
+            Event::Tick => {}
+            Event::Configure(settings) => self.configure(*settings, now),
+            Event::Shutdown => self.shut_down(out),
+        }
+    }
+
+    /// Returns when [`Event::Tick`] is due next: when the back-off of a job ends while there is a
+    /// free slot for it.
+    pub fn next_wake(&self) -> Option<WallTime> {
+        let fills = self.settings.refill == Refill::AtOnce && !self.shutting_down;
+        if fills && self.jobs.occupied() < self.settings.max_jobs {
+            self.jobs.next_rested()
+        } else {
+            None
+        }
+    }
+
+    /// Returns what it works by.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns what was counted since the start.
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    pub(super) const fn is_shutting_down(&self) -> bool {
+        self.shutting_down
+    }
+
+    fn id(&self, slot: Slot) -> JobId {
+        self.jobs.get(slot).id.clone()
+    }
+
+    /// Finds a job that is known, and not one that is only waited for to be gone.
+    pub(super) fn find(&self, id: &str) -> Option<Slot> {
+        let slot = self.jobs.find(id)?;
+        (!self.jobs.get(slot).phase.is_leaving()).then_some(slot)
+    }
+
+    /// Makes jobs whose wait is over ready.
+    fn wake(&mut self, now: WallTime) {
+        while let Some(slot) = self.jobs.rested(now) {
+            self.jobs.change(slot, |job, _| job.phase = Phase::Ready);
+        }
+    }
+
+    fn add(&mut self, new: NewJob, now: WallTime, out: &mut Vec<Action>) {
+        if self.find(&new.id).is_some() {
+            self.detach(&new.id, StopReason::Replaced, now, out);
+        }
+        self.totals.adds += 1;
+        let key = self.fair_share.job_added(&new.key);
+        let penalty = self.first_penalty(key);
+        let then = new.paused.map_or(Then::Pend, Then::Pause);
+        let job = |phase| Job {
+            id: new.id.clone(),
+            key,
+            continuous: new.continuous,
+            transient: new.transient,
+            level: new.level,
+            eased: false,
+            history: History::added(now),
+            last_started: WallTime::ZERO,
+            phase,
+        };
+        let Some(slot) = self.jobs.find(&new.id) else {
+            let slot = self.jobs.insert(job(then.phase()), penalty);
+            return self.start_if_few(slot, now, out);
+        };
+        // Its predecessor is not gone yet. It takes the slot over.
+        self.jobs.change(slot, |row, row_penalty| {
+            let run = row.phase.run().expect("what is leaving has an incarnation");
+            *row_penalty = penalty;
+            *row = job(Phase::Stopping {
+                run,
+                foreign: true,
+                then,
+            });
+        });
+    }
+
+    /// A new job of a busy key does not enter without a penalty.
+    fn first_penalty(&self, key: KeyId) -> u64 {
+        match self.settings.rules {
+            RuleSet::Head => self.fair_share.raise(key),
+            RuleSet::Seed => 0,
+        }
+    }
+
+    fn remove(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
+        let Some(slot) = self.find(id) else {
+            return;
+        };
+        let id = self.id(slot);
+        self.detach(&id, StopReason::Removed, now, out);
+        let how = Departure::Removed;
+        out.push(Action::Left { id, how });
+    }
+
+    /// Removes a job; if it runs, a row stays for its incarnation until that is gone.
+    fn detach(&mut self, id: &str, why: StopReason, now: WallTime, out: &mut Vec<Action>) {
+        let slot = self.find(id).expect("whoever detaches a job has found it");
+        self.totals.removes += 1;
+        match self.jobs.get(slot).phase {
+            Phase::Running(_) => {
+                self.charge(slot, now);
+                self.stop(slot, Then::Leave, why, out);
+            }
+            Phase::Stopping { run, foreign, .. } => self.jobs.change(slot, |job, _| {
+                let then = Then::Leave;
+                job.phase = Phase::Stopping { run, foreign, then };
+            }),
+            Phase::Ready | Phase::BackingOff { .. } | Phase::Paused(_) => {
+                let job = self.jobs.remove(slot);
+                return self.fair_share.job_removed(job.key);
+            }
+        }
+        let key = self.jobs.change(slot, |job, penalty| {
+            *penalty = 0;
+            job.key
+        });
+        self.fair_share.job_removed(key);
+    }
+
+    fn restart(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
+        let Some(slot) = self.find(id) else {
+            return;
+        };
+        if let Phase::Running(_) = self.jobs.get(slot).phase {
+            self.charge(slot, now);
+            self.stop(slot, Then::Pend, StopReason::Replaced, out);
+        }
+        self.jobs.change(slot, |job, _| {
+            job.history = History::added(now);
+            job.last_started = WallTime::ZERO;
+            job.eased = false;
+            job.phase = match job.phase {
+                Phase::Stopping { run, .. } => Phase::Stopping {
+                    run,
+                    foreign: true,
+                    then: Then::Pend,
+                },
+                _ => Phase::Ready,
+            };
+        });
+        self.start_or_fill(slot, now, out);
+    }
+
+    fn pause(&mut self, id: &str, by: Arc<str>, now: WallTime, out: &mut Vec<Action>) {
+        let Some(slot) = self.find(id) else {
+            return;
+        };
+        let pause = Pause { by, since: now };
+        match self.jobs.get(slot).phase {
+            Phase::Running(_) => {
+                self.charge(slot, now);
+                self.stop(slot, Then::Pause(pause), StopReason::Paused, out);
+            }
+            Phase::Stopping {
+                run,
+                foreign,
+                ref then,
+            } if *then == Then::Pend => {
+                let then = Then::Pause(pause);
+                let phase = Phase::Stopping { run, foreign, then };
+                self.jobs.change(slot, |job, _| job.phase = phase);
+            }
+            Phase::Ready | Phase::BackingOff { .. } => {
+                self.jobs
+                    .change(slot, |job, _| job.phase = Phase::Paused(pause));
+            }
+            // Who paused it first stays known.
+            Phase::Paused(_) | Phase::Stopping { .. } => {}
+        }
+    }
+
+    fn resume(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
+        let Some(slot) = self.find(id) else {
+            return;
+        };
+        let phase = match self.jobs.get(slot).phase {
+            Phase::Paused(_) => {
+                let history = &self.jobs.get(slot).history;
+                Phase::after_wait(&self.settings, history, now)
+            }
+            Phase::Stopping {
+                run,
+                foreign,
+                then: Then::Pause(_),
+            } => Phase::Stopping {
+                run,
+                foreign,
+                then: Then::Pend,
+            },
+            _ => return,
+        };
+        self.jobs.change(slot, |job, _| job.phase = phase);
+        self.start_or_fill(slot, now, out);
+    }
+
+    fn set_level(&mut self, id: &str, level: Level, now: WallTime, out: &mut Vec<Action>) {
+        if let Some(slot) = self.find(id) {
+            self.jobs.change(slot, |job, _| job.level = level);
+            self.start_or_fill(slot, now, out);
+        }
+    }
+
+    fn configure(&mut self, settings: Settings, now: WallTime) {
+        self.fair_share.set_shares(settings.shares.clone());
+        self.jobs.judge_by(&settings);
+        self.settings = settings;
+        let settings = &self.settings;
+        for slot in self.jobs.backing_off() {
+            self.jobs.change(slot, |job, _| {
+                job.phase = Phase::after_wait(settings, &job.history, now);
+            });
+        }
+    }
+
+    fn shut_down(&mut self, out: &mut Vec<Action>) {
+        self.shutting_down = true;
+        let running: Vec<_> = self.jobs.running().collect();
+        for slot in running {
+            self.stop(slot, Then::Pend, StopReason::Shutdown, out);
+        }
+    }
+
+    fn exited(&mut self, run: Run, end: End, now: WallTime, out: &mut Vec<Action>) {
+        let Some(slot) = self.jobs.find_run(run) else {
+            return;
+        };
+        match &self.jobs.get(slot).phase {
+            Phase::Stopping { foreign, then, .. } => {
+                let (foreign, then) = (*foreign, then.clone());
+                self.stopped(slot, foreign, then, &end, now, out);
+            }
+            _ => self.ended(slot, end, now, out),
+        }
+    }
+
+    /// An incarnation that was told to stop is gone.
+    fn stopped(
+        &mut self,
+        slot: Slot,
+        foreign: bool,
+        then: Then,
+        end: &End,
+        now: WallTime,
+        out: &mut Vec<Action>,
+    ) {
+        if then == Then::Leave {
+            self.jobs.remove(slot);
+            return self.refill(now, out);
+        }
+        if *end == End::Normal && !foreign {
+            return self.completed(slot, now, out);
+        }
+        let max = self.settings.max_history;
+        let id = self.jobs.change(slot, |job, _| {
+            if !foreign {
+                job.history.push(now, What::Stopped, max);
+            }
+            job.phase = then.phase();
+            job.id.clone()
+        });
+        if !foreign {
+            self.totals.stops += 1;
+            out.push(Action::Stopped { id });
+        }
+        match self.settings.refill {
+            Refill::AtOnce => self.fill(now, out),
+            // What it was stopped for; in the reference, which waits for its end, the cycle does
+            // this itself.
+            Refill::WhenFew if foreign => self.start_if_few(slot, now, out),
+            Refill::WhenFew => {
+                self.start_next(now, out);
+            }
+        }
+    }
+
+    /// An incarnation that should have gone on is gone.
+    fn ended(&mut self, slot: Slot, end: End, now: WallTime, out: &mut Vec<Action>) {
+        self.charge(slot, now);
+        let reason = match end {
+            End::Normal => return self.completed(slot, now, out),
+            End::Crashed(reason) => reason,
+            End::Stopped => Arc::new(Reason::new("it ended without being told to", false)),
+        };
+        let job = self.jobs.get(slot);
+        let id = job.id.clone();
+        if job.transient {
+            self.totals.failures += 1;
+            let how = Departure::Failed(reason);
+            return self.departed(slot, how, now, out);
+        }
+        self.totals.crashes += 1;
+        let settings = &self.settings;
+        let until = self.jobs.change(slot, |job, _| {
+            let known = job
+                .history
+                .latest_crash_reason()
+                .filter(|known| **known == reason);
+            // Equal reasons, as they are as a rule, are kept once.
+            let shared = known.map_or_else(|| Arc::clone(&reason), Arc::clone);
+            job.history
+                .push(now, What::Crashed(shared), settings.max_history);
+            job.phase = Phase::after_wait(settings, &job.history, now);
+            match job.phase {
+                Phase::BackingOff { until } => until,
+                _ => now,
+            }
+        });
+        out.push(Action::Crashed { id, reason, until });
+        let few = self.jobs.census().total < self.settings.max_jobs;
+        if few || self.settings.refill == Refill::AtOnce {
+            self.fill(now, out);
+        }
+    }
+
+    fn completed(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+        self.totals.completions += 1;
+        self.departed(slot, Departure::Completed, now, out);
+    }
+
+    fn departed(&mut self, slot: Slot, how: Departure, now: WallTime, out: &mut Vec<Action>) {
+        let Job { id, key, .. } = self.jobs.remove(slot);
+        self.fair_share.job_removed(key);
+        out.push(Action::Left { id, how });
+        self.refill(now, out);
+    }
+
+    /// Charges a running job's key.
+    pub(super) fn charge(&mut self, slot: Slot, now: WallTime) {
+        if self.settings.rules == RuleSet::Head {
+            let job = self.jobs.get(slot);
+            let time = now.since(job.last_started).min(self.settings.interval);
+            self.fair_share.charge(job.key, time);
+        }
+    }
+
+    /// Tells a running job to stop.
+    pub(super) fn stop(&mut self, slot: Slot, then: Then, why: StopReason, out: &mut Vec<Action>) {
+        let (id, run) = self.jobs.change(slot, |job, _| {
+            let run = job.phase.run().expect("only what runs is stopped");
+            let foreign = false;
+            job.phase = Phase::Stopping { run, foreign, then };
+            (job.id.clone(), run)
+        });
+        out.push(Action::Stop { id, run, why });
+    }
+
+    fn start(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+        let run = Run(self.next_run);
+        self.next_run += 1;
+        self.totals.starts += 1;
+        let max = self.settings.max_history;
+        let (id, eased) = self.jobs.change(slot, |job, _| {
+            job.eased |= job
+                .history
+                .fresh_crash()
+                .is_some_and(|crash| crash.rate_limited);
+            job.history.push(now, What::Started, max);
+            job.last_started = now;
+            job.phase = Phase::Running(run);
+            (job.id.clone(), job.eased)
+        });
+        out.push(Action::Start { id, run, eased });
+    }
+
+    /// Starts the job whose turn it is, if there is one and there is a slot.
+    fn start_next(&mut self, now: WallTime, out: &mut Vec<Action>) -> bool {
+        let free = self.jobs.occupied() < self.settings.max_jobs && !self.shutting_down;
+        let next = self.jobs.next().filter(|_| free);
+        if let Some(slot) = next {
+            self.start(slot, now, out);
+        }
+        next.is_some()
+    }
+
+    /// Starts jobs while there are slots.
+    pub(super) fn fill(&mut self, now: WallTime, out: &mut Vec<Action>) {
+        while self.start_next(now, out) {}
+    }
+
+    /// A slot may have become free in a way that the reference does not act upon.
+    fn refill(&mut self, now: WallTime, out: &mut Vec<Action>) {
+        if self.settings.refill == Refill::AtOnce {
+            self.fill(now, out);
+        }
+    }
+
+    /// Starts a job that was just added, unless there are as many jobs as may run
+    /// (`maybe_start_newly_added_job`).
+    fn start_if_few(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+        let max = self.settings.max_jobs;
+        let few = self.jobs.census().total < max && self.jobs.occupied() < max;
+        if few && !self.shutting_down && self.jobs.get(slot).phase == Phase::Ready {
+            self.start(slot, now, out);
+        }
+    }
+
+    /// A job may run that could not before, or sooner.
+    fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+        match self.settings.refill {
+            Refill::AtOnce => self.fill(now, out),
+            Refill::WhenFew => self.start_if_few(slot, now, out),
+        }
+    }
+}
+
+impl Phase {
+    /// Returns what a job that does not run is to do: go on waiting, or be ready.
+    fn after_wait(settings: &Settings, history: &History, now: WallTime) -> Self {
+        let until = settings.rested_at(history);
+        if until <= now {
+            Self::Ready
+        } else {
+            Self::BackingOff { until }
+        }
+    }
+}
+
+impl Then {
+    /// Returns the phase of a job that has no incarnation.
+    fn phase(self) -> Phase {
+        match self {
+            Self::Pend => Phase::Ready,
+            Self::Pause(pause) => Phase::Paused(pause),
+            Self::Leave => unreachable!("the row of a job that is leaving is dropped"),
+        }
+    }
+}

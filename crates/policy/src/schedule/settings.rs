@@ -1,0 +1,204 @@
+//! What the scheduler works by, and the figures that follow from it.
+//!
+//! SOURCE    couch_replicator_scheduler 004 and HEAD: max_jobs, max_churn, max_history, interval,
+//!           health_threshold, backoff_micros; couch_replicator_share: shares and coefficients.
+//! DIFFERS   The back-off can be set. A free slot is filled at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::history::History;
+use super::wall_time::WallTime;
+
+/// Which version of the reference decides about a cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RuleSet {
+    /// As in CouchDB today: a cycle fills free slots and rotates, and what it trims counts as
+    /// churn; shares are fair.
+    #[default]
+    Head,
+    /// As in the first version: a cycle trims, or fills, or rotates; the oldest start alone says
+    /// whose turn it is.
+    Seed,
+}
+
+/// When a slot that became free is given to a job that waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refill {
+    /// At once, also when a back-off ends while there are free slots.
+    #[default]
+    AtOnce,
+    /// As the reference does, for which finding a job takes a walk over all jobs: after a crash,
+    /// while there are fewer jobs than `max_jobs`; otherwise in the next cycle.
+    WhenFew,
+}
+
+/// How long a job waits after crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first crash in a row; it doubles with each one more.
+    pub base: Duration,
+    /// At most this.
+    pub ceiling: Duration,
+}
+
+impl Backoff {
+    /// It doubles this often; further crashes change nothing.
+    pub(crate) const DOUBLINGS_MAX: u32 = 10;
+
+    /// Returns the wait after this many crashes in a row: none after none.
+    pub fn after(&self, crashes: u32) -> Duration {
+        let Some(doublings) = crashes.checked_sub(1) else {
+            return Duration::ZERO;
+        };
+        let factor = 1 << doublings.min(Self::DOUBLINGS_MAX);
+        self.base.saturating_mul(factor).min(self.ceiling)
+    }
+}
+
+/// 30 s, doubling to 30720 s.
+impl Default for Backoff {
+    fn default() -> Self {
+        let base = Duration::from_secs(30);
+        Self {
+            base,
+            ceiling: base * (1 << Self::DOUBLINGS_MAX),
+        }
+    }
+}
+
+/// By what a number is multiplied in each cycle, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coefficient(f64);
+
+impl Coefficient {
+    /// What usage is multiplied by, unless set.
+    pub const USAGE: Self = Self(0.5);
+    /// What penalties are multiplied by, unless set.
+    pub const PRIORITY: Self = Self(0.98);
+
+    /// Makes a coefficient, clipped to 0 .. 1. What is no number is 0.
+    pub fn new(factor: f64) -> Self {
+        Self(if factor > 0.0 { factor.min(1.0) } else { 0.0 })
+    }
+
+    /// Reads a coefficient as the reference does: digits, a point, digits, perhaps an exponent.
+    /// Anything else, `1` too, gives the `default`.
+    pub fn parse(text: &str, default: Self) -> Self {
+        let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let digit_at = |at: Option<usize>| {
+            let byte = at.and_then(|at| unsigned.as_bytes().get(at));
+            byte.is_some_and(u8::is_ascii_digit)
+        };
+        let around = unsigned.find('.').is_some_and(|point| {
+            digit_at(Some(0)) && digit_at(point.checked_sub(1)) && digit_at(Some(point + 1))
+        });
+        match text.parse() {
+            Ok(factor) if around => Self::new(factor),
+            _ => default,
+        }
+    }
+
+    /// Multiplies, and cuts what is not whole.
+    pub fn of(self, number: u64) -> u64 {
+        // As in the reference: in floating point, rounded towards zero.
+        (number as f64 * self.0) as u64
+    }
+}
+
+/// How the slots are divided between replicator databases, and users without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shares(BTreeMap<Arc<str>, u16>);
+
+impl Shares {
+    /// The share of a key that has none set.
+    pub const DEFAULT: u16 = 100;
+    /// The smallest share.
+    pub(crate) const MIN: u16 = 1;
+    /// The largest share.
+    pub const MAX: u16 = 1000;
+
+    /// Sets the share of a key, clipped to [`Shares::MIN`] .. [`Shares::MAX`].
+    pub fn set(&mut self, key: &str, share: i64) {
+        let share = share.clamp(i64::from(Self::MIN), i64::from(Self::MAX));
+        self.0.insert(key.into(), share as u16);
+    }
+
+    /// Gives a key the default share again.
+    pub fn reset(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
+    /// Returns the share of a key.
+    pub fn get(&self, key: &str) -> u16 {
+        self.0.get(key).copied().unwrap_or(Self::DEFAULT)
+    }
+}
+
+/// A job that crashed sooner than this after its start is not started again before as much time has
+/// passed, even if its crash does not count: nothing is tried in a tight loop.
+pub(crate) const RESTART_MIN: Duration = Duration::from_secs(1);
+
+/// What the scheduler works by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Which version of the reference decides about a cycle.
+    pub rules: RuleSet,
+    /// When a free slot is filled.
+    pub refill: Refill,
+    /// At most this many jobs run. 0 runs nothing.
+    pub max_jobs: usize,
+    /// At most this many jobs are stopped in a cycle to let others run. 0 rotates nothing.
+    pub max_churn: usize,
+    /// At most this many events are kept of each job; 0 counts as 1. A smaller number takes effect
+    /// with the next event of each job.
+    pub max_history: usize,
+    /// The time from one cycle to the next; what a job is charged for at most in one.
+    pub interval: Duration,
+    /// A job that ran for longer is in good health, whatever happens then.
+    pub health_threshold: Duration,
+    /// How long jobs wait after crashes.
+    pub backoff: Backoff,
+    /// How fast usage is forgotten.
+    pub usage_coeff: Coefficient,
+    /// How fast penalties are forgotten.
+    pub priority_coeff: Coefficient,
+    /// How the slots are divided.
+    pub shares: Shares,
+}
+
+impl Settings {
+    /// Returns when a job with this history may run again (`not_recently_crashed`); in the past
+    /// unless its newest event is a crash.
+    pub(crate) fn rested_at(&self, history: &History) -> WallTime {
+        if history.fresh_crash().is_none() {
+            return WallTime::ZERO;
+        }
+        let crashes = history.consecutive_crashes(self.health_threshold);
+        let mut wait = self.backoff.after(crashes);
+        if history.last_run() < RESTART_MIN {
+            wait = wait.max(RESTART_MIN);
+        }
+        history.latest_crash() + wait
+    }
+}
+
+/// CouchDB's defaults.
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rules: RuleSet::default(),
+            refill: Refill::default(),
+            max_jobs: 500,
+            max_churn: 20,
+            max_history: 20,
+            interval: Duration::from_secs(60),
+            health_threshold: Duration::from_secs(120),
+            backoff: Backoff::default(),
+            usage_coeff: Coefficient::USAGE,
+            priority_coeff: Coefficient::PRIORITY,
+            shares: Shares::default(),
+        }
+    }
+}

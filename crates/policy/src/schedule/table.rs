@@ -1,0 +1,517 @@
+//! The tables of the scheduler: every job once, and the orders in which jobs are looked for.
+//!
+//! SUMMARY   [`Jobs`] holds the rows. Whoever changes one takes it out of the orders before
+//!           ([`Jobs::change`]), so that rows and orders always agree.
+//! PROMISES  Finding, adding, changing and removing a job takes at most a logarithm of their
+//!           number. Decay takes time in proportion to the jobs that have a penalty, and one
+//!           multiplication for each of the others.
+//! DIFFERS   The reference has one table and walks over it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::event::{JobId, Level, Pause, Run};
+use super::fair_share::KeyId;
+use super::history::History;
+use super::settings::{Coefficient, RuleSet, Settings};
+use super::view::JobState;
+use super::wall_time::WallTime;
+use crate::counted::{Class, CountedNames};
+
+/// Where a row is; reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Slot(u32);
+
+/// A job.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) id: JobId,
+    pub(super) key: KeyId,
+    pub(super) continuous: bool,
+    pub(super) transient: bool,
+    pub(super) level: Level,
+    /// Whether it goes easier because a server limits its rate.
+    pub(super) eased: bool,
+    pub(super) history: History,
+    /// When it was started last, also when its history has forgotten that.
+    pub(super) last_started: WallTime,
+    pub(super) phase: Phase,
+}
+
+/// What a job does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It could run.
+    Ready,
+    /// It crashed and waits.
+    BackingOff { until: WallTime },
+    /// It is not to run.
+    Paused(Pause),
+    /// It runs.
+    Running(Run),
+    /// It was told to stop and is not gone yet: it still takes a slot.
+    Stopping {
+        run: Run,
+        /// Whether the incarnation belongs to a row that this one has replaced, so that its end is
+        /// no event of this one.
+        foreign: bool,
+        then: Then,
+    },
+}
+
+/// What becomes of a job once its incarnation is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It waits for its turn.
+    Pend,
+    /// It is paused.
+    Pause(Pause),
+    /// It was removed, and has no account any more.
+    Leave,
+}
+
+impl Phase {
+    pub(super) const fn run(&self) -> Option<Run> {
+        match self {
+            Self::Running(run) | Self::Stopping { run, .. } => Some(*run),
+            Self::Ready | Self::BackingOff { .. } | Self::Paused(_) => None,
+        }
+    }
+
+    /// Whether the job waits for its turn once its incarnation is gone.
+    const fn returns(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopping {
+                then: Then::Pend,
+                ..
+            }
+        )
+    }
+
+    /// Whether the job was removed and only its incarnation is still there.
+    pub(super) const fn is_leaving(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopping {
+                then: Then::Leave,
+                ..
+            }
+        )
+    }
+}
+
+/// Whose turn it is: the smallest one's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    level: Reverse<Level>,
+    penalty: u64,
+    last_started: WallTime,
+    id: JobId,
+    slot: Slot,
+}
+
+/// Jobs that could run, in the order of their turns.
+///
+/// Those without a penalty, as a rule almost all, are apart: decay does not touch them.
+#[derive(Clone, Debug, Default)]
+struct Ready {
+    clean: BTreeSet<Turn>,
+    penalised: BTreeSet<Turn>,
+}
+
+impl Ready {
+    fn insert(&mut self, turn: Turn) {
+        let is_new = self.of(&turn).insert(turn);
+        debug_assert!(is_new, "a job is in the order once");
+    }
+
+    fn remove(&mut self, turn: &Turn) {
+        let was_there = self.of(turn).remove(turn);
+        debug_assert!(was_there, "a job that could run is in the order");
+    }
+
+    fn of(&mut self, turn: &Turn) -> &mut BTreeSet<Turn> {
+        if turn.penalty == 0 {
+            &mut self.clean
+        } else {
+            &mut self.penalised
+        }
+    }
+
+    fn first(&self) -> Option<&Turn> {
+        match (self.clean.first(), self.penalised.first()) {
+            (Some(clean), Some(penalised)) => Some(clean.min(penalised)),
+            (clean, penalised) => clean.or(penalised),
+        }
+    }
+
+    /// Takes the penalties as they are now. Which of two different ones is larger has not changed,
+    /// so that the sorting of what is almost sorted is cheap; but they may be equal now.
+    fn renew(&mut self, penalties: &[u64]) {
+        let renewed = std::mem::take(&mut self.penalised).into_iter().map(|turn| {
+            let penalty = penalties[turn.slot.0 as usize];
+            Turn { penalty, ..turn }
+        });
+        let (clean, penalised): (Vec<_>, Vec<_>) = renewed.partition(|turn| turn.penalty == 0);
+        self.clean.extend(clean);
+        self.penalised = penalised.into_iter().collect();
+    }
+}
+
+/// How many jobs are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// All that are known.
+    pub total: usize,
+    /// Those that run, or are told to stop and are not gone yet.
+    pub running: usize,
+    /// Those of `running` that are told to stop.
+    pub stopping: usize,
+    /// Those that do not run and whose latest event is not a crash, paused ones included.
+    pub pending: usize,
+    /// Those that do not run and whose latest event is a crash.
+    pub crashed: usize,
+    /// Those that are paused and do not run.
+    pub paused: usize,
+    /// Those that wait because they crashed.
+    pub backing_off: usize,
+}
+
+/// By what a job's state is judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Judge {
+    rules: RuleSet,
+    health_threshold: Duration,
+}
+
+impl Judge {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            rules: settings.rules,
+            health_threshold: settings.health_threshold,
+        }
+    }
+
+    pub(super) fn state(&self, job: &Job) -> JobState {
+        let history = &job.history;
+        match job.phase {
+            Phase::Running(_) | Phase::Stopping { foreign: false, .. } => JobState::Running,
+            _ if history.consecutive_crashes(self.health_threshold) > 0 => JobState::Crashing,
+            // The first version calls a job pending whose crash does not count.
+            _ if self.rules == RuleSet::Head && history.fresh_crash().is_some() => {
+                JobState::Crashing
+            }
+            _ => JobState::Pending,
+        }
+    }
+}
+
+/// All jobs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Jobs {
+    /// Slot -> row; rows that are not in use are in `free`.
+    rows: Vec<Option<Job>>,
+    /// Slot -> the job's penalty, 0 where there is none. Apart from the rows: decay goes over all.
+    penalties: Vec<u64>,
+    free: Vec<Slot>,
+    by_id: FxHashMap<JobId, Slot>,
+    by_run: FxHashMap<Run, Slot>,
+    ready: Ready,
+    /// When the wait of a crashed job ends, and its slot; the earliest first.
+    backing_off: BTreeSet<(WallTime, Slot)>,
+    running: BTreeSet<Slot>,
+    /// Ids in order with their states, but of jobs that are leaving.
+    states: CountedNames,
+    /// Jobs whose states are others than when this was taken last.
+    changed: Vec<JobId>,
+    judge: Judge,
+    census: Census,
+}
+
+impl Jobs {
+    /// Adds a row.
+    pub(super) fn insert(&mut self, job: Job, penalty: u64) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.rows.push(None);
+            self.penalties.push(0);
+            Slot(u32::try_from(self.rows.len() - 1).expect("there is memory for fewer jobs"))
+        });
+        self.by_id.insert(job.id.clone(), slot);
+        self.penalties[slot.0 as usize] = penalty;
+        self.rows[slot.0 as usize] = Some(job);
+        self.enter(slot);
+        slot
+    }
+
+    /// Removes a row.
+    pub(super) fn remove(&mut self, slot: Slot) -> Job {
+        self.leave(slot);
+        let job = self.rows[slot.0 as usize].take();
+        let job = job.expect("a slot that is passed around has a row");
+        self.by_id.remove(&job.id);
+        self.states.remove(&job.id);
+        self.penalties[slot.0 as usize] = 0;
+        self.free.push(slot);
+        job
+    }
+
+    /// Changes a row and its penalty.
+    pub(super) fn change<T>(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Job, &mut u64) -> T,
+    ) -> T {
+        self.leave(slot);
+        let job = self.rows[slot.0 as usize].as_mut();
+        let job = job.expect("a slot that is passed around has a row");
+        let result = change(job, &mut self.penalties[slot.0 as usize]);
+        self.enter(slot);
+        result
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> &Job {
+        let job = self.rows[slot.0 as usize].as_ref();
+        job.expect("a slot that is passed around has a row")
+    }
+
+    pub(super) fn penalty(&self, slot: Slot) -> u64 {
+        self.penalties[slot.0 as usize]
+    }
+
+    /// Finds the row of an id, also one that is leaving.
+    pub(super) fn find(&self, id: &str) -> Option<Slot> {
+        self.by_id.get(id).copied()
+    }
+
+    pub(super) fn find_run(&self, run: Run) -> Option<Slot> {
+        self.by_run.get(&run).copied()
+    }
+
+    /// Returns all rows, in no order that means anything.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        let rows = (0..).map(Slot).zip(&self.rows);
+        rows.filter(|(_, row)| row.is_some()).map(|(slot, _)| slot)
+    }
+
+    pub(super) const fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// Returns how many slots are taken.
+    pub(super) const fn occupied(&self) -> usize {
+        self.census.running
+    }
+
+    /// Returns those that run and are not told to stop.
+    pub(super) fn running(&self) -> impl ExactSizeIterator<Item = Slot> {
+        self.running.iter().copied()
+    }
+
+    /// Returns the priorities of those that wait for their turn, the highest first, at most `count`:
+    /// of those that could run, and of those that can once they have stopped.
+    pub(super) fn waiting_levels(&self, count: usize) -> Vec<Level> {
+        let ready = self.next_few(count).into_iter();
+        let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
+        if self.census.stopping > 0 {
+            let with_a_run = self.by_run.values().map(|slot| self.get(*slot));
+            let returning = with_a_run.filter(|job| job.phase.returns());
+            levels.extend(returning.map(|job| job.level));
+            levels.sort_unstable_by_key(|level| Reverse(*level));
+            levels.truncate(count);
+        }
+        levels
+    }
+
+    /// Returns whose turn it is.
+    pub(super) fn next(&self) -> Option<Slot> {
+        self.ready.first().map(|turn| turn.slot)
+    }
+
+    /// Returns those whose turn it is, in order. Takes time in proportion to `count`.
+    pub(super) fn next_few(&self, count: usize) -> Vec<Slot> {
+        let (mut clean, mut penalised) = (
+            self.ready.clean.iter().peekable(),
+            self.ready.penalised.iter().peekable(),
+        );
+        let in_order = std::iter::from_fn(|| match (clean.peek(), penalised.peek()) {
+            (Some(a), Some(b)) if a > b => penalised.next(),
+            (None, _) => penalised.next(),
+            _ => clean.next(),
+        });
+        in_order.take(count).map(|turn| turn.slot).collect()
+    }
+
+    /// Returns the next of those whose wait is over.
+    pub(super) fn rested(&self, now: WallTime) -> Option<Slot> {
+        let (until, slot) = self.backing_off.first()?;
+        (*until <= now).then_some(*slot)
+    }
+
+    /// Returns when the next wait is over.
+    pub(super) fn next_rested(&self) -> Option<WallTime> {
+        self.backing_off.first().map(|(until, _)| *until)
+    }
+
+    /// Returns those that wait because they crashed.
+    pub(super) fn backing_off(&self) -> Vec<Slot> {
+        self.backing_off.iter().map(|(_, slot)| *slot).collect()
+    }
+
+    /// Returns which running jobs of a kind are stopped first, at most `count`: the lowest priority
+    /// first, of one priority continuous jobs before others, then those whose turn is last.
+    pub(super) fn stop_order(&self, count: usize, is_of_kind: impl Fn(&Job) -> bool) -> Vec<Slot> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let of_kind = self.running().filter(|slot| is_of_kind(self.get(*slot)));
+        let mut order: Vec<_> = of_kind
+            .map(|slot| {
+                let job = self.get(slot);
+                let kind = Reverse(job.continuous);
+                let penalty = Reverse(self.penalty(slot));
+                (job.level, kind, penalty, job.last_started, &job.id, slot)
+            })
+            .collect();
+        if count < order.len() {
+            order.select_nth_unstable(count);
+            order.truncate(count);
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(.., slot)| slot).collect()
+    }
+
+    /// Decays all penalties.
+    pub(super) fn decay(&mut self, coefficient: Coefficient) {
+        for penalty in &mut self.penalties {
+            *penalty = coefficient.of(*penalty);
+        }
+        self.ready.renew(&self.penalties);
+    }
+
+    /// Raises the penalty of a running job, which is in no order that depends on it.
+    pub(super) fn raise(&mut self, slot: Slot, by: u64) {
+        debug_assert!(self.running.contains(&slot), "only running jobs are raised");
+        let penalty = &mut self.penalties[slot.0 as usize];
+        *penalty = penalty.saturating_add(by);
+    }
+
+    fn turn(&self, slot: Slot) -> Turn {
+        let job = self.get(slot);
+        Turn {
+            level: Reverse(job.level),
+            penalty: self.penalty(slot),
+            last_started: job.last_started,
+            id: job.id.clone(),
+            slot,
+        }
+    }
+
+    /// Takes a row into the orders.
+    fn enter(&mut self, slot: Slot) {
+        match self.get(slot).phase {
+            Phase::Ready => self.ready.insert(self.turn(slot)),
+            Phase::BackingOff { until } => {
+                self.backing_off.insert((until, slot));
+            }
+            Phase::Running(run) => {
+                self.running.insert(slot);
+                self.by_run.insert(run, slot);
+            }
+            Phase::Stopping { run, .. } => {
+                self.by_run.insert(run, slot);
+            }
+            Phase::Paused(_) => {}
+        }
+        self.count(slot, |number| *number += 1);
+        self.note_state(slot);
+    }
+
+    fn note_state(&mut self, slot: Slot) {
+        let job = self.rows[slot.0 as usize].as_ref();
+        let job = job.expect("a slot that is passed around has a row");
+        if job.phase.is_leaving() {
+            self.states.remove(&job.id);
+            return;
+        }
+        let class = self.judge.state(job) as Class;
+        if self.states.set(&job.id, class) != Some(class) {
+            self.changed.push(job.id.clone());
+        }
+    }
+
+    /// Returns the states of jobs, by which lists are made.
+    pub(super) const fn states(&self) -> &CountedNames {
+        &self.states
+    }
+
+    /// Returns the jobs whose states are others than at the last call, some of them more than once.
+    pub(super) fn take_changed(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub(super) const fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
+    /// Judges states by these settings from now on.
+    pub(super) fn judge_by(&mut self, settings: &Settings) {
+        let judge = Judge::of(settings);
+        if self.judge != judge {
+            self.judge = judge;
+            let slots: Vec<_> = self.slots().collect();
+            slots.into_iter().for_each(|slot| self.note_state(slot));
+        }
+    }
+
+    /// Takes a row out of the orders.
+    fn leave(&mut self, slot: Slot) {
+        match self.get(slot).phase {
+            Phase::Ready => self.ready.remove(&self.turn(slot)),
+            Phase::BackingOff { until } => {
+                self.backing_off.remove(&(until, slot));
+            }
+            Phase::Running(run) => {
+                self.running.remove(&slot);
+                self.by_run.remove(&run);
+            }
+            Phase::Stopping { run, .. } => {
+                self.by_run.remove(&run);
+            }
+            Phase::Paused(_) => {}
+        }
+        self.count(slot, |number| *number -= 1);
+    }
+
+    /// Applies a change to each number that a row counts in.
+    fn count(&mut self, slot: Slot, by: fn(&mut usize)) {
+        let row = self.rows[slot.0 as usize].as_ref();
+        let job = row.expect("a slot that is passed around has a row");
+        let census = &mut self.census;
+        if !job.phase.is_leaving() {
+            by(&mut census.total);
+        }
+        match &job.phase {
+            Phase::Running(_) => by(&mut census.running),
+            Phase::Stopping { .. } => {
+                by(&mut census.running);
+                by(&mut census.stopping);
+            }
+            waiting => {
+                match waiting {
+                    Phase::Paused(_) => by(&mut census.paused),
+                    Phase::BackingOff { .. } => by(&mut census.backing_off),
+                    _ => {}
+                }
+                if job.history.fresh_crash().is_some() {
+                    by(&mut census.crashed);
+                } else {
+                    by(&mut census.pending);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,555 @@
+//! What the reference's cases leave out: stopping takes time, ends come late, settings change.
+
+use super::*;
+
+fn start_all(ids: &[&str]) -> World {
+    let mut world = World::new(RuleSet::Head, []);
+    ids.iter().for_each(|id| {
+        world.on(Event::Add(new_job(id)));
+    });
+    assert_eq!(world.running(), ids);
+    world
+}
+
+/// Returns the ids that these actions start.
+fn starts(actions: &[Action]) -> Vec<&str> {
+    actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Start { id, .. } => Some(&**id),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Returns the ids that these actions stop, with the reason.
+fn stops(actions: &[Action]) -> Vec<(&str, StopReason)> {
+    actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Stop { id, why, .. } => Some((&**id, *why)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_free_slot_goes_to_the_job_that_waits_and_not_to_the_one_that_runs() {
+    for rules in [RuleSet::Head, RuleSet::Seed] {
+        let mut world = World::new(rules, [cr(1), c(5)]);
+        assert_eq!(world.cycle(2, 20).running(), ["1", "5"]);
+    }
+}
+
+#[test]
+fn a_job_is_started_at_once_only_while_there_are_fewer_jobs_than_max_jobs() {
+    for rules in [RuleSet::Head, RuleSet::Seed] {
+        let mut world = World::new(rules, []);
+        world.configure(|settings| settings.max_jobs = 2);
+        assert_eq!(starts(world.on(Event::Add(new_job("a")))), ["a"]);
+        assert_eq!(starts(world.on(Event::Add(new_job("b")))), [""; 0]);
+        assert_eq!(starts(world.on(Event::Cycle)), ["b"]);
+    }
+}
+
+#[test]
+fn a_shorter_history_takes_effect_with_the_next_event_of_each_job() {
+    let mut world = start_all(&["a", "b"]);
+    world.end("a", crash("x"));
+    world.advance(Duration::from_secs(30));
+    assert_eq!(world.types("a"), ["started", "crashed", "started", "added"]);
+    world.configure(|settings| settings.max_history = 2);
+    assert_eq!(world.types("a"), ["started", "crashed", "started", "added"]);
+    world.end("a", crash("x"));
+    assert_eq!(world.types("a"), ["crashed", "started"]);
+    assert_eq!(world.types("b"), ["started", "added"]);
+}
+
+#[test]
+fn the_end_of_an_unknown_incarnation_is_ignored() {
+    let mut world = start_all(&["a"]);
+    let before = world.scheduler.totals().to_owned();
+    let run = Run(77);
+    assert!(
+        world
+            .on(Event::Exited {
+                run,
+                end: End::Normal
+            })
+            .is_empty()
+    );
+    assert_eq!(*world.scheduler.totals(), before);
+    assert_eq!(world.running(), ["a"]);
+}
+
+#[test]
+fn the_end_of_a_replaced_incarnation_is_not_the_end_of_its_successor() {
+    let mut world = start_all(&["a"]);
+    let first = world.run_of("a");
+    world.holds = true;
+    let actions = world.on(Event::Add(new_job("a")));
+    assert_eq!(stops(actions), [("a", StopReason::Replaced)]);
+    assert_eq!(
+        world.types("a"),
+        ["added"],
+        "the end of its predecessor is no event of it"
+    );
+    // Adding it again changes nothing about what is stopping.
+    assert!(world.on(Event::Add(new_job("a"))).is_empty());
+    assert_eq!(starts(world.let_go()), ["a"]);
+    let second = world.run_of("a");
+    assert!(second > first);
+    assert!(
+        world
+            .on(Event::Exited {
+                run: first,
+                end: crash("late")
+            })
+            .is_empty()
+    );
+    assert_eq!(world.types("a"), ["started", "added"]);
+    assert_eq!(world.scheduler.census().total, 1);
+}
+
+#[test]
+fn jobs_that_stop_count_as_running_until_they_are_gone() {
+    let mut world = World::new(RuleSet::Head, [cr(1), cr(2), c(3), c(4)]);
+    world.holds = true;
+    world.cycle(2, 20);
+    assert_eq!(world.held.len(), 2);
+    assert_eq!((world.scheduler.census().running, world.starts()), (2, 0));
+    // Another cycle stops nobody else: all that may change places do so already.
+    assert!(world.on(Event::Cycle).is_empty());
+    world.let_go();
+    assert_eq!(
+        world.running(),
+        ["1", "2"],
+        "those that were started longest ago, as in the reference"
+    );
+}
+
+/// Whatever order they go in.
+#[test]
+fn the_order_in_which_jobs_go_does_not_decide_who_is_next() {
+    for reversed in [false, true] {
+        let mut world = World::new(RuleSet::Head, [cr(1), cr(5), c(3), c(4)]);
+        world.holds = true;
+        world.cycle(2, 20);
+        if reversed {
+            world.held.reverse();
+        }
+        world.let_go();
+        assert_eq!(world.running(), ["1", "3"]);
+    }
+}
+
+#[test]
+fn a_job_that_is_removed_while_it_stops_is_gone_for_everybody_but_its_slot() {
+    let mut world = start_all(&["a", "b"]);
+    world.configure(|settings| settings.max_jobs = 2);
+    world.holds = true;
+    let actions = world.on(Event::Remove { id: "a".into() });
+    assert_eq!(stops(actions), [("a", StopReason::Removed)]);
+    assert!(matches!(
+        actions[1],
+        Action::Left {
+            how: Departure::Removed,
+            ..
+        }
+    ));
+    assert!(world.scheduler.job("a").is_none());
+    assert_eq!(world.scheduler.jobs().count(), 1);
+    assert_eq!(
+        (
+            world.scheduler.census().total,
+            world.scheduler.census().running
+        ),
+        (1, 2)
+    );
+    // Its slot is free when it is gone, and there is nothing to say of it then.
+    world.on(Event::Add(new_job("c")));
+    assert_eq!(starts(world.let_go()), ["c"]);
+    assert_eq!(world.scheduler.totals().stops, 0);
+}
+
+#[test]
+fn a_removed_job_that_is_added_again_waits_for_its_predecessor() {
+    let mut world = start_all(&["a"]);
+    world.holds = true;
+    world.on(Event::Remove { id: "a".into() });
+    assert!(world.on(Event::Add(new_job("a"))).is_empty());
+    assert_eq!(world.scheduler.census().total, 1);
+    assert_eq!(starts(world.let_go()), ["a"]);
+    let totals = world.scheduler.totals();
+    assert_eq!(
+        (totals.adds, totals.removes, totals.starts, totals.stops),
+        (2, 1, 2, 0)
+    );
+}
+
+#[test]
+fn a_job_that_completes_while_it_is_told_to_stop_has_completed() {
+    let mut world = start_all(&["a"]);
+    world.holds = true;
+    world.on(Event::Pause {
+        id: "a".into(),
+        by: "ann".into(),
+    });
+    let how = Departure::Completed;
+    assert_eq!(
+        world.end("a", End::Normal),
+        [Action::Left {
+            id: "a".into(),
+            how
+        }]
+    );
+    assert_eq!(world.scheduler.census().total, 0);
+}
+
+#[test]
+fn a_job_that_crashes_while_it_is_told_to_stop_has_stopped() {
+    let mut world = start_all(&["a"]);
+    world.holds = true;
+    world.on(Event::Pause {
+        id: "a".into(),
+        by: "ann".into(),
+    });
+    world.end("a", crash("x"));
+    assert_eq!(world.types("a"), ["stopped", "started", "added"]);
+}
+
+#[test]
+fn a_job_that_ends_without_being_told_to_has_crashed() {
+    let mut world = start_all(&["a"]);
+    world.end("a", End::Stopped);
+    assert_eq!(world.types("a"), ["crashed", "started", "added"]);
+}
+
+#[test]
+fn a_slot_that_becomes_free_is_filled_at_once() {
+    let mut world = start_all(&["a", "b"]);
+    world.configure(|settings| settings.max_jobs = 2);
+    for id in ["c", "d", "e"] {
+        assert!(world.on(Event::Add(new_job(id))).is_empty());
+    }
+    assert_eq!(starts(world.end("a", End::Normal)), ["c"]);
+    assert_eq!(starts(world.end("b", crash("x"))), ["d"]);
+    world.holds = true;
+    assert_eq!(starts(world.on(Event::Remove { id: "d".into() })), [""; 0]);
+    assert_eq!(
+        starts(world.let_go()),
+        ["e"],
+        "its slot is free when it is gone"
+    );
+}
+
+#[test]
+fn as_in_the_reference_a_slot_waits_for_the_next_cycle_if_there_are_many_jobs() {
+    let mut world = start_all(&["a", "b"]);
+    world.configure(|settings| {
+        settings.max_jobs = 2;
+        settings.refill = Refill::WhenFew;
+    });
+    world.on(Event::Add(new_job("c")));
+    assert_eq!(starts(world.end("a", crash("x"))), [""; 0]);
+    assert_eq!(starts(world.on(Event::Cycle)), ["c"]);
+    // With fewer jobs than slots it does not.
+    world.configure(|settings| settings.max_jobs = 9);
+    world.on(Event::Pause {
+        id: "b".into(),
+        by: "ann".into(),
+    });
+    world.configure(|settings| settings.max_jobs = 4);
+    world.on(Event::Resume { id: "b".into() });
+    assert_eq!(world.running(), ["b", "c"]);
+    assert_eq!(world.scheduler.next_wake(), None);
+    world.advance(Duration::from_secs(3600));
+    assert_eq!(
+        world.running(),
+        ["b", "c"],
+        "the back-off of a is over, and there is no cycle yet"
+    );
+    assert_eq!(
+        starts(world.end("b", crash("x"))),
+        ["a", "b"],
+        "b was in good health"
+    );
+}
+
+#[test]
+fn a_job_is_started_again_when_its_backoff_is_over() {
+    let mut world = start_all(&["a"]);
+    for wait in [30, 60, 120, 240] {
+        let actions = world.end("a", crash("x")).to_vec();
+        let until = world.now + Duration::from_secs(wait);
+        let crashed = Action::Crashed {
+            id: "a".into(),
+            reason: reason("x"),
+            until,
+        };
+        assert_eq!(actions, [crashed]);
+        assert_eq!(world.scheduler.next_wake(), Some(until));
+        assert!(world.advance(Duration::from_secs(wait - 1)).is_empty());
+        assert!(
+            world.on(Event::Cycle).is_empty(),
+            "a cycle does not start it either"
+        );
+        assert_eq!(starts(world.advance(Duration::from_secs(1))), ["a"]);
+    }
+}
+
+#[test]
+fn a_job_that_crashes_after_a_healthy_run_is_started_at_once() {
+    let mut world = start_all(&["a"]);
+    world.end("a", crash("x"));
+    world.advance(Duration::from_secs(30));
+    world.advance(Duration::from_secs(121));
+    assert_eq!(starts(world.end("a", crash("x"))), ["a"]);
+}
+
+#[test]
+fn nothing_is_retried_in_a_tight_loop_whatever_is_configured() {
+    for (max_history, health_threshold) in [(1, 120), (20, 0)] {
+        let mut world = start_all(&["a"]);
+        world.configure(|settings| {
+            settings.max_history = max_history;
+            settings.health_threshold = Duration::from_secs(health_threshold);
+            settings.backoff.base = Duration::ZERO;
+        });
+        world.advance(Duration::from_micros(1));
+        assert_eq!(starts(world.end("a", crash("x"))), [""; 0]);
+        assert_eq!(world.scheduler.next_wake(), Some(world.now + RESTART_MIN));
+        assert_eq!(starts(world.advance(RESTART_MIN)), ["a"]);
+    }
+}
+
+#[test]
+fn a_changed_backoff_or_threshold_holds_for_those_that_wait() {
+    let mut world = start_all(&["a", "b"]);
+    world.end("a", crash("x"));
+    world.advance(Duration::from_secs(10));
+    world.configure(|settings| settings.backoff.base = Duration::from_secs(12));
+    assert_eq!(
+        world.scheduler.next_wake(),
+        Some(world.now + Duration::from_secs(2))
+    );
+    world.configure(|settings| settings.backoff.base = Duration::from_secs(5));
+    assert_eq!(world.scheduler.next_wake(), None);
+    assert_eq!(starts(world.on(Event::Tick)), ["a"]);
+    world.advance(Duration::from_secs(60));
+    world.configure(|settings| settings.health_threshold = Duration::from_secs(59));
+    assert_eq!(
+        starts(world.end("a", crash("x"))),
+        ["a"],
+        "60 seconds are healthy now"
+    );
+}
+
+#[test]
+fn jobs_that_could_not_be_started_are_no_reason_to_stop_others() {
+    let mut world = start_all(&["a", "b", "c"]);
+    world.end("a", crash("x"));
+    world.on(Event::Pause {
+        id: "b".into(),
+        by: "ann".into(),
+    });
+    world.configure(|settings| settings.max_jobs = 1);
+    assert!(world.on(Event::Cycle).is_empty());
+    assert_eq!(world.running(), ["c"]);
+}
+
+#[test]
+fn a_paused_job_does_not_run_until_it_is_resumed() {
+    let mut world = start_all(&["a"]);
+    let pause = || Event::Pause {
+        id: "a".into(),
+        by: "ann".into(),
+    };
+    assert_eq!(stops(world.on(pause())), [("a", StopReason::Paused)]);
+    assert_eq!(world.types("a"), ["stopped", "started", "added"]);
+    let census = *world.scheduler.census();
+    assert_eq!((census.paused, census.pending, census.total), (1, 1, 1));
+    assert!(world.on(pause()).is_empty());
+    assert!(world.on(Event::Cycle).is_empty());
+    assert_eq!(starts(world.on(Event::Resume { id: "a".into() })), ["a"]);
+    assert!(world.on(Event::Resume { id: "a".into() }).is_empty());
+}
+
+#[test]
+fn a_job_may_be_added_paused() {
+    let mut world = World::new(RuleSet::Head, []);
+    let pause = Pause {
+        by: "ann".into(),
+        since: at(0),
+    };
+    let paused = Some(pause);
+    assert!(
+        world
+            .on(Event::Add(NewJob {
+                paused,
+                ..new_job("a")
+            }))
+            .is_empty()
+    );
+    assert_eq!(
+        world.why_not("a"),
+        "paused by ann since 1970-01-01T00:00:00Z"
+    );
+    assert_eq!(starts(world.on(Event::Resume { id: "a".into() })), ["a"]);
+}
+
+#[test]
+fn a_pause_does_not_shorten_a_backoff() {
+    let mut world = start_all(&["a"]);
+    world.end("a", crash("x"));
+    world.on(Event::Pause {
+        id: "a".into(),
+        by: "ann".into(),
+    });
+    assert!(world.advance(Duration::from_secs(29)).is_empty());
+    assert!(world.on(Event::Resume { id: "a".into() }).is_empty());
+    assert_eq!(starts(world.advance(Duration::from_secs(1))), ["a"]);
+}
+
+#[test]
+fn a_pause_and_its_end_may_come_while_the_job_stops() {
+    let mut world = start_all(&["a"]);
+    world.holds = true;
+    world.on(Event::Pause {
+        id: "a".into(),
+        by: "ann".into(),
+    });
+    assert!(world.on(Event::Resume { id: "a".into() }).is_empty());
+    assert_eq!(starts(world.let_go()), ["a"]);
+    world.on(Event::Restart { id: "a".into() });
+    world.on(Event::Pause {
+        id: "a".into(),
+        by: "ann".into(),
+    });
+    assert_eq!(starts(world.let_go()), [""; 0]);
+    assert_eq!(world.types("a"), ["added"]);
+}
+
+#[test]
+fn a_job_that_is_begun_anew_forgets_its_failures() {
+    let mut world = start_all(&["a"]);
+    world.end("a", End::Crashed(Reason::new("max_backoff", true).into()));
+    let actions = world.on(Event::Restart { id: "a".into() }).to_vec();
+    assert!(matches!(actions[..], [Action::Start { eased: false, .. }]));
+    assert_eq!(world.types("a"), ["started", "added"]);
+    assert_eq!(
+        stops(world.on(Event::Restart { id: "a".into() })),
+        [("a", StopReason::Replaced)]
+    );
+    assert_eq!(world.running(), ["a"]);
+    assert_eq!(world.types("a"), ["started", "added"]);
+}
+
+#[test]
+fn a_higher_priority_is_started_first_and_stopped_last() {
+    let mut world = World::new(RuleSet::Head, [c(1), c(2), c(3)]);
+    world.configure(|settings| settings.max_jobs = 0);
+    let level = |id: &str, level| Event::SetLevel {
+        id: id.into(),
+        level: Level(level),
+    };
+    world.on(level("3", 5));
+    world.on(level("1", -1));
+    let ids = |world: &World| -> Vec<String> {
+        world
+            .scheduler
+            .pending(9)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    };
+    assert_eq!(ids(&world), ["3", "2", "1"]);
+    world.cycle(1, 0);
+    assert_eq!(world.running(), ["3"]);
+    world.cycle(3, 0);
+    world.cycle(2, 0);
+    assert_eq!(world.running(), ["2", "3"]);
+    world.cycle(1, 0);
+    assert_eq!(world.running(), ["3"]);
+}
+
+#[test]
+fn a_shutdown_stops_everything_and_starts_nothing() {
+    let mut world = start_all(&["a", "b"]);
+    world.end("a", crash("x"));
+    world.holds = true;
+    assert_eq!(
+        stops(world.on(Event::Shutdown)),
+        [("b", StopReason::Shutdown)]
+    );
+    assert!(world.scheduler.jobs().any(|job| job.run.is_some()));
+    assert!(world.on(Event::Cycle).is_empty());
+    assert!(world.on(Event::Add(new_job("c"))).is_empty());
+    assert!(world.advance(Duration::from_secs(3600)).is_empty());
+    assert_eq!(world.let_go(), [Action::Stopped { id: "b".into() }]);
+    assert!(world.scheduler.jobs().all(|job| job.run.is_none()));
+    assert_eq!(world.types("b"), ["stopped", "started", "added"]);
+}
+
+#[test]
+fn events_about_unknown_jobs_change_nothing() {
+    let mut world = start_all(&["a"]);
+    let id = || JobId::from("b");
+    for event in [
+        Event::Remove { id: id() },
+        Event::Restart { id: id() },
+        Event::Pause {
+            id: id(),
+            by: "ann".into(),
+        },
+        Event::Resume { id: id() },
+        Event::SetLevel {
+            id: id(),
+            level: Level(1),
+        },
+    ] {
+        assert!(world.on(event).is_empty());
+    }
+    assert_eq!(world.running(), ["a"]);
+}
+
+#[test]
+fn a_job_that_is_replaced_belongs_to_its_new_key() {
+    let mut world = start_all(&["a"]);
+    world.on(Event::Add(NewJob {
+        key: "other".into(),
+        ..new_job("a")
+    }));
+    let fair = &world.scheduler.fair_share;
+    assert_eq!(
+        (fair.jobs_of("_replicator"), fair.jobs_of("other")),
+        (None, Some(1))
+    );
+    world.on(Event::RemoveAll);
+    assert_eq!(world.scheduler.fair_share.jobs_of("other"), None);
+}
+
+#[test]
+fn equal_reasons_are_kept_once() {
+    let mut world = start_all(&["a"]);
+    for _ in 0..3 {
+        world.end("a", crash("x"));
+        world.advance(Duration::from_secs(600));
+        world.configure(|settings| settings.health_threshold = Duration::from_secs(9999));
+    }
+    let job = world.scheduler.job("a").expect("it is known");
+    let reasons: Vec<_> = job
+        .history
+        .iter()
+        .filter_map(|entry| match &entry.what {
+            What::Crashed(reason) => Some(reason),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reasons.len(), 3);
+    assert!(
+        reasons
+            .iter()
+            .all(|reason| std::sync::Arc::ptr_eq(reason, reasons[0]))
+    );
+}

@@ -1,0 +1,220 @@
+//! Random histories: the core against the naive model, event by event.
+//!
+//! SUMMARY   Jobs are added, replaced, removed, paused, resumed, begun anew; incarnations end as
+//!           they were told to, or otherwise, at once or late; settings change; time passes; and
+//!           ends of what is long gone come in between. After every event: the same actions as the
+//!           model's, the same jobs, and never more incarnations than slots.
+
+use super::model::Model;
+use super::*;
+use test_random::TestRandom;
+
+const HISTORIES: usize = 300;
+const EVENTS: usize = 250;
+const JOBS: usize = 14;
+
+/// A random world, and what was told to the core and to the model.
+struct Pair {
+    random: TestRandom,
+    core: Scheduler,
+    model: Model,
+    now: WallTime,
+    /// Every incarnation there ever was.
+    runs: Vec<Run>,
+    /// What happened so far, for who has to find out why.
+    events: Vec<String>,
+}
+
+impl Pair {
+    fn new(mut random: TestRandom) -> Self {
+        let settings = any_settings(&mut random);
+        Self {
+            random,
+            core: Scheduler::new(settings.clone()),
+            model: Model::new(settings),
+            now: NOW,
+            runs: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn id(&mut self) -> JobId {
+        format!("job-{:02}", self.random.below(JOBS)).into()
+    }
+
+    fn yes(&mut self, of: usize) -> bool {
+        self.random.below(of) == 0
+    }
+
+    fn new_job(&mut self) -> NewJob {
+        let db = *self.random.one_of(&["a", "b", "c"]);
+        let paused = self.yes(10).then(|| Pause {
+            by: "x".into(),
+            since: at(0),
+        });
+        NewJob {
+            id: self.id(),
+            key: db.into(),
+            continuous: !self.yes(3),
+            transient: self.yes(4),
+            level: Level(if self.yes(5) {
+                self.random.below(3) as i8 - 1
+            } else {
+                0
+            }),
+            paused,
+        }
+    }
+
+    fn end(&mut self) -> End {
+        match self.random.below(6) {
+            0 => End::Normal,
+            1 => End::Crashed(Reason::new("max_backoff", true).into()),
+            2 | 3 => crash("x"),
+            _ => End::Stopped,
+        }
+    }
+
+    /// The end of what was told to stop, of what runs, or of what is gone.
+    fn exit(&mut self) -> Event {
+        let of = |job: &model::ModelJob, stopping| job.run.filter(|_| job.stopping == stopping);
+        let stopping: Vec<_> = self
+            .model
+            .jobs
+            .iter()
+            .filter_map(|job| of(job, true))
+            .collect();
+        let running: Vec<_> = self
+            .model
+            .jobs
+            .iter()
+            .filter_map(|job| of(job, false))
+            .collect();
+        let end = self.end();
+        let run = match self.random.below(12) {
+            0 if !self.runs.is_empty() => *self.random.one_of(&self.runs),
+            1..=5 if !running.is_empty() => *self.random.one_of(&running),
+            _ if !stopping.is_empty() => *self.random.one_of(&stopping),
+            _ => Run(self.random.below(2000) as u64),
+        };
+        Event::Exited { run, end }
+    }
+
+    fn event(&mut self) -> Event {
+        match self.random.below(40) {
+            0..=9 => Event::Add(self.new_job()),
+            10 | 11 => Event::Remove { id: self.id() },
+            12 => Event::Restart { id: self.id() },
+            13 => Event::Pause {
+                id: self.id(),
+                by: "x".into(),
+            },
+            14 | 15 => Event::Resume { id: self.id() },
+            16 => Event::SetLevel {
+                id: self.id(),
+                level: Level(self.random.below(3) as i8 - 1),
+            },
+            17..=28 => self.exit(),
+            29..=36 => Event::Cycle,
+            37 | 38 => Event::Tick,
+            _ if self.yes(3) => Event::Configure(any_settings(&mut self.random).into()),
+            _ if self.yes(40) => Event::Shutdown,
+            _ => Event::Tick,
+        }
+    }
+
+    fn step(&mut self) {
+        if self.yes(2) {
+            let most = *self.random.one_of(&[1, 1_000_000, 70_000_000, 400_000_000]);
+            let micros = self.random.below(most) as u64;
+            self.now = self.now + Duration::from_micros(micros);
+        }
+        let event = self.event();
+        self.events
+            .push(format!("{} {event:?}", self.now.as_micros()));
+        let before = self.core.census().running;
+        let mut actions = Vec::new();
+        self.core.handle(event.clone(), self.now, &mut actions);
+        let mut expected = self.model.handle(event, self.now);
+        // In which order everything is stopped at the end means nothing.
+        if self.core.is_shutting_down() {
+            actions.sort_by_key(|action| format!("{action:?}"));
+            expected.sort_by_key(|action| format!("{action:?}"));
+        }
+        assert_eq!(actions, expected, "{:#?}", self.events);
+        for action in &actions {
+            if let Action::Start { run, .. } = action {
+                assert!(
+                    !self.runs.contains(run),
+                    "an incarnation is never used again"
+                );
+                self.runs.push(*run);
+            }
+        }
+        let after = self.core.census().running;
+        let max = self.core.settings().max_jobs;
+        assert!(after <= max.max(before), "{after} of {max} run");
+        self.compare();
+    }
+
+    /// Compares every job.
+    fn compare(&self) {
+        for expected in self.model.jobs.iter().filter(|job| !job.leaving) {
+            let job = self.core.job(&expected.id).expect("it is known");
+            assert_eq!(job.history, &expected.history, "{:#?}", self.events);
+            assert_eq!(job.penalty, expected.penalty, "{:#?}", self.events);
+            assert_eq!(job.run, expected.run);
+            assert_eq!(job.paused, expected.paused.as_ref());
+            assert_eq!(job.level, expected.level);
+            let runs = expected.run.is_some() && !expected.stopping;
+            assert_eq!(job.why_not.is_none(), runs);
+        }
+        let count =
+            |is: fn(&model::ModelJob) -> bool| self.model.jobs.iter().filter(|job| is(job)).count();
+        let census = Census {
+            total: self.model.total(),
+            running: self.model.occupied(),
+            stopping: count(|job| job.stopping),
+            pending: count(|job| job.run.is_none() && job.history.fresh_crash().is_none()),
+            crashed: count(|job| job.run.is_none() && job.history.fresh_crash().is_some()),
+            paused: count(|job| job.run.is_none() && job.paused.is_some()),
+            // The model knows it by another way; the actions show it.
+            backing_off: self.core.census().backing_off,
+        };
+        assert_eq!(*self.core.census(), census);
+        assert_eq!(self.core.jobs().count(), census.total);
+    }
+}
+
+fn any_settings(random: &mut TestRandom) -> Settings {
+    let mut shares = Shares::default();
+    for db in ["a", "b"] {
+        shares.set(db, *random.one_of(&[1, 100, 1000]));
+    }
+    let seconds = |random: &mut TestRandom, of: &[u64]| Duration::from_secs(*random.one_of(of));
+    Settings {
+        rules: *random.one_of(&[RuleSet::Head, RuleSet::Head, RuleSet::Seed]),
+        refill: *random.one_of(&[Refill::AtOnce, Refill::WhenFew]),
+        max_jobs: random.below(8),
+        max_churn: random.below(5),
+        max_history: *random.one_of(&[0, 1, 2, 5, 20]),
+        interval: seconds(random, &[0, 1, 60]),
+        health_threshold: seconds(random, &[0, 10, 120]),
+        backoff: Backoff {
+            base: seconds(random, &[0, 1, 30]),
+            ceiling: seconds(random, &[0, 60, 100_000]),
+        },
+        usage_coeff: Coefficient::new(*random.one_of(&[0.0, 0.5, 1.0])),
+        priority_coeff: Coefficient::new(*random.one_of(&[0.0, 0.5, 0.98])),
+        shares,
+    }
+}
+
+#[test]
+fn the_core_does_what_a_model_does_that_folds_over_everything() {
+    let mut random = TestRandom::for_test("the_core_does_what_a_model_does");
+    for _ in 0..HISTORIES {
+        let mut pair = Pair::new(random.fork());
+        (0..EVENTS).for_each(|_| pair.step());
+    }
+}

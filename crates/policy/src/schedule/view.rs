@@ -1,0 +1,284 @@
+//! What users see of jobs: states, summaries, and why a job does not run.
+//!
+//! SOURCE    couch_replicator_scheduler 004 and HEAD: job_summary, job_ejson; the states of
+//!           `_scheduler/docs`.
+//! DIFFERS   A job that does not run says why, in words.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::event::{JobId, Level, Pause, Run};
+use super::history::{History, Reason};
+use super::scheduler::Scheduler;
+use super::table::{Census, Job, Phase, Slot, Then};
+use super::wall_time::WallTime;
+use crate::counted::{Class, Classes, Section};
+
+/// A job's state, as in `_scheduler/docs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobState {
+    /// It runs.
+    Running,
+    /// It waits for its turn.
+    Pending,
+    /// It waits because it crashed.
+    Crashing,
+}
+
+impl JobState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Pending, Self::Crashing];
+
+    /// Returns the name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Pending => "pending",
+            Self::Crashing => "crashing",
+        }
+    }
+}
+
+/// What `job_summary` says of a job; the replication itself knows the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Its state.
+    pub state: JobState,
+    /// Why it crashed, if its state is [`JobState::Crashing`].
+    pub error: Option<Arc<Reason>>,
+    /// How often it crashed in a row.
+    pub error_count: u32,
+    /// When its latest event was.
+    pub last_updated: WallTime,
+}
+
+/// A job as it is now.
+#[derive(Clone, Debug)]
+pub struct JobView<'a> {
+    /// Its id.
+    pub id: &'a Arc<str>,
+    /// The incarnation that runs, or that is not gone yet.
+    pub run: Option<Run>,
+    /// Whether it never ends by itself.
+    pub continuous: bool,
+    /// Whether it belongs to no document.
+    pub transient: bool,
+    /// Its priority.
+    pub level: Level,
+    /// What its key used weighs on it: the smaller, the sooner its turn.
+    pub penalty: u64,
+    /// Whether it goes easier because a server limits its rate.
+    pub eased: bool,
+    /// When it was started last; [`WallTime::ZERO`] if never.
+    pub last_started: WallTime,
+    /// What happened to it.
+    pub history: &'a History,
+    /// Who paused it, if it is, or will be once it has stopped.
+    pub paused: Option<&'a Pause>,
+    /// Why it does not run, if it does not.
+    pub why_not: Option<WhyNot>,
+    /// What `job_summary` says.
+    pub summary: Summary,
+}
+
+impl JobView<'_> {
+    /// Returns whether a run is the job's own, and not one of a job that it replaced.
+    pub fn owns(&self, run: Run) -> bool {
+        self.run == Some(run) && self.summary.state == JobState::Running
+    }
+}
+
+/// Why a job does not run, or will not any more. Shown in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyNot {
+    /// All slots are taken.
+    NoSlot {
+        /// How many there are: `max_jobs`.
+        max_jobs: usize,
+    },
+    /// There is a slot, which is filled in the next cycle.
+    NextCycle,
+    /// It crashed.
+    BackingOff {
+        /// When it may run again.
+        until: WallTime,
+        /// How often it crashed in a row; 0 when it had run in good health before it crashed.
+        crashes: u32,
+        /// The latest reason.
+        reason: Arc<Reason>,
+    },
+    /// It is paused.
+    Paused(Pause),
+    /// It was told to stop, and writes its checkpoint.
+    Stopping,
+    /// It waits for the end of what it replaces.
+    Replacing,
+    /// The service ends.
+    ShuttingDown,
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlot { max_jobs: 0 } => f.write_str("no job may run: max_jobs is 0"),
+            Self::NoSlot { max_jobs } => {
+                write!(
+                    f,
+                    "waiting for a slot: max_jobs is {max_jobs}, and as many run"
+                )
+            }
+            Self::NextCycle => f.write_str("waiting for the next cycle of the scheduler"),
+            Self::BackingOff {
+                until,
+                crashes,
+                reason,
+            } => {
+                write!(f, "backing off until {until}, after ")?;
+                match crashes {
+                    0 => f.write_str("a crash")?,
+                    1 => f.write_str("1 crash")?,
+                    crashes => write!(f, "{crashes} crashes")?,
+                }
+                write!(f, ": {}", reason.text)
+            }
+            Self::Paused(pause) => write!(f, "paused by {} since {}", pause.by, pause.since),
+            Self::Stopping => f.write_str("stopping"),
+            Self::Replacing => f.write_str("waiting for the end of its predecessor"),
+            Self::ShuttingDown => f.write_str("the service is shutting down"),
+        }
+    }
+}
+
+fn classes(states: &[JobState]) -> Classes {
+    states.iter().map(|state| *state as Class).collect()
+}
+
+impl Scheduler {
+    /// Returns a job.
+    pub fn job(&self, id: &str) -> Option<JobView<'_>> {
+        self.find(id).map(|slot| self.view(slot))
+    }
+
+    /// Returns all jobs, in no order that means anything.
+    pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
+        let slots = self.jobs.slots();
+        let known = slots.filter(|slot| !self.jobs.get(*slot).phase.is_leaving());
+        known.map(|slot| self.view(slot))
+    }
+
+    /// Returns what `job_summary` says of a job; none once it is gone.
+    pub fn summary(&self, id: &str) -> Option<Summary> {
+        let slot = self.find(id)?;
+        Some(self.summary_of(self.jobs.get(slot)))
+    }
+
+    /// Returns the state of a job; none once it is gone.
+    pub fn state(&self, id: &str) -> Option<JobState> {
+        let slot = self.find(id)?;
+        Some(self.jobs.judge().state(self.jobs.get(slot)))
+    }
+
+    /// Returns how many jobs are in some states.
+    pub fn count(&self, states: &[JobState]) -> usize {
+        self.jobs.states().count(classes(states), Section::ALL)
+    }
+
+    /// Returns the ids of jobs in some states, in order: at most `limit` of those after `after`, but
+    /// for the first `skip` of them. Costs what it returns.
+    pub fn page(
+        &self,
+        states: &[JobState],
+        after: Option<&str>,
+        skip: usize,
+        limit: usize,
+    ) -> Vec<JobId> {
+        let section = Section {
+            lower: after.map_or(Bound::Unbounded, Bound::Excluded),
+            upper: Bound::Unbounded,
+        };
+        let names = self.jobs.states();
+        names.page(classes(states), section, false, skip, limit)
+    }
+
+    /// Returns the jobs whose states are others than at the last call; some more than once.
+    pub fn take_changed(&mut self) -> Vec<JobId> {
+        self.jobs.take_changed()
+    }
+
+    /// Returns how many jobs are in which state. Costs nothing.
+    pub const fn census(&self) -> &Census {
+        self.jobs.census()
+    }
+
+    /// Returns the jobs whose turn is next, in order (`pending_jobs`).
+    pub fn pending(&self, count: usize) -> Vec<Arc<str>> {
+        let slots = self.jobs.next_few(count);
+        slots
+            .into_iter()
+            .map(|slot| self.jobs.get(slot).id.clone())
+            .collect()
+    }
+
+    fn view(&self, slot: Slot) -> JobView<'_> {
+        let job = self.jobs.get(slot);
+        JobView {
+            id: &job.id,
+            run: job.phase.run(),
+            continuous: job.continuous,
+            transient: job.transient,
+            level: job.level,
+            penalty: self.jobs.penalty(slot),
+            eased: job.eased,
+            last_started: job.last_started,
+            history: &job.history,
+            paused: match &job.phase {
+                Phase::Paused(pause) => Some(pause),
+                Phase::Stopping { then, .. } => match then {
+                    Then::Pause(pause) => Some(pause),
+                    Then::Pend | Then::Leave => None,
+                },
+                _ => None,
+            },
+            why_not: self.why_not(job),
+            summary: self.summary_of(job),
+        }
+    }
+
+    fn summary_of(&self, job: &Job) -> Summary {
+        let history = &job.history;
+        let threshold = self.settings.health_threshold;
+        let error_count = history.consecutive_crashes(threshold);
+        let state = self.jobs.judge().state(job);
+        let is_crashing = state == JobState::Crashing;
+        Summary {
+            state,
+            error: history
+                .latest_crash_reason()
+                .filter(|_| is_crashing)
+                .cloned(),
+            error_count,
+            last_updated: history.newest().map_or(WallTime::ZERO, |entry| entry.at),
+        }
+    }
+
+    fn why_not(&self, job: &Job) -> Option<WhyNot> {
+        let max_jobs = self.settings.max_jobs;
+        Some(match &job.phase {
+            Phase::Running(_) => return None,
+            Phase::Stopping { foreign: true, .. } => WhyNot::Replacing,
+            Phase::Stopping { .. } => WhyNot::Stopping,
+            Phase::Paused(pause) => WhyNot::Paused(pause.clone()),
+            _ if self.is_shutting_down() => WhyNot::ShuttingDown,
+            Phase::BackingOff { until } => WhyNot::BackingOff {
+                until: *until,
+                crashes: job
+                    .history
+                    .consecutive_crashes(self.settings.health_threshold),
+                reason: job.history.latest_crash_reason()?.clone(),
+            },
+            Phase::Ready if self.jobs.occupied() >= max_jobs => WhyNot::NoSlot { max_jobs },
+            Phase::Ready => WhyNot::NextCycle,
+        })
+    }
+}

@@ -1,0 +1,474 @@
+//! The text of a changes feed, in pieces as they arrive, taken apart into rows.
+//!
+//! SUMMARY   [`FeedParser::push`] takes a piece, [`FeedParser::next`] gives the next [`Line`]: a row
+//!           or a last_seq. Normal feeds (one object with `results`) and continuous ones (an object
+//!           a line) are read with any white space, or none, between rows.
+//! PROMISES  Sequences are the bytes that came. Nothing is held but the row that is incomplete, at
+//!           most [`ROW_MAX`] bytes. What is not a feed is an error, never a shorter feed:
+//!           [`FeedParser::finish`] says whether the end was one.
+//! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows in its own way and ends no
+//!           continuous feed.
+
+use bytes::{Buf, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::seq::Seq;
+
+/// The most bytes that one row may have: the revisions of a document in conflict.
+pub const ROW_MAX: usize = 16 * 1024 * 1024;
+/// The most bytes around the rows of a normal feed.
+const FRAME_MAX: usize = 64 * 1024;
+
+/// How a feed is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// One object that ends: `{"results":[ROW,..],"last_seq":..}`.
+    Normal,
+    /// An object a line, until the server ends it with a last_seq.
+    Continuous,
+}
+
+/// What a feed tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A document changed.
+    Row(Row),
+    /// The feed ends here for now; everything up to this sequence was told.
+    LastSeq(Seq),
+}
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its sequence.
+    pub seq: Seq,
+    /// The document's id.
+    pub id: String,
+    /// The revisions to look at.
+    pub revs: Vec<String>,
+}
+
+/// A feed that is none; the source is at fault, or something between.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeedError {
+    /// A row is longer than [`ROW_MAX`].
+    #[error("a row of the changes feed has more than {ROW_MAX} bytes")]
+    RowTooLong,
+    /// Not the JSON that a feed is made of.
+    #[error("the changes feed is not what it should be: {why}: {text}")]
+    Malformed {
+        /// What is wrong with it.
+        why: String,
+        /// Where, the beginning of it.
+        text: String,
+    },
+    /// The feed told an error in the middle, as CouchDB does when it is too late for a status.
+    #[error("the source ended the changes feed with an error: {0}")]
+    Told(String),
+    /// The feed ended in the middle.
+    #[error("the changes feed ended in the middle")]
+    Truncated,
+}
+
+#[derive(Deserialize)]
+struct RawLine<'a> {
+    #[serde(borrow)]
+    seq: Option<&'a RawValue>,
+    id: Option<String>,
+    #[serde(default)]
+    changes: Vec<RawChange>,
+    #[serde(default)]
+    removed: bool,
+    #[serde(borrow)]
+    last_seq: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RawChange {
+    rev: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Before the rows of a normal feed.
+    Head,
+    /// Among rows.
+    Rows,
+    /// Behind the rows of a normal feed.
+    Tail,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct FeedParser {
+    framing: Framing,
+    state: State,
+    buffer: BytesMut,
+    scan: Scan,
+}
+
+impl FeedParser {
+    /// Reads a feed from its beginning.
+    pub fn new(framing: Framing) -> Self {
+        Self {
+            framing,
+            state: match framing {
+                Framing::Normal => State::Head,
+                Framing::Continuous => State::Rows,
+            },
+            buffer: BytesMut::new(),
+            scan: Scan::default(),
+        }
+    }
+
+    /// Takes the next piece.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.buffer.extend_from_slice(piece);
+    }
+
+    /// Returns the next row, or `None` when that takes another piece.
+    ///
+    /// # Errors
+    /// [`FeedError`]; the feed is of no further use.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "no end of an iterator is meant by None"
+    )]
+    pub fn next(&mut self) -> Result<Option<Line>, FeedError> {
+        let text = self.next_text()?;
+        text.map(|text| line(&text)).transpose()
+    }
+
+    /// Returns the text of the next row, for [`line`], or `None` when that takes another piece.
+    ///
+    /// # Errors
+    /// As [`FeedParser::next`].
+    pub fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
+        if self.state == State::Head && !self.head()? {
+            return Ok(None);
+        }
+        if self.state == State::Tail || !self.between_rows()? {
+            return self.bounded(FRAME_MAX);
+        }
+        let Some(length) = self.scan.object(&self.buffer) else {
+            return self.bounded(ROW_MAX);
+        };
+        self.scan = Scan::default();
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+
+    /// Takes the end of the stream. Returns the last_seq of a normal feed.
+    ///
+    /// # Errors
+    /// It was no end: the feed is incomplete. A continuous feed may end between any two rows.
+    pub fn finish(mut self) -> Result<Option<Seq>, FeedError> {
+        let left = self.buffer.trim_ascii();
+        match (self.framing, self.state) {
+            (Framing::Continuous, _) if left.is_empty() => Ok(None),
+            (Framing::Normal, State::Tail) => {
+                // `,"last_seq":..,"pending":..}` becomes an object again.
+                let tail = left.strip_prefix(b",").unwrap_or(left);
+                let mut object = b"{".to_vec();
+                object.extend_from_slice(tail);
+                self.buffer.clear();
+                match line(&object) {
+                    Ok(Line::LastSeq(seq)) => Ok(Some(seq)),
+                    Ok(Line::Row(_)) => Ok(None),
+                    Err(FeedError::Told(error)) => Err(FeedError::Told(error)),
+                    Err(_) if !object.ends_with(b"}") => Err(FeedError::Truncated),
+                    Err(error) => Err(error),
+                }
+            }
+            _ => Err(FeedError::Truncated),
+        }
+    }
+
+    fn head(&mut self) -> Result<bool, FeedError> {
+        const RESULTS: &[u8] = b"\"results\"";
+        let Some(at) = memchr::memmem::find(&self.buffer, RESULTS) else {
+            // An error in place of a feed is an object too, and has an end.
+            if let Some(length) = self.scan_whole_object() {
+                return Err(malformed("it has no results", &self.buffer[..length]));
+            }
+            return self.bounded(FRAME_MAX).map(|_: Option<Bytes>| false);
+        };
+        let behind = &self.buffer[at + RESULTS.len()..];
+        let Some(open) = memchr::memchr(b'[', behind) else {
+            return self.bounded(FRAME_MAX).map(|_: Option<Bytes>| false);
+        };
+        if behind[..open].trim_ascii() != b":" || !self.buffer.trim_ascii_start().starts_with(b"{")
+        {
+            return Err(malformed("its results are no array", &self.buffer));
+        }
+        self.buffer.advance(at + RESULTS.len() + open + 1);
+        self.state = State::Rows;
+        Ok(true)
+    }
+
+    fn scan_whole_object(&self) -> Option<usize> {
+        let start = self.buffer.iter().position(|byte| *byte == b'{')?;
+        let length = Scan::default().object(&self.buffer[start..])?;
+        Some(start + length)
+    }
+
+    /// Skips what separates rows. Returns whether a row begins.
+    fn between_rows(&mut self) -> Result<bool, FeedError> {
+        if self.scan.has_begun() {
+            return Ok(true);
+        }
+        let separates = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
+        let count = self
+            .buffer
+            .iter()
+            .take_while(|byte| separates(byte))
+            .count();
+        self.buffer.advance(count);
+        match (self.buffer.first(), self.framing) {
+            (None, _) => Ok(false),
+            (Some(b'{'), _) => Ok(true),
+            (Some(b']'), Framing::Normal) => {
+                self.buffer.advance(1);
+                self.state = State::Tail;
+                Ok(false)
+            }
+            _ => Err(malformed("a row is no object", &self.buffer)),
+        }
+    }
+
+    fn bounded<T>(&self, max: usize) -> Result<Option<T>, FeedError> {
+        if self.buffer.len() <= max {
+            Ok(None)
+        } else {
+            Err(FeedError::RowTooLong)
+        }
+    }
+}
+
+/// Reads a row.
+///
+/// # Errors
+/// [`FeedError`]; the feed is of no further use.
+pub fn line(text: &[u8]) -> Result<Line, FeedError> {
+    let parsed: RawLine<'_> =
+        serde_json::from_slice(text).map_err(|error| malformed(&error.to_string(), text))?;
+    match parsed {
+        RawLine {
+            seq: Some(seq),
+            id: Some(id),
+            ..
+        } => {
+            let mut revs = parsed.changes;
+            if revs.is_empty() {
+                return Err(malformed("a row names no revision", text));
+            }
+            if parsed.removed && !revs.is_empty() {
+                revs.remove(0);
+            }
+            Ok(Line::Row(Row {
+                seq: Seq::from_raw(seq),
+                id,
+                revs: revs.into_iter().map(|change| change.rev).collect(),
+            }))
+        }
+        RawLine { error: Some(_), .. } => Err(FeedError::Told(beginning(text))),
+        RawLine {
+            last_seq: Some(seq),
+            ..
+        } => Ok(Line::LastSeq(Seq::from_raw(seq))),
+        _ => Err(malformed("neither a row nor a last_seq", text)),
+    }
+}
+
+fn malformed(why: &str, text: &[u8]) -> FeedError {
+    FeedError::Malformed {
+        why: why.to_owned(),
+        text: beginning(text),
+    }
+}
+
+/// Enough of a text to recognise it by.
+fn beginning(text: &[u8]) -> String {
+    const SHOWN: usize = 200;
+    String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned()
+}
+
+/// Finds the end of an object, going on where it stopped when there was too little.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scan {
+    at: usize,
+    depth: usize,
+    in_string: bool,
+}
+
+impl Scan {
+    fn has_begun(&self) -> bool {
+        self.at > 0
+    }
+
+    /// Returns the length of the object at the beginning of `text`, if it ends there.
+    fn object(&mut self, text: &[u8]) -> Option<usize> {
+        while self.at < text.len() {
+            if self.in_string {
+                let found = memchr::memchr2(b'"', b'\\', &text[self.at..]);
+                let Some(found) = found else {
+                    self.at = text.len();
+                    return None;
+                };
+                let at = self.at + found;
+                if text[at] == b'\\' {
+                    // The escaped character may not have come yet.
+                    if at + 1 >= text.len() {
+                        self.at = at;
+                        return None;
+                    }
+                    self.at = at + 2;
+                } else {
+                    self.in_string = false;
+                    self.at = at + 1;
+                }
+                continue;
+            }
+            match text[self.at] {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            self.at += 1;
+            if self.depth == 0 {
+                return Some(self.at);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(
+        framing: Framing,
+        text: &str,
+        size: usize,
+    ) -> Result<(Vec<Line>, Option<Seq>), FeedError> {
+        let mut parser = FeedParser::new(framing);
+        let mut lines = Vec::new();
+        for piece in text.as_bytes().chunks(size) {
+            parser.push(piece);
+            while let Some(line) = parser.next()? {
+                lines.push(line);
+            }
+        }
+        Ok((lines, parser.finish()?))
+    }
+
+    fn row(seq: &str, id: &str, revs: &[&str]) -> Line {
+        Line::Row(Row {
+            seq: Seq::from_json(seq).unwrap(),
+            id: id.to_owned(),
+            revs: revs.iter().map(|rev| (*rev).to_owned()).collect(),
+        })
+    }
+
+    const NORMAL: &str = "{\"results\":[\n{\"seq\":\"1-g1AAAA\",\"id\":\"a\",\"changes\":[{\"rev\":\"1-x\"},\
+        {\"rev\":\"1-y\"}]},\n{\"seq\":[5, \"q\\\"}\" ],\"id\":\"\\u00e9\\\\\",\"changes\":[{\"rev\":\"2-b\"}],\
+        \"deleted\":true,\"doc\":{\"a\":[\"]}\"]}}\n],\n\"last_seq\":\"9-z\",\"pending\":0}\n";
+
+    #[test]
+    fn a_normal_feed_is_read_wherever_it_is_cut() {
+        let rows = vec![
+            row("\"1-g1AAAA\"", "a", &["1-x", "1-y"]),
+            row("[5, \"q\\\"}\" ]", "\u{e9}\\", &["2-b"]),
+        ];
+        for size in 1..NORMAL.len() {
+            let read = read(Framing::Normal, NORMAL, size).unwrap();
+            assert_eq!(read, (rows.clone(), Seq::from_json("\"9-z\"")), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_normal_feed_needs_no_line_ends() {
+        let text = "{\"results\":[{\"seq\":1,\"id\":\"a\",\"changes\":[{\"rev\":\"1-x\"}]},{\"seq\":2,\"id\":\"b\",\
+            \"changes\":[{\"rev\":\"1-y\"}]}],\"last_seq\":2}";
+        let (lines, last) = read(Framing::Normal, text, 7).unwrap();
+        assert_eq!(lines, [row("1", "a", &["1-x"]), row("2", "b", &["1-y"])]);
+        assert_eq!(last, Seq::from_json("2"));
+        let empty = read(Framing::Normal, "{\"results\":[],\"last_seq\":0}", 3);
+        assert_eq!(empty, Ok((vec![], Some(Seq::zero()))));
+    }
+
+    #[test]
+    fn a_continuous_feed_has_blank_lines_and_ends_with_a_last_seq() {
+        let text = "\n\n{\"seq\":12345678901234567890123,\"id\":\"a\",\"changes\":[{\"rev\":\"1-x\"}]}\n\n\
+            {\"last_seq\":\"7-x\",\"pending\":3}\n";
+        for size in 1..text.len() {
+            let (lines, last) = read(Framing::Continuous, text, size).unwrap();
+            let marker = Line::LastSeq(Seq::from_json("\"7-x\"").unwrap());
+            assert_eq!(
+                lines,
+                [row("12345678901234567890123", "a", &["1-x"]), marker]
+            );
+            assert_eq!(last, None);
+        }
+    }
+
+    #[test]
+    fn the_first_revision_of_a_removed_row_is_dropped() {
+        let text = "{\"seq\":1,\"id\":\"a\",\"changes\":[{\"rev\":\"2-x\"},{\"rev\":\"1-y\"}],\"removed\":true}\n";
+        let (lines, _) = read(Framing::Continuous, text, 10).unwrap();
+        assert_eq!(lines, [row("1", "a", &["1-y"])]);
+    }
+
+    #[test]
+    fn a_feed_that_ends_in_the_middle_is_no_shorter_feed() {
+        for length in 0..NORMAL.len() - 2 {
+            let cut = read(Framing::Normal, &NORMAL[..length], 9);
+            assert_eq!(
+                cut.map(|(lines, _)| lines.len()),
+                Err(FeedError::Truncated),
+                "{length}"
+            );
+        }
+        let cut = read(Framing::Continuous, "{\"seq\":1,", 9);
+        assert_eq!(cut, Err(FeedError::Truncated));
+    }
+
+    #[test]
+    fn what_is_no_feed_is_told() {
+        for text in ["{\"error\":\"x\"}", "{\"results\":{}[", "[1]{\"results\":["] {
+            let read = read(Framing::Normal, text, 100);
+            assert!(
+                matches!(read, Err(FeedError::Malformed { .. })),
+                "{text}: {read:?}"
+            );
+        }
+        for text in ["<html>", "{\"seq\":1}\n", "{\"id\":\"a\",\"changes\":[]}"] {
+            let read = read(Framing::Continuous, text, 100);
+            assert!(
+                matches!(read, Err(FeedError::Malformed { .. })),
+                "{text}: {read:?}"
+            );
+        }
+        let text = "{\"results\":[\n{\"error\":\"timeout\",\"reason\":\"x\"}";
+        assert!(matches!(
+            read(Framing::Normal, text, 100),
+            Err(FeedError::Told(_))
+        ));
+    }
+
+    #[test]
+    fn a_row_without_end_is_refused() {
+        let mut parser = FeedParser::new(Framing::Continuous);
+        parser.push(b"{\"seq\":\"");
+        let piece = vec![b'x'; 1 << 20];
+        let refused = (0..20).find_map(|_| {
+            parser.push(&piece);
+            parser.next().err()
+        });
+        assert_eq!(refused, Some(FeedError::RowTooLong));
+    }
+}

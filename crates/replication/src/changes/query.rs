@@ -1,0 +1,142 @@
+//! How the changes feed is asked for.
+//!
+//! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each from a sequence on.
+//! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out.
+//! DIFFERS   Where a source does not take POST (405), the feed is read unfiltered and documents are
+//!           chosen here, as there. A filter that Settee runs is none of the feed's.
+
+use std::time::Duration;
+
+use reqwest::header::ACCEPT_ENCODING;
+use serde_json::{Map, Value, json};
+
+use crate::endpoint::{HeaderValue, Request};
+use crate::filter::{Filter, FilterAt, param_text};
+use crate::seq::Seq;
+use crate::spec::Options;
+
+/// Parameters that a filter's own cannot replace.
+const RESERVED: [&str; 5] = ["feed", "style", "since", "timeout", "filter"];
+/// Parameters of views whose texts are JSON.
+const VIEW_KEYS: [&str; 6] = ["key", "keys", "startkey", "start_key", "endkey", "end_key"];
+/// The shortest time after which a source ends an idle feed.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// What to ask the source for.
+#[derive(Clone, Debug)]
+pub struct FeedQuery {
+    continuous: bool,
+    style: &'static str,
+    timeout: Duration,
+    filter: Filter,
+    filters_here: bool,
+}
+
+impl FeedQuery {
+    /// Takes what the options say.
+    pub fn new(options: &Options) -> Self {
+        let filters_here = options.filter_at == FilterAt::Settee;
+        Self {
+            continuous: options.continuous,
+            style: match options.winning_revs_only {
+                true => "main_only",
+                false => "all_docs",
+            },
+            timeout: TIMEOUT_MIN.max(options.connection_timeout / 3),
+            filter: match &options.filter {
+                Filter::DocIds(ids) => Filter::DocIds(ids.clone()),
+                _ if filters_here => Filter::All,
+                filter => filter.clone(),
+            },
+            filters_here,
+        }
+    }
+
+    /// Returns whether the feed goes on for ever.
+    pub fn is_continuous(&self) -> bool {
+        self.continuous
+    }
+
+    /// The source does not take POST. Returns `false` if that was not the question.
+    pub fn filter_here(&mut self) -> bool {
+        let can = matches!(self.filter, Filter::DocIds(_)) && !self.filters_here;
+        self.filters_here |= can;
+        can
+    }
+
+    /// Returns whether a document of the feed is to be replicated.
+    pub fn takes(&self, id: &str) -> bool {
+        match &self.filter {
+            Filter::DocIds(ids) if self.filters_here => {
+                ids.binary_search_by(|known| known.as_str().cmp(id)).is_ok()
+            }
+            _ => true,
+        }
+    }
+
+    /// Makes the request for the changes after a sequence.
+    pub fn request(&self, since: &Seq) -> Request {
+        let feed = match self.continuous {
+            true => "continuous",
+            false => "normal",
+        };
+        let common = |request: Request| {
+            let request = match self.continuous {
+                // Servers that compress keep single rows back until there are enough of them.
+                true => request.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")),
+                false => request,
+            };
+            request
+                .query("feed", feed)
+                .query("style", self.style)
+                .query("since", since.as_text())
+                .query("timeout", self.timeout.as_millis().to_string())
+                .retries(0)
+                .endless()
+        };
+        let get = Request::get("_changes");
+        let post = || Request::post("_changes");
+        match &self.filter {
+            Filter::All => common(get),
+            Filter::DocIds(_) if self.filters_here => common(get),
+            Filter::DocIds(ids) => {
+                let body = json!({ "doc_ids": ids }).to_string();
+                common(post().query("filter", "_doc_ids")).json(body)
+            }
+            Filter::Selector(selector) => {
+                let body = json!({ "selector": selector }).to_string();
+                common(post().query("filter", "_selector")).json(body)
+            }
+            Filter::BuiltIn { name, query_params } => {
+                let json_keys: &[&str] = match name.as_str() {
+                    "_view" => &VIEW_KEYS,
+                    _ => &[],
+                };
+                with_params(common(get).query("filter", name), query_params, json_keys)
+            }
+            Filter::Function {
+                ddoc,
+                name,
+                query_params,
+            } => {
+                let filter = format!("{ddoc}/{name}");
+                with_params(common(get).query("filter", filter), query_params, &[])
+            }
+        }
+    }
+}
+
+fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&str]) -> Request {
+    for (name, value) in params {
+        if RESERVED.contains(&name.as_str()) {
+            continue;
+        }
+        let text = match json_keys.contains(&name.as_str()) {
+            true => value.to_string(),
+            false => param_text(value),
+        };
+        // Only values are encoded when a request is sent.
+        request = request.secret_query(crate::endpoint::encode(name), text);
+    }
+    request
+}

@@ -1,0 +1,293 @@
+//! Reads the changes feed of the source, over as many requests as it takes.
+//!
+//! SUMMARY   [`ChangesReader::run`] puts every change in the queue until a normal feed ends; a
+//!           continuous one never does.
+//! PROMISES  After a failure it goes on behind the last change it read: none is lost, none read
+//!           twice. It never holds more than the piece at hand and an incomplete row.
+//! SOURCE    `couch_replicator_changes_reader`: which failures count, for how long they do.
+//! DIFFERS   There, a connection that closes in the middle is opened again at once and without end.
+//!           Here there is a wait in between, and a feed that closes before its first byte counts
+//!           as a failure.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use slog::{Logger, info, warn};
+use tokio::time::{Instant, sleep};
+
+use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
+use super::query::FeedQuery;
+use super::queue::{Producer, Weighed};
+use crate::crash::{Answered, Crash};
+use crate::endpoint::{BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode};
+use crate::heavy::heavy;
+use crate::refused::{Refused, RefusedDoc};
+use crate::seq::Seq;
+use crate::tally::Tally;
+
+/// The first wait after a failure; each further one without progress doubles it.
+pub const WAIT_MIN: Duration = Duration::from_millis(250);
+/// The longest wait after a connection that closed in the middle.
+const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The most of an error's body that is read.
+const ERROR_BODY_MAX: usize = 64 * 1024;
+
+/// What stands in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A document changed.
+    Row(Row),
+    /// Nothing of interest up to here.
+    Marker(Seq),
+}
+
+impl Change {
+    /// Returns its sequence.
+    pub fn seq(&self) -> &Seq {
+        match self {
+            Self::Row(row) => &row.seq,
+            Self::Marker(seq) => seq,
+        }
+    }
+}
+
+impl Change {
+    /// Returns the row, if it is one.
+    pub fn into_row(self) -> Option<Row> {
+        match self {
+            Self::Row(row) => Some(row),
+            Self::Marker(_) => None,
+        }
+    }
+}
+
+impl Weighed for Change {
+    fn bytes(&self) -> usize {
+        const FIXED: usize = 100;
+        match self {
+            Self::Row(row) => {
+                let revs: usize = row.revs.iter().map(|rev| rev.len() + 24).sum();
+                FIXED + row.id.len() + row.seq.as_json().len() + revs
+            }
+            Self::Marker(seq) => FIXED + seq.as_json().len(),
+        }
+    }
+}
+
+/// See the module's documentation.
+pub struct ChangesReader {
+    /// The database.
+    pub source: Endpoint,
+    /// What to ask for.
+    pub query: FeedQuery,
+    /// Where to begin.
+    pub since: Seq,
+    /// How many failures there may be in all.
+    pub retries: u32,
+    /// Documents with longer ids, in bytes, are passed over.
+    pub id_max: Option<usize>,
+    /// Where that is counted.
+    pub tally: Rc<Tally>,
+    /// Where that is told.
+    pub refused: Refused,
+    /// For what is worth a line.
+    pub log: Logger,
+}
+
+/// Why a request for the feed brought no more.
+enum Interrupted {
+    /// The job's end.
+    Fatal(Crash),
+    /// Counts against the retries.
+    Failure(Answered),
+    /// The connection closed in the middle.
+    Closed(String),
+}
+
+/// How a request for the feed ended well.
+enum FeedEnd {
+    /// A normal feed is complete.
+    Complete,
+    /// A continuous feed was ended by the source, as it does after a while.
+    Pause,
+    /// Nobody takes changes any more.
+    Unwanted,
+}
+
+impl From<RequestFailed> for Interrupted {
+    fn from(failed: RequestFailed) -> Self {
+        match failed.is_max_backoff() || failed.is_refused() {
+            true => Self::Fatal(failed.into()),
+            false => Self::Failure(Answered::none(failed.to_string())),
+        }
+    }
+}
+
+impl ChangesReader {
+    /// Reads until the feed ends, or nobody takes from the queue any more.
+    ///
+    /// # Errors
+    /// [`Crash::ChangesReqFailed`] when failures are more than the retries allow;
+    /// [`Crash::MaxBackoff`].
+    pub async fn run(mut self, queue: Producer<Change>) -> Result<(), Crash> {
+        let mut left = self.retries;
+        let mut wait = WAIT_MIN;
+        loop {
+            let (before, began) = (self.since.clone(), Instant::now());
+            let ended = self.read_feed(&queue).await;
+            if ended.is_err() {
+                self.source.http().counters().changes_read_failures.one();
+            }
+            let progress = self.since != before;
+            if progress {
+                wait = WAIT_MIN;
+            }
+            let longest = match ended {
+                Ok(FeedEnd::Complete) => {
+                    queue.close();
+                    return Ok(());
+                }
+                Ok(FeedEnd::Unwanted) => return Ok(()),
+                // The usual end of an idle feed; one that ends all the time must not keep us busy.
+                Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
+                Ok(FeedEnd::Pause) => WAIT_MIN,
+                Err(Interrupted::Fatal(crash)) => return Err(crash),
+                Err(Interrupted::Failure(answered)) if left == 0 => {
+                    return Err(Crash::ChangesReqFailed(answered));
+                }
+                Err(Interrupted::Failure(answered)) => {
+                    warn!(self.log, "the changes feed failed, and is asked for again";
+                        "error" => %answered, "retries_left" => left);
+                    left -= 1;
+                    if progress {
+                        continue;
+                    }
+                    Duration::MAX
+                }
+                Err(Interrupted::Closed(why)) => {
+                    info!(self.log, "the changes feed broke off, and is asked for again";
+                        "error" => why);
+                    CLOSED_WAIT_MAX
+                }
+            };
+            sleep(wait.min(longest)).await;
+            wait = wait.saturating_mul(2);
+        }
+    }
+
+    async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
+        let request = self.query.request(&self.since);
+        let reply = self.source.stream(request).await?;
+        match reply.status {
+            StatusCode::OK => self.read_body(reply.body, queue).await,
+            StatusCode::METHOD_NOT_ALLOWED if self.query.filter_here() => {
+                info!(self.log, "the source filters no ids; they are chosen here");
+                Ok(FeedEnd::Pause)
+            }
+            status => {
+                let body = reply
+                    .body
+                    .read_to_end(ERROR_BODY_MAX)
+                    .await
+                    .unwrap_or_default();
+                let answered = Answered::new(&reply.asked, status.as_u16(), &body);
+                Err(Interrupted::Failure(answered))
+            }
+        }
+    }
+
+    async fn read_body(
+        &mut self,
+        mut body: BodyStream,
+        queue: &Producer<Change>,
+    ) -> Result<FeedEnd, Interrupted> {
+        let framing = match self.query.is_continuous() {
+            true => Framing::Continuous,
+            false => Framing::Normal,
+        };
+        let mut parser = FeedParser::new(framing);
+        let mut any_byte = false;
+        while let Some(piece) = body.next().await {
+            let piece: Bytes = piece.map_err(|failed| interrupted(&failed, any_byte))?;
+            any_byte = true;
+            parser.push(&piece);
+            while let Some(text) = parser.next_text().map_err(wrong)? {
+                let line = heavy(text.len(), move || line(&text))
+                    .await
+                    .map_err(wrong)?;
+                if !self.take(line, queue).await {
+                    return Ok(FeedEnd::Unwanted);
+                }
+            }
+        }
+        match (parser.finish(), framing) {
+            (Ok(_), Framing::Normal) => Ok(FeedEnd::Complete),
+            (Ok(_), Framing::Continuous) => Ok(FeedEnd::Pause),
+            (Err(FeedError::Truncated), _) => Err(interrupted(
+                &BodyFailed::Broken("it ended in the middle".to_owned()),
+                any_byte,
+            )),
+            (Err(error), _) => Err(wrong(error)),
+        }
+    }
+
+    /// Returns `false` when nobody takes changes any more.
+    async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
+        let row = match line {
+            Line::LastSeq(seq) if seq == self.since || !self.query.is_continuous() => return true,
+            Line::LastSeq(seq) => {
+                self.since = seq.clone();
+                return queue.put(Change::Marker(seq)).await;
+            }
+            Line::Row(row) => row,
+        };
+        self.since = row.seq.clone();
+        if !self.query.takes(&row.id) {
+            return true;
+        }
+        if self.id_max.is_some_and(|max| row.id.len() > max) {
+            let reason = "the id has more bytes than max_document_id_length allows";
+            self.pass_over(row, "id_too_long", reason);
+            return true;
+        }
+        if !is_of_a_document(&row.id) {
+            let reason = "no document has this id: one that is empty or begins with `_` is none, but for `_design/NAME`";
+            self.pass_over(row, "illegal_docid", reason);
+            return true;
+        }
+        queue.put(Change::Row(row)).await
+    }
+
+    fn pass_over(&self, row: Row, error: &str, reason: &str) {
+        warn!(self.log, "a document is passed over"; "document" => &row.id, "error" => reason);
+        self.tally.count(|stats| stats.doc_write_failures += 1);
+        self.refused.tell(RefusedDoc {
+            id: row.id,
+            rev: row.revs.into_iter().next(),
+            error: error.to_owned(),
+            reason: reason.to_owned(),
+        });
+    }
+}
+
+/// Other ids name something else of a database, `_security` for example, which a source must not be able to write.
+fn is_of_a_document(id: &str) -> bool {
+    match id.strip_prefix("_design/") {
+        Some(name) => !name.is_empty(),
+        None => !id.is_empty() && !id.starts_with('_'),
+    }
+}
+
+/// A silence counts as a failure, and so does a feed that has not begun.
+fn interrupted(failed: &BodyFailed, any_byte: bool) -> Interrupted {
+    match failed {
+        BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why.clone()),
+        failed => Interrupted::Failure(Answered::none(failed.to_string())),
+    }
+}
+
+fn wrong(error: FeedError) -> Interrupted {
+    Interrupted::Failure(Answered::none(error.to_string()))
+}

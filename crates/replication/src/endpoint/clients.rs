@@ -1,0 +1,267 @@
+//! The pools of connections: one for each way of connecting.
+//!
+//! SUMMARY   All endpoints that connect in the same way share a [`reqwest::Client`], and so its idle
+//!           connections: directly, through one proxy, or to one other target ([`super::connect_to`]).
+//! PROMISES  A thousand endpoints without a proxy are one pool. There are [`POOLS_MAX`] at most.
+//! SOURCE    couch_replicator_connection and couch_replicator_utils, ssl_params.
+//! DIFFERS   Keys with a password are refused, the depth of certificate chains is the library's. Connections are
+//!           HTTP/1.1, with keep-alive and without delay.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
+
+use reqwest::{Certificate, Client, Identity, Proxy};
+use rustc_hash::FxHashMap;
+
+use super::config::{HttpConfig, HttpConfigError};
+use super::connect_to::Target;
+use super::guard::{Guard, Guarded, Ports};
+use crate::endpoint::listening::Listening;
+use crate::spec::ProxySpec;
+
+/// The most idle connections that are kept to one server.
+const IDLE_PER_SERVER_MAX: usize = 256;
+
+/// The most ways of connecting whose idle connections are kept.
+const POOLS_MAX: usize = 1_000;
+
+/// How long a connection is idle before the system asks whether its other end is still there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// One way of connecting.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Way {
+    pub(super) proxy: Option<ProxySpec>,
+    /// Whatever the host of a URL, connect here. Its name and port keep connections apart.
+    pub(super) instead: Option<Instead>,
+    /// The ports that rules of the configuration are about.
+    pub(super) ports: Ports,
+    /// Whether bodies are decoded.
+    pub(super) decodes: bool,
+}
+
+/// A connection to elsewhere than a URL says.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Instead {
+    /// The port of the URL, which is not in the one that is connected to.
+    pub(super) port: u16,
+    pub(super) target: Target,
+}
+
+/// The pools, and what they are made from.
+pub(super) struct Clients {
+    materials: Materials,
+    pools: FxHashMap<Way, Client>,
+    /// Certificates are to be verified by the system's authorities, and it has none.
+    knows_nobody: bool,
+    /// When files were read last.
+    read: Instant,
+}
+
+/// What is read from files once.
+struct Materials {
+    config: HttpConfig,
+    guard: Guard,
+    trusted: Option<Vec<Certificate>>,
+    identity: Option<Identity>,
+}
+
+impl Clients {
+    /// Reads certificates.
+    pub(super) fn new(config: HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
+        install_provider();
+        let mut materials = Materials::read(config, listening)?;
+        // So that what cannot be used is known at once.
+        let way = Way {
+            proxy: None,
+            instead: None,
+            ports: Ports::default(),
+            decodes: true,
+        };
+        let mut built = materials.build(&way);
+        let by_system = materials.config.verify_ssl_certificates && materials.trusted.is_none();
+        let knows_nobody = by_system && built.is_err();
+        if knows_nobody {
+            // A machine without authorities can still speak to servers without TLS.
+            materials.trusted = Some(Vec::new());
+            built = materials.build(&way);
+        }
+        let client = built.map_err(|error| {
+            HttpConfigError::new("verify_ssl_certificates", super::errors::describe(&error))
+        })?;
+        Ok(Self {
+            materials,
+            knows_nobody,
+            pools: FxHashMap::from_iter([(way, client)]),
+            read: Instant::now(),
+        })
+    }
+
+    pub(super) fn config(&self) -> &HttpConfig {
+        &self.materials.config
+    }
+
+    /// Returns whether no certificate can be verified.
+    pub(super) fn knows_nobody(&self) -> bool {
+        self.knows_nobody
+    }
+
+    pub(super) fn guard(&self) -> Guard {
+        self.materials.guard.clone()
+    }
+
+    /// Returns the pool of one way of connecting.
+    pub(super) fn get(&mut self, way: &Way) -> Result<Client, String> {
+        if let Some(client) = self.pools.get(way) {
+            return Ok(client.clone());
+        }
+        if self.pools.len() >= POOLS_MAX {
+            // Who has one keeps it; the others are made again when they are asked for.
+            self.pools.clear();
+        }
+        let client = self.materials.build(way);
+        let client = client.map_err(|error| super::errors::describe(&error))?;
+        self.pools.insert(way.clone(), client.clone());
+        Ok(client)
+    }
+
+    /// Whether files should be read again by now. Says so once.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let config = &self.materials.config;
+        let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
+        let is_due = reads_files && now >= self.read + config.cacert_reload_interval;
+        if is_due {
+            self.read = now;
+        }
+        is_due
+    }
+}
+
+impl Materials {
+    fn read(config: HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
+        let guard = Guard::new(&config, listening)?;
+        let trusted = match &config.ssl_trusted_certificates_file {
+            Some(path) if config.verify_ssl_certificates => Some(read_certificates(path)?),
+            _ => None,
+        };
+        let identity = read_identity(&config)?;
+        Ok(Self {
+            config,
+            guard,
+            trusted,
+            identity,
+        })
+    }
+
+    fn build(&self, way: &Way) -> reqwest::Result<Client> {
+        let mut builder = Client::builder()
+            .http1_only()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .gzip(way.decodes)
+            .pool_idle_timeout(self.config.connection_close_interval)
+            .pool_max_idle_per_host(IDLE_PER_SERVER_MAX)
+            .tcp_keepalive(KEEPALIVE);
+        if !self.config.verify_ssl_certificates {
+            builder = builder.tls_danger_accept_invalid_certs(true);
+        } else if let Some(trusted) = &self.trusted {
+            builder = builder.tls_certs_only(trusted.iter().cloned());
+        }
+        if let Some(identity) = &self.identity {
+            builder = builder.identity(identity.clone());
+        }
+        if let Some(proxy) = &way.proxy {
+            builder = builder.proxy(proxy_of(proxy)?);
+        }
+        let instead = way.instead.as_ref().map(|instead| instead.target.clone());
+        let resolver = Guarded::new(self.guard.clone(), way.ports.clone(), instead);
+        builder.dns_resolver(resolver).build()
+    }
+}
+
+/// Says once which implementation of cryptography TLS uses.
+fn install_provider() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // An error says that somebody else has chosen one, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+fn proxy_of(spec: &ProxySpec) -> reqwest::Result<Proxy> {
+    let plain = spec.url();
+    let url = match (url::Url::parse(&plain), spec.auth()) {
+        (Ok(mut url), Some(auth)) => {
+            // Encoded as a URL wants it; CouchDB's URLs hold them as they are.
+            let _ = url.set_username(&super::encode(&auth.user));
+            let _ = url.set_password(Some(&super::encode(&auth.password)));
+            url.to_string()
+        }
+        _ => plain,
+    };
+    Proxy::all(url)
+}
+
+fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, HttpConfigError> {
+    let shown = path.display();
+    fs::read(path).map_err(|error| HttpConfigError::new(key, format!("`{shown}`: {error}")))
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<Certificate>, HttpConfigError> {
+    let key = "ssl_trusted_certificates_file";
+    let wrong =
+        |problem: &str| HttpConfigError::new(key, format!("`{}`: {problem}", path.display()));
+    let certificates = Certificate::from_pem_bundle(&read(key, path)?)
+        .map_err(|error| wrong(&super::errors::describe(&error)))?;
+    if certificates.is_empty() {
+        return Err(wrong("there is no certificate in it"));
+    }
+    Ok(certificates)
+}
+
+fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigError> {
+    let (certificate, key) = match (&config.cert_file, &config.key_file) {
+        (None, None) => return Ok(None),
+        (Some(certificate), Some(key)) => (certificate, key),
+        (Some(_), None) => {
+            return Err(HttpConfigError::new(
+                "cert_file",
+                "`key_file` is missing".into(),
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(HttpConfigError::new(
+                "key_file",
+                "`cert_file` is missing".into(),
+            ));
+        }
+    };
+    let mut pem = read("key_file", key)?;
+    let encrypted = memchr::memmem::find(&pem, b"ENCRYPTED").is_some();
+    if encrypted || config.password.is_some() {
+        let problem = "keys with a password are not supported: store it without one, readable by its owner only";
+        return Err(HttpConfigError::new("key_file", problem.into()));
+    }
+    pem.push(b'\n');
+    pem.extend(read("cert_file", certificate)?);
+    let identity = Identity::from_pem(&pem).map_err(|error| {
+        let problem = super::errors::describe(&error);
+        HttpConfigError::new(
+            "cert_file",
+            format!("`{}`: {problem}", certificate.display()),
+        )
+    })?;
+    Ok(Some(identity))
+}
+
+impl std::fmt::Debug for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Clients({})", self.pools.len())
+    }
+}
+
+/// Shared by all endpoints.
+pub(super) type SharedClients = Arc<std::sync::Mutex<Clients>>;

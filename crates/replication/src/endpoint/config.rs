@@ -1,0 +1,129 @@
+//! Settings: of the service, and of one job.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::spec::Options;
+
+/// How one job speaks to one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// How long a connection may be silent.
+    pub connection_timeout: Duration,
+    /// How often a request is tried again.
+    pub retries: u32,
+    /// Requests under way at a time; at least 1.
+    pub http_connections: u32,
+    /// No request is tried again after half of it: a job that fails must not look healthy.
+    pub health_threshold: Duration,
+}
+
+impl HttpSettings {
+    /// Returns the settings of a target.
+    #[must_use]
+    pub fn of_target(options: &Options, health_threshold: Duration) -> Self {
+        Self {
+            connection_timeout: options.connection_timeout,
+            retries: options.retries_per_request,
+            http_connections: options.http_connections.max(1),
+            health_threshold,
+        }
+    }
+
+    /// Returns the settings of a source: two connections at least, for its changes feed keeps one.
+    ///
+    /// SOURCE couch_replicator_scheduler_job, init_state.
+    #[must_use]
+    pub fn of_source(options: &Options, health_threshold: Duration) -> Self {
+        let target = Self::of_target(options, health_threshold);
+        Self {
+            http_connections: target.http_connections.max(2),
+            ..target
+        }
+    }
+}
+
+/// How the service speaks HTTP: the part of `[replicator]` that concerns all jobs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// How long a whole request may take, but for the changes feed; `None` for as long as it likes.
+    pub request_timeout: Option<Duration>,
+    /// Whether servers must show a certificate that is trusted.
+    pub verify_ssl_certificates: bool,
+    /// Certificates that are trusted, in PEM; the system's if `None`.
+    pub ssl_trusted_certificates_file: Option<PathBuf>,
+    /// How often certificates are read anew, for endpoints that are made afterwards.
+    pub cacert_reload_interval: Duration,
+    /// The client's certificate, in PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its key, in PEM, without a password.
+    pub key_file: Option<PathBuf>,
+    /// The key's password. None is supported: a key with one is refused with an error that says what to do.
+    pub password: Option<String>,
+    /// How long a connection is kept that nobody uses.
+    pub connection_close_interval: Duration,
+    /// Where to connect to in place of what a URL says: `pattern:port:target:target_port[,..]`. Not with a
+    /// proxy.
+    pub connect_to: Option<String>,
+    /// Hosts and networks that may be connected to, with commas between: see
+    /// [`crate::endpoint::rules::EndpointRules`].
+    pub endpoints_allowed: String,
+    /// Those of them that may not.
+    pub endpoints_denied: String,
+    /// Origins that redirects may lead to, beside the one that was asked, with commas between.
+    pub redirects_to: String,
+    /// Whether endpoints with credentials ask for a session before they send them with each request.
+    pub sessions: bool,
+    /// When a session is renewed whose server does not say how long it lasts.
+    pub session_refresh_interval: Duration,
+    /// How old a session is at least before a refused request renews it.
+    pub session_min_update_interval: Duration,
+}
+
+impl fmt::Debug for HttpConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpConfig")
+            .field("verify_ssl_certificates", &self.verify_ssl_certificates)
+            .field("sessions", &self.sessions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            request_timeout: None,
+            verify_ssl_certificates: true,
+            ssl_trusted_certificates_file: None,
+            cacert_reload_interval: Duration::from_secs(24 * 3600),
+            cert_file: None,
+            key_file: None,
+            password: None,
+            connection_close_interval: Duration::from_secs(90),
+            connect_to: None,
+            endpoints_allowed: "*".to_owned(),
+            endpoints_denied: String::new(),
+            redirects_to: String::new(),
+            sessions: true,
+            session_refresh_interval: Duration::from_secs(550),
+            session_min_update_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a configuration cannot be used: the author's fault, but for files that go and come.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` of the replicator: {problem}")]
+pub struct HttpConfigError {
+    /// The key of `[replicator]`.
+    pub key: &'static str,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl HttpConfigError {
+    pub(super) fn new(key: &'static str, problem: String) -> Self {
+        Self { key, problem }
+    }
+}

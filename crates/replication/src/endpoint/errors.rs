@@ -1,0 +1,60 @@
+//! What errors of the HTTP library mean.
+
+use std::error::Error;
+
+use super::Cause;
+use super::body::BodyFailed;
+use super::send::Failed;
+use crate::endpoint::rules::EndpointDenied;
+
+/// Says what an error of the library means.
+pub(super) fn classify(error: &reqwest::Error) -> Failed {
+    let text = describe(error);
+    if error.is_builder() {
+        return Failed::Final(Cause::Invalid(text));
+    }
+    if let Some(failed) = source_of::<BodyFailed>(error) {
+        return Failed::Final(Cause::Body(failed.to_string()));
+    }
+    if let Some(denied) = source_of::<EndpointDenied>(error) {
+        return Failed::Final(Cause::Denied(denied.clone()));
+    }
+    if error.is_connect() {
+        // The resolver's errors have no type of their own that could be seen from here.
+        if text.contains("dns error") {
+            return Failed::Retry(Cause::UnknownHost);
+        }
+        return Failed::Retry(Cause::Connect(text));
+    }
+    Failed::Retry(Cause::Protocol(text))
+}
+
+fn source_of<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Returns what an error of the library says, with its causes, and without URLs.
+pub(super) fn describe(error: &reqwest::Error) -> String {
+    let mut next = error.source();
+    let mut texts = Vec::new();
+    while let Some(error) = next {
+        let text = error.to_string();
+        // Some repeat what caused them.
+        texts.retain(|earlier: &String| !text.contains(&**earlier));
+        if !texts.iter().any(|earlier| earlier.contains(&text)) {
+            texts.push(text);
+        }
+        next = error.source();
+    }
+    if texts.is_empty() {
+        return "the library refuses it".to_owned();
+    }
+    texts.join(": ")
+}

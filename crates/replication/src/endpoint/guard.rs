@@ -1,0 +1,204 @@
+//! Which addresses are connected to: the rules of the configuration, and the resolver that holds to them.
+//!
+//! SUMMARY   [`Guard`] judges hosts and addresses before a connection is opened; [`Guarded`] is a resolver that leaves out
+//!           addresses that must not be connected to, so that a name which changes its address meanwhile does not
+//!           get around it.
+//! SOURCE    The decision is [`EndpointRules`]'s.
+//! LIMITS    What a proxy connects to is the proxy's to say: of a name behind an HTTP proxy only the name is judged. A
+//!           SOCKS proxy is given addresses that were judged here.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use url::{Host, Url};
+
+use super::config::{HttpConfig, HttpConfigError};
+use super::connect_to::Target;
+use super::resolver::look_up;
+use crate::endpoint::listening::Listening;
+use crate::endpoint::rules::{Destination, EndpointDenied, EndpointRules};
+
+/// Judges hosts and addresses. A clone is cheap.
+#[derive(Clone)]
+pub(super) struct Guard {
+    rules: Arc<EndpointRules>,
+    listening: Listening,
+}
+
+/// The ports that a way of connecting leads to, as far as a rule names them: a resolver is asked for names alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Ports {
+    /// Of the URL.
+    direct: Option<u16>,
+    proxy: Option<ProxyPort>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ProxyPort {
+    name: String,
+    port: Option<u16>,
+    /// Whether the URL has the same name.
+    is_same: bool,
+}
+
+impl Guard {
+    pub(super) fn new(config: &HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
+        let rules = EndpointRules::parse(&config.endpoints_allowed, &config.endpoints_denied);
+        let rules = rules.map_err(|entry| {
+            let problem = format!("`{entry}` is no host, address or network");
+            HttpConfigError::new("endpoints_allowed` or `endpoints_denied", problem)
+        })?;
+        Ok(Self {
+            rules: Arc::new(rules),
+            listening,
+        })
+    }
+
+    /// Returns the port if a rule names it.
+    fn named(&self, port: u16) -> Option<u16> {
+        let is_own = || {
+            let own = self.listening.addresses();
+            own.iter().any(|address| address.port() == port)
+        };
+        (self.rules.names_port(port) || is_own()).then_some(port)
+    }
+
+    /// Judges what is known before a connection is opened, and returns the ports that the resolver needs to judge the
+    /// rest. `is_looked_up_here`: the addresses of the URL's host are asked for by this program.
+    pub(super) fn ports(
+        &self,
+        url: &Url,
+        proxy: Option<&Url>,
+        is_looked_up_here: bool,
+    ) -> Result<Ports, EndpointDenied> {
+        let known = |url: &Url| url.port_or_known_default().unwrap_or(SOCKS_PORT);
+        let port = known(url);
+        match host(url) {
+            Some(Host::Domain(name)) => {
+                self.rules.check_name(&name, port, is_looked_up_here)?;
+                // A name whose address everybody knows (RFC 6761), the proxy too.
+                let plain = name.strip_suffix('.').unwrap_or(&name);
+                if !is_looked_up_here && (plain == "localhost" || plain.ends_with(".localhost")) {
+                    self.check(Some(&name), Ipv4Addr::LOCALHOST.into(), Some(port))?;
+                    self.check(Some(&name), Ipv6Addr::LOCALHOST.into(), Some(port))?;
+                }
+            }
+            Some(Host::Ipv4(address)) => self.check(None, address.into(), Some(port))?,
+            Some(Host::Ipv6(address)) => self.check(None, address.into(), Some(port))?,
+            None => {}
+        }
+        let mut ports = Ports {
+            direct: self.named(port),
+            proxy: None,
+        };
+        if let Some(proxy) = proxy {
+            let at = known(proxy);
+            // Who looks it up is this program, whatever the proxy does.
+            self.ports(proxy, None, true)?;
+            if let Some(Host::Domain(name)) = host(proxy) {
+                let is_same = url.host_str() == Some(&*name);
+                ports.proxy = Some(ProxyPort {
+                    name,
+                    port: self.named(at),
+                    is_same,
+                });
+            }
+        }
+        Ok(ports)
+    }
+
+    fn check(
+        &self,
+        name: Option<&str>,
+        address: IpAddr,
+        port: Option<u16>,
+    ) -> Result<(), EndpointDenied> {
+        let to = Destination {
+            name,
+            address,
+            port,
+        };
+        self.rules
+            .check(to, &self.listening.addresses(), is_of_this_machine)
+    }
+}
+
+/// Returns the host of a URL as the system takes it: in a URL of a SOCKS proxy an IPv4 address is a name at first.
+fn host(url: &Url) -> Option<Host> {
+    Host::parse(url.host_str()?).ok()
+}
+
+/// Where SOCKS proxies listen unless their URL says something else.
+const SOCKS_PORT: u16 = 1080;
+
+/// Whether an address is one of this machine's: only these can be bound. What cannot be found out is taken for one.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::AddrNotAvailable,
+    }
+}
+
+/// Asks the system for addresses, and leaves out those that must not be connected to.
+pub(super) struct Guarded {
+    guard: Guard,
+    ports: Ports,
+    /// Whose addresses are given, whatever is asked for.
+    instead: Option<Target>,
+}
+
+impl Guarded {
+    pub(super) fn new(guard: Guard, ports: Ports, instead: Option<Target>) -> Arc<Self> {
+        Arc::new(Self {
+            guard,
+            ports,
+            instead,
+        })
+    }
+
+    /// Returns the ports that are connected to at a name.
+    fn ports_at(&self, name: &str) -> Vec<Option<u16>> {
+        match (&self.instead, &self.ports.proxy) {
+            (Some(target), _) => vec![Some(target.port)],
+            (None, None) => vec![self.ports.direct],
+            (None, Some(proxy)) if !proxy.is_same && proxy.name.eq_ignore_ascii_case(name) => {
+                vec![proxy.port]
+            }
+            (None, Some(proxy)) => vec![self.ports.direct, proxy.port],
+        }
+    }
+}
+
+impl Resolve for Guarded {
+    fn resolve(&self, name: Name) -> Resolving {
+        let name = name.as_str().to_owned();
+        let ports = self.ports_at(&name);
+        let guard = self.guard.clone();
+        // The port of the address that was asked for takes the place of 0.
+        let (host, port) = match &self.instead {
+            Some(target) => (target.host.clone(), target.port),
+            None => (name.clone(), 0),
+        };
+        Box::pin(async move {
+            let mut denied = None;
+            let mut fit = Vec::new();
+            for address in look_up(host, port).await? {
+                let judged = ports
+                    .iter()
+                    .try_for_each(|port| guard.check(Some(&name), address.ip(), *port));
+                match judged {
+                    Ok(()) => fit.push(address),
+                    Err(error) => denied = Some(error),
+                }
+            }
+            match denied {
+                Some(error) if fit.is_empty() => {
+                    Err(Box::new(error) as Box<dyn Error + Send + Sync>)
+                }
+                _ => Ok(Box::new(fit.into_iter()) as Addrs),
+            }
+        })
+    }
+}

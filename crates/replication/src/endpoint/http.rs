@@ -1,0 +1,281 @@
+//! What all replications share: connections, rate limits, certificates, counters.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use reqwest::{Client, Method};
+use tokio::time::Instant;
+use url::Url;
+
+use super::clients::{Clients, Instead, SharedClients, Way};
+use super::config::{HttpConfig, HttpConfigError, HttpSettings};
+use super::connect_to::ConnectTo;
+use super::guard::Ports;
+use super::limiter::Limiter;
+use super::{Cause, Endpoint, RequestFailed};
+use crate::counters::Counters;
+use crate::endpoint::listening::Listening;
+use crate::endpoint::rules::EndpointDenied;
+use crate::spec::{EndpointSpec, ProxySpec};
+use blocking;
+
+/// How requests introduce themselves. Logs of CouchDB and of proxies look for the first word.
+const AGENT: &str = concat!(
+    "CouchDB-Replicator/",
+    env!("CARGO_PKG_VERSION"),
+    " (Settee)"
+);
+
+/// What all replications of the service share. A clone is cheap and shares it too.
+#[derive(Clone)]
+pub struct Http(Arc<Shared>);
+
+struct Shared {
+    clients: SharedClients,
+    limiter: Mutex<Limiter>,
+    connect_to: Mutex<Arc<ConnectTo>>,
+    listening: Listening,
+    started: Instant,
+    counters: Arc<Counters>,
+    logger: slog::Logger,
+}
+
+/// A lock that nobody panics under; if somebody did, what it guards is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Http {
+    /// Makes one; it opens no connection. It reads certificate files, so not on a thread that must not wait.
+    ///
+    /// # Errors
+    /// A certificate file cannot be read or used, or two keys contradict each other.
+    pub fn new(config: HttpConfig, logger: &slog::Logger) -> Result<Self, HttpConfigError> {
+        Self::beside(Listening::default(), config, logger)
+    }
+
+    /// Makes one in a program that listens itself: its replications do not connect to what is noted there.
+    ///
+    /// # Errors
+    /// As [`Http::new`].
+    pub fn beside(
+        listening: Listening,
+        config: HttpConfig,
+        logger: &slog::Logger,
+    ) -> Result<Self, HttpConfigError> {
+        let connect_to = read_connect_to(&config, logger);
+        let clients = read_clients(config, listening.clone(), logger)?;
+        Ok(Self(Arc::new(Shared {
+            clients: Arc::new(Mutex::new(clients)),
+            limiter: Mutex::default(),
+            connect_to: Mutex::new(Arc::new(connect_to)),
+            listening,
+            started: Instant::now(),
+            counters: Arc::default(),
+            logger: logger.clone(),
+        })))
+    }
+
+    /// Takes another configuration for the endpoints made from now on. It reads files, as [`Http::new`].
+    ///
+    /// # Errors
+    /// As [`Http::new`]; then everything stays as it was.
+    pub fn configure(&self, config: HttpConfig) -> Result<(), HttpConfigError> {
+        if *lock(&self.0.clients).config() == config {
+            return Ok(());
+        }
+        let connect_to = read_connect_to(&config, &self.0.logger);
+        let clients = read_clients(config, self.0.listening.clone(), &self.0.logger)?;
+        *lock(&self.0.clients) = clients;
+        *lock(&self.0.connect_to) = Arc::new(connect_to);
+        Ok(())
+    }
+
+    /// Makes an endpoint. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// The URL or the proxy cannot be used, or a header has bytes that no header has.
+    pub fn endpoint(
+        &self,
+        spec: &EndpointSpec,
+        settings: HttpSettings,
+    ) -> Result<Endpoint, RequestFailed> {
+        let config = lock(&self.0.clients).config().clone();
+        let headers = headers(spec).map_err(|problem| {
+            RequestFailed::new(&Method::GET, &spec.shown(), Cause::Invalid(problem))
+        })?;
+        Endpoint::new(self.clone(), spec, headers, settings, &config)
+    }
+
+    /// Returns what is counted of all replications.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.0.counters
+    }
+
+    /// Does something with the rate limits, and the time as they count it.
+    pub(super) fn limiter<T>(&self, act: impl FnOnce(&mut Limiter, u64) -> T) -> T {
+        let now = self.0.started.elapsed().as_millis();
+        act(
+            &mut lock(&self.0.limiter),
+            u64::try_from(now).unwrap_or(u64::MAX),
+        )
+    }
+
+    /// Returns the connections for a URL, and the URL and the `Host` to use with them.
+    pub(super) fn route(
+        &self,
+        url: &Url,
+        proxy: Option<&ProxySpec>,
+        decodes: bool,
+    ) -> Result<Route, Cause> {
+        let mut way = Way {
+            proxy: proxy.cloned(),
+            instead: None,
+            ports: Ports::default(),
+            decodes,
+        };
+        let asked = url.clone();
+        let mut url = url.clone();
+        let mut host = None;
+        let connect_to = lock(&self.0.connect_to).clone();
+        if proxy.is_none()
+            && let Some(port) = url.port_or_known_default()
+            && let Some(target) = url
+                .host_str()
+                .and_then(|name| connect_to.target(name, port))
+        {
+            self.0.counters.connect_to_applied.one();
+            host = HeaderValue::from_str(&url[url::Position::BeforeHost..url::Position::AfterPort])
+                .ok();
+            if matches!(url.host(), Some(url::Host::Domain(_))) {
+                let target = target.clone();
+                way.instead = Some(Instead { port, target });
+                // Without a port in the URL, the target's is connected to.
+                let _ = url.set_port(None);
+            } else {
+                // Nobody asks for the addresses of an address, and no name is asked for in TLS.
+                let bracketed = target
+                    .host
+                    .contains(':')
+                    .then(|| format!("[{}]", target.host));
+                let _ = url.set_host(Some(bracketed.as_deref().unwrap_or(&target.host)));
+                let _ = url.set_port(Some(target.port));
+            }
+        }
+        let mut clients = lock(&self.0.clients);
+        if clients.is_due(std::time::Instant::now()) {
+            self.read_certificates_again(clients.config().clone());
+        }
+        let guard = clients.guard();
+        match &way.instead {
+            // The port of the target is known to whoever looks it up.
+            Some(_) => drop(guard.ports(&asked, None, true)?),
+            None => {
+                let through = proxy.and_then(ProxySpec::parsed);
+                let is_looked_up_here = through.as_ref().is_none_or(|url| url.scheme() == "socks5");
+                way.ports = guard.ports(&url, through.as_ref(), is_looked_up_here)?;
+            }
+        }
+        let client = clients.get(&way).map_err(Cause::Invalid)?;
+        Ok(Route { client, url, host })
+    }
+
+    /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
+    fn read_certificates_again(&self, config: HttpConfig) {
+        let (clients, logger) = (self.0.clients.clone(), self.0.logger.clone());
+        let listening = self.0.listening.clone();
+        let reading = blocking::run("certificates", move || Clients::new(config, listening));
+        // Ends with the reading of files.
+        tokio::spawn(async move {
+            let read = reading.await.map_err(|error| error.to_string());
+            match read.and_then(|read| read.map_err(|error| error.to_string())) {
+                Ok(again) => *lock(&clients) = again,
+                Err(error) => {
+                    slog::error!(logger, "certificates were not read again"; "error" => error);
+                }
+            }
+        });
+    }
+}
+
+impl From<EndpointDenied> for Cause {
+    fn from(denied: EndpointDenied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+/// How to send a request.
+pub(super) struct Route {
+    pub(super) client: Client,
+    pub(super) url: Url,
+    pub(super) host: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Http")
+    }
+}
+
+fn read_clients(
+    config: HttpConfig,
+    listening: Listening,
+    logger: &slog::Logger,
+) -> Result<Clients, HttpConfigError> {
+    let clients = Clients::new(config, listening)?;
+    if clients.knows_nobody() {
+        slog::warn!(logger, "this machine knows no authority of certificates: https is refused";
+            "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");
+    }
+    Ok(clients)
+}
+
+fn read_connect_to(config: &HttpConfig, logger: &slog::Logger) -> ConnectTo {
+    let text = config.connect_to.as_deref().unwrap_or_default();
+    let (connect_to, malformed) = ConnectTo::parse(text);
+    for entry in malformed {
+        slog::warn!(logger, "an entry of connect_to is left out";
+            "line" => entry,
+            "remedy" => "write pattern:port:target:target_port, the pattern without an IPv6 address");
+    }
+    connect_to
+}
+
+/// Returns our own headers of every request.
+pub(super) fn own_headers() -> HeaderMap {
+    let accept = (ACCEPT, HeaderValue::from_static("application/json"));
+    let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
+    HeaderMap::from_iter([accept, agent])
+}
+
+/// Headers that say where a message ends and what becomes of its connection. Connections are shared: with one of these a
+/// document would have requests of others taken for a part of its own.
+const OF_CONNECTIONS: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
+fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
+    let mut headers = own_headers();
+    for (name, value) in &spec.headers {
+        let shown = format!("header `{name}`");
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{shown}: name"))?;
+        if OF_CONNECTIONS.contains(&name.as_str()) {
+            continue;
+        }
+        let mut value = HeaderValue::from_str(value).map_err(|_| format!("{shown}: value"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}

@@ -1,0 +1,288 @@
+//! Where a request goes: URLs of a database, and redirects.
+//!
+//! PROMISES  A request goes to the path that was written, or nowhere. URLs lose segments like `..`, also when they
+//!           are percent-encoded (`%2E%2E`), what is behind a `#`, and some characters; `\\` becomes `/`.
+
+use percent_encoding::percent_decode_str;
+use reqwest::header::{HeaderMap, LOCATION};
+use url::Url;
+
+use super::{Cause, Request, encode};
+use crate::endpoint::rules::origin;
+use crate::spec::mask_query;
+
+/// The URL of a database, in parts.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    /// Up to the slash below which everything of the database is.
+    path: String,
+    /// What followed a `?`.
+    query: String,
+}
+
+impl Base {
+    pub(super) fn new(url: &str) -> Self {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut path = path.to_owned();
+        if !path.ends_with('/') {
+            path.push('/');
+        }
+        let query = query.to_owned();
+        Self { path, query }
+    }
+
+    /// Returns the URL of something in the database. `path` is encoded; values of `query` are not.
+    pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
+        let url = self.url_of(&self.query, path, query)?;
+        match keeps_path(&url, &format!("{}{path}", self.path)) {
+            true => Ok(url),
+            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
+        }
+    }
+
+    /// Returns the URL of a request as it may be shown: values that a user gave are masked.
+    pub(super) fn shown(&self, request: &Request) -> String {
+        let Request {
+            path,
+            query,
+            secret_query,
+            ..
+        } = request;
+        let url = self.url_of(&mask_query(&self.query), path, query);
+        let mut shown = url.map_or_else(|_| self.path.clone(), String::from);
+        for (name, _) in secret_query {
+            shown.push(if shown.contains('?') { '&' } else { '?' });
+            shown.push_str(&mask_query(&format!("{name}=x")));
+        }
+        shown
+    }
+
+    fn url_of(
+        &self,
+        own_query: &str,
+        path: &str,
+        query: &[(String, String)],
+    ) -> Result<Url, String> {
+        let mut text = format!("{}{path}", self.path);
+        let mut separator = '?';
+        if !own_query.is_empty() {
+            text.push(separator);
+            text.push_str(own_query);
+            separator = '&';
+        }
+        for (name, value) in query {
+            text.push(separator);
+            text.push_str(name);
+            text.push('=');
+            text.push_str(&encode(value));
+            separator = '&';
+        }
+        Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
+    }
+}
+
+/// Whether the path of a URL is the one that was written, without a query: a URL may spell a character in another way,
+/// but must not lead elsewhere.
+pub(crate) fn keeps_path(url: &Url, written: &str) -> bool {
+    let Some((_, behind_scheme)) = written.split_once("://") else {
+        return false;
+    };
+    let path = behind_scheme
+        .find('/')
+        .map_or("/", |at| &behind_scheme[at..]);
+    url.fragment().is_none() && percent_decode_str(url.path()).eq(percent_decode_str(path))
+}
+
+/// Whether something below a database can be asked for by this path, which is percent-encoded.
+#[must_use]
+pub fn is_path(path: &str) -> bool {
+    Base::new("http://h/db/").url(path, &[]).is_ok()
+}
+
+/// Returns the URL of the server's sessions.
+pub(super) fn session_url(base: &Url) -> Url {
+    let mut url = base.clone();
+    url.set_path("/_session");
+    url.set_query(None);
+    url
+}
+
+/// Returns where an answer redirects to.
+pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String> {
+    let location = headers.get(LOCATION).ok_or("without saying where to")?;
+    let location = location.to_str().map_err(|_| "to no URL")?;
+    let mut url = from.join(location).map_err(|_| "to no URL")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("to a URL of {}", url.scheme()));
+    }
+    // Credentials never come from elsewhere.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// Where a redirect leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leads {
+    /// To the origin that was asked.
+    Within,
+    /// To another one, which the configuration allows.
+    Elsewhere,
+}
+
+/// Says where a redirect to `to` leads a request to `asked`; `allowed` are other origins. A name with a dot at its end
+/// and the same one without are one server, which is asked by the name that it was asked by before.
+pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<Leads, Cause> {
+    let (from, there) = (origin(asked), origin(to));
+    if from == there {
+        let _ = to.set_host(asked.host_str());
+        return Ok(Leads::Within);
+    }
+    match allowed.contains(&there) {
+        true => Ok(Leads::Elsewhere),
+        false => Err(Cause::RedirectedElsewhere { from, to: there }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_made_of_base_path_and_query() {
+        let query = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            let owned = pairs
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()));
+            owned.collect()
+        };
+        let url = |base, path, pairs: &[(&str, &str)]| {
+            Base::new(base)
+                .url(path, &query(pairs))
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(url("http://h/db/", "", &[]), "http://h/db/");
+        assert_eq!(
+            url(
+                "http://h:5984/db/",
+                "_changes",
+                &[("since", "1-a b&"), ("x", "[\"1\"]")]
+            ),
+            "http://h:5984/db/_changes?since=1-a%20b%26&x=%5B%221%22%5D"
+        );
+        assert_eq!(
+            url("http://h/db?q=2", "_local/x", &[("a", "b")]),
+            "http://h/db/_local/x?q=2&a=b"
+        );
+        assert_eq!(url("http://h/db/", "a%2Fb", &[]), "http://h/db/a%2Fb");
+    }
+
+    #[test]
+    fn a_request_goes_to_the_path_that_was_written_or_nowhere() {
+        for path in [
+            "a%2Fb",
+            "...",
+            "a..",
+            "%252e",
+            "_design/a%2F..%2Fb",
+            "%5C",
+            "a//b",
+            "%3F%23",
+            "%01",
+            "a\u{e9}",
+        ] {
+            assert!(is_path(path), "{path}");
+        }
+        for path in [
+            ".",
+            "..",
+            "%2e",
+            "%2E%2e",
+            ".%2E",
+            "_design/..",
+            "a/./b",
+            "a/../b",
+            "a\\b",
+            "a#b",
+            "a\tb",
+        ] {
+            assert!(!is_path(path), "{path}");
+            assert!(Base::new("http://h/db/").url(path, &[]).is_err(), "{path}");
+        }
+        for base in [
+            "http://h/a/../db/",
+            "http://h/%2e/db",
+            "http://h/a\\b/",
+            "http://h\\db/",
+            "http://h/db#x/",
+            "http://h/db?x#y",
+        ] {
+            assert!(Base::new(base).url("x", &[]).is_err(), "{base}");
+        }
+        for base in [
+            "http://h/a//db/",
+            "http://h",
+            "http://h?q=1",
+            "http://h/a%2Fb c\u{e9}/?x=../..",
+        ] {
+            assert!(Base::new(base).url("x", &[]).is_ok(), "{base}");
+        }
+    }
+
+    #[test]
+    fn sessions_are_at_the_root_of_the_host() {
+        for (url, session) in [
+            ("http://host/x/y/z", "http://host/_session"),
+            ("http://host:5984/db", "http://host:5984/_session"),
+            ("https://host/db?q=1", "https://host/_session"),
+            ("http://[::1]:1", "http://[::1]:1/_session"),
+        ] {
+            assert_eq!(session_url(&Url::parse(url).unwrap()).as_str(), session);
+        }
+    }
+
+    #[test]
+    fn redirects_are_followed_to_http_only() {
+        let from = Url::parse("http://h:1/db/doc?x=1").unwrap();
+        let to = |location: &str| {
+            let headers = [(LOCATION, location.parse().unwrap())]
+                .into_iter()
+                .collect();
+            redirected(&from, &headers).map(String::from)
+        };
+        assert_eq!(to("https://u:p@o:2/a?b#c").unwrap(), "https://o:2/a?b");
+        assert_eq!(to("/other").unwrap(), "http://h:1/other");
+        assert!(to("ftp://h/").is_err());
+        assert!(redirected(&from, &HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_redirect_leads_within_the_origin_or_to_one_that_is_allowed() {
+        let asked = Url::parse("http://db.example/db/").unwrap();
+        let leads = |to| {
+            let mut to = Url::parse(to).unwrap();
+            let leads = leads(&asked, &mut to, &["https://b.example".to_owned()]);
+            (leads.ok(), to.to_string())
+        };
+        let within = Some(Leads::Within);
+        assert_eq!(
+            leads("http://DB.example:80/x"),
+            (within, "http://db.example/x".into())
+        );
+        assert_eq!(
+            leads("http://db.example./x"),
+            (within, "http://db.example/x".into())
+        );
+        assert_eq!(leads("https://b.example/y").0, Some(Leads::Elsewhere));
+        for to in [
+            "http://b.example",
+            "https://b.example:444",
+            "https://db.example",
+            "https://c.b.example",
+        ] {
+            assert_eq!(leads(to).0, None, "{to}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! One database, over HTTP.
+//!
+//! SUMMARY   [`Http`] is what all replications share: connections, rate limits, certificates. Its
+//!           [`Endpoint`]s each speak to one database for one job. [`Endpoint::request`] reads an answer
+//!           whole, after as many tries as it takes; [`Endpoint::stream`] hands the body on as it comes.
+//! PROMISES  A clone of an endpoint is cheap and shares its connections, session and limits. At most
+//!           `http_connections` requests of an endpoint are under way; others wait in order of arrival.
+//!           No error, log line or debug output holds a credential.
+//! SOURCE    couch_replicator_httpc, _httpc_pool, _connection, _rate_limiter, _auth_session.
+//! DIFFERS   Redirects have a bound. Connections of all jobs to one server are one pool.
+
+mod body;
+mod clients;
+mod config;
+mod connect_to;
+mod cookie;
+mod errors;
+mod guard;
+mod http;
+mod limiter;
+pub mod listening;
+mod location;
+mod login;
+mod probe;
+mod request;
+mod resolver;
+mod retries;
+pub mod rules;
+mod said;
+mod send;
+mod session;
+#[cfg(test)]
+mod tests;
+mod upload;
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
+use url::Url;
+
+pub use self::body::{BodyFailed, BodyStream, RequestBody};
+pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
+pub use self::http::Http;
+pub use self::location::is_path;
+pub(super) use self::location::keeps_path;
+pub use self::request::{
+    Asked, Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply,
+};
+pub use self::retries::Retries;
+pub use self::said::shown;
+pub use reqwest::Method;
+pub use reqwest::StatusCode;
+pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use self::location::{Base, session_url};
+use self::said::Secrets;
+use self::session::Session;
+use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
+use crate::endpoint::rules::parse_origin;
+
+/// One database of one job. A clone is cheap, and shares everything.
+#[derive(Clone)]
+pub struct Endpoint(Arc<Inner>);
+
+struct Inner {
+    http: Http,
+    settings: HttpSettings,
+    request_timeout: Option<Duration>,
+    /// As it may be shown.
+    url: Arc<str>,
+    /// With the values of its parameters: the key of its rate limits.
+    key: Arc<str>,
+    base: Base,
+    base_url: Url,
+    session_url: Url,
+    /// Origins that redirects may lead to.
+    redirects_to: Vec<String>,
+    headers: HeaderMap,
+    auth: Option<BasicAuth>,
+    basic: Option<HeaderValue>,
+    secrets: Secrets,
+    proxy: Option<ProxySpec>,
+    connections: Arc<Semaphore>,
+    session: Mutex<Session>,
+}
+
+impl Endpoint {
+    fn new(
+        http: Http,
+        spec: &EndpointSpec,
+        headers: HeaderMap,
+        settings: HttpSettings,
+        config: &HttpConfig,
+    ) -> Result<Self, RequestFailed> {
+        let invalid = |problem: &str| {
+            let cause = Cause::Invalid(problem.to_owned());
+            RequestFailed::new(&Method::GET, &spec.shown(), cause)
+        };
+        let base_url = Url::parse(&spec.url).map_err(|_| invalid("its URL is none"))?;
+        let basic = spec.auth.as_ref().map(|auth| {
+            let mut value = HeaderValue::from_str(&auth.header_value())?;
+            value.set_sensitive(true);
+            Ok::<_, reqwest::header::InvalidHeaderValue>(value)
+        });
+        let basic = basic.transpose().map_err(|_| invalid("its credentials"))?;
+        let session = Session::new(
+            config.sessions && spec.auth.is_some(),
+            config.session_refresh_interval,
+            config.session_min_update_interval,
+        );
+        let redirects_to = config.redirects_to.split(',').filter_map(parse_origin);
+        let redirects_to = redirects_to.collect();
+        let connections = usize::try_from(settings.http_connections)
+            .unwrap_or(1)
+            .max(1);
+        Ok(Self(Arc::new(Inner {
+            http,
+            request_timeout: config.request_timeout,
+            url: spec.shown().into(),
+            key: spec.url.as_str().into(),
+            base: Base::new(&spec.url),
+            session_url: session_url(&base_url),
+            base_url,
+            redirects_to,
+            headers,
+            auth: spec.auth.clone(),
+            basic,
+            secrets: Secrets::of(spec),
+            proxy: spec.proxy.clone(),
+            connections: Arc::new(Semaphore::new(connections)),
+            session: Mutex::new(session),
+            settings,
+        })))
+    }
+
+    /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
+    /// parameters alone.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        let Inner { url, key, .. } = &*self.0;
+        match url == key {
+            true => url.to_string(),
+            // Keyed anew in each process, so that nobody can try out which values make it.
+            false => {
+                static KEYS: OnceLock<RandomState> = OnceLock::new();
+                let hash = KEYS.get_or_init(RandomState::new).hash_one(key);
+                format!("{url} {hash:016x}")
+            }
+        }
+    }
+
+    /// Returns what may be shown of a text in this server's words.
+    #[must_use]
+    pub fn said(&self, text: &str) -> String {
+        self.0.secrets.shown(text.as_bytes())
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn settings(&self) -> &HttpSettings {
+        &self.0.settings
+    }
+
+    /// Waits for a place among the connections; first come, first served.
+    async fn permit(&self) -> OwnedSemaphorePermit {
+        let connections = self.0.connections.clone();
+        let permit = connections.acquire_owned().await;
+        permit.expect("RP-1: the connections of an endpoint are never closed")
+    }
+
+    async fn session(&self) -> MutexGuard<'_, Session> {
+        self.0.session.lock().await
+    }
+
+    /// Returns what all endpoints share.
+    #[must_use]
+    pub fn http(&self) -> &Http {
+        &self.0.http
+    }
+
+    fn key(&self) -> &Arc<str> {
+        &self.0.key
+    }
+
+    fn base(&self) -> &Base {
+        &self.0.base
+    }
+
+    fn base_url(&self) -> &Url {
+        &self.0.base_url
+    }
+
+    fn redirects_to(&self) -> &[String] {
+        &self.0.redirects_to
+    }
+
+    fn session_url(&self) -> &Url {
+        &self.0.session_url
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        &self.0.headers
+    }
+
+    fn auth(&self) -> Option<&BasicAuth> {
+        self.0.auth.as_ref()
+    }
+
+    fn basic(&self) -> Option<&HeaderValue> {
+        self.0.basic.as_ref()
+    }
+
+    fn proxy(&self) -> Option<&ProxySpec> {
+        self.0.proxy.as_ref()
+    }
+
+    fn secrets(&self) -> &Secrets {
+        &self.0.secrets
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        self.0.request_timeout
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({})", self.0.url)
+    }
+}
+
+/// Percent-encodes a document's id for a path. `_design/x` and `_local/x` keep their slash.
+///
+/// SOURCE couch_replicator_api_wrap, encode_doc_id.
+#[must_use]
+pub fn encode_doc_id(id: &str) -> String {
+    for prefix in ["_design/", "_local/"] {
+        if let Some(rest) = id.strip_prefix(prefix) {
+            return format!("{prefix}{}", encode(rest));
+        }
+    }
+    encode(id)
+}
+
+/// Percent-encodes everything but letters, digits and `-._~`.
+#[must_use]
+pub fn encode(text: &str) -> String {
+    const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    percent_encoding::utf8_percent_encode(text, KEPT).to_string()
+}
+
+/// What CouchDB says in the body of an error: `{"error": .., "reason": ..}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
+pub struct ErrorBody {
+    /// Its name, like `not_found`.
+    pub error: String,
+    /// Why, in words. Other JSON than text is given as JSON text.
+    #[serde(deserialize_with = "text_or_json")]
+    pub reason: String,
+}
+
+fn text_or_json<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let raw: Box<RawValue> = serde::Deserialize::deserialize(deserializer)?;
+    Ok(serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned()))
+}

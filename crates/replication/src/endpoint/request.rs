@@ -1,0 +1,343 @@
+//! Requests, answers and failures.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+
+use super::body::{BodyStream, RequestBody};
+use super::said::shown_url;
+use super::{Endpoint, ErrorBody};
+use crate::endpoint::rules::EndpointDenied;
+
+/// The longest answer that is read whole, in bytes, unless a request says otherwise.
+pub const REPLY_BYTES_MAX: usize = 256 << 20;
+
+/// A request to a database.
+#[derive(Debug)]
+pub struct Request {
+    pub(super) method: Method,
+    /// Below the database's URL, percent-encoded, without a slash in front; empty for the database.
+    pub(super) path: String,
+    /// Names and values as they are; values are percent-encoded when they are sent.
+    pub(super) query: Vec<(String, String)>,
+    /// Further ones, whose values are not shown.
+    pub(super) secret_query: Vec<(String, String)>,
+    pub(super) headers: HeaderMap,
+    pub(super) body: RequestBody,
+    pub(super) retries: Option<u32>,
+    pub(super) timeouts: Timeouts,
+    pub(super) reply_bytes_max: usize,
+    pub(super) decodes: bool,
+}
+
+/// How long a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timeouts {
+    /// As configured.
+    Configured,
+    /// As a whole as long as it likes: the changes feed. Silence is limited.
+    Endless,
+}
+
+impl Request {
+    /// Makes a request. `path` is percent-encoded already, and empty for the database itself.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self {
+            method,
+            path: path.into(),
+            query: Vec::new(),
+            secret_query: Vec::new(),
+            headers: HeaderMap::new(),
+            body: RequestBody::Empty,
+            retries: None,
+            timeouts: Timeouts::Configured,
+            reply_bytes_max: REPLY_BYTES_MAX,
+            decodes: true,
+        }
+    }
+
+    /// Makes a GET.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// Makes a POST.
+    pub fn post(path: impl Into<String>) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    /// Makes a PUT.
+    pub fn put(path: impl Into<String>) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
+    /// Adds a parameter. The value is percent-encoded when it is sent, the name is not.
+    #[must_use]
+    pub fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.query.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a parameter of a user's, behind all others. Errors and logs show its name alone.
+    #[must_use]
+    pub fn secret_query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.secret_query.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets a header, in place of the endpoint's own of that name.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// Sets a body of JSON, and its type.
+    #[must_use]
+    pub fn json(self, body: impl Into<Bytes>) -> Self {
+        let json = HeaderValue::from_static("application/json");
+        self.header(reqwest::header::CONTENT_TYPE, json)
+            .body(RequestBody::Bytes(body.into()))
+    }
+
+    /// Sets a body. Its type is a header of its own.
+    #[must_use]
+    pub fn body(mut self, body: RequestBody) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// Sets how often it is tried again, in place of the endpoint's number.
+    #[must_use]
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = Some(retries);
+        self
+    }
+
+    /// Lets it take as long as it likes, as long as something comes: for the changes feed. It is not to be
+    /// compressed: who compresses a feed on its way keeps back what came last.
+    #[must_use]
+    pub fn endless(mut self) -> Self {
+        self.timeouts = Timeouts::Endless;
+        self.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+    }
+
+    /// Sets the longest answer that [`super::Endpoint::request`] takes, in bytes.
+    #[must_use]
+    pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
+        self.reply_bytes_max = bytes;
+        self
+    }
+
+    /// Leaves the body as it comes, with its `Content-Encoding`: for attachments in their stored encoding.
+    #[must_use]
+    pub fn undecoded(mut self) -> Self {
+        self.decodes = false;
+        self
+    }
+
+    /// Returns the method.
+    #[must_use]
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+}
+
+/// A request that was answered.
+#[derive(Clone)]
+pub struct Asked {
+    pub(super) endpoint: Endpoint,
+    pub(super) method: Method,
+    /// As it may be shown.
+    pub(super) url: String,
+    /// The number of the session that it was sent in.
+    pub(super) epoch: Option<u64>,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.url)
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Asked({self})")
+    }
+}
+
+impl Asked {
+    /// Returns what may be shown of the answer's body.
+    #[must_use]
+    pub fn said(&self, body: &[u8]) -> String {
+        self.endpoint.secrets().shown(body)
+    }
+}
+
+/// An answer, read whole.
+#[derive(Clone)]
+pub struct Reply {
+    /// What it answers.
+    pub asked: Asked,
+    /// Its status: below 500, and neither 408 nor 429.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body, decoded.
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// Reads the body as JSON.
+    ///
+    /// # Errors
+    /// It is none, or not of that shape.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.body)
+    }
+
+    /// Returns what may be shown of the body.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.asked.said(&self.body)
+    }
+
+    /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
+    #[must_use]
+    pub fn told(&self) -> (String, String) {
+        let ErrorBody { error, reason } = self.error();
+        match error.is_empty() {
+            true => (self.status.as_u16().to_string(), self.said()),
+            false => (
+                self.asked.said(error.as_bytes()),
+                self.asked.said(reason.as_bytes()),
+            ),
+        }
+    }
+
+    /// Returns what the body of an error says; empty texts if it says nothing of the kind.
+    #[must_use]
+    pub fn error(&self) -> ErrorBody {
+        self.json().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply({}, {} bytes)", self.status, self.body.len())
+    }
+}
+
+/// An answer whose body comes.
+#[derive(Debug)]
+pub struct StreamedReply {
+    /// What it answers.
+    pub asked: Asked,
+    /// Its status: below 500, and neither 408 nor 429.
+    pub status: StatusCode,
+    /// Its headers. `Content-Encoding` is gone where the body was decoded.
+    pub headers: HeaderMap,
+    /// Its body, decoded as it comes.
+    pub body: BodyStream,
+}
+
+/// A request that got no answer worth the name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{method} {url}: {cause}")]
+pub struct RequestFailed {
+    /// The method.
+    pub method: Method,
+    /// The URL with its query, without credentials; of a long one the beginning.
+    pub url: String,
+    /// What happened, the last time it was tried.
+    pub cause: Cause,
+}
+
+impl RequestFailed {
+    pub(super) fn new(method: &Method, url: &str, cause: Cause) -> Self {
+        Self {
+            method: method.clone(),
+            url: shown_url(url),
+            cause,
+        }
+    }
+
+    /// Whether the server refuses the credentials: trying again with them does not help.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.cause, Cause::Refused(_))
+    }
+
+    /// Whether the rate limit of the server ended it.
+    #[must_use]
+    pub fn is_max_backoff(&self) -> bool {
+        self.cause == Cause::MaxBackoff
+    }
+}
+
+/// Why a request failed. The far side's fault, or the network's, and worth a retry later, unless it says
+/// otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// The server said too often that there are too many requests.
+    #[error("the server takes fewer requests than this (max_backoff)")]
+    MaxBackoff,
+    /// An answer with this status, 408 or 500 and above.
+    #[error("the answer was {status}: {said}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// The beginning of the answer's body.
+        said: String,
+    },
+    /// No connection, in this many words.
+    #[error("no connection: {0}")]
+    Connect(String),
+    /// The host's name is unknown.
+    #[error("the host's name is not known (nxdomain)")]
+    UnknownHost,
+    /// Nothing came for this long, or the whole took longer.
+    #[error("no answer within {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+    /// The connection was lost before the end of the answer, or what came was no HTTP.
+    #[error("{0}")]
+    Protocol(String),
+    /// The body of the answer is longer than is read, in bytes.
+    #[error("the answer is longer than {0} bytes")]
+    TooLong(usize),
+    /// A redirect leads nowhere, or there are too many in a row.
+    #[error("redirected {0}")]
+    Redirect(String),
+    /// A redirect leads to another origin. Not worth a retry: the URL, or `redirects_to`, has to be changed.
+    #[error(
+        "redirected_elsewhere: {from} leads to {to}, which may be another's server: use the URL where the database is, or name {to} in [replicator] redirects_to"
+    )]
+    RedirectedElsewhere {
+        /// The origin that was asked.
+        from: String,
+        /// The other one.
+        to: String,
+    },
+    /// The configuration keeps replications from connecting there. Not worth a retry.
+    #[error("{0}")]
+    Denied(EndpointDenied),
+    /// No session, or an answer that is none.
+    #[error("replication_auth_error: {0}")]
+    Session(String),
+    /// No session, for the server does not take the credentials. Not worth a retry.
+    #[error("replication_auth_error: {0}")]
+    Refused(String),
+    /// The session ended while a body was sent that can be sent once only.
+    #[error("the session ended while the body was being sent")]
+    SessionLost,
+    /// The body to be sent failed where it comes from.
+    #[error("the body that was being sent broke off: {0}")]
+    Body(String),
+    /// The request cannot be made: a header or URL has bytes that it must not have. Not worth a retry.
+    #[error("it cannot be sent: {0}")]
+    Invalid(String),
+}

@@ -1,0 +1,44 @@
+//! Names of databases' hosts to addresses, by the system.
+//!
+//! PROMISES  At most [`LOOKUPS_MAX`] names are looked up at a time, each on a thread. A thread that cannot be
+//!           had is an error of the request that needs it.
+//! DIFFERS   The resolver that comes with reqwest panics there.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use tokio::sync::Semaphore;
+
+use blocking;
+
+/// Names that are looked up at a time; more wait.
+const LOOKUPS_MAX: usize = 64;
+
+static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
+
+/// Looks a name up.
+///
+/// # Errors
+/// It has no address, or the system has no room for another thread.
+pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
+    let found = blocking::run("names", move || {
+        // Held to the end of the work, also when nobody waits for it any more.
+        let _turn = turn;
+        (host, port).to_socket_addrs().map(Vec::from_iter)
+    });
+    found.await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[actix_rt::test]
+    async fn a_name_has_its_addresses_and_one_that_is_none_is_an_error() {
+        let found = look_up("localhost".to_owned(), 5984).await.unwrap();
+        assert!(found.iter().all(|address| address.ip().is_loopback()));
+        assert!(!found.is_empty());
+        assert!(look_up("no such name".to_owned(), 1).await.is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! What servers say, as errors show it: the beginning, without secrets.
+
+use percent_encoding::percent_decode_str;
+
+use super::super::spec::{EndpointSpec, ProxySpec};
+
+/// The most bytes of a body that an error shows.
+pub(super) const BODY_SHOWN: usize = 1024;
+
+/// The most bytes of a URL that an error shows.
+const URL_SHOWN: usize = 1024;
+
+/// A shorter text is no secret, and hiding it would hide everything.
+const SECRET_MIN: usize = 4;
+
+/// What stands for a secret.
+const MASK: &str = "*****";
+
+/// Returns the beginning of a body, as text on one line.
+pub fn shown(body: &[u8]) -> String {
+    beginning(body, BODY_SHOWN)
+}
+
+/// Returns the beginning of a URL.
+pub(super) fn shown_url(url: &str) -> String {
+    beginning(url.as_bytes(), URL_SHOWN)
+}
+
+fn beginning(text: &[u8], most: usize) -> String {
+    let cut = &text[..text.len().min(most)];
+    let plain = |character: char| match character.is_control() {
+        true => ' ',
+        false => character,
+    };
+    let mut shown: String = String::from_utf8_lossy(cut).chars().map(plain).collect();
+    shown.truncate(shown.trim_end().len());
+    if cut.len() < text.len() {
+        shown.push_str("..");
+    }
+    shown
+}
+
+/// A shorter part of a header is no secret by itself.
+const PART_MIN: usize = 8;
+
+/// Returns a text as it stands in URLs, in forms and in JSON.
+fn forms(text: &str) -> [String; 3] {
+    let form = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+    let json = serde_json::Value::from(text).to_string();
+    let json = json[1..json.len() - 1].to_owned();
+    [super::encode(text), form, json]
+}
+
+/// What an endpoint sends and nobody may read: servers and proxies repeat it in their errors.
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    pub(super) fn of(spec: &EndpointSpec) -> Self {
+        let mut secrets = Vec::new();
+        for (_, value) in &spec.headers {
+            secrets.push(value.clone());
+            // Behind `Bearer`, in a cookie.
+            let parts = value.split([' ', ';', ',', '=']);
+            secrets.extend(
+                parts
+                    .filter(|part| part.len() >= PART_MIN)
+                    .map(str::to_owned),
+            );
+        }
+        if let Some((_, query)) = spec.url.split_once('?') {
+            for param in query.split('&') {
+                let value = param.split_once('=').map_or(param, |(_, value)| value);
+                secrets.push(value.to_owned());
+                secrets.push(percent_decode_str(value).decode_utf8_lossy().into_owned());
+            }
+        }
+        for auth in [
+            spec.auth.clone(),
+            spec.proxy.as_ref().and_then(ProxySpec::auth),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            let header = auth.header_value();
+            secrets.extend(header.strip_prefix("Basic ").map(str::to_owned));
+            secrets.push(auth.password);
+        }
+        let forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
+        secrets.extend(forms);
+        secrets.retain(|secret| secret.len() >= SECRET_MIN);
+        // Of two that begin alike the longer one first, or its end is left.
+        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
+        Self(secrets)
+    }
+
+    /// Returns what may be shown of a body.
+    pub(super) fn shown(&self, body: &[u8]) -> String {
+        // A secret that is cut in two by the end of what is shown is still one.
+        let longest = self.0.iter().map(String::len).max().unwrap_or(0);
+        let cut = &body[..body.len().min(BODY_SHOWN + longest)];
+        let mut text = String::from_utf8_lossy(cut).into_owned();
+        for secret in &self.0 {
+            text = text.replace(secret, MASK);
+        }
+        if cut.len() < body.len() {
+            // More than is shown, so that its end shows that there is more.
+            text.push_str(&" .".repeat(BODY_SHOWN));
+        }
+        shown(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::spec;
+
+    #[test]
+    fn the_beginning_of_a_body_is_shown_on_one_line() {
+        assert_eq!(shown(b"{\"error\":\"x\"}\n"), "{\"error\":\"x\"}");
+        assert_eq!(shown(b"a\r\n\x1b[31mb\xff"), "a   [31mb\u{fffd}");
+        let long = shown(&[b'x'; BODY_SHOWN + 1]);
+        assert!(long.len() == BODY_SHOWN + 2 && long.ends_with(".."));
+    }
+
+    #[test]
+    fn secrets_are_masked_also_where_the_text_is_cut() {
+        let spec = spec(
+            &json!({"url": "http://ann:top secret@h/db?key=t%22ken!&bare1&q=2",
+                "headers": {"x-token": "12345678", "x": "a", "y": "Bearer abcdefgh=="}}),
+        );
+        let secrets = Secrets::of(&spec);
+        let said = "top secret 12345678 YW5uOnRvcCBzZWNyZXQ= top%20secret a";
+        assert_eq!(secrets.shown(said.as_bytes()), "***** ***** ***** ***** a");
+        let said = r#"top+secret t%22ken! t"ken! t\"ken! t%22ken%21 bare1 abcdefgh 2"#;
+        assert_eq!(
+            secrets.shown(said.as_bytes()),
+            "***** ***** ***** ***** ***** ***** ***** 2"
+        );
+        for before in BODY_SHOWN - 12..BODY_SHOWN + 2 {
+            let said = format!("{}top secret{}", "x".repeat(before), "y".repeat(5000));
+            let shown = secrets.shown(said.as_bytes());
+            assert!(
+                !shown.contains("to") && shown.ends_with(".."),
+                "{before}: {shown}"
+            );
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The code of a filter function: read from its design document at the source.
+//!
+//! SOURCE    couch_replicator_filters: fetch/3.
+
+use serde_json::Value;
+
+use super::Filter;
+use crate::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
+use crate::open::{OpenError, db_info};
+
+/// The code of a filter function, read from the source when it is needed, and once.
+#[derive(Debug)]
+pub struct FetchCode<'a> {
+    source: &'a Endpoint,
+    filter: &'a Filter,
+    code: Option<Option<String>>,
+}
+
+impl<'a> FetchCode<'a> {
+    /// Makes one; nothing is read yet.
+    #[must_use]
+    pub fn new(source: &'a Endpoint, filter: &'a Filter) -> Self {
+        Self {
+            source,
+            filter,
+            code: None,
+        }
+    }
+
+    /// Returns the code; `None` if the filter is none that has code.
+    ///
+    /// # Errors
+    /// See [`FilterError`].
+    pub async fn get(&mut self) -> Result<Option<&str>, FilterError> {
+        let code = match self.code.take() {
+            Some(code) => code,
+            None => fetch_code(self.source, self.filter).await?,
+        };
+        Ok(self.code.insert(code).as_deref())
+    }
+}
+
+/// Why the code of a filter is not known. Temporary, as far as the replication is concerned: the source
+/// may come back, and the design document may still be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct FilterError {
+    /// Whose fault it is.
+    pub kind: FilterErrorKind,
+    /// What happened, in words.
+    pub text: String,
+}
+
+/// See [`FilterError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterErrorKind {
+    /// The source does not let this user in.
+    Refused,
+    /// There is no such database, design document or function.
+    Missing,
+    /// Anything else: it may be different soon.
+    Unknown,
+}
+
+impl FilterError {
+    fn new(kind: FilterErrorKind, text: String) -> Self {
+        Self { kind, text }
+    }
+
+    /// Returns whether the source does not let this user in.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.kind == FilterErrorKind::Refused
+    }
+}
+
+/// Reads the code of a filter function from its design document at the source; `None` if the filter is none
+/// that has code.
+///
+/// # Errors
+/// The source cannot be opened, or there is no such function.
+pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<String>, FilterError> {
+    let Filter::Function { ddoc, name, .. } = filter else {
+        return Ok(None);
+    };
+    let url = source.url();
+    db_info(source).await.map_err(|error| {
+        let kind = match &error {
+            error if error.is_refusal() => FilterErrorKind::Refused,
+            OpenError::NotFound(_) => FilterErrorKind::Missing,
+            _ => FilterErrorKind::Unknown,
+        };
+        let text = format!("Could not open source database `{url}`: {error}");
+        FilterError::new(kind, text)
+    })?;
+    let text = fetch_ddoc(source, ddoc).await?;
+    code_of(&text, ddoc, name, source).map(Some)
+}
+
+/// Reads a design document of the source, as text that is JSON. `ddoc` is without `_design/`.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, FilterError> {
+    let url = source.url();
+    let path = encode_doc_id(&format!("_design/{ddoc}"));
+    let reply = source.request(Request::get(path)).await;
+    let not_opened = |kind, problem: String| {
+        let text = format!(
+            "Couldn't open document `_design/{ddoc}` from source database `{url}`: {problem}"
+        );
+        FilterError::new(kind, text)
+    };
+    let reply = reply.map_err(|failed| {
+        let kind = match failed.cause {
+            Cause::Refused(_) => FilterErrorKind::Refused,
+            // No URL has this name in it.
+            Cause::Invalid(_) => FilterErrorKind::Missing,
+            _ => FilterErrorKind::Unknown,
+        };
+        not_opened(kind, failed.to_string())
+    })?;
+    if reply.status != StatusCode::OK {
+        let kind = match reply.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => FilterErrorKind::Refused,
+            StatusCode::NOT_FOUND => FilterErrorKind::Missing,
+            _ => FilterErrorKind::Unknown,
+        };
+        let (error, reason) = reply.told();
+        let status = reply.status.as_u16();
+        let problem = format!("{error}: {reason} (status {status})");
+        return Err(not_opened(kind, problem));
+    }
+    let text: Box<serde_json::value::RawValue> = reply.json().map_err(|error| {
+        let problem = format!("{error}: {}", reply.said());
+        not_opened(FilterErrorKind::Unknown, problem)
+    })?;
+    Ok(text.get().to_owned())
+}
+
+/// Returns the code of a filter function of a design document, as ids have it.
+///
+/// # Errors
+/// There is no such function.
+pub(super) fn code_of(
+    text: &str,
+    ddoc: &str,
+    name: &str,
+    source: &Endpoint,
+) -> Result<String, FilterError> {
+    let body: Value = serde_json::from_str(text).unwrap_or_default();
+    match body["filters"][name].as_str() {
+        Some(code) => Ok(trimmed(code)),
+        None => {
+            let text = format!(
+                "Couldn't parse filter code from document {ddoc} on `{}`: \
+                 there is no function `{name}` among its filters",
+                source.url()
+            );
+            Err(FilterError::new(FilterErrorKind::Missing, text))
+        }
+    }
+}
+
+/// Takes off blanks around code of one line.
+///
+/// In CouchDB this is a regular expression whose `.` is no end of a line and whose blanks are blanks alone, so code
+/// of several lines stays as it is, and so does an end of a line at the end. Ids depend on it.
+fn trimmed(code: &str) -> String {
+    let (line, end) = match code.strip_suffix('\n') {
+        Some(line) => (line, "\n"),
+        None => (code, ""),
+    };
+    if line.contains('\n') {
+        return code.to_owned();
+    }
+    format!("{}{end}", line.trim_matches(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Answer, Server, replication};
+
+    async fn fetched(answers: [(u16, &'static str); 2]) -> Result<Option<String>, FilterError> {
+        let server = Server::start(move |request| {
+            let (status, body) = answers[usize::from(request.line != "GET /db/")];
+            Answer::new(status, body)
+        });
+        let server = server.await;
+        let body = json!({"source": server.url(""), "target": "http://t/", "filter": "d d/f"});
+        let filter = replication(&body).options.filter;
+        let source = server.endpoint();
+        let mut code = FetchCode::new(&source, &filter);
+        let first = code.get().await.map(|code| code.map(str::to_owned));
+        if let Ok(first) = &first {
+            assert_eq!(code.get().await.unwrap(), first.as_deref());
+            assert_eq!(
+                server.lines(),
+                ["GET /db/", "GET /db/_design/d%20d"],
+                "it is read once"
+            );
+        }
+        first.map_err(|error| {
+            FilterError::new(error.kind, error.text.replace(&server.url(""), "URL"))
+        })
+    }
+
+    const INFO: (u16, &str) = (200, r#"{"update_seq":1,"instance_start_time":"0"}"#);
+
+    #[tokio::test]
+    async fn the_code_of_a_filter_is_read_from_the_source() {
+        let ddoc = r#"{"filters":{"f":"  function(doc) { return true; } "}}"#;
+        let code = fetched([INFO, (200, ddoc)]).await.unwrap();
+        assert_eq!(code.as_deref(), Some("function(doc) { return true; }"));
+        let server = Server::start(|_| Answer::new(500, "")).await;
+        assert_eq!(fetch_code(&server.endpoint(), &Filter::All).await, Ok(None));
+        assert!(server.lines().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_named() {
+        let text = |answers| async move { fetched(answers).await.unwrap_err().to_string() };
+        assert_eq!(
+            text([(404, "{}"), (200, "{}")]).await,
+            "Could not open source database `URL`: db_not_found: could not open URL"
+        );
+        assert_eq!(
+            text([INFO, (404, r#"{"error":"not_found","reason":"missing"}"#)]).await,
+            "Couldn't open document `_design/d d` from source database `URL`: \
+             not_found: missing (status 404)"
+        );
+        for ddoc in ["{}", r#"{"filters":{}}"#, r#"{"filters":{"f":1}}"#] {
+            let text = text([INFO, (200, ddoc)]).await;
+            assert!(text.starts_with("Couldn't parse filter code from document d d on `URL`"));
+        }
+    }
+
+    #[test]
+    fn code_is_trimmed_as_couchdb_does_it() {
+        assert_eq!(trimmed("  a b "), "a b");
+        assert_eq!(trimmed("  a \n"), "a\n");
+        assert_eq!(trimmed("  a \n b "), "  a \n b ");
+        assert_eq!(trimmed("\ta\t"), "\ta\t");
+        assert_eq!(trimmed("   "), "");
+    }
+}

@@ -1,0 +1,265 @@
+//! A filter that the source does not run: documents are read first and asked about then.
+//!
+//! SUMMARY   [`FilterHere::open`] makes one when a run begins, with the design document as the source has it
+//!           then; [`FilterHere::passing`] asks about documents.
+//! PROMISES  A function is the one whose code is in the replication's id, for the whole run. A question has
+//!           at most [`DOCS_MAX`] documents and, unless one alone has more, [`BYTES_MAX`] bytes.
+//! SOURCE    couch_changes: filter/3 - each leaf that changed is asked about by itself, deletions and design
+//!           documents too. A function that fails fails the replication, as it fails the feed there.
+//! DIFFERS   The request that a function sees has no headers and no peer, for there was none.
+
+use std::ops::Range;
+
+use percent_encoding::percent_decode_str;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+use tokio::task::yield_now;
+
+use super::code::{code_of, fetch_ddoc};
+use super::{Filter, FilterAt, FilterFunction, FilterKind, FilterPool, FilterRun, param_text};
+use crate::crash::Crash;
+use crate::endpoint::Endpoint;
+use crate::id::{Identity, ReplicationId, replication_id};
+use crate::spec::Replication;
+use mango::Selector;
+
+/// The most documents in a question.
+const DOCS_MAX: usize = 100;
+/// The most bytes of documents in a question, unless one document alone has more.
+const BYTES_MAX: usize = 1 << 20;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct FilterHere(Asked);
+
+/// Who is asked.
+#[derive(Debug)]
+enum Asked {
+    /// The selector, here: it is no program, and needs no process.
+    Selector(Box<Selector>),
+    /// The id: `_design` takes design documents.
+    Design,
+    /// A function of the source, in the pool.
+    Function(FilterRun),
+}
+
+impl FilterHere {
+    /// Makes the filter of a replication whose id is `id`; `None` if it needs none, or the source runs it.
+    ///
+    /// # Errors
+    /// [`Crash::FilterFailed`]: the design document cannot be read, or has another function than the one of
+    /// which the id was made.
+    pub async fn open(
+        replication: &Replication,
+        id: &ReplicationId,
+        identity: &Identity,
+        source: &Endpoint,
+        pool: &FilterPool,
+    ) -> Result<Option<Self>, Crash> {
+        let options = &replication.options;
+        if options.filter_at == FilterAt::Source {
+            return Ok(None);
+        }
+        let asked = match &options.filter {
+            Filter::All | Filter::DocIds(_) => return Ok(None),
+            Filter::Selector(selector) => {
+                let text = Value::Object(selector.clone()).to_string();
+                let selector =
+                    Selector::parse(&text).map_err(|error| failed(error.kind.to_string()))?;
+                Asked::Selector(Box::new(selector))
+            }
+            Filter::BuiltIn { name, query_params } => match (name.as_str(), view(query_params)) {
+                ("_design", _) => Asked::Design,
+                ("_view", Some((ddoc, view))) => {
+                    let name = view.to_owned();
+                    let ddoc = text_of(source, ddoc).await?;
+                    open(pool, source, ddoc, FilterKind::View { name })?
+                }
+                // Refused when the options were read.
+                _ => return Err(failed(format!("there is no filter {name} here"))),
+            },
+            Filter::Function {
+                ddoc,
+                name,
+                query_params,
+            } => {
+                let text = text_of(source, ddoc).await?;
+                let code =
+                    code_of(&text, ddoc, name, source).map_err(|error| failed(error.text))?;
+                if replication_id(replication, identity, Some(&code)) != *id {
+                    let why = format!(
+                        "the function {ddoc}/{name} has changed at the source since this replication was made"
+                    );
+                    return Err(failed(why));
+                }
+                let kind = FilterKind::Filter {
+                    name: name.clone(),
+                    req: request(replication, &format!("{ddoc}/{name}"), query_params),
+                };
+                open(pool, source, text, kind)?
+            }
+        };
+        Ok(Some(Self(asked)))
+    }
+
+    /// Asks about documents, with their ids. Returns for each whether it passes.
+    ///
+    /// # Errors
+    /// [`Crash::FilterFailed`]: the function failed, or no query server answered.
+    pub async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
+        let mut passed = Vec::with_capacity(docs.len());
+        for question in questions(docs) {
+            let asked = question.len();
+            let answer = self.ask(&docs[question]).await.map_err(failed)?;
+            if answer.len() != asked {
+                let why = format!("{} answers came to {asked} documents", answer.len());
+                return Err(failed(why));
+            }
+            passed.extend(answer);
+            // A selector never waits, and others want their turn.
+            yield_now().await;
+        }
+        Ok(passed)
+    }
+
+    async fn ask(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, String> {
+        match &self.0 {
+            Asked::Design => {
+                let is_design = |(id, _): &(&str, _)| id.starts_with("_design/");
+                Ok(docs.iter().map(is_design).collect())
+            }
+            Asked::Selector(selector) => {
+                let matches = |(id, text): &(&str, &RawValue)| {
+                    let matches = selector.matches_checked(text.get());
+                    matches.map_err(|error| format!("document '{id}': {error}"))
+                };
+                docs.iter().map(matches).collect()
+            }
+            Asked::Function(run) => {
+                let texts = docs.iter().map(|(_, text)| (*text).to_owned());
+                run.ask(texts.collect()).await
+            }
+        }
+    }
+}
+
+fn failed(why: impl Into<String>) -> Crash {
+    Crash::FilterFailed(why.into())
+}
+
+/// The design document and the view of the filter `_view`.
+fn view(query_params: &Map<String, Value>) -> Option<(&str, &str)> {
+    query_params.get("view")?.as_str()?.split_once('/')
+}
+
+async fn text_of(source: &Endpoint, ddoc: &str) -> Result<String, Crash> {
+    let text = fetch_ddoc(source, ddoc).await;
+    text.map_err(|error| failed(error.text))
+}
+
+fn open(
+    pool: &FilterPool,
+    source: &Endpoint,
+    ddoc: String,
+    kind: FilterKind,
+) -> Result<Asked, Crash> {
+    let db = source.tag().into();
+    let run = pool.open(FilterFunction { db, ddoc, kind });
+    run.map(Asked::Function).map_err(failed)
+}
+
+/// What a filter function gets as its request: what the source would have been asked.
+fn request(
+    replication: &Replication,
+    filter: &str,
+    query_params: &Map<String, Value>,
+) -> Box<RawValue> {
+    let url = url::Url::parse(&replication.source.url);
+    let path = url.as_ref().map_or("", |url| url.path());
+    let raw = path.trim_matches('/');
+    let db = percent_decode_str(raw).decode_utf8_lossy();
+    let mut query = Map::new();
+    query.insert("filter".to_owned(), filter.into());
+    for (name, value) in query_params {
+        query.insert(name.clone(), param_text(value).into());
+    }
+    let user = &replication.user;
+    let request = json!({
+        "info": {"db_name": db},
+        "id": null,
+        "method": "GET",
+        "requested_path": [db, "_changes"],
+        "path": [db, "_changes"],
+        "raw_path": format!("/{raw}/_changes"),
+        "query": query,
+        "headers": {},
+        "body": "undefined",
+        "peer": "",
+        "form": {},
+        "cookie": {},
+        "userCtx": {"db": db, "name": user.name, "roles": user.roles},
+        "secObj": {},
+    });
+    to_raw_value(&request).expect("a JSON value can be written")
+}
+
+/// Parts of the documents that are asked about together.
+fn questions(docs: &[(&str, &RawValue)]) -> Vec<Range<usize>> {
+    let mut questions = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (index, (_, text)) in docs.iter().enumerate() {
+        let more = text.get().len();
+        if index > start && (index - start == DOCS_MAX || bytes + more > BYTES_MAX) {
+            questions.push(start..index);
+            (start, bytes) = (index, 0);
+        }
+        bytes += more;
+    }
+    if start < docs.len() {
+        questions.push(start..docs.len());
+    }
+    questions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::replication;
+
+    fn raw(text: String) -> Box<RawValue> {
+        RawValue::from_string(text).unwrap()
+    }
+
+    #[test]
+    fn questions_have_bounds() {
+        let small: Vec<_> = (0..250).map(|n| raw(n.to_string())).collect();
+        let docs: Vec<(&str, &RawValue)> = small.iter().map(|text| ("x", &**text)).collect();
+        assert_eq!(questions(&docs), [0..100, 100..200, 200..250]);
+        assert!(questions(&[]).is_empty());
+        let sizes = [BYTES_MAX + 9, 1, BYTES_MAX - 10, 2, 30];
+        let large = sizes.map(|size| raw(format!("\"{}\"", "x".repeat(size))));
+        let docs: Vec<(&str, &RawValue)> = large.iter().map(|text| ("x", &**text)).collect();
+        assert_eq!(questions(&docs), [0..1, 1..4, 4..5]);
+    }
+
+    #[test]
+    fn a_function_sees_the_request_that_the_source_would_have_had() {
+        let body = json!({"source": "http://ann:secret@h:1/a%2Fb", "target": "http://t/b",
+            "filter": "d/f", "query_params": {"k": "v", "n": [1, "2"]},
+            "filter_at": "settee"});
+        let mut replication = replication(&body);
+        replication.user.name = Some("bob".into());
+        let Filter::Function { query_params, .. } = &replication.options.filter else {
+            panic!("a function");
+        };
+        let text = request(&replication, "d/f", query_params);
+        let request: Value = serde_json::from_str(text.get()).unwrap();
+        assert_eq!(
+            request["query"],
+            json!({"filter": "d/f", "k": "v", "n": "[1,\"2\"]"})
+        );
+        assert_eq!(request["path"], json!(["a/b", "_changes"]));
+        assert_eq!(request["userCtx"]["name"], json!("bob"));
+        assert!(!text.get().contains("secret"));
+    }
+}

@@ -1,0 +1,316 @@
+//! Options: names, types, bounds, defaults.
+//!
+//! SOURCE    couch_replicator_parse, convert_options, check_options.
+//! DIFFERS   Numbers have bounds. Ids in `doc_ids` are percent-decoded, but their pluses stay pluses: in
+//!           CouchDB a document whose id has one is never found. `null` is as good as nothing for
+//!           `filter` and `since_seq`.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+
+use super::{Defaults, Options, SpecError};
+use crate::filter::{Filter, FilterAt};
+use crate::id::normal_form;
+use crate::seq::Seq;
+
+/// The most workers of a replication.
+pub const WORKERS_MAX: u32 = 1_000;
+/// The most changes in a batch.
+pub const BATCH_MAX: u32 = 100_000;
+/// The most connections of a replication to one side.
+pub const CONNECTIONS_MAX: u32 = 10_000;
+/// The most tries of a request.
+pub const RETRIES_MAX: u32 = 1_000;
+/// The longest times, in milliseconds: 30 days.
+pub const TIME_MAX: u32 = 30 * 24 * 3600 * 1000;
+
+/// An option that was lowered because the server said that there are too many requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lowered {
+    /// The option.
+    pub name: &'static str,
+    /// Its value before, times in milliseconds.
+    pub from: u64,
+    /// Its value now.
+    pub to: u64,
+}
+
+/// The options that the configuration has defaults for.
+const CONFIGURED: [&str; 8] = [
+    "use_checkpoints",
+    "use_bulk_get",
+    "worker_processes",
+    "worker_batch_size",
+    "http_connections",
+    "connection_timeout",
+    "retries_per_request",
+    "checkpoint_interval",
+];
+
+impl Options {
+    /// Returns whether two bodies ask for the same. Defaults of the configuration do not count: they
+    /// may have changed since one of the bodies was read.
+    pub(super) fn same_as(&self, other: &Self) -> bool {
+        let same = |name, is_same| is_same || !self.given.contains(&name);
+        self.given == other.given
+            && self.continuous == other.continuous
+            && self.create_target == other.create_target
+            && self.create_target_params == other.create_target_params
+            && self.winning_revs_only == other.winning_revs_only
+            && self.filter == other.filter
+            && self.filter_at == other.filter_at
+            && self.since_seq == other.since_seq
+            && same(
+                "use_checkpoints",
+                self.use_checkpoints == other.use_checkpoints,
+            )
+            && same("use_bulk_get", self.use_bulk_get == other.use_bulk_get)
+            && same(
+                "worker_processes",
+                self.worker_processes == other.worker_processes,
+            )
+            && same(
+                "worker_batch_size",
+                self.worker_batch_size == other.worker_batch_size,
+            )
+            && same(
+                "http_connections",
+                self.http_connections == other.http_connections,
+            )
+            && same(
+                "connection_timeout",
+                self.connection_timeout == other.connection_timeout,
+            )
+            && same(
+                "retries_per_request",
+                self.retries_per_request == other.retries_per_request,
+            )
+            && same(
+                "checkpoint_interval",
+                self.checkpoint_interval == other.checkpoint_interval,
+            )
+    }
+
+    /// Reads the options of a body; other members are ignored.
+    pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
+        let flag = |name, default| boolean(body, name, default);
+        let number = |name, default, range| integer(body, name, default, range);
+        let time = |name, default: Duration| milliseconds(body, name, default);
+        let filter = filter(body)?;
+        let filter_at = filter_at(body, &filter)?;
+        // In the order of CouchDB's options for none in particular: a body with two mistakes hears of one.
+        Ok(Self {
+            continuous: flag("continuous", false)?,
+            create_target: flag("create_target", false)?,
+            create_target_params: object(body, "create_target_params", "a JSON object")?
+                .unwrap_or_default(),
+            winning_revs_only: flag("winning_revs_only", false)?,
+            filter,
+            filter_at,
+            since_seq: body
+                .get("since_seq")
+                .filter(|seq| !seq.is_null())
+                .map(Seq::from_value),
+            use_checkpoints: flag("use_checkpoints", defaults.use_checkpoints)?,
+            use_bulk_get: flag("use_bulk_get", defaults.use_bulk_get)?,
+            worker_processes: number(
+                "worker_processes",
+                defaults.worker_processes,
+                1..=WORKERS_MAX,
+            )?,
+            worker_batch_size: number(
+                "worker_batch_size",
+                defaults.worker_batch_size,
+                1..=BATCH_MAX,
+            )?,
+            http_connections: number(
+                "http_connections",
+                defaults.http_connections,
+                1..=CONNECTIONS_MAX,
+            )?,
+            connection_timeout: time("connection_timeout", defaults.connection_timeout)?,
+            retries_per_request: number(
+                "retries_per_request",
+                defaults.retries_per_request,
+                0..=RETRIES_MAX,
+            )?,
+            checkpoint_interval: time("checkpoint_interval", defaults.checkpoint_interval)?,
+            given: CONFIGURED
+                .into_iter()
+                .filter(|name| body.contains_key(*name))
+                .collect(),
+        })
+    }
+
+    /// Lowers what makes many requests, after a run that a server's rate limit ended. Says what was
+    /// lowered.
+    ///
+    /// SOURCE couch_replicator_scheduler, maybe_optimize_job_for_rate_limiting.
+    pub fn lower_for_rate_limit(&mut self) -> Vec<Lowered> {
+        let mut lowered = Vec::new();
+        let mut lower = |name, value: &mut u32, to: u32| {
+            if *value > to {
+                let from = u64::from(std::mem::replace(value, to));
+                let to = u64::from(to);
+                lowered.push(Lowered { name, from, to });
+            }
+        };
+        lower("worker_processes", &mut self.worker_processes, 2);
+        lower("worker_batch_size", &mut self.worker_batch_size, 100);
+        lower("http_connections", &mut self.http_connections, 5);
+        let mut interval = u32::try_from(self.checkpoint_interval.as_millis()).unwrap_or(u32::MAX);
+        lower("checkpoint_interval", &mut interval, 5_000);
+        self.checkpoint_interval = Duration::from_millis(interval.into());
+        lowered
+    }
+}
+
+pub(super) fn boolean(
+    body: &Map<String, Value>,
+    name: &str,
+    default: bool,
+) -> Result<bool, SpecError> {
+    match body.get(name) {
+        None => Ok(default),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(_) => Err(SpecError::bad(format!(
+            "parameter `{name}` must be a boolean"
+        ))),
+    }
+}
+
+fn object(
+    body: &Map<String, Value>,
+    name: &str,
+    what: &str,
+) -> Result<Option<Map<String, Value>>, SpecError> {
+    match body.get(name) {
+        None => Ok(None),
+        Some(Value::Object(members)) => Ok(Some(members.clone())),
+        Some(_) => Err(SpecError::bad(format!("parameter `{name}` must be {what}"))),
+    }
+}
+
+/// Reads an integer, or a text of its digits.
+fn integer(
+    body: &Map<String, Value>,
+    name: &str,
+    default: u32,
+    range: RangeInclusive<u32>,
+) -> Result<u32, SpecError> {
+    let number = match body.get(name) {
+        None => return Ok(default),
+        Some(Value::Number(number)) => number.as_i64(),
+        Some(Value::String(digits)) => digits.parse().ok(),
+        Some(_) => None,
+    };
+    let fits = number
+        .and_then(|number| u32::try_from(number).ok())
+        .filter(|number| range.contains(number));
+    fits.ok_or_else(|| {
+        let (least, most) = range.into_inner();
+        SpecError::bad(format!(
+            "parameter `{name}` must be an integer from {least} to {most}"
+        ))
+    })
+}
+
+fn milliseconds(
+    body: &Map<String, Value>,
+    name: &str,
+    default: Duration,
+) -> Result<Duration, SpecError> {
+    if !body.contains_key(name) {
+        return Ok(default);
+    }
+    let number = integer(body, name, 0, 1..=TIME_MAX)?;
+    Ok(Duration::from_millis(number.into()))
+}
+
+fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
+    let query_params = object(body, "query_params", "an object")?.unwrap_or_default();
+    let doc_ids = doc_ids(body)?;
+    let selector = object(body, "selector", "a JSON object")?;
+    let name = body.get("filter").filter(|name| !name.is_null());
+    match (doc_ids, name, selector) {
+        (None, None, None) => Ok(Filter::All),
+        (Some(ids), None, None) => Ok(Filter::DocIds(ids)),
+        (None, None, Some(selector)) => {
+            normal_form(&selector)
+                .map_err(|problem| SpecError::bad(format!("parameter `selector`: {problem}")))?;
+            Ok(Filter::Selector(selector))
+        }
+        (None, Some(name), None) => named_filter(name, query_params),
+        _ => {
+            let text = "`doc_ids`,`filter`,`selector` are mutually exclusive";
+            Err(SpecError::bad(text))
+        }
+    }
+}
+
+/// Reads who runs the filter. Without a filter there is nothing to run.
+fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
+    let at = match body.get("filter_at") {
+        None | Some(Value::Null) => FilterAt::default(),
+        Some(value) => [FilterAt::Source, FilterAt::Settee]
+            .into_iter()
+            .find(|at| value == at.name())
+            .ok_or_else(|| SpecError::bad("parameter `filter_at` must be `source` or `settee`"))?,
+    };
+    match (at, filter) {
+        (FilterAt::Settee, Filter::BuiltIn { name, .. })
+            if !matches!(name.as_str(), "_view" | "_design") =>
+        {
+            Err(SpecError::bad(format!(
+                "the filter `{name}` is the source's own: `filter_at` must be `source`"
+            )))
+        }
+        (_, Filter::All) => Ok(FilterAt::default()),
+        _ => Ok(at),
+    }
+}
+
+fn doc_ids(body: &Map<String, Value>) -> Result<Option<Vec<String>>, SpecError> {
+    let ids = match body.get("doc_ids") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(ids)) => ids,
+        Some(_) => return Err(SpecError::bad("parameter `doc_ids` must be an array")),
+    };
+    let decoded = |id: &Value| {
+        let id = id.as_str()?;
+        let decoded = percent_decode_str(id).decode_utf8();
+        Some(decoded.map_or_else(|_| id.to_owned(), |id| id.into_owned()))
+    };
+    let Some(mut ids) = ids.iter().map(decoded).collect::<Option<Vec<_>>>() else {
+        return Err(SpecError::bad(
+            "parameter `doc_ids` must be an array of texts",
+        ));
+    };
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(Some(ids))
+}
+
+fn named_filter(name: &Value, query_params: Map<String, Value>) -> Result<Filter, SpecError> {
+    let wrong = || SpecError::invalid("Invalid filter. Must match `ddocname/filtername`.");
+    let name = name.as_str().ok_or_else(wrong)?;
+    if name == "_view" {
+        let view = query_params.get("view").and_then(Value::as_str);
+        if view.is_none_or(|view| view.split('/').count() != 2) {
+            return Err(SpecError::bad("Invalid `view` parameter."));
+        }
+    }
+    if name.starts_with('_') {
+        let name = name.to_owned();
+        return Ok(Filter::BuiltIn { name, query_params });
+    }
+    let (ddoc, name) = name.split_once('/').ok_or_else(wrong)?;
+    Ok(Filter::Function {
+        ddoc: ddoc.to_owned(),
+        name: name.to_owned(),
+        query_params,
+    })
+}

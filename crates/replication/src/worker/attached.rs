@@ -1,0 +1,118 @@
+//! Where the attachments of a document come from: the parts of its answer, or requests of their own.
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use super::Worker;
+use super::document::{self, Attachment, Look};
+use super::failed::Failed;
+use super::put::Attachments;
+use crate::endpoint::{BodyStream, HeaderValue, Request, StatusCode, encode};
+use crate::multipart::reader::{Chunks, Multipart};
+use crate::multipart::writer::Following;
+
+/// The body of an answer, as what parts are read from.
+pub(super) struct Body(pub(super) BodyStream);
+
+impl Chunks for Body {
+    type Error = Failed;
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, Failed> {
+        loop {
+            match self.0.next().await.transpose() {
+                Ok(Some(piece)) if piece.is_empty() => {}
+                Ok(piece) => return Ok(piece),
+                Err(failed) => return Err(Failed::Retry(failed.to_string())),
+            }
+        }
+    }
+}
+
+/// The attachments of a `multipart/related`, which come in the order of the document.
+pub(super) struct Parts<'a, 'b>(
+    pub(super) Multipart<&'a mut Multipart<Body>>,
+    pub(super) &'b [Following],
+);
+
+impl Attachments for Parts<'_, '_> {
+    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed> {
+        let Some(headers) = self.0.next_part().await? else {
+            return Err(Failed::Retry(format!(
+                "attachment '{}' is missing",
+                attachment.name
+            )));
+        };
+        // Who names the parts must name them in the document's order.
+        let named = headers.get("content-disposition").and_then(|value| {
+            let (_, name) = value.split_once("filename=\"")?;
+            name.strip_suffix('"')
+        });
+        let is_another = |name| self.1.iter().any(|known| known.name == name);
+        match named {
+            Some(name) if name != attachment.name && is_another(name) => Err(Failed::Retry(
+                format!("attachment '{name}' is out of order"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Failed> {
+        self.0.chunk().await
+    }
+}
+
+/// Attachments that are read one by one.
+pub(super) struct Fetched<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) path: String,
+    pub(super) rev: String,
+    pub(super) body: Option<Body>,
+}
+
+impl Attachments for Fetched<'_> {
+    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed> {
+        let path = format!("{}/{}", self.path, encode(&attachment.name));
+        let request = Request::get(path).query("rev", &self.rev).header(
+            reqwest::header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        );
+        let reply = self.worker.source.stream(request).await;
+        let reply = reply.map_err(Failed::of_request)?;
+        if reply.status != StatusCode::OK {
+            let why = format!("{}: {}", reply.asked, reply.status);
+            return Err(Failed::Retry(why));
+        }
+        self.body = Some(Body(reply.body));
+        Ok(())
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Failed> {
+        match &mut self.body {
+            Some(body) => body.chunk().await,
+            None => Ok(None),
+        }
+    }
+}
+
+/// The attachments of a document that are to be sent with it.
+pub(super) fn following(
+    look: &Look<'_>,
+    sends: impl Fn(&Attachment) -> bool,
+) -> Result<Vec<Following>, Failed> {
+    let Some(raw) = look.attachments.filter(|_| look.has_attachments()) else {
+        return Ok(Vec::new());
+    };
+    let nonsense = || Failed::Retry("attachments that are none".to_owned());
+    let all = document::attachments(raw).ok_or_else(nonsense)?;
+    let sent = all.into_iter().filter(|(_, attachment)| sends(attachment));
+    sent.map(|(name, attachment)| {
+        let length = attachment.stored_length().ok_or_else(nonsense)?;
+        Ok(Following {
+            content_type: attachment.content_type().to_owned(),
+            length,
+            encoding: attachment.encoding,
+            name,
+        })
+    })
+    .collect()
+}

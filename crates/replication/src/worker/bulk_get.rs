@@ -1,0 +1,414 @@
+//! Reads many documents with one request.
+//!
+//! SUMMARY   What comes back whole and without attachments is put in the batch; everything else is
+//!           returned, to be read by itself. What does not pass the filter is neither.
+//! PROMISES  No answer, however wrong, loses a revision: what can not be matched with what was
+//!           asked is read by itself.
+//! SOURCE    `couch_replicator_worker`: `_bulk_get`, and when it is left out.
+//! DIFFERS   There, an answer must have the order and the number of what was asked; here, documents are
+//!           matched by ids and revisions. One that is too long is asked for in halves.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use slog::{debug, info};
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::Worker;
+use super::bulk_docs::WriteBatch;
+use super::document::Look;
+use super::missing::{Wanted, push_json};
+use super::open_revs::OpenRevs;
+use crate::crash::Crash;
+use crate::endpoint::{Cause, Reply, Request, RequestFailed, StatusCode};
+use crate::heavy::heavy;
+
+/// The longest answer, in bytes: it is in memory as a whole, once for each worker.
+const ANSWER_MAX: usize = 64 << 20;
+/// The most revisions at the target that a question names for each revision. They matter to attachments alone, and
+/// those are read with the document by itself.
+const ANCESTORS_MAX: usize = 10;
+
+/// One revision that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked<'a> {
+    pub(super) id: &'a str,
+    pub(super) rev: &'a str,
+    pub(super) ancestors: &'a [String],
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    results: Vec<Results<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Results<'a> {
+    #[serde(borrow, default)]
+    docs: Vec<Entry<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Entry<'a> {
+    #[serde(borrow, default)]
+    ok: Option<&'a RawValue>,
+}
+
+/// A document that was wanted.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) id: String,
+    /// Where it is in the answer.
+    place: Range<usize>,
+    /// The wanted revisions that it answers for.
+    answers: Vec<String>,
+    /// It has no attachments.
+    is_plain: bool,
+}
+
+impl Found {
+    /// Returns its text.
+    pub(super) fn text<'a>(&self, answer: &'a Bytes) -> &'a str {
+        let text = answer.get(self.place.clone()).unwrap_or_default();
+        std::str::from_utf8(text).unwrap_or_default()
+    }
+}
+
+/// What is wanted of many documents, and has not come yet.
+#[derive(Debug)]
+pub(super) struct Opens(FxHashMap<String, OpenRevs>);
+
+impl Opens {
+    pub(super) fn of(wanted: &[Wanted]) -> Self {
+        let of_one = |wanted: &Wanted| (wanted.id.clone(), OpenRevs::of(&wanted.revs));
+        Self(wanted.iter().map(of_one).collect())
+    }
+
+    pub(super) fn is_open(&self, id: &str, rev: &str) -> bool {
+        self.0.get(id).is_some_and(|open| open.is_open(rev))
+    }
+
+    pub(super) fn close(&mut self, id: &str, rev: &str) -> bool {
+        self.0.get_mut(id).is_some_and(|open| open.close(rev))
+    }
+
+    /// Closes what a document answers for. Returns whether anything of it was open.
+    pub(super) fn close_all(&mut self, found: &Found) -> bool {
+        let close = |was_open, rev: &String| self.close(&found.id, rev) || was_open;
+        found.answers.iter().fold(false, close)
+    }
+
+    /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer is none.
+    pub(super) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
+        let Answer { results } = serde_json::from_slice(answer).ok()?;
+        let documents = results.iter().flat_map(|result| &result.docs);
+        let found = documents.filter_map(|entry| {
+            let text = entry.ok?.get();
+            let look = Look::at(text.as_bytes())?;
+            let is_plain = !look.has_attachments();
+            let answers = self.0.get(&*look.id)?.answered_by(&look);
+            if answers.is_empty() || !(is_plain || attached) {
+                return None;
+            }
+            // The raw value is a slice of the answer.
+            let at = text.as_ptr() as usize - answer.as_ptr() as usize;
+            Some(Found {
+                id: look.id.into_owned(),
+                place: at..at + text.len(),
+                answers,
+                is_plain,
+            })
+        });
+        Some(found.collect())
+    }
+
+    /// What was wanted without what has come.
+    fn left(&self, wanted: Vec<Wanted>) -> Vec<Wanted> {
+        let mut left = wanted;
+        left.retain_mut(|wanted| {
+            let open = self.0.get(&wanted.id);
+            wanted
+                .revs
+                .retain(|rev| open.is_some_and(|open| open.is_open(rev)));
+            !wanted.revs.is_empty()
+        });
+        left
+    }
+}
+
+impl Worker {
+    /// Puts what can be had in the batch, and returns what is left to be read by itself.
+    pub(super) async fn read_bulk(
+        &self,
+        wanted: Vec<Wanted>,
+        batch: &mut WriteBatch,
+    ) -> Result<Vec<Wanted>, Crash> {
+        let asks = || self.averages.borrow().bulk_get.is_worth(Instant::now());
+        if !self.use_bulk_get || wanted.is_empty() || !asks() {
+            return Ok(wanted);
+        }
+        let mut open = Opens::of(&wanted);
+        // With very many leaves each step takes its time.
+        yield_now().await;
+        let mut asked: Vec<Asked<'_>> = wanted.iter().flat_map(revisions_of).collect();
+        asked.sort_unstable_by_key(|asked| (asked.id, asked.rev));
+        yield_now().await;
+        // Halves of what was too long, the first of them last.
+        let mut ranges: Vec<Range<usize>> = std::iter::once(0..asked.len()).collect();
+        while let Some(range) = ranges.pop() {
+            let part = &asked[range.clone()];
+            match self.bulk_get(part).await {
+                Ok(reply) => open = self.take(reply, open, batch).await?,
+                Err(cause) if part.len() > 1 && is_too_much(&cause) => {
+                    let middle = range.start + part.len() / 2;
+                    ranges.extend([middle..range.end, range.start..middle]);
+                }
+                // Whatever is wrong shows, if it matters, when documents are read one by one.
+                Err(cause) => debug!(self.log, "documents are read one by one"; "error" => %cause),
+            }
+        }
+        let count = asked.len();
+        let left = open.left(wanted);
+        let in_vain = left.iter().map(|wanted| wanted.revs.len()).sum();
+        self.count_bulk(count.saturating_sub(in_vain), count);
+        Ok(left)
+    }
+
+    async fn bulk_get(&self, asked: &[Asked<'_>]) -> Result<Reply, Cause> {
+        let reply = self.ask_bulk_get(asked, false).await;
+        let reply = reply.map_err(|failed| failed.cause)?;
+        match reply.status {
+            StatusCode::OK => Ok(reply),
+            status => Err(Cause::Status {
+                status,
+                said: reply.said(),
+            }),
+        }
+    }
+
+    /// Asks for revisions, with their attachments in them or as stubs.
+    pub(super) async fn ask_bulk_get(
+        &self,
+        asked: &[Asked<'_>],
+        attachments: bool,
+    ) -> Result<Reply, RequestFailed> {
+        let question = question(asked);
+        yield_now().await;
+        let request = Request::post("_bulk_get")
+            .query("latest", "true")
+            .query("revs", "true")
+            .query("attachments", if attachments { "true" } else { "false" })
+            .reply_bytes_max(ANSWER_MAX)
+            .json(question);
+        self.source.request(request).await
+    }
+
+    /// Takes what is wanted of an answer. Returns what is still open.
+    async fn take(
+        &self,
+        reply: Reply,
+        open: Opens,
+        batch: &mut WriteBatch,
+    ) -> Result<Opens, Crash> {
+        // For the filter, attachments matter not.
+        let attached = self.filter.is_some();
+        let body = reply.body.clone();
+        let finding = move || (open.find(&body, attached), open);
+        let (found, mut open) = heavy(reply.body.len(), finding).await;
+        let Some(found) = found else {
+            info!(self.log, "the answer to _bulk_get is not understood"; "error" => reply.said());
+            return Ok(open);
+        };
+        let passing = self.which_pass(&found, &reply.body).await?;
+        for (found, passes) in found.into_iter().zip(passing) {
+            if passes && !found.is_plain {
+                continue;
+            }
+            if open.close_all(&found) && passes {
+                self.count_read();
+                self.add(batch, found.text(&reply.body)).await?;
+            }
+        }
+        Ok(open)
+    }
+
+    async fn which_pass(&self, found: &[Found], answer: &Bytes) -> Result<Vec<bool>, Crash> {
+        if self.filter.is_none() {
+            return Ok(vec![true; found.len()]);
+        }
+        let raw = |found: &Found| {
+            RawValue::from_string(found.text(answer).to_owned()).unwrap_or_default()
+        };
+        let texts: Vec<Box<RawValue>> = found.iter().map(raw).collect();
+        let with_ids = found
+            .iter()
+            .map(|found| &*found.id)
+            .zip(texts.iter().map(|text| &**text));
+        self.passing(&with_ids.collect::<Vec<_>>()).await
+    }
+
+    fn count_bulk(&self, usable: usize, asked: usize) {
+        self.tally.count(|stats| {
+            stats.bulk_get_attempts += asked as u64;
+            stats.bulk_get_docs += usable as u64;
+        });
+        let mut averages = self.averages.borrow_mut();
+        averages
+            .bulk_get
+            .count(asked - usable, asked, Instant::now());
+    }
+}
+
+fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = Asked<'_>> {
+    wanted.revs.iter().map(|rev| Asked {
+        id: &wanted.id,
+        rev,
+        ancestors: &wanted.ancestors,
+    })
+}
+
+fn question(asked: &[Asked<'_>]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(asked.len() * 96);
+    body.extend_from_slice(b"{\"docs\":[");
+    for (index, asked) in asked.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(b"{\"id\":");
+        push_json(&mut body, asked.id);
+        body.extend_from_slice(b",\"rev\":");
+        push_json(&mut body, asked.rev);
+        body.extend_from_slice(b",\"atts_since\":");
+        let ancestors = asked.ancestors.len().min(ANCESTORS_MAX);
+        push_json(&mut body, &asked.ancestors[..ancestors]);
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"]}");
+    body
+}
+
+/// Whether less may be had: the answer is longer than is read, or the source takes no question of so many.
+fn is_too_much(cause: &Cause) -> bool {
+    match cause {
+        Cause::TooLong(_) => true,
+        Cause::Status { status, .. } => *status == StatusCode::PAYLOAD_TOO_LARGE,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(list: &[(&str, &[&str])]) -> Vec<Wanted> {
+        let of_one = |(id, revs): &(&str, &[&str])| Wanted {
+            id: (*id).to_owned(),
+            revs: revs.iter().map(|rev| (*rev).to_owned()).collect(),
+            ancestors: Vec::new(),
+        };
+        list.iter().map(of_one).collect()
+    }
+
+    fn document(id: &str, revs: &[&str]) -> String {
+        let (start, _) = revs[0].split_once('-').unwrap();
+        let hash = |rev: &&str| format!("\"{}\"", rev.split_once('-').unwrap().1);
+        let ids: Vec<String> = revs.iter().map(hash).collect();
+        format!(
+            r#"{{"ok":{{"_id":"{id}","_rev":"{}","_revisions":{{"start":{start},"ids":[{}]}}}}}}"#,
+            revs[0],
+            ids.join(",")
+        )
+    }
+
+    /// What of the wanted revisions is answered by the results, and what is left.
+    fn found(wanted: &[Wanted], results: &[(&str, &[String])]) -> (Vec<String>, Vec<Wanted>) {
+        let results: Vec<String> = results
+            .iter()
+            .map(|(id, docs)| format!(r#"{{"id":"{id}","docs":[{}]}}"#, docs.join(",")))
+            .collect();
+        let text = format!(r#"{{"results":[{}]}}"#, results.join(","));
+        let mut open = Opens::of(wanted);
+        let mut taken = Vec::new();
+        for found in open.find(text.as_bytes(), false).unwrap() {
+            let text = Bytes::from(text.clone());
+            assert!(Look::at(found.text(&text).as_bytes()).is_some());
+            if open.close_all(&found) {
+                taken.extend(found.answers);
+            }
+        }
+        (taken, open.left(wanted.to_vec()))
+    }
+
+    #[test]
+    fn documents_are_matched_by_revision_whatever_their_order_and_number() {
+        let wanted = wanted(&[("a", &["1-x", "1-y"]), ("b", &["1-z"])]);
+        let both = [document("a", &["1-y"]), document("a", &["1-x"])];
+        let newer = [document("b", &["3-c", "2-b", "1-z"])];
+        let (taken, left) = found(&wanted, &[("x", &newer), ("a", &both)]);
+        assert_eq!(
+            (taken, left.len()),
+            (vec!["1-z".into(), "1-y".into(), "1-x".into()], 0)
+        );
+    }
+
+    #[test]
+    fn what_does_not_answer_is_left_to_be_read_by_itself() {
+        let wanted = wanted(&[
+            ("a", &["1-x"]),
+            ("b", &["1-x"]),
+            ("c", &["1-x"]),
+            ("d", &["1-x"]),
+        ]);
+        let with_attachment =
+            r#"{"ok":{"_id":"d","_rev":"1-x","_revisions":{},"_attachments":{"x":{"stub":true}}}}"#;
+        let error = r#"{"error":{"id":"b","rev":"1-x","error":"not_found","reason":"missing"}}"#;
+        let results: [(&str, &[String]); 4] = [
+            ("a", &[document("a", &["2-newer", "1-other"])]),
+            ("b", &[error.into()]),
+            (
+                "c",
+                &[r#"{"missing":"1-x"}"#.into(), document("b", &["1-y"])],
+            ),
+            ("d", &[with_attachment.into()]),
+        ];
+        let (taken, left) = found(&wanted, &results);
+        assert_eq!((taken, left), (Vec::new(), wanted));
+    }
+
+    #[test]
+    fn a_document_that_comes_twice_is_taken_once() {
+        let wanted = wanted(&[("a", &["1-x", "2-y"])]);
+        let leaf = document("a", &["2-y", "1-x"]);
+        let (taken, left) = found(
+            &wanted,
+            &[
+                ("a", std::slice::from_ref(&leaf)),
+                ("b", std::slice::from_ref(&leaf)),
+            ],
+        );
+        assert_eq!((taken, left.len()), (vec!["2-y".into(), "1-x".into()], 0));
+    }
+
+    #[test]
+    fn a_question_names_a_few_ancestors() {
+        let mut wanted = wanted(&[("a", &["2-x", "2-y"])]);
+        wanted[0].ancestors = vec!["1-z".into()];
+        let text = |wanted: &[Wanted]| {
+            let asked: Vec<Asked<'_>> = wanted.iter().flat_map(revisions_of).collect();
+            String::from_utf8(question(&asked)).unwrap()
+        };
+        assert_eq!(
+            text(&wanted),
+            r#"{"docs":[{"id":"a","rev":"2-x","atts_since":["1-z"]},{"id":"a","rev":"2-y","atts_since":["1-z"]}]}"#
+        );
+        // Each of 20,000 leaves with each of 20,000 ancestors would be 14 GB.
+        let many = |hash: &str| (0..20_000).map(|n| format!("1-{n:031}{hash}")).collect();
+        (wanted[0].revs, wanted[0].ancestors) = (many("r"), many("a"));
+        assert!(text(&wanted).len() < 20 << 20);
+    }
+}

@@ -1,0 +1,56 @@
+//! Why one document was not replicated, and what follows from that.
+
+use crate::crash::Crash;
+use crate::endpoint::{Cause, RequestFailed};
+use crate::multipart::parser::MultipartError;
+use crate::multipart::writer::Following;
+
+/// Why a read, or the write that hangs on it, brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failed {
+    /// It is worth another try.
+    #[error("{0}")]
+    Retry(String),
+    /// It is worth another try; if it stays it is the job's end.
+    #[error("{0}")]
+    RetryThen(Box<Crash>),
+    /// The target does not know or let in this user any more; a new session may help. If not, it is the job's end.
+    #[error("{0}")]
+    LockedOut(Box<Crash>),
+    /// A revision is too long to be read, and it is not known which one of those asked for.
+    #[error("one of the revisions is too long")]
+    AskSingly,
+    /// No URL can name an attachment.
+    #[error("no URL can name an attachment")]
+    Unnameable,
+    /// The request's line is too long for the source.
+    #[error("the source takes no request of this length")]
+    UriTooLong,
+    /// The target has not the attachment that it was said to have.
+    #[error("the target misses an attachment")]
+    MissingStub,
+    /// It is the job's end.
+    #[error("{0}")]
+    Crash(Crash),
+}
+
+impl Failed {
+    pub(super) fn of_request(failed: RequestFailed) -> Self {
+        match failed.cause {
+            Cause::MaxBackoff | Cause::Refused(_) => Self::Crash(failed.into()),
+            Cause::SessionLost => Self::LockedOut(Box::new(failed.into())),
+            _ => Self::Retry(failed.to_string()),
+        }
+    }
+
+    pub(super) fn wrong_length(attachment: &Following) -> Self {
+        let Following { name, length, .. } = attachment;
+        Self::Retry(format!("attachment '{name}' has not {length} bytes"))
+    }
+}
+
+impl From<MultipartError> for Failed {
+    fn from(error: MultipartError) -> Self {
+        Self::Retry(error.to_string())
+    }
+}

@@ -1,0 +1,187 @@
+//! Documents that no URL can name: with an id like `..`, or an attachment of such a name.
+//!
+//! SUMMARY   [`Worker::read_inline`] reads them with `_bulk_get`, their attachments within the text, and puts them in the
+//!           batch: ids stand in bodies then, and in no path.
+//! PROMISES  A document that cannot be read like this is refused by name and the work goes on. A source that fails, or
+//!           tells of a revision and does not deliver it, ends the job as with other documents.
+//! LIMITS    An answer has at most 64 MiB; what is longer is refused.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use slog::warn;
+use tokio::time::{Instant, sleep};
+
+use super::Worker;
+use super::bulk_docs::WriteBatch;
+use super::bulk_get::{Asked, Opens};
+use super::document::{self, Look};
+use super::missing::Wanted;
+use crate::crash::Crash;
+use crate::endpoint::{Cause, Reply, Retries, StatusCode, encode, encode_doc_id, is_path};
+use crate::refused::RefusedDoc;
+
+/// Whether a document can be asked for by a path with its id.
+pub(super) fn has_path(id: &str) -> bool {
+    is_path(&encode_doc_id(id))
+}
+
+/// Whether an attachment can.
+pub(super) fn attachment_has_path(name: &str) -> bool {
+    is_path(&format!("x/{}", encode(name)))
+}
+
+/// Why a revision cannot be had in this way.
+struct Unreadable {
+    error: &'static str,
+    reason: String,
+}
+
+impl Worker {
+    /// See the module's documentation.
+    pub(super) async fn read_inline(
+        &self,
+        wanted: Vec<Wanted>,
+        batch: &mut WriteBatch,
+    ) -> Result<(), Crash> {
+        for wanted in wanted {
+            let mut open = Opens::of(std::slice::from_ref(&wanted));
+            for rev in &wanted.revs {
+                if !open.is_open(&wanted.id, rev) {
+                    continue;
+                }
+                let read = self.inline(&wanted.id, rev, &mut open, batch).await?;
+                if let Err(Unreadable { error, reason }) = read {
+                    open.close(&wanted.id, rev);
+                    self.refuse(RefusedDoc {
+                        id: wanted.id.clone(),
+                        rev: Some(rev.clone()),
+                        error: error.to_owned(),
+                        reason,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn inline(
+        &self,
+        id: &str,
+        rev: &str,
+        open: &mut Opens,
+        batch: &mut WriteBatch,
+    ) -> Result<Result<(), Unreadable>, Crash> {
+        let asked = [Asked {
+            id,
+            rev,
+            ancestors: &[],
+        }];
+        let mut retries = Retries::new(self.retries, self.source.settings().health_threshold / 2);
+        loop {
+            let reply = match self.ask_bulk_get(&asked, true).await {
+                Ok(reply) => reply,
+                Err(failed) => match failed.cause {
+                    Cause::TooLong(_) => {
+                        let reason = "it is too long to be read with its attachments in one piece, and no URL can name it";
+                        return Ok(Err(Unreadable {
+                            error: "too_large",
+                            reason: reason.to_owned(),
+                        }));
+                    }
+                    Cause::Status {
+                        status: StatusCode::NOT_IMPLEMENTED,
+                        ..
+                    } => {
+                        return Ok(Err(cannot(&failed.to_string())));
+                    }
+                    _ => return Err(failed.into()),
+                },
+            };
+            match reply.status {
+                StatusCode::OK => {}
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    return Err(self.undelivered(id, &reply));
+                }
+                status => {
+                    let why = format!("{}: {status}: {}", reply.asked, reply.said());
+                    return Ok(Err(cannot(&why)));
+                }
+            }
+            if !self.take_inline(&reply, open, batch).await? {
+                let reason =
+                    "the source sends its attachments by URLs alone, which cannot name them";
+                return Ok(Err(Unreadable {
+                    error: "no_url",
+                    reason: reason.to_owned(),
+                }));
+            }
+            if !open.is_open(id, rev) {
+                return Ok(Ok(()));
+            }
+            let Some(wait) = retries.next(Instant::now()) else {
+                return Err(self.undelivered(id, &reply));
+            };
+            warn!(self.log, "a document is read again"; "document" => id, "rev" => rev);
+            sleep(wait).await;
+        }
+    }
+
+    fn undelivered(&self, id: &str, reply: &Reply) -> Crash {
+        Crash::OpenDocRevsFailed {
+            id: id.to_owned(),
+            why: format!("{}: {}: {}", reply.asked, reply.status, reply.said()),
+        }
+    }
+
+    /// Takes what was wanted. Returns `false` if an attachment is missing in it.
+    async fn take_inline(
+        &self,
+        reply: &Reply,
+        open: &mut Opens,
+        batch: &mut WriteBatch,
+    ) -> Result<bool, Crash> {
+        let body = &reply.body;
+        for found in open.find(body, true).unwrap_or_default() {
+            let document = found.text(body);
+            let raw: Option<&RawValue> = serde_json::from_str(document).ok();
+            let passes = match raw {
+                Some(raw) => self.passing(&[(&found.id, raw)]).await?.contains(&true),
+                None => continue,
+            };
+            if passes && !is_whole(document) {
+                return Ok(false);
+            }
+            if open.close_all(&found) && passes {
+                self.count_read();
+                self.add(batch, document).await?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether the bytes of all attachments are in the text.
+fn is_whole(document: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Attached {
+        data: Option<IgnoredAny>,
+    }
+    let look = Look::at(document.as_bytes());
+    let raw = look.as_ref().filter(|look| look.has_attachments());
+    let Some(raw) = raw.and_then(|look| look.attachments) else {
+        return true;
+    };
+    document::in_order::<Attached>(raw)
+        .is_some_and(|all| all.iter().all(|(_, attached)| attached.data.is_some()))
+}
+
+fn cannot(why: &str) -> Unreadable {
+    let reason = format!(
+        "no URL can name the document, and the source does not deliver it otherwise: {why}"
+    );
+    Unreadable {
+        error: "no_url",
+        reason,
+    }
+}

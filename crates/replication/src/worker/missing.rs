@@ -1,0 +1,273 @@
+//! Which revisions the target misses.
+//!
+//! SOURCE    `couch_replicator_worker:find_missing`; `POST _revs_diff`.
+//! DIFFERS   Whatever the answer names beyond what was asked is ignored.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::Worker;
+use super::document::Text;
+use crate::changes::feed::Row;
+use crate::crash::{Answered, Crash};
+use crate::endpoint::{Request, StatusCode};
+use crate::heavy::heavy;
+
+/// Revisions of a document that are to be replicated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its id.
+    pub id: String,
+    /// The revisions, at least one.
+    pub revs: Vec<String>,
+    /// Revisions that the target has, and that may be their ancestors.
+    pub ancestors: Vec<String>,
+}
+
+/// What the target says of one document.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Diff<'a> {
+    #[serde(borrow)]
+    missing: Vec<Text<'a>>,
+    #[serde(borrow)]
+    possible_ancestors: Vec<Text<'a>>,
+}
+
+impl Worker {
+    /// Asks the target, unless that has proved useless.
+    pub(super) async fn missing(&self, rows: Vec<Row>) -> Result<Vec<Wanted>, Crash> {
+        let asked = by_document(rows);
+        // With very many leaves each step takes its time.
+        yield_now().await;
+        let count = revisions(&asked);
+        if count == 0 {
+            return Ok(asked);
+        }
+        let asks = self.averages.borrow().revs_diff.is_worth(Instant::now());
+        let wanted = match asks {
+            true => self.revs_diff(asked, count).await?,
+            false => asked,
+        };
+        self.tally.count(|stats| {
+            stats.missing_checked += count as u64;
+            if self.filter.is_none() {
+                stats.missing_found += revisions(&wanted) as u64;
+            }
+        });
+        Ok(wanted)
+    }
+
+    async fn revs_diff(&self, asked: Vec<Wanted>, count: usize) -> Result<Vec<Wanted>, Crash> {
+        let question = question(&asked);
+        yield_now().await;
+        let request = Request::post("_revs_diff").json(question);
+        let reply = self.target.request(request).await?;
+        let failed = || Crash::RevsDiffFailed(Answered::of(&reply));
+        if reply.status != StatusCode::OK {
+            return Err(failed());
+        }
+        let body = reply.body.clone();
+        let picked = heavy(body.len(), move || pick(asked, &body)).await;
+        let (wanted, in_vain) = picked.ok_or_else(failed)?;
+        let mut averages = self.averages.borrow_mut();
+        averages.revs_diff.count(in_vain, count, Instant::now());
+        Ok(wanted)
+    }
+}
+
+/// Puts together what rows tell of the same document, each revision once.
+fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
+    let mut places: FxHashMap<String, usize> = FxHashMap::default();
+    let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.len());
+    for row in rows.into_iter().filter(|row| !row.revs.is_empty()) {
+        match places.get(&row.id) {
+            Some(place) => wanted[*place].revs.extend(row.revs),
+            None => {
+                places.insert(row.id.clone(), wanted.len());
+                wanted.push(Wanted {
+                    id: row.id,
+                    revs: row.revs,
+                    ancestors: Vec::new(),
+                });
+            }
+        }
+    }
+    for Wanted { revs, .. } in wanted.iter_mut().filter(|wanted| wanted.revs.len() > 1) {
+        let mut seen = FxHashSet::default();
+        revs.retain(|rev| seen.insert(rev.clone()));
+    }
+    wanted
+}
+
+fn revisions(wanted: &[Wanted]) -> usize {
+    wanted.iter().map(|wanted| wanted.revs.len()).sum()
+}
+
+/// `{"id":["rev",..],..}`
+fn question(asked: &[Wanted]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(asked.len() * 64);
+    for (index, wanted) in asked.iter().enumerate() {
+        body.push(if index == 0 { b'{' } else { b',' });
+        push_json(&mut body, &wanted.id);
+        body.push(b':');
+        push_json(&mut body, &wanted.revs);
+    }
+    body.push(b'}');
+    body
+}
+
+/// Appends a value as JSON.
+pub(super) fn push_json<T: serde::Serialize + ?Sized>(body: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(body, value).expect("texts are JSON, and memory takes them");
+}
+
+/// Keeps what is missing. Also tells how many revisions are missing that have no ancestor to name;
+/// `None` if the answer is none.
+fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
+    let Diffs(diffs) = serde_json::from_slice(answer).ok()?;
+    let mut in_vain = 0;
+    asked.retain_mut(|wanted| {
+        let Some(diff) = diffs.get(wanted.id.as_str()) else {
+            return false;
+        };
+        let missing: FxHashSet<&str> = diff.missing.iter().map(|Text(rev)| &**rev).collect();
+        wanted.revs.retain(|rev| missing.contains(&**rev));
+        if diff.possible_ancestors.is_empty() {
+            in_vain += wanted.revs.len();
+        }
+        let ancestors = diff.possible_ancestors.iter();
+        wanted.ancestors = ancestors
+            .map(|Text(rev)| rev.clone().into_owned())
+            .collect();
+        !wanted.revs.is_empty()
+    });
+    Some((asked, in_vain))
+}
+
+/// An answer, by id.
+struct Diffs<'a>(FxHashMap<Cow<'a, str>, Diff<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Diffs<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reading;
+
+        impl<'de> Visitor<'de> for Reading {
+            type Value = FxHashMap<Cow<'de, str>, Diff<'de>>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of missing revisions")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
+                let mut diffs = FxHashMap::default();
+                while let Some((Text(id), diff)) = members.next_entry::<_, Diff<'_>>()? {
+                    // One that is named twice misses what either says.
+                    let known: &mut Diff<'_> = diffs.entry(id).or_default();
+                    known.missing.extend(diff.missing);
+                    known.possible_ancestors.extend(diff.possible_ancestors);
+                }
+                Ok(diffs)
+            }
+        }
+
+        deserializer.deserialize_map(Reading).map(Diffs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seq::Seq;
+
+    fn row(id: &str, revs: &[&str]) -> Row {
+        Row {
+            seq: Seq::zero(),
+            id: id.to_owned(),
+            revs: revs.iter().map(|rev| (*rev).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_document_is_asked_for_once_however_often_it_changed() {
+        let rows = vec![
+            row("a", &["1-x"]),
+            row("\"\u{e9}", &["1-y", "1-z"]),
+            row("none", &[]),
+            row("a", &["1-x", "2-x"]),
+        ];
+        let asked = by_document(rows);
+        let text = String::from_utf8(question(&asked)).unwrap();
+        assert_eq!(
+            text,
+            "{\"a\":[\"1-x\",\"2-x\"],\"\\\"\u{e9}\":[\"1-y\",\"1-z\"]}"
+        );
+        assert_eq!(revisions(&asked), 4);
+    }
+
+    #[test]
+    fn what_is_missing_is_kept_with_its_ancestors() {
+        let asked = by_document(vec![
+            row("a/\u{e9}", &["1-x", "2-x"]),
+            row("b", &["3-b"]),
+            row("c", &["1-c"]),
+        ]);
+        let answer = "{\"a\\/\\u00e9\":{\"missing\":[\"2-x\",\"9-never asked\"],\"possible_ancestors\":[\"1-a\"]},\
+            \"c\":{\"missing\":[\"1-c\"]},\"d\":{\"missing\":[\"1-d\"]}}";
+        let (wanted, in_vain) = pick(asked, answer.as_bytes()).unwrap();
+        let expected = [
+            Wanted {
+                id: "a/\u{e9}".into(),
+                revs: vec!["2-x".into()],
+                ancestors: vec!["1-a".into()],
+            },
+            Wanted {
+                id: "c".into(),
+                revs: vec!["1-c".into()],
+                ancestors: vec![],
+            },
+        ];
+        assert_eq!((wanted.as_slice(), in_vain), (&expected[..], 1));
+    }
+
+    #[test]
+    fn what_is_named_twice_is_missing_once_and_not_forgotten() {
+        let asked = by_document(vec![row("a", &["1-x", "1-y", "1-x"])]);
+        assert_eq!(revisions(&asked), 2);
+        let answer = r#"{"a":{"missing":["1-x"]},"a":{"missing":[]},"a":{"missing":["1-x"]}}"#;
+        let (wanted, _) = pick(asked, answer.as_bytes()).unwrap();
+        assert_eq!(wanted[0].revs, ["1-x"]);
+    }
+
+    /// Comparing each with each would take hours.
+    #[test]
+    fn a_document_may_have_very_many_leaves() {
+        let revs: Vec<String> = (0..500_000).map(|n| format!("1-{n:032x}")).collect();
+        let texts: Vec<&str> = revs.iter().map(String::as_str).collect();
+        let asked = by_document(vec![row("a", &texts), row("a", &texts)]);
+        assert_eq!(revisions(&asked), revs.len());
+        let answer = serde_json::json!({"a": {"missing": revs}}).to_string();
+        let (wanted, in_vain) = pick(asked, answer.as_bytes()).unwrap();
+        assert_eq!((wanted[0].revs.len(), in_vain), (revs.len(), revs.len()));
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_noticed() {
+        for answer in [
+            "",
+            "[]",
+            "<html>",
+            "{\"a\":[\"1-x\"]}",
+            "{\"a\":{\"missing\":{}}}",
+        ] {
+            let asked = by_document(vec![row("a", &["1-x"])]);
+            assert!(pick(asked, answer.as_bytes()).is_none(), "{answer}");
+        }
+    }
+}

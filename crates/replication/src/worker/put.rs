@@ -1,0 +1,181 @@
+//! Writes one document by itself, with its attachments as they come.
+//!
+//! SUMMARY   [`Worker::put`] writes a document's text, [`Worker::put_with`] also the attachments
+//!           that follow it, while they are still being read.
+//! PROMISES  A few pieces of an attachment are in memory, whatever its size. The request's length
+//!           is told beforehand; attachments that turn out longer or shorter break it off, and
+//!           nothing is stored.
+//! DIFFERS   An answer counts as a yes only if it says so, and as a refusal only if it is about the document: the
+//!           reference goes by its status.
+//! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers
+//!           pass a document over, and which end the job.
+
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::sync::mpsc;
+
+use super::Worker;
+use super::bulk_docs::FULL_COMMIT;
+use super::document::Look;
+use super::failed::Failed;
+use super::verdict::{self, Verdict};
+use crate::crash::Crash;
+use crate::endpoint::{BodyFailed, HeaderValue, Reply, Request, RequestBody, encode_doc_id};
+use crate::multipart::writer::{Following, Layout};
+use crate::refused::RefusedDoc;
+
+/// How many pieces of attachments wait to be sent.
+const PIECES_MAX: usize = 4;
+
+/// Where attachments are read, one after the other.
+pub(super) trait Attachments {
+    /// Goes to the next attachment, which must be this one.
+    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed>;
+
+    /// Reads the next piece of it.
+    async fn piece(&mut self) -> Result<Option<Bytes>, Failed>;
+}
+
+impl Worker {
+    /// Writes a document as it is.
+    pub(super) async fn put(&self, document: &str, look: &Look<'_>) -> Result<(), Failed> {
+        let body = Bytes::copy_from_slice(document.as_bytes());
+        self.tally.count_bytes(body.len());
+        // The read is repeated together with the write, so the write by itself is not.
+        let request = put_request(look).retries(0).json(body);
+        let reply = self
+            .target
+            .request(request)
+            .await
+            .map_err(Failed::of_request)?;
+        self.judge(&reply, look).await
+    }
+
+    /// Writes a document with the attachments that follow it.
+    pub(super) async fn put_with(
+        &self,
+        document: &str,
+        look: &Look<'_>,
+        following: &[Following],
+        source: impl Attachments,
+    ) -> Result<(), Failed> {
+        let layout = Layout::new(&boundary()?, document, following);
+        let (pieces, waiting) = mpsc::channel(PIECES_MAX);
+        let body = stream::unfold(waiting, |mut waiting: mpsc::Receiver<_>| async move {
+            waiting.recv().await.map(|piece| (piece, waiting))
+        });
+        let content_type = HeaderValue::from_str(&layout.content_type())
+            .map_err(|_| Failed::Retry("no content type".to_owned()))?;
+        let request = put_request(look)
+            .header(reqwest::header::CONTENT_TYPE, content_type)
+            .body(RequestBody::stream(Some(layout.length()), body));
+        let sending = self.target.request(request);
+        let reading = self.pump(&layout, following, source, pieces);
+        let (reply, read) = tokio::join!(sending, reading);
+        // If the source failed, what the target says is of no interest.
+        read?;
+        let reply = reply.map_err(Failed::of_request)?;
+        self.judge(&reply, look).await
+    }
+
+    /// Passes the attachments on.
+    async fn pump(
+        &self,
+        layout: &Layout,
+        following: &[Following],
+        source: impl Attachments,
+        pieces: mpsc::Sender<Result<Bytes, BodyFailed>>,
+    ) -> Result<(), Failed> {
+        let passed = self.pass_on(layout, following, source, &pieces).await;
+        if let Err(failed) = &passed {
+            // The target must not take what has come so far for the whole. If it is gone already,
+            // so be it.
+            let why = BodyFailed::Source(failed.to_string());
+            drop(pieces.send(Err(why)).await);
+        }
+        passed
+    }
+
+    async fn pass_on(
+        &self,
+        layout: &Layout,
+        following: &[Following],
+        mut source: impl Attachments,
+        pieces: &mpsc::Sender<Result<Bytes, BodyFailed>>,
+    ) -> Result<(), Failed> {
+        for (index, attachment) in following.iter().enumerate() {
+            let before = layout.before(index).unwrap_or_default();
+            self.tally.count_bytes(before.len());
+            if pieces.send(Ok(before)).await.is_err() {
+                // The target has answered already; its answer says why.
+                return Ok(());
+            }
+            source.begin(attachment).await?;
+            let mut left = attachment.length;
+            while let Some(piece) = source.piece().await? {
+                left = left
+                    .checked_sub(piece.len() as u64)
+                    .ok_or_else(|| Failed::wrong_length(attachment))?;
+                self.tally.count_bytes(piece.len());
+                if pieces.send(Ok(piece)).await.is_err() {
+                    return Ok(());
+                }
+            }
+            if left > 0 {
+                return Err(Failed::wrong_length(attachment));
+            }
+        }
+        drop(pieces.send(Ok(layout.end())).await);
+        Ok(())
+    }
+
+    /// What the answer means.
+    async fn judge(&self, reply: &Reply, look: &Look<'_>) -> Result<(), Failed> {
+        let verdict = verdict::of_put(reply);
+        if verdict == Verdict::Written {
+            self.tally.count(|stats| stats.docs_written += 1);
+            return Ok(());
+        }
+        let (error, reason) = verdict::told(reply);
+        let crash = || {
+            Box::new(Crash::DocWriteFailed {
+                asked: reply.asked.to_string(),
+                code: reply.status.as_u16(),
+                error: error.clone(),
+                reason: reason.clone(),
+            })
+        };
+        match verdict {
+            Verdict::RefusedIfLetIn => {
+                let is_let_in = self.target.is_let_in(reply).await;
+                if !is_let_in.map_err(Failed::of_request)? {
+                    return Err(Failed::LockedOut(crash()));
+                }
+            }
+            Verdict::MissingStub => return Err(Failed::MissingStub),
+            Verdict::Unclear => return Err(Failed::RetryThen(crash())),
+            Verdict::Wrong => return Err(Failed::Crash(*crash())),
+            Verdict::Refused | Verdict::Written => {}
+        }
+        self.refuse(RefusedDoc {
+            id: look.id.clone().into_owned(),
+            rev: Some(look.rev().to_owned()),
+            error,
+            reason,
+        });
+        Ok(())
+    }
+}
+
+fn put_request(look: &Look<'_>) -> Request {
+    Request::put(encode_doc_id(&look.id))
+        .query("new_edits", "false")
+        .header(FULL_COMMIT, HeaderValue::from_static("false"))
+}
+
+/// Digits that occur nowhere by accident.
+fn boundary() -> Result<String, Failed> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| Failed::Retry(error.to_string()))?;
+    Ok(data_encoding::HEXLOWER.encode(&bytes))
+}

@@ -1,0 +1,146 @@
+//! What an answer to a write says of a document.
+//!
+//! SUMMARY   [`of_put`] reads the answer to a document that was written by itself, [`of_entry`] what `_bulk_docs` says of
+//!           one, [`of_batch`] an answer to all of it.
+//! PROMISES  Only what speaks about the document refuses it: who refused it, a proxy or a firewall say, must have said
+//!           so as a database does. Everything else is to be tried again, and ends the job if it stays.
+//! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
+//! DIFFERS   There, each error of an entry refuses the document, and each 401 and 403 as well.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::endpoint::{ErrorBody, Reply, StatusCode, shown};
+
+/// Errors of a document that stay, whoever writes it and whenever.
+const OF_DOCUMENT: [&str; 10] = [
+    "forbidden",
+    "unauthorized",
+    "doc_validation",
+    "illegal_docid",
+    "bad_request",
+    "too_large",
+    "request_entity_too_large",
+    "document_too_large",
+    "attachment_too_large",
+    "unsupported_media_type",
+];
+/// Those of them for which `_bulk_docs` takes nothing of a batch.
+const OF_BATCH: [&str; 2] = ["doc_validation", "illegal_docid"];
+
+/// What became of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The target has it.
+    Written,
+    /// The target does not take it.
+    Refused,
+    /// The target does not take it, if it lets the user in otherwise.
+    RefusedIfLetIn,
+    /// The target has not the attachment that it was said to have.
+    MissingStub,
+    /// Nothing was said about the document: it is to be tried again.
+    Unclear,
+    /// The request is wrong: trying again does not help.
+    Wrong,
+}
+
+/// Reads the answer to a PUT.
+pub(super) fn of_put(reply: &Reply) -> Verdict {
+    let ErrorBody { error, reason } = reply.error();
+    match (reply.status.as_u16(), &*error) {
+        (200..=202, _) if says_written(&reply.body) => Verdict::Written,
+        // Whoever says it, it is about the size of this body.
+        (413, _) => Verdict::Refused,
+        (401, "unauthorized") | (403, "forbidden") => Verdict::RefusedIfLetIn,
+        (412, "missing_stub") => Verdict::MissingStub,
+        (400, error) if OF_BATCH.contains(&error) => Verdict::Refused,
+        (400, "bad_request") if reason.starts_with("Attachment name ") => Verdict::Refused,
+        (200..=399 | 401 | 403 | 404 | 409 | 412, _) | (_, "") => Verdict::Unclear,
+        (415, _) => Verdict::Refused,
+        _ => Verdict::Wrong,
+    }
+}
+
+/// Returns the error's name and its reason, as they may be shown; of an answer without them its status and its beginning.
+pub(super) fn told(reply: &Reply) -> (String, String) {
+    let is_json = serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
+    match reply.error().error.is_empty() && !is_json && !reply.status.is_success() {
+        true => ("invalid_json".to_owned(), reply.said()),
+        false => reply.told(),
+    }
+}
+
+/// Whether a target says that it has the document: `{"ok":true, ..}`, or `[]`, which some answer to
+/// revisions that are not their own.
+fn says_written(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Written {
+        ok: bool,
+    }
+    let written = serde_json::from_slice::<Written>(body);
+    written.is_ok_and(|written| written.ok) || serde_json::from_slice::<[(); 0]>(body).is_ok()
+}
+
+/// Returns error and reason of an answer that refuses a whole batch because of one document in it.
+pub(super) fn of_batch(reply: &Reply) -> Option<(String, String)> {
+    let said = Some(reply.error()).filter(|_| reply.status == StatusCode::BAD_REQUEST);
+    let said = said.filter(|said| OF_BATCH.contains(&&*said.error));
+    said.map(|said| (said.error, said.reason))
+}
+
+/// What `_bulk_docs` says of a document.
+#[derive(Debug, Deserialize)]
+pub(super) struct Entry<'a> {
+    #[serde(borrow, default)]
+    pub(super) id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) rev: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    ok: Option<&'a RawValue>,
+    /// Its name, or `true` where the name is in `name`.
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    reason: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    message: Option<&'a RawValue>,
+    #[serde(default)]
+    status: Option<u16>,
+}
+
+/// Reads an entry. Returns error and reason, too.
+pub(super) fn of_entry(entry: &Entry<'_>) -> (Verdict, String, String) {
+    let is = |raw: Option<&RawValue>, text| raw.is_some_and(|raw| raw.get() == text);
+    if entry.error.is_none() || is(entry.error, "false") {
+        return match is(entry.ok, "false") || entry.status.is_some_and(|status| status >= 400) {
+            true => (Verdict::Unclear, "not_ok".to_owned(), text_of(entry.reason)),
+            false => (Verdict::Written, String::new(), String::new()),
+        };
+    }
+    let error = match is(entry.error, "true") {
+        true => entry.name,
+        false => entry.error,
+    };
+    let (error, reason) = (text_of(error), text_of(entry.reason.or(entry.message)));
+    let fails = entry.status.is_some_and(|status| status >= 500);
+    let verdict = match OF_DOCUMENT.contains(&&*error) && !fails {
+        true => Verdict::Refused,
+        false => Verdict::Unclear,
+    };
+    (verdict, error, reason)
+}
+
+/// A text without its quotes, anything else as JSON.
+fn text_of(raw: Option<&RawValue>) -> String {
+    let Some(raw) = raw else {
+        return String::new();
+    };
+    let text = serde_json::from_str(raw.get());
+    text.unwrap_or_else(|_| shown(raw.get().as_bytes()))
+}

@@ -1,0 +1,105 @@
+//! Getting a process that is ready for a call, and giving it back.
+//!
+//! PROMISES  A process is reset before anything else is asked of it; reset and first prompt are sent
+//!           together. What does not become clean is replaced, a bounded number of times.
+//! SOURCE    couch_query_servers: get_os_process/1, get_ddoc_process/2, with_ddoc_proc/2.
+//! DIFFERS   An error answer of a function does not cost the process: it answered, so it is in step.
+//!           A fatal error, a timeout and a broken protocol do.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{FunctionError, QueryServers};
+use crate::functions::caller::ResetRetry;
+use crate::messages::function::{InDdoc, InLanguage};
+use crate::messages::proc_manager::CallError;
+use crate::messages::proc_manager::{Lease, Want};
+use crate::messages::process::PromptError;
+use crate::query_server::abilities::Ability;
+use crate::query_server::language::LanguageName;
+use policy::pool::ReturnStatus;
+
+/// What a process answered, or why it did not.
+pub(super) type Answer = Result<Bytes, PromptError>;
+
+impl InDdoc {
+    /// Returns what is asked of the pool for it.
+    pub(super) fn want(&self) -> Want {
+        Want::ddoc(self.db.clone(), self.ddoc.clone()).from(self.from.clone())
+    }
+}
+
+impl InLanguage {
+    /// Returns what is asked of the pool for it.
+    pub(super) fn want(&self) -> Want {
+        Want::language(self.language.clone()).from(self.from.clone())
+    }
+}
+
+impl QueryServers {
+    /// Takes a process, resets it and sends it a first command. Returns it with the answer, which
+    /// may be that of a process that is gone.
+    pub(super) async fn prompt_clean(
+        &self,
+        want: &Want,
+        line: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<(Lease, Answer), FunctionError> {
+        let mut retry = ResetRetry::new();
+        let mut together = true;
+        loop {
+            let lease = self.caller.get_proc(want.clone(), timeout).await;
+            let lease = lease.map_err(CallError::GetProc)?;
+            let line = line.clone();
+            let (reset, answer) = if together {
+                // Both are on their way before the first is answered: one wake-up of the child.
+                futures_util::future::join(lease.reset(), lease.prompt(line, timeout)).await
+            } else {
+                let reset = lease.reset().await;
+                (reset, lease.prompt(line, timeout).await)
+            };
+            match reset {
+                Ok(()) => return Ok((lease, answer)),
+                Err(error) => retry.after(lease, error).await?,
+            }
+            // A query server may hold its answer to `reset` back while it works on what comes next:
+            // one after the other they show which of them fails.
+            together = false;
+        }
+    }
+
+    /// Takes a process for a single command, has its answer read by `read`, and gives it back.
+    pub(super) async fn prompt_once<T>(
+        &self,
+        want: &Want,
+        line: Bytes,
+        timeout: Option<Duration>,
+        read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
+    ) -> Result<T, FunctionError> {
+        let (lease, answer) = self.prompt_clean(want, line, timeout).await?;
+        let result = answer.map_err(FunctionError::from).and_then(read);
+        give_back(lease, &result).await;
+        result
+    }
+
+    /// Requires that the query servers of a language can do something, before it is asked of one.
+    /// What design documents need, the pool requires by itself.
+    pub(super) async fn require(
+        &self,
+        language: &LanguageName,
+        ability: Ability,
+    ) -> Result<(), FunctionError> {
+        let able = self.caller.require(language, ability).await;
+        Ok(able.map_err(CallError::GetProc)?)
+    }
+}
+
+/// Gives a process back after what came of its last prompt.
+pub(super) async fn give_back<T>(lease: Lease, result: &Result<T, FunctionError>) {
+    let status = result
+        .as_ref()
+        .err()
+        .map_or(ReturnStatus::Ok, FunctionError::return_status);
+    lease.ret_proc(status).await;
+}

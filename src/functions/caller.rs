@@ -1,0 +1,290 @@
+//! Caller: a client of the pool inside this program.
+//!
+//! SUMMARY   What a connection is for a client outside: it holds processes, and when it is dropped
+//!           they come back.
+//! SOURCE    couch_query_servers: get_os_process/1.
+//! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::auth::rights::CallerLimits;
+use crate::messages::proc_manager::{
+    CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
+};
+use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};
+use crate::otp::lifeline::{Lifeline, Pulse};
+use crate::query_server::abilities::Ability;
+use crate::query_server::language::LanguageName;
+use crate::query_server::status::Holder;
+use policy::pool::ReturnStatus;
+
+/// How often a compound call takes another process when the one it got is not reset.
+pub(crate) const RESET_TRIES: u32 = 3;
+
+/// The delay before the second try; it doubles.
+const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// The ProcManager under its registered name.
+#[derive(Clone)]
+pub struct Manager(Rc<dyn Fn() -> ManagerAddress>);
+
+impl Manager {
+    /// Asks `address` for the manager in force, at first and whenever one is gone.
+    pub fn new(address: impl Fn() -> ManagerAddress + 'static) -> Self {
+        Self(Rc::new(address))
+    }
+}
+
+/// A client inside this program. Its drop is its death.
+pub struct Caller {
+    manager: Manager,
+    /// The manager's address as it was last seen: looking it up costs more than a call.
+    address: RefCell<ManagerAddress>,
+    client: Pulse,
+    /// Which pools it may use, where that is not any.
+    limits: RefCell<Option<CallerLimits>>,
+    /// Who it speaks for, for people.
+    who: RefCell<Option<Arc<Holder>>>,
+    /// None when it speaks in the name of a client that lives elsewhere. It ends without a word: what
+    /// is still lent then was not given back.
+    _lifeline: Option<Lifeline>,
+}
+
+impl Caller {
+    /// Makes a client of a manager.
+    pub fn new(manager: impl Into<Manager>) -> Self {
+        let lifeline = Lifeline::new();
+        let mut caller = Self::in_the_name_of(lifeline.pulse(), manager);
+        caller._lifeline = Some(lifeline);
+        caller
+    }
+
+    /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
+    /// through it comes back when that client ends.
+    pub fn in_the_name_of(client: Pulse, manager: impl Into<Manager>) -> Self {
+        let manager = manager.into();
+        let address = RefCell::new((manager.0)());
+        Self {
+            manager,
+            address,
+            client,
+            limits: RefCell::default(),
+            who: RefCell::default(),
+            _lifeline: None,
+        }
+    }
+
+    /// Holds it to some pools from now on, or to none.
+    pub fn hold_to(&self, limits: Option<CallerLimits>) {
+        self.limits.replace(limits);
+    }
+
+    /// Says who it speaks for, for people.
+    pub fn speak_for(&self, who: Option<Arc<Holder>>) {
+        self.who.replace(who);
+    }
+
+    /// Returns the client in whose name it asks.
+    pub fn client(&self) -> &Pulse {
+        &self.client
+    }
+
+    /// Takes a process (`get_proc`). `None` as timeout is the configured one.
+    ///
+    /// # Errors
+    /// See [`GetProcError`].
+    pub async fn get_proc(
+        &self,
+        want: Want,
+        timeout: Option<Duration>,
+    ) -> Result<Lease, GetProcError> {
+        let request = GetProc {
+            client: self.client.clone(),
+            want,
+            timeout,
+            limits: self.limits.borrow().clone(),
+            who: self.who.borrow().clone(),
+        };
+        let call = self.address.borrow().get_proc.send(request);
+        match call.await {
+            Ok(answer) => answer.map_err(|error| *error),
+            Err(_) => Err(self.manager_is_gone()),
+        }
+    }
+
+    /// Returns the arguments of `reset`.
+    ///
+    /// # Errors
+    /// [`GetProcError::ShuttingDown`]: there is no manager now.
+    pub async fn reset_config(&self) -> Result<Arc<str>, GetProcError> {
+        let call = self.address.borrow().reset_config.send(GetResetConfig);
+        call.await.map_err(|_| self.manager_is_gone())
+    }
+
+    /// A successor, if there is one, serves the next call.
+    fn manager_is_gone(&self) -> GetProcError {
+        self.address.replace((self.manager.0)());
+        GetProcError::ShuttingDown
+    }
+
+    /// Requires that the query servers of a language can do something, before it is asked of one.
+    /// They are probed if nobody knows yet; a request for a design document brings its own check.
+    ///
+    /// # Errors
+    /// [`GetProcError::Unable`], or that there is no such language or no manager.
+    pub async fn require(
+        &self,
+        language: &LanguageName,
+        ability: Ability,
+    ) -> Result<(), GetProcError> {
+        let language = language.clone();
+        let limits = self.limits.borrow().clone();
+        let question = Require {
+            language,
+            ability,
+            limits,
+        };
+        let call = self.address.borrow().require.send(question);
+        call.await.unwrap_or_else(|_| Err(self.manager_is_gone()))
+    }
+
+    /// Takes a process and resets it.
+    ///
+    /// # Errors
+    /// [`CallError::GetProc`] or, after a few processes, [`CallError::Reset`].
+    pub async fn get_clean_proc(
+        &self,
+        want: &Want,
+        timeout: Option<Duration>,
+    ) -> Result<Lease, CallError> {
+        let mut retry = ResetRetry::new();
+        loop {
+            let lease = self.get_proc(want.clone(), timeout).await?;
+            match lease.reset().await {
+                Ok(()) => return Ok(lease),
+                Err(error) => retry.after(lease, error).await?,
+            }
+        }
+    }
+}
+
+/// How often, and after which delay, a compound call takes another process.
+pub(crate) struct ResetRetry {
+    tries_left: u32,
+    delay: Duration,
+}
+
+impl ResetRetry {
+    pub(crate) fn new() -> Self {
+        Self {
+            tries_left: RESET_TRIES,
+            delay: RESET_RETRY_DELAY,
+        }
+    }
+
+    /// Gives back a process that could not be reset and waits until the next one may be tried.
+    ///
+    /// # Errors
+    /// [`CallError::Reset`] after the last try.
+    pub(crate) async fn after(
+        &mut self,
+        lease: Lease,
+        error: PromptError,
+    ) -> Result<(), CallError> {
+        lease.ret_proc(ReturnStatus::Fail).await;
+        self.tries_left -= 1;
+        if self.tries_left == 0 {
+            return Err(CallError::Reset(error));
+        }
+        actix_rt::time::sleep(self.delay).await;
+        self.delay *= 2;
+        Ok(())
+    }
+}
+
+impl Lease {
+    /// Sends a command and waits for its answer. `None` as timeout is the process's own.
+    ///
+    /// Several may be sent before the first is answered; the answers come in the same order.
+    ///
+    /// # Errors
+    /// See [`PromptError`].
+    pub async fn prompt(
+        &self,
+        line: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<Bytes, PromptError> {
+        self.send(Prompt {
+            token: self.token,
+            line,
+            timeout,
+            verbatim: false,
+        })
+        .await
+    }
+
+    /// Sends a command and waits for everything that the process prints up to its answer: log
+    /// lines, error lines, unchanged, each with its line feed.
+    ///
+    /// # Errors
+    /// See [`PromptError`]; never [`PromptError::Function`].
+    pub async fn prompt_verbatim(
+        &self,
+        line: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<Bytes, PromptError> {
+        self.send(Prompt {
+            token: self.token,
+            line,
+            timeout,
+            verbatim: true,
+        })
+        .await
+    }
+
+    /// Sends several commands, with a line feed after each; their answers go to `answers`, as
+    /// [`Prompts`] says.
+    pub fn prompts(&self, lines: Bytes, timeout: Option<Duration>, answers: AnswerSender) {
+        // One that is lost drops `answers`, which is how the process's end is told.
+        self.process.prompts.do_send(Prompts {
+            token: self.token,
+            lines,
+            timeout,
+            answers,
+        });
+    }
+
+    async fn send(&self, prompt: Prompt) -> Result<Bytes, PromptError> {
+        let answer = self.process.prompt.send(prompt).await;
+        answer.unwrap_or_else(|_| Err(self.process.shared.gone()))
+    }
+
+    /// Sends `reset` with the configuration that came with the process, and requires `true`.
+    ///
+    /// # Errors
+    /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
+    pub async fn reset(&self) -> Result<(), PromptError> {
+        let answer = self.prompt(self.lender.reset.clone(), None).await?;
+        if answer.trim_ascii() == b"true" {
+            return Ok(());
+        }
+        Err(PromptError::protocol(
+            "an answer to reset that is not true",
+            &answer,
+        ))
+    }
+
+    /// Sets the timeout of prompts that bring none. `false`: the process is not held any more.
+    pub async fn set_timeout(&self, timeout: Duration) -> bool {
+        let order = SetTimeout {
+            token: self.token,
+            timeout,
+        };
+        self.process.set_timeout.send(order).await.unwrap_or(false)
+    }
+}

@@ -1,0 +1,107 @@
+//! Running functions: the client layer on top of the pool.
+//!
+//! SUMMARY   [`QueryServers`] takes processes, gives them the prompts of one call, reads their
+//!           answers and gives them back. [`QueryServers::perform`] does it for a call as data.
+//! PROMISES  Dropping a call gives everything back. Answers are passed on as the text they came as,
+//!           after a look at their shape.
+//! CALLED    On the pool's arbiter: by connections of the socket, by HTTP, by programs.
+//! SOURCE    couch_query_servers.
+//! DIFFERS   An error answer of a function does not cost the process. Resets are tried again a few
+//!           times, with a delay, and not for ever.
+
+mod acquire;
+pub mod caller;
+mod compile;
+mod ddoc;
+mod decode;
+mod error;
+mod filter;
+mod index;
+mod list;
+mod map;
+mod pipeline;
+mod reduce;
+mod render;
+mod response;
+mod rewrite;
+mod scrub;
+mod source_filter;
+mod validate;
+pub mod view;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+pub use error::{Class, FunctionError, Trouble};
+pub use list::{ListPart, Listed, Rows};
+pub use reduce::finalize;
+pub use render::Updated;
+pub use response::Response;
+pub use source_filter::{SourceFilter, filter_pool};
+pub use validate::Verdict;
+
+use decode::PROTOCOL_ERROR;
+
+use crate::functions::caller::Caller;
+use crate::messages::function::FunctionCall;
+use crate::query_server::reduce::OverflowLog;
+
+/// The query servers, as those see them who want functions run.
+pub struct QueryServers {
+    caller: Rc<Caller>,
+    /// Where built-in sums that are too long are told.
+    sums: Option<Rc<OverflowLog>>,
+}
+
+impl QueryServers {
+    /// Runs functions in the name of a client of the pool.
+    pub fn new(caller: Caller) -> Self {
+        Self {
+            caller: Rc::new(caller),
+            sums: None,
+        }
+    }
+
+    /// Tells of built-in sums that are too long.
+    #[must_use]
+    pub fn telling(mut self, sums: Option<Rc<OverflowLog>>) -> Self {
+        self.sums = sums;
+        self
+    }
+
+    /// Returns the client in whose name functions are run.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Carries out a call and returns its value as JSON text.
+    ///
+    /// # Errors
+    /// See [`FunctionError`].
+    pub async fn perform(&self, call: FunctionCall) -> Result<Bytes, FunctionError> {
+        match call {
+            FunctionCall::MapDocs(call) => self.map_docs(&call).await,
+            FunctionCall::Reduce(call) => json(self.reduce(&call).await),
+            FunctionCall::Rereduce(call) => json(self.rereduce(&call).await),
+            FunctionCall::Finalize(call) => json(finalize(&call)),
+            FunctionCall::IndexDocs(call) => json(self.index_docs(&call).await),
+            FunctionCall::TryCompile(call) => json(self.try_compile(&call).await.map(|()| true)),
+            FunctionCall::DdocPrompt(call) => self.ddoc_prompt(&call).await,
+            FunctionCall::ValidateDocs(call) => json(self.validate_docs(&call).await),
+            FunctionCall::FilterDocs(call) => json(self.filter_docs(&call).await),
+            FunctionCall::FilterView(call) => json(self.filter_view(&call).await),
+            FunctionCall::Show(call) => json(self.show(&call).await),
+            FunctionCall::List(call) => json(self.list_all(call).await),
+            FunctionCall::Update(call) => json(self.update(&call).await),
+            FunctionCall::Rewrite(call) => json(self.rewrite(&call).await),
+        }
+    }
+}
+
+/// Writes a value as JSON text.
+fn json(value: Result<impl Serialize, FunctionError>) -> Result<Bytes, FunctionError> {
+    let text = serde_json::to_vec(&value?).expect("PM-10: strings and JSON texts can be written");
+    Ok(Bytes::from(text))
+}

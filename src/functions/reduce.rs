@@ -1,0 +1,420 @@
+//! Reducing: sources in the query server, built-in reducers here, results in the order of both.
+//!
+//! SOURCE    couch_query_servers: reduce/4, rereduce/4, finalize/2, os_reduce/3, os_rereduce/3.
+//! DIFFERS   Results to reduce again are taken in the order of the rows for every function; the
+//!           reference reverses them for the first, third, .. one. An answer of another length than
+//!           its functions is an error; there it becomes missing results.
+//! LIMITS    A built-in reducer works on the caller's thread, from beginning to end.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::decode::{broken, decode, elements};
+use super::{FunctionError, QueryServers, Trouble};
+use crate::config::ReduceLimit;
+use crate::messages::client_error::Place;
+use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
+use crate::messages::proc_manager::CallError;
+use crate::messages::proc_manager::GetProcError;
+use crate::messages::process::{Fault, PromptError};
+use crate::query_server::abilities::Ability;
+use crate::query_server::prompt;
+use crate::query_server::reduce::{
+    Builtin, InvalidValue, ReduceContext, ReduceRow, SumLimit, UnknownReducer,
+};
+
+/// The error of a result that does not shrink enough, and the member that it becomes.
+const OVERFLOW: &str = "reduce_overflow_error";
+
+/// The most that the results of a call have together, in bytes: each function has one, and that may be as
+/// long as all rows.
+const RESULTS_BYTES_MAX: usize = 32 << 20;
+
+/// The results of a call.
+#[derive(Default)]
+struct Results {
+    all: Vec<Json>,
+    bytes: usize,
+}
+
+impl Results {
+    fn push(&mut self, result: Json, index: usize, funs: &[String]) -> Result<(), FunctionError> {
+        self.bytes += result.get().len();
+        if self.bytes > RESULTS_BYTES_MAX {
+            let reason = format!(
+                "the results have more than {RESULTS_BYTES_MAX} bytes together; reduce with fewer functions at once, \
+                 or to less"
+            );
+            return Err(answer_error("too_large", reason).at(place(index, funs)));
+        }
+        self.all.push(result);
+        Ok(())
+    }
+}
+
+/// A reduce function, told apart.
+#[derive(Clone, Copy)]
+enum Function<'a> {
+    Builtin(Builtin),
+    Source(&'a str),
+}
+
+impl QueryServers {
+    /// Reduces rows (`reduce`): a result for each function.
+    ///
+    /// # Errors
+    /// See [`FunctionError`].
+    pub async fn reduce(&self, call: &Reduce) -> Result<Vec<Json>, FunctionError> {
+        let functions = functions(&call.with.funs)?;
+        let sources: Vec<&str> = functions.iter().filter_map(Function::source).collect();
+        let mut of_sources = match sources.as_slice() {
+            [] => Vec::new(),
+            sources => self.reduce_sources(&call.with, sources, &call.rows).await?,
+        }
+        .into_iter();
+        let limit = self.sum_limit(&functions).await?;
+        let context = self.context(limit, &call.with);
+        let rows = call.rows.iter().map(|row| ReduceRow {
+            id: &row.id,
+            key: &row.key,
+            value: &row.value,
+        });
+        let mut results = Results::default();
+        for (index, function) in functions.iter().enumerate() {
+            let result = match function {
+                Function::Builtin(builtin) => {
+                    let result = builtin.reduce(rows.clone(), &context);
+                    result.map_err(|error| invalid(error, index, &call.with.funs))?
+                }
+                Function::Source(_) => of_sources
+                    .next()
+                    .expect("CL-2: there is a result for each source"),
+            };
+            let result = finalized(*function, result, index, &call.with)?;
+            results.push(result, index, &call.with.funs)?;
+        }
+        Ok(results.all)
+    }
+
+    /// Reduces earlier results (`rereduce`): a result for each function.
+    ///
+    /// # Errors
+    /// See [`FunctionError`].
+    pub async fn rereduce(&self, call: &Rereduce) -> Result<Vec<Json>, FunctionError> {
+        let functions = functions(&call.with.funs)?;
+        let limit = self.sum_limit(&functions).await?;
+        let context = self.context(limit, &call.with);
+        let mut results = Results::default();
+        for (index, function) in functions.iter().enumerate() {
+            let values: Option<Vec<&RawValue>> = call
+                .values
+                .iter()
+                .map(|row| row.get(index).map(|value| &**value))
+                .collect();
+            let values = values.ok_or_else(|| {
+                let reason = "'values' must have a value for each function in each row";
+                FunctionError::from(Trouble::BadCall(reason.into()))
+            })?;
+            let result = match function {
+                Function::Builtin(builtin) => builtin
+                    .rereduce(values.iter().copied(), &context)
+                    .map_err(|error| invalid(error, index, &call.with.funs))?,
+                Function::Source(source) => {
+                    let result = self.rereduce_source(&call.with, source, &values).await;
+                    result.map_err(|error| error.at(place(index, &call.with.funs)))?
+                }
+            };
+            let result = finalized(*function, result, index, &call.with)?;
+            results.push(result, index, &call.with.funs)?;
+        }
+        Ok(results.all)
+    }
+
+    /// All sources in one prompt.
+    async fn reduce_sources(
+        &self,
+        with: &Reducers,
+        sources: &[&str],
+        rows: &[ReduceInput],
+    ) -> Result<Vec<Json>, FunctionError> {
+        self.require(&with.at.language, Ability::Reduce).await?;
+        if sources.len() > 1 {
+            let several = Ability::SeveralReducers;
+            self.require(&with.at.language, several).await?;
+        }
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| ((&row.key, &row.id), &row.value))
+            .collect();
+        let line = self.command(with, ("reduce", sources, rows)).await?;
+        let results = self.prompt_reducer(with, line, sources.len()).await;
+        results.map_err(|error| match with.funs.as_slice() {
+            [_] => error.at(place(0, &with.funs)),
+            // Which of them it was is not told.
+            _ => error,
+        })
+    }
+
+    /// One source and its column.
+    async fn rereduce_source(
+        &self,
+        with: &Reducers,
+        source: &str,
+        values: &[&RawValue],
+    ) -> Result<Json, FunctionError> {
+        if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
+            return Ok((*overflow).to_owned());
+        }
+        self.require(&with.at.language, Ability::Reduce).await?;
+        let line = self.command(with, ("rereduce", [source], values)).await?;
+        let mut results = self.prompt_reducer(with, line, 1).await?;
+        Ok(results
+            .pop()
+            .expect("CL-2: there is a result for each source"))
+    }
+
+    /// Writes a command, with its context unless the query servers cannot take one.
+    async fn command(
+        &self,
+        with: &Reducers,
+        (name, sources, input): (&str, impl Serialize, impl Serialize),
+    ) -> Result<Bytes, FunctionError> {
+        let able = self
+            .require(&with.at.language, Ability::ReduceContext)
+            .await;
+        match able {
+            Ok(()) => Ok(prompt::line(&(name, sources, input, &with.context))),
+            Err(FunctionError {
+                trouble: Trouble::NoProcess(GetProcError::Unable { .. }),
+                ..
+            }) => Ok(prompt::line(&(name, sources, input))),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn prompt_reducer(
+        &self,
+        with: &Reducers,
+        line: Bytes,
+        count: usize,
+    ) -> Result<Vec<Json>, FunctionError> {
+        let want = with.at.want();
+        let read = |answer: Bytes| read_results(&answer, count);
+        let results = self.prompt_once(&want, line, with.at.timeout, read).await;
+        match results {
+            Err(error) => match overflow_of(&error) {
+                Some(overflow) => Ok(vec![overflow; count]),
+                None => Err(error),
+            },
+            results => results,
+        }
+    }
+
+    fn context<'a>(&'a self, limit: SumLimit, with: &'a Reducers) -> ReduceContext<'a> {
+        ReduceContext {
+            limit,
+            name: &with.context,
+            log: self.sums.as_deref(),
+        }
+    }
+
+    /// Returns the limit of sums as it is configured now, where it matters.
+    async fn sum_limit(&self, functions: &[Function<'_>]) -> Result<SumLimit, FunctionError> {
+        let matters = functions
+            .iter()
+            .any(|function| matches!(function, Function::Builtin(Builtin::Sum)));
+        if !matters {
+            return Ok(SumLimit::NONE);
+        }
+        let config = self.caller.reset_config().await;
+        let config = config.map_err(CallError::GetProc)?;
+        Ok(sum_limit_of(&config))
+    }
+}
+
+/// Makes of results what a client of the view gets (`finalize`). No process takes part.
+///
+/// # Errors
+/// [`Trouble::Answer`] for what is no result of its function.
+pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
+    let functions = functions(&call.funs)?;
+    let pairs = functions.iter().zip(&call.values).enumerate();
+    let results = pairs.map(|(index, (function, value))| match function {
+        Function::Builtin(builtin) => builtin
+            .finalize(value)
+            .map_err(|error| invalid(error, index, &call.funs)),
+        Function::Source(_) => Ok(value.clone()),
+    });
+    results.collect()
+}
+
+fn finalized(
+    function: Function<'_>,
+    result: Json,
+    index: usize,
+    with: &Reducers,
+) -> Result<Json, FunctionError> {
+    match function {
+        Function::Builtin(builtin) if with.finalize => builtin
+            .finalize(&result)
+            .map_err(|error| invalid(error, index, &with.funs)),
+        _ => Ok(result),
+    }
+}
+
+impl<'a> Function<'a> {
+    fn source(&self) -> Option<&'a str> {
+        match self {
+            Self::Source(source) => Some(source),
+            Self::Builtin(_) => None,
+        }
+    }
+}
+
+/// Tells functions apart: those that begin with `_` are built in.
+fn functions(funs: &[String]) -> Result<Vec<Function<'_>>, FunctionError> {
+    let function = |(index, fun)| -> Result<Function<'_>, FunctionError> {
+        let fun: &String = fun;
+        if !fun.starts_with('_') {
+            return Ok(Function::Source(fun));
+        }
+        let found = Builtin::named(fun).map(Function::Builtin);
+        found.map_err(|error: UnknownReducer| {
+            answer_error("compilation_error", error.to_string()).at(place(index, funs))
+        })
+    };
+    funs.iter().enumerate().map(function).collect()
+}
+
+/// Names a reduce function in errors.
+fn place(index: usize, funs: &[String]) -> Place {
+    let function = match funs.get(index) {
+        Some(name) if name.starts_with('_') => name.clone(),
+        _ if funs.len() == 1 => "reduce".to_owned(),
+        _ => format!("reduce {}", index + 1),
+    };
+    Place {
+        function: Some(function),
+        ..Place::default()
+    }
+}
+
+fn invalid(error: InvalidValue, index: usize, funs: &[String]) -> FunctionError {
+    answer_error("invalid_value", error.0).at(place(index, funs))
+}
+
+fn answer_error(name: &'static str, reason: String) -> FunctionError {
+    Trouble::Answer {
+        name,
+        reason,
+        raw_reason: None,
+        fault: Fault::Client,
+    }
+    .into()
+}
+
+/// Reads `[true, [RESULT, ..]]`.
+fn read_results(answer: &Bytes, count: usize) -> Result<Vec<Json>, FunctionError> {
+    let results = match elements(answer).as_deref() {
+        Some([done, results]) if done.get() == "true" => {
+            serde_json::from_str::<Vec<Json>>(RawValue::get(results)).ok()
+        }
+        _ => None,
+    };
+    results
+        .filter(|results| results.len() == count)
+        .ok_or_else(|| {
+            let expected = match count {
+                1 => "[true, [RESULT]]".to_owned(),
+                _ => format!("[true, [RESULT, ..]] with a result for each of {count} functions"),
+            };
+            broken(answer, &expected)
+        })
+}
+
+/// Makes a result of the error of one that does not shrink enough.
+fn overflow_of(error: &FunctionError) -> Option<Json> {
+    match &error.trouble {
+        Trouble::Prompt(PromptError::Function {
+            name, raw_reason, ..
+        }) if name == OVERFLOW => {
+            let reason: &RawValue = serde_json::from_str(raw_reason).ok()?;
+            to_raw_value(&serde_json::json!({ OVERFLOW: reason })).ok()
+        }
+        _ => None,
+    }
+}
+
+fn is_overflow(value: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Overflow {
+        #[expect(dead_code, reason = "it only has to be there")]
+        reduce_overflow_error: serde::de::IgnoredAny,
+    }
+    value.get().starts_with('{') && decode::<Overflow>(value.get()).is_some()
+}
+
+/// Reads the limit from the arguments of `reset`. Without a threshold and a ratio there is none.
+fn sum_limit_of(reset_config: &str) -> SumLimit {
+    #[derive(Deserialize)]
+    struct Config {
+        reduce_limit: serde_json::Value,
+        reduce_limit_threshold: u64,
+        reduce_limit_ratio: f64,
+    }
+    let Ok(config) = serde_json::from_str::<Config>(reset_config) else {
+        return SumLimit::NONE;
+    };
+    SumLimit {
+        mode: match config.reduce_limit {
+            serde_json::Value::Bool(true) => ReduceLimit::True,
+            serde_json::Value::String(mode) if mode == "log" => ReduceLimit::Log,
+            _ => ReduceLimit::False,
+        },
+        threshold: config.reduce_limit_threshold,
+        ratio: config.reduce_limit_ratio,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_a_result_for_each_function() {
+        let read = |answer: &'static str, count| {
+            let results = read_results(&Bytes::from_static(answer.as_bytes()), count)?;
+            Ok(results
+                .iter()
+                .map(|result| result.get().to_owned())
+                .collect())
+        };
+        let wrong = |answer, count| {
+            let results: Result<Vec<String>, FunctionError> = read(answer, count);
+            results.unwrap_err().to_string()
+        };
+        let results: Result<Vec<String>, FunctionError> = read("[true, [ 1.0 ,null]]", 2);
+        assert_eq!(results.unwrap(), ["1.0", "null"]);
+        // What couchpy answers to two functions.
+        assert!(wrong("[true, [6]]", 2).contains("each of 2 functions"));
+        assert!(wrong("[false,[1]]", 1).contains("instead of [true, [RESULT]]"));
+        assert!(wrong("{}", 1).contains("answered {}"));
+    }
+
+    #[test]
+    fn only_an_object_that_says_so_is_an_overflow() {
+        let is = |json: &str| is_overflow(serde_json::from_str(json).unwrap());
+        assert!(is(r#"{"reduce_overflow_error":"too long"}"#));
+        assert!(!is(r#"{"error":"x"}"#) && !is("\"reduce_overflow_error\"") && !is("[1]"));
+    }
+
+    #[test]
+    fn the_limit_of_sums_is_that_of_the_query_servers() {
+        let limit = sum_limit_of(
+            r#"{"reduce_limit":"log","reduce_limit_threshold":5000,"reduce_limit_ratio":2.0}"#,
+        );
+        assert_eq!((limit.mode, limit.threshold), (ReduceLimit::Log, 5000));
+        assert_eq!(sum_limit_of("{}"), SumLimit::NONE);
+    }
+}

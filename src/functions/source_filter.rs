@@ -1,0 +1,84 @@
+//! Filter functions of replications' sources, run by the pool.
+//!
+//! SUMMARY   [`SourceFilter`] is a filter function with its design document parsed; it is asked about documents.
+//!           [`filter_pool`] has them run on this thread.
+//! CALLED    By the service over its gate, and by `settee replicate` with a pool of its own.
+
+use std::sync::Arc;
+
+use replication::filter::{FilterFunction, FilterKind, FilterPool, FilterRun};
+
+use super::{FunctionError, QueryServers};
+use crate::messages::function::{FilterDocs, FilterView, InDdoc, Json};
+use crate::messages::proc_manager::TakeFrom;
+use crate::query_server::ddoc::{BadDdoc, Ddoc};
+
+/// Has filters run by query servers on the replication's own thread.
+pub fn filter_pool(
+    servers: impl Fn() -> QueryServers + Clone + Send + Sync + 'static,
+) -> FilterPool {
+    FilterPool::new(move |function| {
+        let filter = SourceFilter::parse(function).map_err(|error| error.to_string())?;
+        let servers = servers.clone();
+        Ok(FilterRun::new(move |docs| {
+            let (filter, servers) = (filter.clone(), servers());
+            Box::pin(async move {
+                let passed = filter.ask(docs, &servers).await;
+                passed.map_err(|error| error.to_string())
+            })
+        }))
+    })
+}
+
+/// See the module's documentation. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SourceFilter {
+    at: InDdoc,
+    kind: Arc<FilterKind>,
+}
+
+impl SourceFilter {
+    /// Parses the design document. A process that was taught it serves this source alone.
+    ///
+    /// # Errors
+    /// [`BadDdoc`].
+    pub fn parse(function: FilterFunction) -> Result<Self, BadDdoc> {
+        let ddoc = Ddoc::parse(&function.ddoc)?;
+        let at = InDdoc {
+            db: function.db,
+            ddoc: Arc::new(ddoc),
+            from: TakeFrom::Own,
+            timeout: None,
+        };
+        let kind = Arc::new(function.kind);
+        Ok(Self { at, kind })
+    }
+
+    /// Tells for each document whether it passes.
+    ///
+    /// # Errors
+    /// See [`FunctionError`].
+    pub async fn ask(
+        self,
+        docs: Vec<Json>,
+        servers: &QueryServers,
+    ) -> Result<Vec<bool>, FunctionError> {
+        let at = self.at;
+        match &*self.kind {
+            FilterKind::Filter { name, req } => {
+                let (name, req) = (name.clone(), req.clone());
+                let call = FilterDocs {
+                    at,
+                    name,
+                    docs,
+                    req,
+                };
+                servers.filter_docs(&call).await
+            }
+            FilterKind::View { name } => {
+                let name = name.clone();
+                servers.filter_view(&FilterView { at, name, docs }).await
+            }
+        }
+    }
+}

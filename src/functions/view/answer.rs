@@ -1,0 +1,210 @@
+//! What a query server answers to `map_doc`: one list a function, each of `[key, value]` pairs.
+//!
+//! SUMMARY   [`MapAnswer`] takes an answer apart in one pass; [`Mapped`] is what a sink gets of it.
+//! PROMISES  An answer of another shape, or for another number of functions, is refused in words.
+//!           Keys and values stay the text they came as.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::documents::Document;
+use super::rows::Row;
+use json::json_scan::JsonScan;
+
+/// An answer and where its rows are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MapAnswer {
+    text: Bytes,
+    rows: Vec<Place>,
+}
+
+/// Where a row is in its answer.
+#[derive(Clone, Debug)]
+struct Place {
+    function: usize,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+/// One document and what was emitted for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped<'a> {
+    /// The document.
+    pub document: &'a Document,
+    answer: &'a MapAnswer,
+}
+
+impl<'a> Mapped<'a> {
+    pub(super) fn new(document: &'a Document, answer: &'a MapAnswer) -> Self {
+        Self { document, answer }
+    }
+
+    /// Returns the whole answer, as the query server wrote it: a JSON array with a list of
+    /// `[key, value]` pairs for each function.
+    pub fn answer(&self) -> &'a Bytes {
+        &self.answer.text
+    }
+
+    /// Returns the rows, function by function, each in the order of emission.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'a>> + use<'a> {
+        let Self { document, answer } = *self;
+        let id = document.id_text();
+        // Answers were checked to be UTF-8 when they came in.
+        let text = std::str::from_utf8(&answer.text).unwrap_or_default();
+        let part = |range: &Range<usize>| text.get(range.clone()).unwrap_or_default();
+        answer.rows.iter().map(move |place| Row {
+            line: document.line,
+            function: place.function,
+            id,
+            key: part(&place.key),
+            value: part(&place.value),
+        })
+    }
+}
+
+impl MapAnswer {
+    /// Takes an answer apart in place of the one before.
+    ///
+    /// # Errors
+    /// What came instead, in words.
+    pub(super) fn read(&mut self, text: Bytes, functions: usize) -> Result<(), String> {
+        self.rows.clear();
+        self.text = text;
+        match find_rows(&self.text, &mut self.rows) {
+            Some(count) if count == functions => Ok(()),
+            Some(count) => Err(format!(
+                "the query server answered for {count} functions, not for {functions}"
+            )),
+            None => Err(format!(
+                "the query server answered {} instead of rows",
+                excerpt(&self.text)
+            )),
+        }
+    }
+
+    pub(super) fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(super) fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+}
+
+/// How much of an answer an error quotes, in characters.
+const EXCERPT_CHARACTERS: usize = 100;
+
+fn excerpt(answer: &[u8]) -> String {
+    String::from_utf8_lossy(answer)
+        .chars()
+        .take(EXCERPT_CHARACTERS)
+        .collect()
+}
+
+/// Finds the rows of all functions; returns how many functions there are. None is another shape.
+fn find_rows(text: &[u8], rows: &mut Vec<Place>) -> Option<usize> {
+    let mut scan = JsonScan::of(text);
+    let mut functions = 0;
+    let mut has_column = scan.open(b'[')?;
+    while has_column {
+        let mut has_row = scan.open(b'[')?;
+        while has_row {
+            scan.take(b'[')?;
+            let key = scan.value()?;
+            scan.take(b',')?;
+            let value = scan.value()?;
+            scan.take(b']')?;
+            rows.push(Place {
+                function: functions,
+                key,
+                value,
+            });
+            has_row = scan.goes_on(b'[')?;
+        }
+        functions += 1;
+        has_column = scan.goes_on(b'[')?;
+    }
+    scan.is_at_end().then_some(functions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, functions: usize) -> Result<Vec<(usize, String, String)>, String> {
+        let mut answer = MapAnswer::default();
+        answer.read(Bytes::copy_from_slice(text.as_bytes()), functions)?;
+        let document = Document {
+            line: 3,
+            id: Bytes::from_static(b"\"a\""),
+            prompt: Bytes::new(),
+        };
+        let rows = Mapped::new(&document, &answer).rows().map(|row| {
+            assert_eq!((row.line, row.id), (3, "\"a\""));
+            (row.function, row.key.to_owned(), row.value.to_owned())
+        });
+        Ok(rows.collect())
+    }
+
+    #[test]
+    fn rows_are_found_with_their_function_as_they_were_written() {
+        let row = |function, key: &str, value: &str| (function, key.to_owned(), value.to_owned());
+        assert_eq!(
+            read(
+                r#" [ [[1 , 2.50e1],["]\"\\",{"a":[ {} ,[]],"}":null}]] , [],[[[],""]]] "#,
+                3
+            ),
+            Ok(vec![
+                row(0, "1", "2.50e1"),
+                row(0, r#""]\"\\""#, r#"{"a":[ {} ,[]],"}":null}"#),
+                row(2, "[]", "\"\""),
+            ])
+        );
+        assert_eq!(read("[[]]", 1), Ok(vec![]));
+        assert_eq!(read("[]", 0), Ok(vec![]));
+    }
+
+    #[test]
+    fn another_shape_is_told() {
+        for text in [
+            "true",
+            "{\"x\":1}",
+            "[1]",
+            "[[1]]",
+            "[[[]]]",
+            "[[[1]]]",
+            "[[[1,2,3]]]",
+            "[[{\"a\":1}]]",
+            "[{}]",
+            "\"x\"",
+        ] {
+            let said = read(text, 1).unwrap_err();
+            assert_eq!(
+                said,
+                format!("the query server answered {text} instead of rows")
+            );
+        }
+        for (text, count) in [("[]", 0), ("[[],[]]", 2)] {
+            let said = read(text, 1).unwrap_err();
+            let wanted = format!("the query server answered for {count} functions, not for 1");
+            assert_eq!(said, wanted);
+        }
+    }
+
+    #[test]
+    fn a_text_cut_off_anywhere_is_another_shape() {
+        let text = r#"[[["k\"",{"a":[1,true]}],[null,-1]]]"#;
+        for end in 0..text.len() {
+            assert!(read(&text[..end], 1).is_err(), "{}", &text[..end]);
+        }
+        assert!(read(&format!("{text}]"), 1).is_err());
+    }
+
+    #[test]
+    fn a_value_may_be_nested_deeply() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let rows = read(&format!("[[[{deep},1]]]"), 1).unwrap();
+        assert_eq!(rows[0].1, deep);
+    }
+}

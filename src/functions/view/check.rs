@@ -1,0 +1,140 @@
+//! One line of input: whether it is a document, where its id is, and what of it is sent.
+//!
+//! SUMMARY   [`check`] reads the whole line once; [`Members`] says what is sent of it.
+//! PROMISES  What it accepts is one JSON object with a usable `_id`. A member that is not sent is
+//!           checked like the others. Of several members of one name all are sent, in their order:
+//!           the last counts, as in JavaScript.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde::de::IgnoredAny;
+
+use json::json_scan::{JsonScan, Name};
+
+/// Which members of its documents a view is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Members {
+    /// All of them.
+    #[default]
+    All,
+    /// Those with these names, which are few, and `_id`. For functions of which it is known that they
+    /// read no others: a process then has less to parse.
+    Named(Vec<String>),
+}
+
+/// A line that is a document.
+pub(super) struct Checked<'a> {
+    /// The document, without white space around it.
+    pub(super) text: &'a str,
+    /// Its id, a JSON string: a part of the text.
+    pub(super) id: &'a str,
+    /// Whether all of it is sent.
+    pub(super) is_whole: bool,
+}
+
+impl Checked<'_> {
+    /// Returns where in the text the id begins.
+    pub(super) fn id_start(&self) -> usize {
+        self.id.as_ptr() as usize - self.text.as_ptr() as usize
+    }
+}
+
+/// Checks a line. `None` is an empty one. Of a document that is not sent whole, `kept` gets the
+/// places of the members that are.
+///
+/// # Errors
+/// What is wrong, and what to do.
+pub(super) fn check<'a>(
+    line: &'a [u8],
+    members: &Members,
+    kept: &mut Vec<Range<usize>>,
+) -> Result<Option<Checked<'a>>, String> {
+    let text = std::str::from_utf8(line).map_err(|error| {
+        format!(
+            "not UTF-8 at byte {}; convert the input",
+            error.valid_up_to() + 1
+        )
+    })?;
+    let text = text.trim_matches([' ', '\t', '\r', '\n']);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let id = look(text, members, kept).ok_or_else(|| not_a_document(text))?;
+    let id = id.ok_or("the document has no '_id'; every document needs one")?;
+    check_id(id)?;
+    Ok(Some(Checked {
+        text,
+        id,
+        is_whole: *members == Members::All,
+    }))
+}
+
+/// Goes over an object and returns its `_id`, if it has one; none at all: it is no object, or not
+/// well formed. `kept` gets the places of members that are sent, each from the quotation mark of
+/// its name to the end of its value.
+fn look<'a>(
+    text: &'a str,
+    members: &Members,
+    kept: &mut Vec<Range<usize>>,
+) -> Option<Option<&'a str>> {
+    kept.clear();
+    let mut id = None;
+    let mut scan = JsonScan::of(text.as_bytes());
+    let mut goes_on = scan.open(b'{')?;
+    while goes_on {
+        let found = scan.name()?;
+        let value = scan.value()?;
+        let member = found.quoted.start..value.end;
+        let name = name(text, found);
+        let is_id = name == "_id";
+        if is_id {
+            id = Some(&text[value]);
+        }
+        if let Members::Named(names) = members
+            && (is_id || names.iter().any(|wanted| *wanted == *name))
+        {
+            match kept.last_mut() {
+                // Only the comma is between them.
+                Some(last) if last.end + 1 == member.start => last.end = member.end,
+                _ => kept.push(member),
+            }
+        }
+        goes_on = scan.goes_on(b'{')?;
+    }
+    scan.is_at_end().then_some(id)
+}
+
+/// Returns what a member is called: no name that is looked for has half a surrogate pair in it.
+fn name(text: &str, name: Name) -> Cow<'_, str> {
+    let Range { start, end } = name.quoted;
+    match name.has_escapes {
+        true => serde_json::from_str(&text[start..end]).unwrap_or_default(),
+        false => Cow::Borrowed(&text[start + 1..end - 1]),
+    }
+}
+
+fn check_id(id: &str) -> Result<(), String> {
+    let is_plain = id.starts_with('"') && !id.contains('\\');
+    match id {
+        "\"\"" => Err("the document's '_id' is empty".into()),
+        _ if is_plain || serde_json::from_str::<String>(id).is_ok() => Ok(()),
+        // Not a string, or with half a surrogate pair.
+        _ => Err(format!("the document's '_id' is {id}; it must be a string")),
+    }
+}
+
+/// Tells why a text is no document, as the parser has it.
+fn not_a_document(text: &str) -> String {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Err(error) => not_json(&error),
+        Ok(_) => "not a JSON object; a document is one object on one line".into(),
+    }
+}
+
+fn not_json(error: &serde_json::Error) -> String {
+    // The line in the error's own text is always the first.
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or_default();
+    format!("not JSON: {what} at column {}", error.column())
+}

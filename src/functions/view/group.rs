@@ -1,0 +1,425 @@
+//! Reducing ordered rows, group by group.
+//!
+//! SUMMARY   Rows whose keys, or whose keys' beginnings, collate as equal are one group, shown under
+//!           the key of its first row; a group is reduced in pieces, and the pieces' results are
+//!           reduced again.
+//! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
+//! DIFFERS   CouchDB reduces along its tree's nodes, here pieces have a size. A function whose
+//!           result
+//!           depends on that is wrong there too.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::ops::Range;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::ViewError;
+use super::processes::{Process, ProcessError, Processes};
+use super::rows::Rows;
+use crate::query_server::prompt;
+use crate::query_server::reduce::{Builtin, OverflowLog, ReduceContext, SumLimit};
+use json::collation::{Collation, KeyCache};
+
+/// How many bytes of keys and values are reduced at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How many prompts may be unanswered.
+const IN_FLIGHT_MAX: usize = 16;
+
+/// How many pieces of rows are worth a second process.
+const SPREAD_PIECES: usize = 4;
+
+/// Which rows are one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// All rows.
+    None,
+    /// Rows of one key.
+    Exact,
+    /// Rows whose keys are arrays with the same first elements, or the same key. Not 0, which is
+    /// [`Grouping::None`].
+    Level(usize),
+}
+
+/// A reduce function.
+#[derive(Clone, Debug)]
+pub enum Reducer {
+    /// One of our own.
+    Builtin {
+        /// Which one.
+        builtin: Builtin,
+        /// When a sum is too long.
+        limit: SumLimit,
+        /// Where a sum that is too long is told.
+        log: Rc<OverflowLog>,
+    },
+    /// The source of a function in the view's language.
+    Source(String),
+}
+
+/// How rows are reduced.
+#[derive(Clone, Copy, Debug)]
+pub struct ReducePlan<'a> {
+    /// By what.
+    pub reducer: &'a Reducer,
+    /// Which rows together.
+    pub grouping: Grouping,
+    /// How many processes work at a time, if they can be had and the reducer takes any.
+    pub width: usize,
+}
+
+/// Reduces ordered rows. `write` gets each result as it is printed, a JSON object and a line feed,
+/// in the order of the keys; `false` from it means that nobody wants more.
+///
+/// Without rows there are no groups and no results, as in CouchDB.
+///
+/// # Errors
+/// [`ViewError::Reduce`], [`ViewError::Process`], [`ViewError::Unwanted`].
+pub async fn reduce(
+    language: &str,
+    processes: &Processes,
+    rows: &Rows,
+    plan: ReducePlan<'_>,
+    write: impl AsyncFnMut(Vec<u8>) -> bool,
+) -> Result<(), ViewError> {
+    let Reducer::Source(source) = plan.reducer else {
+        return reduce_groups(rows, plan, None, write).await;
+    };
+    let function = Function {
+        source,
+        processes: RefCell::new(vec![Rc::new(processes.open(language, None).await?)]),
+        turn: Cell::new(0),
+    };
+    let is_much = rows.bytes() > SPREAD_PIECES * PIECE_BYTES;
+    let width = if is_much { plan.width } else { 1 };
+    // Others are borrowed while the first one works. Where none is to be had, it works alone.
+    let borrow = async {
+        for _ in 1..width {
+            let Ok(process) = processes.open(language, None).await else {
+                break;
+            };
+            function.processes.borrow_mut().push(Rc::new(process));
+        }
+        std::future::pending::<Infallible>().await
+    };
+    let reduced = tokio::select! {
+        reduced = reduce_groups(rows, plan, Some(&function), write) => reduced,
+        never = borrow => match never {},
+    };
+    for process in function.processes.into_inner() {
+        // Every prompt is over, or given up.
+        if let Ok(process) = Rc::try_unwrap(process) {
+            process.close(reduced.is_ok()).await;
+        }
+    }
+    reduced
+}
+
+async fn reduce_groups(
+    rows: &Rows,
+    plan: ReducePlan<'_>,
+    function: Option<&Function<'_>>,
+    mut write: impl AsyncFnMut(Vec<u8>) -> bool,
+) -> Result<(), ViewError> {
+    let ReducePlan {
+        reducer, grouping, ..
+    } = plan;
+    let groups = Groups {
+        rows,
+        grouping,
+        collation: Collation::new(),
+        cache: KeyCache::default(),
+        next: 0,
+    };
+    let results = stream::iter(groups).map(|group| async move {
+        let value = match (reducer, function) {
+            (
+                Reducer::Builtin {
+                    builtin,
+                    limit,
+                    log,
+                },
+                _,
+            ) => {
+                let context = ReduceContext {
+                    limit: *limit,
+                    name: "",
+                    log: Some(log),
+                };
+                builtin_group(*builtin, &context, rows, group.clone())
+            }
+            (_, Some(function)) => function.reduce_group(rows, group.clone()).await,
+            (Reducer::Source(_), None) => Ok(Bytes::from_static(b"null")),
+        };
+        let key = group_key(rows.get(group.start).key, grouping);
+        value
+            .map(|value| line(&key, &value))
+            .map_err(|reason| match reason {
+                ReduceFailure::Process(error) => ViewError::Process(error),
+                ReduceFailure::Value(reason) => ViewError::Reduce {
+                    key: (grouping != Grouping::None).then(|| key.get().to_owned()),
+                    reason,
+                },
+            })
+    });
+    let mut results = std::pin::pin!(results.buffered(IN_FLIGHT_MAX));
+    while let Some(line) = results.try_next().await? {
+        if !write(line).await {
+            return Err(ViewError::Unwanted);
+        }
+    }
+    Ok(())
+}
+
+/// Why a group has no value.
+enum ReduceFailure {
+    Process(ProcessError),
+    Value(String),
+}
+
+impl From<ProcessError> for ReduceFailure {
+    fn from(error: ProcessError) -> Self {
+        match error {
+            ProcessError::NoProcess { .. } | ProcessError::Unavailable(_) => Self::Process(error),
+            other => Self::Value(other.to_string()),
+        }
+    }
+}
+
+/// Cuts ordered rows into groups.
+struct Groups<'a> {
+    rows: &'a Rows,
+    grouping: Grouping,
+    collation: Collation,
+    cache: KeyCache,
+    next: usize,
+}
+
+impl Iterator for Groups<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.next;
+        if start == self.rows.len() {
+            return None;
+        }
+        let mut end = self.rows.len();
+        if self.grouping != Grouping::None {
+            let mut group = self.group(start);
+            end = (start + 1..end)
+                .find(|row| !self.belongs(*row, &mut group))
+                .unwrap_or(end);
+        }
+        self.next = end;
+        Some(start..end)
+    }
+}
+
+/// What the keys of a group have in common.
+struct Group {
+    /// The group's key in the last row that was looked at.
+    text: Box<RawValue>,
+    sort_key: Vec<u8>,
+}
+
+impl Groups<'_> {
+    fn group(&mut self, row: usize) -> Group {
+        let text = group_key(self.rows.get(row).key, self.grouping);
+        let sort_key = self.sort_key(&text);
+        Group { text, sort_key }
+    }
+
+    /// Returns whether the key of a row collates as equal to a group's.
+    fn belongs(&mut self, row: usize, group: &mut Group) -> bool {
+        let key = self.rows.get(row).key;
+        // Most keys of a group are written in the same way.
+        if self.grouping == Grouping::Exact && key.get() == group.text.get() {
+            return true;
+        }
+        let text = group_key(key, self.grouping);
+        if text.get() == group.text.get() {
+            return true;
+        }
+        let belongs = self.sort_key(&text) == group.sort_key;
+        if belongs {
+            group.text = text;
+        }
+        belongs
+    }
+
+    fn sort_key(&mut self, key: &RawValue) -> Vec<u8> {
+        let mut sort_key = Vec::new();
+        let json = key.get().as_bytes();
+        self.collation
+            .write_key_cached(json, &mut self.cache, &mut sort_key);
+        sort_key
+    }
+}
+
+/// Returns the key under which a row's group is printed.
+fn group_key(key: &RawValue, grouping: Grouping) -> Box<RawValue> {
+    match grouping {
+        Grouping::None => RawValue::NULL.to_owned(),
+        Grouping::Exact => key.to_owned(),
+        Grouping::Level(level) => {
+            let elements: Vec<&RawValue> = match serde_json::from_str(key.get()) {
+                Ok(elements) => elements,
+                Err(_) => return key.to_owned(),
+            };
+            let first = elements.get(..level).unwrap_or(&elements);
+            to_raw_value(first).unwrap_or_else(|_| key.to_owned())
+        }
+    }
+}
+
+fn line(key: &RawValue, value: &[u8]) -> Vec<u8> {
+    [
+        b"{\"key\":",
+        key.get().as_bytes(),
+        b",\"value\":",
+        value,
+        b"}\n",
+    ]
+    .concat()
+}
+
+fn builtin_group(
+    builtin: Builtin,
+    context: &ReduceContext<'_>,
+    rows: &Rows,
+    group: Range<usize>,
+) -> Result<Bytes, ReduceFailure> {
+    let value = builtin
+        .reduce(group.map(|row| rows.get(row)), context)
+        .and_then(|value| builtin.finalize(&value))
+        .map_err(|error| ReduceFailure::Value(error.to_string()))?;
+    Ok(Bytes::from(String::from(Box::<str>::from(value))))
+}
+
+/// A reduce function in some processes.
+struct Function<'a> {
+    source: &'a str,
+    /// Never empty; grows while the function is used.
+    processes: RefCell<Vec<Rc<Process>>>,
+    /// Whose turn it is.
+    turn: Cell<usize>,
+}
+
+/// The name of the error, and of the member of the value that takes its place, when a result is
+/// too long.
+const OVERFLOW: &str = "reduce_overflow_error";
+
+impl Function<'_> {
+    async fn reduce_group(&self, rows: &Rows, group: Range<usize>) -> Result<Bytes, ReduceFailure> {
+        let pieces = stream::iter(Pieces { rows, rest: group }).map(|piece| {
+            let arguments: Vec<_> = piece
+                .map(|row| {
+                    let row = rows.get(row);
+                    ((row.key, row.id), row.value)
+                })
+                .collect();
+            self.ask(prompt::line(&("reduce", [self.source], arguments, "")))
+        });
+        let mut values: Vec<Box<RawValue>> = pieces.buffered(IN_FLIGHT_MAX).try_collect().await?;
+        // A tree, as CouchDB's is: no prompt grows with the number of rows.
+        while values.len() > 1 {
+            if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
+                return Ok(Bytes::from(overflow.get().to_owned()));
+            }
+            let parts: Vec<Vec<Box<RawValue>>> = parts(values);
+            let again = stream::iter(parts)
+                .map(|part| self.ask(prompt::line(&("rereduce", [self.source], part, ""))));
+            values = again.buffered(IN_FLIGHT_MAX).try_collect().await?;
+        }
+        Ok(values.pop().map_or_else(
+            || Bytes::from("null"),
+            |value| Bytes::from(String::from(Box::<str>::from(value))),
+        ))
+    }
+
+    fn next_process(&self) -> Rc<Process> {
+        let processes = self.processes.borrow();
+        let turn = self.turn.get() % processes.len();
+        self.turn.set(turn + 1);
+        Rc::clone(&processes[turn])
+    }
+
+    async fn ask(&self, line: Bytes) -> Result<Box<RawValue>, ReduceFailure> {
+        let process = self.next_process();
+        let answer = match process.prompt(line, None).await {
+            Ok(answer) => answer,
+            Err(ProcessError::Function { name, reason, .. }) if name == OVERFLOW => {
+                let value = to_raw_value(&json!({OVERFLOW: reason}));
+                return value.map_err(|error| ReduceFailure::Value(error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let wrong = || {
+            let text = String::from_utf8_lossy(&answer);
+            let text: String = text.chars().take(100).collect();
+            ReduceFailure::Value(format!(
+                "the query server answered {text} instead of one result"
+            ))
+        };
+        let (done, mut results): (bool, Vec<Box<RawValue>>) =
+            serde_json::from_slice(&answer).map_err(|_| wrong())?;
+        let result = results.pop().filter(|_| done && results.is_empty());
+        result.ok_or_else(wrong)
+    }
+}
+
+fn is_overflow(value: &RawValue) -> bool {
+    value.get().contains(OVERFLOW)
+        && serde_json::from_str::<Value>(value.get())
+            .is_ok_and(|value| value.get(OVERFLOW).is_some())
+}
+
+/// Cuts a group into pieces of bounded size.
+struct Pieces<'a> {
+    rows: &'a Rows,
+    rest: Range<usize>,
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.rest.start;
+        let mut bytes = 0;
+        let mut end = start;
+        while end < self.rest.end && bytes < PIECE_BYTES {
+            bytes += self.rows.text(end).len();
+            end += 1;
+        }
+        self.rest.start = end;
+        (end > start).then_some(start..end)
+    }
+}
+
+/// Cuts results into parts of bounded size, of two at least.
+fn parts(values: Vec<Box<RawValue>>) -> Vec<Vec<Box<RawValue>>> {
+    let mut parts: Vec<Vec<Box<RawValue>>> = Vec::new();
+    let mut bytes = PIECE_BYTES;
+    for value in values {
+        let length = value.get().len();
+        match parts
+            .last_mut()
+            .filter(|part| part.len() < 2 || bytes < PIECE_BYTES)
+        {
+            Some(part) => {
+                part.push(value);
+                bytes += length;
+            }
+            None => {
+                parts.push(vec![value]);
+                bytes = length;
+            }
+        }
+    }
+    parts
+}

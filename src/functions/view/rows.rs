@@ -1,0 +1,248 @@
+//! The rows of a view: kept as the text they are printed as, and put into CouchDB's order.
+//!
+//! SUMMARY   [`Rows`] takes rows as they come; [`Rows::sort`] orders them by key, then document id,
+//!           then the order in which they were emitted.
+//! PROMISES  A row costs its text and about thirty bytes, and while sorting its sort key.
+//! SOURCE    couch_ejson_compare: less_json_ids/2.
+
+use std::num::NonZero;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+use super::sort;
+use crate::query_server::reduce::ReduceRow;
+use json::collation::{Collation, KeyCache, string_bytes};
+
+/// How much text is kept in one piece, in bytes: growing never copies what is there.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What stands around a row's parts.
+const FRAME: [&[u8]; 4] = [b"{\"id\":", b",\"key\":", b",\"value\":", b"}\n"];
+
+/// One row: JSON texts.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// The document's line in the input.
+    pub line: u64,
+    /// Which of the view's functions emitted it, from 0.
+    pub function: usize,
+    /// The document's id.
+    pub id: &'a str,
+    /// What it emitted as key.
+    pub key: &'a str,
+    /// What it emitted as value.
+    pub value: &'a str,
+}
+
+impl Row<'_> {
+    /// Appends the row as it is printed: one JSON object and a line feed.
+    pub fn write(&self, text: &mut Vec<u8>) {
+        let parts = [self.id, self.key, self.value];
+        for (frame, part) in FRAME.iter().zip(parts) {
+            text.extend_from_slice(frame);
+            text.extend_from_slice(part.as_bytes());
+        }
+        text.extend_from_slice(FRAME[3]);
+    }
+
+    fn written_bytes(&self) -> usize {
+        let frames: usize = FRAME.iter().map(|frame| frame.len()).sum();
+        frames + self.id.len() + self.key.len() + self.value.len()
+    }
+}
+
+/// Where a row's text is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    line: u64,
+    piece: u32,
+    start: u32,
+    id: u32,
+    key: u32,
+    value: u32,
+}
+
+/// Rows of a view.
+#[derive(Debug, Default)]
+pub struct Rows {
+    pieces: Vec<Vec<u8>>,
+    places: Vec<Place>,
+}
+
+/// A row's parts could not be counted in 32 bits.
+const PART_FITS: &str = "VW-2: an answer is shorter than 4 GiB";
+
+impl Rows {
+    /// Takes a row.
+    pub fn push(&mut self, row: &Row<'_>) {
+        let needed = row.written_bytes();
+        let is_full = |piece: &Vec<u8>| piece.len() + needed > piece.capacity();
+        if self.pieces.last().is_none_or(is_full) {
+            self.pieces
+                .push(Vec::with_capacity(needed.max(PIECE_BYTES)));
+        }
+        let number = self.pieces.len() - 1;
+        let piece = &mut self.pieces[number];
+        let part = |length: usize| u32::try_from(length).expect(PART_FITS);
+        self.places.push(Place {
+            line: row.line,
+            piece: part(number),
+            start: part(piece.len()),
+            id: part(row.id.len()),
+            key: part(row.key.len()),
+            value: part(row.value.len()),
+        });
+        row.write(piece);
+    }
+
+    /// Returns how many rows there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Returns how many bytes they take as they are printed.
+    pub fn bytes(&self) -> usize {
+        self.pieces.iter().map(Vec::len).sum()
+    }
+
+    /// Returns a row as it is printed.
+    pub fn text(&self, index: usize) -> &[u8] {
+        let place = &self.places[index];
+        let frames: usize = FRAME.iter().map(|frame| frame.len()).sum();
+        let length = frames + (place.id + place.key + place.value) as usize;
+        self.at(place, place.start as usize..place.start as usize + length)
+    }
+
+    /// Returns a row's parts.
+    pub fn get(&self, index: usize) -> ReduceRow<'_> {
+        self.parts(&self.places[index])
+    }
+
+    fn at(&self, place: &Place, range: Range<usize>) -> &[u8] {
+        &self.pieces[place.piece as usize][range]
+    }
+
+    /// Returns where the id, the key and the value are in the row's piece.
+    fn ranges(&self, place: &Place) -> [Range<usize>; 3] {
+        let mut start = place.start as usize;
+        let mut lengths = [place.id, place.key, place.value].into_iter();
+        [0, 1, 2].map(|part: usize| {
+            start += FRAME[part].len();
+            let end = start + lengths.next().unwrap_or_default() as usize;
+            std::mem::replace(&mut start, end)..end
+        })
+    }
+
+    fn parts(&self, place: &Place) -> ReduceRow<'_> {
+        let part = |range: Range<usize>| -> &RawValue {
+            let text = self.at(place, range);
+            serde_json::from_slice(text).expect("VW-3: a row is made of JSON texts")
+        };
+        let [id, key, value] = self.ranges(place).map(part);
+        ReduceRow { id, key, value }
+    }
+
+    /// Puts the rows into the order of a view, with as many threads as there are cores: by key and
+    /// id, then in the order of the input, then in that of emission.
+    pub fn sort(&mut self) {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let collation = Collation::new();
+        let writer = || {
+            let mut cache = KeyCache::default();
+            let (rows, collation) = (&*self, &collation);
+            move |row: usize, key: &mut Vec<u8>| {
+                let place = &rows.places[row];
+                let [id, json, _] = rows.ranges(place);
+                collation.write_key_cached(rows.at(place, json), &mut cache, key);
+                key.extend_from_slice(&string_bytes(rows.at(place, id)));
+            }
+        };
+        let emission = |row: usize| {
+            let place = &self.places[row];
+            (place.line, place.piece, place.start)
+        };
+        let tie = |one: usize, two: usize| emission(one).cmp(&emission(two));
+        let take = |row: usize| self.places[row];
+        self.places = sort::sorted(self.places.len(), threads, writer, tie, take);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(rows: &[(u64, &str, &str, &str)]) -> Vec<String> {
+        let mut all = Rows::default();
+        for &(line, id, key, value) in rows {
+            all.push(&Row {
+                line,
+                function: 0,
+                id,
+                key,
+                value,
+            });
+        }
+        all.sort();
+        (0..all.len())
+            .map(|index| String::from_utf8(all.text(index).to_vec()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_ordered_by_key_then_id_then_emission() {
+        let rows = [
+            (2, r#""b""#, "1", "\"second\""),
+            (2, r#""b""#, "1.0", "\"third\""),
+            (1, r#""c""#, "1", "\"last\""),
+            (3, r#""B""#, "1", "\"first\""),
+            (4, r#""a""#, "null", "{}"),
+        ];
+        assert_eq!(
+            sorted(&rows),
+            [
+                "{\"id\":\"a\",\"key\":null,\"value\":{}}\n",
+                "{\"id\":\"B\",\"key\":1,\"value\":\"first\"}\n",
+                "{\"id\":\"b\",\"key\":1,\"value\":\"second\"}\n",
+                "{\"id\":\"b\",\"key\":1.0,\"value\":\"third\"}\n",
+                "{\"id\":\"c\",\"key\":1,\"value\":\"last\"}\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn documents_that_came_out_of_turn_are_put_back() {
+        let rows = [
+            (9, "\"x\"", "1", "9"),
+            (3, "\"x\"", "1", "3"),
+            (3, "\"x\"", "1", "4"),
+        ];
+        let values: Vec<String> = sorted(&rows);
+        assert!(
+            values[0].contains(":3}") && values[1].contains(":4}") && values[2].contains(":9}")
+        );
+    }
+
+    #[test]
+    fn a_row_larger_than_a_piece_is_kept_whole() {
+        let mut rows = Rows::default();
+        let value = format!("\"{}\"", "x".repeat(2 * PIECE_BYTES));
+        for key in ["2", "1"] {
+            rows.push(&Row {
+                line: 1,
+                function: 0,
+                id: "\"a\"",
+                key,
+                value: &value,
+            });
+        }
+        rows.sort();
+        assert_eq!(rows.get(0).key.get(), "1");
+        assert_eq!(rows.get(1).value.get(), value);
+    }
+}

@@ -1,0 +1,194 @@
+//! A language that is a command: any program that speaks the line protocol.
+//!
+//! SUMMARY   Turns the command text of the configuration into a program and its arguments: twice
+//!           where the text depends on stress.
+//! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment.
+//! SOURCE    couch_os_process: `sh -c "exec COMMAND"`. Postfix: `-o stress=yes`, `${stress?..}`.
+//! DIFFERS   A command without shell syntax is started directly: a missing program is then an error
+//!           at once and not an exit status 127, and no shell is started in between.
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+
+use crate::actors::language::{Language, StartContext};
+use crate::actors::os_process::OsProcess;
+use crate::config::stressed::{Stressed, expand};
+use crate::messages::opener::StartError;
+use crate::messages::process::{Fault, ProcessRef};
+use crate::query_server::abilities::{Abilities, Ability};
+use crate::query_server::child::{CommandSpec, SpawnError};
+
+/// Characters that mean something to a shell.
+const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
+
+/// A language whose processes are children started by one command.
+pub struct CommandLanguage {
+    text: String,
+    spec: Stressed<CommandSpec>,
+    knowledge: Knowledge,
+}
+
+/// What is known about the abilities of a command.
+#[derive(Clone, Copy)]
+enum Knowledge {
+    Nothing,
+    ToProbe,
+    Everything,
+}
+
+impl CommandLanguage {
+    /// Makes the language from a command as the configuration has it.
+    pub fn new(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            spec: with_stress(Stressed {
+                normal: command_spec(&expand(text, false)),
+                stressed: command_spec(&expand(text, true)),
+            }),
+            knowledge: Knowledge::ToProbe,
+        }
+    }
+
+    /// Makes the language from a program and its arguments, without any shell syntax.
+    pub fn from_spec(spec: CommandSpec) -> Self {
+        let words = spec
+            .arguments
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        let text = std::iter::once(spec.program.display().to_string())
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(" ");
+        Self {
+            text,
+            spec: with_stress(Stressed {
+                normal: spec.clone(),
+                stressed: spec,
+            }),
+            knowledge: Knowledge::ToProbe,
+        }
+    }
+
+    /// Declares that it can do everything, so that it is never probed.
+    #[must_use]
+    pub fn with_every_ability(mut self) -> Self {
+        self.knowledge = Knowledge::Everything;
+        self
+    }
+
+    /// Leaves open what it can do: nothing is probed, and nothing refused.
+    #[must_use]
+    pub fn without_probes(mut self) -> Self {
+        self.knowledge = Knowledge::Nothing;
+        self
+    }
+}
+
+/// What tells a process that its pool is under stress.
+const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
+
+fn with_stress(mut spec: Stressed<CommandSpec>) -> Stressed<CommandSpec> {
+    let (name, value) = STRESS_VARIABLE;
+    let environment = &mut spec.stressed.environment;
+    environment.push((name.to_owned(), value.to_owned()));
+    spec
+}
+
+fn command_spec(text: &str) -> CommandSpec {
+    let direct = !text
+        .chars()
+        .any(|character| SHELL_SYNTAX.contains(character));
+    let mut words = text.split_whitespace();
+    match words.next() {
+        Some(program) if direct => CommandSpec {
+            program: program.into(),
+            arguments: words.map(Into::into).collect(),
+            environment: Vec::new(),
+        },
+        _ => CommandSpec {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), format!("exec {text}").into()],
+            environment: Vec::new(),
+        },
+    }
+}
+
+impl Language for CommandLanguage {
+    fn describe(&self) -> String {
+        self.text.clone()
+    }
+
+    fn abilities(&self) -> Abilities {
+        match self.knowledge {
+            Knowledge::Nothing => Abilities::undeclared(),
+            Knowledge::ToProbe => Abilities::to_probe(self.spec.normal.clone()),
+            Knowledge::Everything => Abilities::declared(&Ability::ALL),
+        }
+    }
+
+    fn start(
+        &self,
+        context: StartContext,
+    ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
+        let spec = self.spec.clone().under(context.stress);
+        async move {
+            let child = context.spawner.spawn(spec).await.map_err(start_error)?;
+            OsProcess::start_with(child, context).map_err(|error| StartError {
+                reason: format!("cannot use the pipes of the query server: {error}"),
+                fault: Fault::Host,
+            })
+        }
+        .boxed_local()
+    }
+}
+
+fn start_error(error: SpawnError) -> StartError {
+    let fault = if error.is_command_wrong() {
+        Fault::QueryServer
+    } else {
+        Fault::Host
+    };
+    StartError {
+        reason: error.to_string(),
+        fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_command_is_started_directly() {
+        let spec = command_spec(" /usr/bin/couchpy  --log-file=- ");
+        // An equals sign may be an assignment to a shell.
+        assert_eq!(spec.program.to_str(), Some("/bin/sh"));
+        let spec = command_spec(" couchpy  --debug ");
+        assert_eq!(spec.program.to_str(), Some("couchpy"));
+        assert_eq!(spec.arguments, ["--debug"]);
+    }
+
+    #[test]
+    fn under_stress_a_command_is_another_one_and_the_environment_says_so() {
+        let language = CommandLanguage::new("server --timeout ${stress?{10}:{300}} x{stress}");
+        let Stressed { normal, stressed } = language.spec;
+        assert_eq!(normal.program.to_str(), Some("server"));
+        assert_eq!(normal.arguments, ["--timeout", "300", "x"]);
+        assert_eq!(normal.environment, []);
+        assert_eq!(stressed.arguments, ["--timeout", "10", "xyes"]);
+        let variable = ("SETTEE_STRESS".to_owned(), "yes".to_owned());
+        assert_eq!(stressed.environment, [variable]);
+        // The shell's own variable of that name is the shell's.
+        let language = CommandLanguage::new("server ${stress}");
+        assert_eq!(language.spec.normal.program.to_str(), Some("/bin/sh"));
+    }
+
+    #[test]
+    fn shell_syntax_goes_through_a_shell() {
+        for text in ["a 'b c'", "A=1 b", "a > /dev/null", "$HOME/x", "a; b"] {
+            let spec = command_spec(text);
+            assert_eq!(spec.program.to_str(), Some("/bin/sh"));
+            assert_eq!(spec.arguments[1], format!("exec {text}").as_str());
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The languages that Settee brings along.
+
+pub mod command;
+pub mod echo;
+
+pub mod query;

@@ -1,0 +1,296 @@
+//! The query server of `query`: commands in, answers out.
+//!
+//! SUMMARY   Keeps index definitions until the next `reset`, and the selectors that validate
+//!           documents of design documents until it ends.
+//! PROMISES  Every command gets an answer, and none ends the server: what CouchDB's dies of is an
+//!           error here.
+//! SOURCE    CouchDB's mango_native_proc.
+//! DIFFERS   `reduce` and `rereduce` are answered with three and with four elements. A definition
+//!           that is none is logged and keeps its column, with no rows in it: CouchDB leaves the
+//!           column out, so that the rows of later functions move to its place. A text definition
+//!           has no rows in a view; there CouchDB's server dies. What is no command is answered
+//!           `invalid_call`.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+use slog::Logger;
+
+use crate::actors::native_process::NativeServer;
+use crate::logging::RepeatLimiter;
+use crate::otp::clock::Clock;
+use json::elements::for_each;
+use mango::{EntryError, Index, Selector, last_members};
+
+/// The most that definitions and validators may have together, in bytes of their texts.
+const HELD_BYTES_MAX: usize = 4 << 20;
+
+/// What one of them takes beside its text, in bytes.
+const ENTRY_BYTES: usize = 256;
+
+/// The most that an answer about a document may have beyond twice the document's length, in bytes.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// How many elements a command has at most: what follows is not looked at.
+const ELEMENTS_MAX: usize = 5;
+
+/// An answer that says no: its name and its reason.
+struct Refusal {
+    name: &'static str,
+    reason: String,
+}
+
+impl Refusal {
+    fn new(name: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            name,
+            reason: reason.into(),
+        }
+    }
+
+    fn invalid_call(command: &str) -> Self {
+        let reason = format!("{command} is no command of a Mango query server, or not with these");
+        Self::new("invalid_call", reason)
+    }
+}
+
+impl From<EntryError> for Refusal {
+    fn from(error: EntryError) -> Self {
+        Self::new(error.name(), error.to_string())
+    }
+}
+
+/// What a design document says about documents.
+struct Validator {
+    selector: Option<Selector>,
+    /// The length of its text and its id.
+    bytes: usize,
+}
+
+/// A Mango query server.
+pub struct QueryServer {
+    /// In the order they came; `None` is a definition that is none.
+    indexes: Vec<Option<Index>>,
+    /// Design document's id -> what a new document and the old one have to match, if it says.
+    validators: HashMap<String, Validator>,
+    /// What the indexes and the validators have, in bytes of their texts.
+    index_bytes: usize,
+    validator_bytes: usize,
+    log: Logger,
+    clock: Clock,
+    /// Of warnings about definitions: a view is built again and again.
+    refused: RepeatLimiter,
+}
+
+/// Asks an index for its part of a document.
+type Ask = fn(&Index, &str) -> Result<String, EntryError>;
+
+impl QueryServer {
+    /// Makes a server that knows nothing yet.
+    pub fn new(log: Logger, clock: Clock) -> Self {
+        Self {
+            indexes: Vec::new(),
+            validators: HashMap::new(),
+            index_bytes: 0,
+            validator_bytes: 0,
+            log,
+            clock,
+            refused: RepeatLimiter::default(),
+        }
+    }
+
+    fn perform(&mut self, command: &str) -> Result<String, Refusal> {
+        let elements = first_elements(command).map_err(|_| Refusal::invalid_call("this"))?;
+        let name = elements.first().and_then(|name| string(name));
+        let name = name.unwrap_or_default();
+        match (name.as_str(), &elements[..]) {
+            ("reset", [_] | [_, _]) => {
+                self.indexes.clear();
+                self.index_bytes = 0;
+                Ok("true".into())
+            }
+            ("add_fun", [_, definition, ..]) => {
+                self.add_index(definition)?;
+                Ok("true".into())
+            }
+            ("map_doc", [_, document]) => self.ask(document, Index::rows),
+            ("index_doc", [_, document]) => self.search(document, Index::text_entries),
+            ("nouveau_index_doc", [_, document]) => self.search(document, Index::nouveau_entries),
+            ("reduce" | "rereduce", [_, sources, _] | [_, sources, _, _]) => reduce(sources),
+            ("ddoc", [_, new, id, document]) if string(new).as_deref() == Some("new") => {
+                self.teach(id, document)
+            }
+            ("ddoc", [_, id, path, arguments]) => self.validate(id, path, arguments),
+            _ => Err(Refusal::invalid_call(&format!("{name:?}"))),
+        }
+    }
+
+    /// Checks that there is room for so much more.
+    fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
+        if self.index_bytes + self.validator_bytes + bytes <= HELD_BYTES_MAX {
+            return Ok(());
+        }
+        let reason = format!(
+            "index definitions and validators have more than {HELD_BYTES_MAX} bytes; reset forgets the indexes, \
+             and a new process has no validators"
+        );
+        Err(Refusal::new("out_of_memory", reason))
+    }
+
+    fn add_index(&mut self, definition: &str) -> Result<(), Refusal> {
+        let bytes = definition.len() + ENTRY_BYTES;
+        self.check_room(bytes)?;
+        self.index_bytes += bytes;
+        let index = Index::parse(definition);
+        if let Err(error) = &index {
+            crate::warn_repeating!(
+                self.log, self.refused, self.clock.now(), "index definition refused";
+                "error" => error.name(),
+                "effect" => "documents have no rows in this index",
+                "remedy" => "correct the definition in the design document",
+            );
+        }
+        self.indexes.push(index.ok());
+        Ok(())
+    }
+
+    /// What each index has of a document.
+    fn ask(&self, document: &str, ask: Ask) -> Result<String, Refusal> {
+        if !document.starts_with('{') {
+            return Err(Refusal::new(
+                "invalid_document",
+                "a document is a JSON object",
+            ));
+        }
+        let bytes_max = ANSWER_BYTES_MAX + 2 * document.len();
+        let mut answer = String::from("[");
+        for index in &self.indexes {
+            if answer.len() > 1 {
+                answer.push(',');
+            }
+            match index {
+                None => answer.push_str("[]"),
+                Some(index) => answer.push_str(&ask(index, document)?),
+            }
+            if answer.len() > bytes_max {
+                let reason = format!("the indexes have more than {bytes_max} bytes of a document");
+                return Err(Refusal::new("too_large", reason));
+            }
+        }
+        answer.push(']');
+        Ok(answer)
+    }
+
+    /// The same for text indexes, whose first is taken from the answer: there has to be one.
+    fn search(&self, document: &str, ask: Ask) -> Result<String, Refusal> {
+        let answer = self.ask(document, ask)?;
+        Ok(if self.indexes.is_empty() {
+            "[[]]".into()
+        } else {
+            answer
+        })
+    }
+
+    fn teach(&mut self, id: &str, document: &str) -> Result<String, Refusal> {
+        #[derive(serde::Deserialize)]
+        struct Taught<'a> {
+            #[serde(borrow)]
+            validate_doc_update: Option<&'a RawValue>,
+        }
+        let id = string(id).ok_or_else(|| Refusal::invalid_call("\"ddoc\""))?;
+        let document = last_members(document);
+        let taught: Taught<'_> = serde_json::from_str(&document)
+            .map_err(|error| Refusal::new("invalid_document", error.to_string()))?;
+        let selector = taught
+            .validate_doc_update
+            .map(|text| Selector::parse(text.get()));
+        let selector = selector.transpose().map_err(|error| {
+            let reason = format!("validate_doc_update of {id}: {error}");
+            Refusal::new(error.name(), reason)
+        })?;
+        let text_bytes = taught
+            .validate_doc_update
+            .map_or(0, |text| text.get().len());
+        let bytes = id.len() + text_bytes + ENTRY_BYTES;
+        let replaced = self.validators.remove(&id);
+        self.validator_bytes -= replaced.map_or(0, |validator| validator.bytes);
+        self.check_room(bytes)?;
+        self.validator_bytes += bytes;
+        self.validators.insert(id, Validator { selector, bytes });
+        Ok("true".into())
+    }
+
+    /// `["ddoc", ID, ["validate_doc_update"], [NEW, OLD, CONTEXT, SECURITY]]`.
+    fn validate(&self, id: &str, path: &str, arguments: &str) -> Result<String, Refusal> {
+        let refusal = || Refusal::invalid_call("\"ddoc\"");
+        let id = string(id).ok_or_else(refusal)?;
+        let path = first_elements(path).map_err(|_| refusal())?;
+        let path: Option<Vec<String>> = path.into_iter().map(string).collect();
+        let path = path.ok_or_else(refusal)?;
+        if path != ["validate_doc_update"] {
+            let reason = format!("a Mango design document has no {}", path.join("/"));
+            return Err(Refusal::new("invalid_call", reason));
+        }
+        let arguments = first_elements(arguments).map_err(|_| refusal())?;
+        let [new, old, ..] = arguments[..] else {
+            return Err(refusal());
+        };
+        let Some(validator) = self.validators.get(&id) else {
+            let reason = format!("uncached design doc: {id}");
+            return Err(Refusal::new("query_protocol_error", reason));
+        };
+        let Some(selector) = &validator.selector else {
+            let reason = format!("missing validate_doc_update function on design doc {id}");
+            return Err(Refusal::new("not_found", reason));
+        };
+        let documents = format!(r#"{{"newDoc":{new},"oldDoc":{old}}}"#);
+        match selector.matches_checked(&documents) {
+            Ok(true) => Ok("true".into()),
+            Ok(false) => Ok(r#"{"forbidden":"document is not valid"}"#.into()),
+            Err(error) => Err(Refusal::new(error.name(), error.to_string())),
+        }
+    }
+
+    /// Answers one command.
+    pub fn answer(&mut self, command: &str) -> String {
+        self.perform(command).unwrap_or_else(|refusal| {
+            serde_json::json!(["error", refusal.name, refusal.reason]).to_string()
+        })
+    }
+}
+
+impl NativeServer for QueryServer {
+    fn prompt(&mut self, command: &str) -> String {
+        self.answer(command)
+    }
+}
+
+/// One `null` for each function: a Mango index counts by other means.
+fn reduce(sources: &str) -> Result<String, Refusal> {
+    let mut answer = String::from("[true,[");
+    let counted = for_each(sources, |_| answer.push_str("null,"));
+    counted.map_err(|_| Refusal::invalid_call("\"reduce\""))?;
+    if answer.ends_with(',') {
+        answer.pop();
+    }
+    answer.push_str("]]");
+    Ok(answer)
+}
+
+/// The first elements of a list.
+fn first_elements(list: &str) -> Result<Vec<&str>, serde_json::Error> {
+    let mut first = Vec::new();
+    for_each(list, |element| {
+        if first.len() < ELEMENTS_MAX {
+            first.push(element);
+        }
+    })?;
+    Ok(first)
+}
+
+fn string(text: &str) -> Option<String> {
+    serde_json::from_str(text).ok()
+}
+
+#[cfg(test)]
+mod tests;

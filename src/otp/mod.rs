@@ -1,0 +1,9 @@
+//! What OTP gives to Erlang's processes and actix does not give to actors: monitors, supervision, registered
+//! names, deferred replies, and one clock. Nothing here knows CouchDB.
+
+pub mod clock;
+pub mod deferred;
+pub mod lifeline;
+pub mod named;
+pub mod supervisor;
+pub mod wall_clock;

@@ -1,0 +1,280 @@
+//! Supervision in OTP's meaning: children restarted within an intensity, stopped in reverse order.
+//!
+//! SUMMARY   A [`Supervisor`] starts children in order, watches their lifelines, restarts
+//!           those that end, gives up when they fail too often, and stops all of them, last first.
+//! PROMISES  A child that panicked is restarted like one that failed (actix's own supervisor does
+//!           not do that). A child that does not end in its time is left behind, with a warning.
+//! SOURCE    OTP supervisor: one_for_one, restart intensity and period, shutdown timeouts.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use actix::prelude::*;
+use actix_rt::time::Instant;
+use slog::{Logger, error, o, warn};
+
+use crate::otp::deferred::{Deferred, Replier, deferred};
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::otp::named::Named;
+
+/// Asks a supervised actor to end. Its lifeline tells when it has.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct Stop {
+    /// Whether to end at once, without finishing anything.
+    pub now: bool,
+}
+
+/// A child that runs: how to watch it, and where to ask it to end.
+struct Running {
+    pulse: Pulse,
+    stop: Recipient<Stop>,
+}
+
+/// How a child is started, restarted and stopped.
+pub struct ChildSpec {
+    /// Its name, for the log.
+    id: &'static str,
+    /// How long it may take to end.
+    shutdown: Duration,
+    /// Starts it; called again for each restart.
+    start: Box<dyn FnMut() -> Running>,
+}
+
+impl ChildSpec {
+    /// Describes an actor that `make` starts, now and after each end.
+    pub fn new<A>(
+        id: &'static str,
+        shutdown: Duration,
+        mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
+    ) -> Self
+    where
+        A: Actor<Context = Context<A>> + Handler<Stop>,
+    {
+        let start = Box::new(move || {
+            let (pulse, address) = make();
+            let stop = address.recipient();
+            Running { pulse, stop }
+        });
+        Self {
+            id,
+            shutdown,
+            start,
+        }
+    }
+
+    /// Starts an actor, and describes how its successors are started under the same name.
+    pub fn named<A>(
+        id: &'static str,
+        shutdown: Duration,
+        mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
+    ) -> (Named<A>, Self)
+    where
+        A: Actor<Context = Context<A>> + Handler<Stop>,
+    {
+        let (pulse, address) = make();
+        let name = Named::new(address.clone());
+        let registered = name.clone();
+        let mut first = Some((pulse, address));
+        let spec = Self::new(id, shutdown, move || {
+            let (pulse, address) = first.take().unwrap_or_else(&mut make);
+            registered.replace(address.clone());
+            (pulse, address)
+        });
+        (name, spec)
+    }
+}
+
+/// How many restarts are too many.
+#[derive(Clone, Copy, Debug)]
+pub struct Intensity {
+    /// More restarts than this ..
+    pub restarts_max: usize,
+    /// .. within this time, and the supervisor gives up.
+    pub period: Duration,
+}
+
+struct Child {
+    spec: ChildSpec,
+    running: Option<(Running, MonitorRef)>,
+}
+
+/// Watches over its children.
+pub struct Supervisor {
+    children: Vec<Child>,
+    intensity: Intensity,
+    /// When children were restarted, oldest first; only those within the period.
+    restarts: VecDeque<Instant>,
+    shutdown: Option<Shutdown>,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+/// A shutdown that goes on: children are asked one by one, the last started first.
+struct Shutdown {
+    now: bool,
+    waiting: Vec<Replier<()>>,
+    timer: Option<SpawnHandle>,
+    reason: ExitReason,
+}
+
+impl Supervisor {
+    /// Makes a supervisor; its children are started when it is, in this order.
+    pub fn new(children: Vec<ChildSpec>, intensity: Intensity, log: &Logger) -> Self {
+        let child = |spec| Child {
+            spec,
+            running: None,
+        };
+        Self {
+            children: children.into_iter().map(child).collect(),
+            intensity,
+            restarts: VecDeque::new(),
+            shutdown: None,
+            log: log.new(o!("component" => "supervisor")),
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    fn start_child(&mut self, index: usize, ctx: &mut Context<Self>) {
+        let child = &mut self.children[index];
+        let running = (child.spec.start)();
+        let monitor = running.pulse.monitor(ctx.address().recipient());
+        child.running = Some((running, monitor));
+    }
+
+    fn child_ended(&mut self, index: usize, reason: &ExitReason, ctx: &mut Context<Self>) {
+        let id = self.children[index].spec.id;
+        warn!(self.log, "child ended"; "actor" => id, "error" => %reason,
+              "effect" => "it is started again");
+        if self.may_restart() {
+            return self.start_child(index, ctx);
+        }
+        error!(self.log, "children fail too often, giving up"; "actor" => id,
+               "limit" => self.intensity.restarts_max,
+               "period_ms" => u64::try_from(self.intensity.period.as_millis()).unwrap_or(u64::MAX));
+        let reason = ExitReason::Failed(format!("{id} failed too often: {reason}"));
+        self.shut_down(true, reason, None, ctx);
+    }
+
+    fn may_restart(&mut self) -> bool {
+        let now = Instant::now();
+        let period = self.intensity.period;
+        while self
+            .restarts
+            .front()
+            .is_some_and(|at| now.duration_since(*at) > period)
+        {
+            self.restarts.pop_front();
+        }
+        self.restarts.push_back(now);
+        self.restarts.len() <= self.intensity.restarts_max
+    }
+
+    fn shut_down(
+        &mut self,
+        now: bool,
+        reason: ExitReason,
+        waiter: Option<Replier<()>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let shutdown = self.shutdown.get_or_insert(Shutdown {
+            now,
+            waiting: Vec::new(),
+            timer: None,
+            reason,
+        });
+        shutdown.now |= now;
+        shutdown.waiting.extend(waiter);
+        self.stop_last(ctx);
+    }
+
+    /// Asks the last child that runs to end, or ends itself when none is left.
+    fn stop_last(&mut self, ctx: &mut Context<Self>) {
+        let Some(shutdown) = &mut self.shutdown else {
+            return;
+        };
+        if let Some(timer) = shutdown.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        let Some(child) = self
+            .children
+            .iter()
+            .rev()
+            .find(|child| child.running.is_some())
+        else {
+            for waiter in shutdown.waiting.drain(..) {
+                let _ = waiter.send(());
+            }
+            self.lifeline.ending(shutdown.reason.clone());
+            return ctx.stop();
+        };
+        if let Some((running, _)) = &child.running {
+            // Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
+            running.stop.do_send(Stop { now: shutdown.now });
+        }
+        shutdown.timer = Some(ctx.run_later(child.spec.shutdown, |supervisor, ctx| {
+            supervisor.abandon_last(ctx);
+        }));
+    }
+
+    fn abandon_last(&mut self, ctx: &mut Context<Self>) {
+        let late = self
+            .children
+            .iter_mut()
+            .rev()
+            .find(|child| child.running.is_some());
+        if let Some(child) = late {
+            warn!(self.log, "child did not end in time and is left behind"; "actor" => child.spec.id);
+            child.running = None;
+        }
+        self.stop_last(ctx);
+    }
+}
+
+impl Actor for Supervisor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        (0..self.children.len()).for_each(|index| self.start_child(index, ctx));
+    }
+}
+
+impl Handler<Down> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        let is_it = |child: &Child| {
+            child
+                .running
+                .as_ref()
+                .is_some_and(|(_, m)| *m == msg.monitor)
+        };
+        let Some(index) = self.children.iter().position(is_it) else {
+            return;
+        };
+        self.children[index].running = None;
+        if self.shutdown.is_some() {
+            self.stop_last(ctx);
+        } else {
+            self.child_ended(index, &msg.reason, ctx);
+        }
+    }
+}
+
+impl Handler<Stop> for Supervisor {
+    type Result = Deferred<()>;
+
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) -> Self::Result {
+        let (answer, replier) = deferred();
+        self.shut_down(msg.now, ExitReason::Shutdown, Some(replier), ctx);
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Tests of the supervisor: restarts, intensity, order of shutdown, children that come too late.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::*;
+use crate::testkit::{PATIENCE, Probe, within};
+
+/// What happened, in order.
+type Diary = Rc<RefCell<Vec<String>>>;
+
+/// A child that does what it is told, and writes its beginning and its end into the diary.
+struct Ward {
+    id: &'static str,
+    diary: Diary,
+    stubborn: bool,
+    lifeline: Lifeline,
+}
+
+impl Actor for Ward {
+    type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        self.diary.borrow_mut().push(format!("{} starts", self.id));
+    }
+}
+
+impl Handler<Stop> for Ward {
+    type Result = ();
+
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        let how = if msg.now { "at once" } else { "in order" };
+        let line = format!("{} is told to end {how}", self.id);
+        self.diary.borrow_mut().push(line);
+        if !self.stubborn {
+            self.lifeline.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }
+    }
+}
+
+/// Ends the child in this way.
+#[derive(Message)]
+#[rtype(result = "()")]
+enum End {
+    Panic,
+    With(ExitReason),
+}
+
+impl Handler<End> for Ward {
+    type Result = ();
+
+    fn handle(&mut self, end: End, ctx: &mut Self::Context) {
+        match end {
+            End::Panic => panic!("a supervised actor that panics (meant to happen)"),
+            End::With(reason) => {
+                self.lifeline.ending(reason);
+                ctx.stop();
+            }
+        }
+    }
+}
+
+/// Supervised wards, their current addresses and what they wrote.
+struct Family {
+    supervisor: Addr<Supervisor>,
+    wards: Rc<RefCell<Vec<Addr<Ward>>>>,
+    diary: Diary,
+    downs: Probe<Down>,
+}
+
+struct Plan {
+    id: &'static str,
+    stubborn: bool,
+}
+
+const fn plan(id: &'static str) -> Plan {
+    Plan {
+        id,
+        stubborn: false,
+    }
+}
+
+fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
+    let (diary, wards) = (Diary::default(), Rc::default());
+    let spec = |plan: Plan| {
+        let (diary, wards) = (Rc::clone(&diary), Rc::clone(&wards));
+        ChildSpec::new(plan.id, Duration::from_secs(1), move || {
+            start(&plan, &diary, &wards)
+        })
+    };
+    let intensity = Intensity {
+        restarts_max,
+        period: Duration::from_secs(60),
+    };
+    let specs = plans.into_iter().map(spec).collect();
+    let log = Logger::root(slog::Discard, o!());
+    let supervisor = Supervisor::new(specs, intensity, &log);
+    let downs = Probe::start();
+    supervisor.pulse().monitor(downs.recipient());
+    Family {
+        supervisor: supervisor.start(),
+        wards,
+        diary,
+        downs,
+    }
+}
+
+fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> (Pulse, Addr<Ward>) {
+    let lifeline = Lifeline::new();
+    let pulse = lifeline.pulse();
+    let address = Ward {
+        id: plan.id,
+        diary: Rc::clone(diary),
+        stubborn: plan.stubborn,
+        lifeline,
+    }
+    .start();
+    wards.borrow_mut().push(address.clone());
+    (pulse, address)
+}
+
+impl Family {
+    /// Waits until the diary has that many lines, and returns it.
+    async fn diary(&self, lines: usize) -> Vec<String> {
+        let what = format!("{lines} lines in the diary");
+        crate::testkit::eventually(&what, async || self.diary.borrow().len() >= lines).await;
+        self.diary.borrow().clone()
+    }
+
+    fn end_last(&self, end: End) {
+        let last = self.wards.borrow().last().cloned();
+        last.expect("a ward was started").do_send(end);
+    }
+
+    async fn stop(mut self, now: bool) -> (Vec<String>, ExitReason) {
+        let stop = self.supervisor.send(Stop { now });
+        within("the supervisor has stopped its children", stop)
+            .await
+            .expect("the supervisor answers before it ends");
+        let down = self.downs.next().await;
+        (self.diary.borrow().clone(), down.reason)
+    }
+}
+
+#[actix_rt::test]
+async fn a_child_that_panicked_or_failed_is_started_again() {
+    let family = family(vec![plan("a")], 10);
+    family.diary(1).await;
+    for (lines, end) in [
+        (2, End::Panic),
+        (3, End::With(ExitReason::Failed("no luck".into()))),
+        (4, End::With(ExitReason::Normal)),
+    ] {
+        family.end_last(end);
+        assert_eq!(family.diary(lines).await.last().unwrap(), "a starts");
+    }
+    let (diary, reason) = family.stop(false).await;
+    assert_eq!(diary[4], "a is told to end in order");
+    assert_eq!(reason, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn children_are_stopped_in_reverse_order_of_start_one_after_the_other() {
+    let plans = ["a", "b", "c"].map(plan);
+    let family = family(plans.into(), 10);
+    family.diary(3).await;
+    let (diary, _) = family.stop(true).await;
+    assert_eq!(
+        diary,
+        [
+            "a starts",
+            "b starts",
+            "c starts",
+            "c is told to end at once",
+            "b is told to end at once",
+            "a is told to end at once",
+        ]
+    );
+}
+
+#[actix_rt::test]
+async fn children_that_fail_too_often_end_the_supervisor_and_the_others() {
+    let plans = ["steady", "failing"].map(plan);
+    let mut family = family(plans.into(), 2);
+    for lines in 2..=4 {
+        family.diary(lines).await;
+        family.end_last(End::Panic);
+    }
+    let down = family.downs.next().await;
+    let expected = ExitReason::Failed("failing failed too often: panicked".into());
+    assert_eq!(down.reason, expected);
+    assert_eq!(family.diary(5).await[4], "steady is told to end at once");
+}
+
+#[actix_rt::test]
+async fn restarts_that_are_longer_ago_than_the_period_do_not_count() {
+    tokio::time::pause();
+    let family = family(vec![plan("a")], 1);
+    for lines in 1..=4 {
+        family.diary(lines).await;
+        family.end_last(End::Panic);
+        family.diary(lines + 1).await;
+        tokio::time::advance(Duration::from_secs(61)).await;
+    }
+    let (_, reason) = family.stop(false).await;
+    assert_eq!(reason, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn a_child_that_does_not_end_in_time_is_left_behind() {
+    tokio::time::pause();
+    let stubborn = Plan {
+        stubborn: true,
+        ..plan("b")
+    };
+    let family = family(vec![plan("a"), stubborn], 10);
+    family.diary(2).await;
+    let began = Instant::now();
+    let (diary, reason) = family.stop(false).await;
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_secs(1) && took < PATIENCE,
+        "{took:?}"
+    );
+    assert_eq!(
+        diary[2..],
+        ["b is told to end in order", "a is told to end in order"]
+    );
+    assert_eq!(reason, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn a_name_leads_to_the_successor() {
+    let family = family(vec![plan("a"), plan("b")], 1);
+    family.diary(2).await;
+    let [first, second] = &family.wards.borrow().clone()[..] else {
+        panic!("there are two wards");
+    };
+    let named = Named::new(first.clone());
+    let same = named.clone();
+    named.replace(second.clone());
+    assert_eq!(same.address(), *second);
+    family.stop(true).await;
+}

@@ -1,0 +1,80 @@
+//! The time of day, for histories that people read.
+//!
+//! SUMMARY   Runs with tokio's clock, so that paused time in tests is time for everything, from the
+//!           system's time of day at its start.
+//! PROMISES  Never goes backwards. Follows the system's time of day when that is set forward, also
+//!           after the machine slept; when it is set back, goes on from where it was.
+
+use std::cell::Cell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use actix_rt::time::Instant;
+
+use policy::schedule::WallTime;
+
+/// What the two clocks may be apart before the system's is followed.
+const APART_MAX: Duration = Duration::from_secs(1);
+
+/// Tells the time of day.
+#[derive(Debug)]
+pub struct WallClock {
+    since: Instant,
+    /// The time of day at `since`, with what the system's was set forward.
+    began: Cell<WallTime>,
+}
+
+impl WallClock {
+    /// Starts a clock.
+    #[allow(
+        clippy::new_without_default,
+        reason = "a start in time is not a default"
+    )]
+    pub fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            began: Cell::new(system_time()),
+        }
+    }
+
+    /// Returns the time of day.
+    pub fn now(&self) -> WallTime {
+        let elapsed = self.since.elapsed();
+        let ahead = system_time().since(self.began.get() + elapsed);
+        if ahead > APART_MAX {
+            self.began.set(self.began.get() + ahead);
+        }
+        self.began.get() + elapsed
+    }
+}
+
+fn system_time() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    WallTime::ZERO + since.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[actix_rt::test]
+    async fn paused_time_is_time_of_day() {
+        tokio::time::pause();
+        let clock = WallClock::new();
+        let before = clock.now();
+        assert!(before > WallTime::from_micros(1_700_000_000_000_000));
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let passed = clock.now().since(before);
+        assert!(passed >= Duration::from_secs(3600) && passed < Duration::from_secs(3605));
+    }
+
+    #[actix_rt::test]
+    async fn a_clock_that_was_set_forward_is_followed() {
+        let clock = WallClock::new();
+        clock.began.set(WallTime::ZERO);
+        let now = clock.now();
+        assert!(system_time().since(now) <= APART_MAX);
+        // One that is ahead is not turned back.
+        clock.began.set(now + Duration::from_secs(3600));
+        assert!(clock.now().since(now) >= Duration::from_secs(3600));
+    }
+}

@@ -1,6 +1,0 @@
-//! The languages that Settee brings along.
-
-pub mod command;
-pub mod echo;
-pub mod javascript;
-pub mod query;
