@@ -17,8 +17,8 @@ pub mod messages;
 pub mod metrics;
 pub mod otp;
 pub mod query_server;
-pub mod replicator;
-pub mod store;
+mod replicator;
+mod store;
 pub mod testkit;
 
 pub use {mango, policy, replication};

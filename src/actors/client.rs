@@ -10,7 +10,6 @@
 //! LIMITS    Nothing is kept for a client that comes back: a new connection is a new client.
 
 mod account;
-mod backup;
 mod calls;
 mod dashboard;
 mod farewell;
@@ -42,6 +41,7 @@ use tokio::sync::Notify;
 
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::replicator_api::ReplicatorApi;
 use crate::auth::Authority;
 use crate::auth::rights::Rights;
 use crate::config::Config;
@@ -58,7 +58,6 @@ use crate::otp::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
 use crate::otp::named::Named;
 use crate::otp::supervisor::Stop;
 use crate::query_server::reduce::OverflowLog;
-use crate::replicator::Replications;
 use held_max::AllHeld;
 use holding::Holding;
 pub(crate) use lent::last_line;
@@ -80,7 +79,7 @@ pub struct Services {
     /// Where built-in sums that are too long are told.
     sums: Option<Rc<OverflowLog>>,
     /// Replications, where there are any.
-    replications: Option<Replications>,
+    replications: Option<ReplicatorApi>,
     /// The memory that requests and replies share, where it is bounded.
     in_flight: Option<Arc<InFlight>>,
     /// Who is let in, where that is asked.
@@ -134,7 +133,7 @@ impl Services {
 
     /// Answers calls about jobs, too.
     #[must_use]
-    pub fn with_replications(mut self, replications: Replications) -> Self {
+    pub fn with_replications(mut self, replications: ReplicatorApi) -> Self {
         self.replications = Some(replications);
         self
     }

@@ -19,5 +19,6 @@ pub mod proc_manager;
 pub mod process_duties;
 pub mod replication_job;
 pub mod replication_scheduler;
+pub mod replicator_api;
 pub mod replicator_documents;
 pub mod service;

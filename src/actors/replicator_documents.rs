@@ -25,6 +25,7 @@ use slog::{Logger, o, warn};
 use tokio::sync::{Semaphore, watch};
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
+use crate::actors::replicator_api::view;
 use crate::config::Config;
 use crate::config::password::random;
 use crate::messages::replication_scheduler::{
@@ -39,7 +40,7 @@ use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
-use crate::replicator::{Database, NAME, defaults, view};
+use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
 use policy::schedule::WallTime;
 use replication::endpoint::Http;

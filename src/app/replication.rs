@@ -23,6 +23,7 @@ use crate::actors::gate::Gateway;
 use crate::actors::job_supervisor::LiveRuns;
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
@@ -35,7 +36,7 @@ use crate::otp::lifeline::Lifeline;
 use crate::otp::named::Named;
 use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::{Database, DocStates, Replications, http_config};
+use crate::replicator::{Database, DocStates, http_config};
 use blocking;
 use policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use replication::crash::Crash;
@@ -74,7 +75,7 @@ pub(super) struct Parts {
     /// The scheduler.
     pub scheduler: Named<ReplicationScheduler>,
     /// What HTTP and clients of the socket speak to.
-    pub replications: Replications,
+    pub replications: ReplicatorApi,
     /// In the order in which they are started.
     pub specs: [ChildSpec; 2],
 }
@@ -104,7 +105,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     *told.borrow_mut() = Some(documents.clone());
     Parts {
         scheduler,
-        replications: Replications::new(options, documents),
+        replications: ReplicatorApi::new(options, documents),
         specs: [scheduler_spec, documents_spec],
     }
 }

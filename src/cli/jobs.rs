@@ -2,6 +2,8 @@
 //!
 //! SUMMARY   Asks the running service over its socket; prints a table, a job, or the value as it came.
 
+mod transfer;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +17,8 @@ use crate::replicator::{JobOrder, PAUSED, STATES};
 use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Asking, SocketArgs, block_on, service_error};
+use super::status_table::{Column, columns, count};
+use transfer::{ExportArgs, ImportArgs, export, import};
 
 /// How long the service may take over an answer; one that stops waits for a checkpoint.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -28,13 +32,15 @@ const LIMIT: usize = 1000;
 Exit codes:
   0   done
   64  the command line is wrong
+  65  import: a line is wrong, or a document was not imported
   69  no service answers, or there is no such job
-  74  writing standard output failed
+  74  export: the file is there already; reading or writing failed
   77  the socket belongs to another user
 
 Example:
   settee jobs list --states crashing,pending
-  settee jobs pause 8f5b1bd0be6f9166ccfd36fc8be8fc22+continuous")]
+  settee jobs pause 8f5b1bd0be6f9166ccfd36fc8be8fc22+continuous
+  settee jobs export --secrets /backup/settee-monday.ndjson")]
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
@@ -82,6 +88,14 @@ enum Action {
         /// The job's id.
         id: String,
     },
+    /// Write the documents of all replications, one JSON document a line: a backup.
+    ///
+    /// The service goes on meanwhile. Without --secrets there are no credentials in it.
+    Export(ExportArgs),
+    /// Write documents of an export into the service, and say of each what became of it.
+    ///
+    /// A document of the same id that is there already stays as it is.
+    Import(ImportArgs),
     /// Give a job another priority.
     Priority {
         /// The job's id.
@@ -107,27 +121,24 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
     let service = Asking::connect(&socket, ANSWER_TIMEOUT).await?;
     let (client, socket) = (&service.client, service.socket());
     let told = |said: &ServiceError| no_such_job(socket, said);
-    let (list, order) = match &args.action {
-        None => (Some(&args.list), None),
-        Some(Action::List(list)) => (Some(list), None),
-        Some(Action::Show { id }) => (None, Some((id, None))),
-        Some(Action::Pause { id }) => (None, Some((id, Some(JobOrder::Pause)))),
-        Some(Action::Resume { id }) => (None, Some((id, Some(JobOrder::Resume)))),
-        Some(Action::Restart { id }) => (None, Some((id, Some(JobOrder::Restart)))),
-        Some(Action::Priority { id, priority }) => {
-            (None, Some((id, Some(JobOrder::Priority(*priority)))))
-        }
+    let list = async |list: &ListArgs| {
+        let jobs = client.jobs(0, list.limit, &list.states);
+        service.answer(jobs, told).await
     };
-    let answer = match (list, order) {
-        (Some(list), _) => {
-            let jobs = client.jobs(0, list.limit, &list.states);
-            service.answer(jobs, told).await?
+    let order = async |id: &str, order| service.answer(client.order_job(id, order), told).await;
+    type ToText = fn(&Value) -> String;
+    let (to_text, answer): (ToText, _) = match &args.action {
+        None => (table, list(&args.list).await?),
+        Some(Action::List(args)) => (table, list(args).await?),
+        Some(Action::Show { id }) => (job, service.answer(client.job(id), told).await?),
+        Some(Action::Pause { id }) => (job, order(id, JobOrder::Pause).await?),
+        Some(Action::Resume { id }) => (job, order(id, JobOrder::Resume).await?),
+        Some(Action::Restart { id }) => (job, order(id, JobOrder::Restart).await?),
+        Some(Action::Priority { id, priority }) => {
+            (job, order(id, JobOrder::Priority(*priority)).await?)
         }
-        (None, Some((id, Some(order)))) => {
-            service.answer(client.order_job(id, order), told).await?
-        }
-        (None, Some((id, None))) => service.answer(client.job(id), told).await?,
-        (None, None) => return Ok(()),
+        Some(Action::Export(args)) => return export(&service, args).await,
+        Some(Action::Import(import_args)) => return import(&service, import_args, args.json).await,
     };
     if args.json {
         return output::print(&format!("{}\n", answer.get()));
@@ -136,11 +147,7 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         let error = ClientError::Protocol(format!("the answer about jobs: {error}"));
         service_error(socket, &error)
     })?;
-    output::print(&if list.is_some() {
-        table(&value)
-    } else {
-        job(&value)
-    })
+    output::print(&to_text(&value))
 }
 
 /// Says where jobs are to be seen, when there is none of that id.
@@ -162,56 +169,32 @@ fn state(text: &str) -> Result<String, String> {
     }
 }
 
-const TITLES: [&str; 9] = [
-    "STATE",
-    "READ",
-    "WRITTEN",
-    "REFUSED",
-    "PENDING",
-    "ERRORS",
-    "DOCUMENT",
-    "FROM -> TO",
-    "ID",
+const COLUMNS: [Column; 9] = [
+    ("STATE", false),
+    ("READ", true),
+    ("WRITTEN", true),
+    ("REFUSED", true),
+    ("PENDING", true),
+    ("ERRORS", true),
+    ("DOCUMENT", false),
+    ("FROM -> TO", false),
+    ("ID", false),
 ];
-
-/// Columns of numbers, which stand to the right.
-const NUMBERS: std::ops::Range<usize> = 1..6;
 
 /// Returns jobs as a table for people.
 fn table(value: &Value) -> String {
     let empty = Vec::new();
     let jobs = value["jobs"].as_array().unwrap_or(&empty);
-    let total = value["total_rows"].as_u64().unwrap_or(0);
-    let mut text = match total {
-        1 => "1 job".to_owned(),
-        total => format!("{total} jobs"),
-    };
-    if (jobs.len() as u64) < total {
+    let total = usize::try_from(value["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
+    let mut text = count(total, "job", "jobs");
+    if jobs.len() < total {
         write!(text, ", the first {}", jobs.len()).expect("a String takes any text");
     }
     text.push('\n');
-    if jobs.is_empty() {
-        return text;
-    }
-    let rows: Vec<[String; 9]> = jobs.iter().map(row).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0).max(TITLES[column].len())
-    };
-    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
-    text.push('\n');
-    for cells in std::iter::once(TITLES.map(str::to_owned)).chain(rows) {
-        let mut line = String::new();
-        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            let padded = match NUMBERS.contains(&column) {
-                true => format!("{gap}{cell:>width$}"),
-                false => format!("{gap}{cell:<width$}"),
-            };
-            line.push_str(&padded);
-        }
-        text.push_str(line.trim_end());
+    if !jobs.is_empty() {
         text.push('\n');
+        let rows: Vec<_> = jobs.iter().map(row).collect();
+        columns(&mut text, &COLUMNS, &rows);
     }
     text
 }

@@ -23,7 +23,6 @@ pub mod service_manager;
 pub mod service_socket;
 pub mod status;
 mod status_table;
-pub mod store;
 mod terminal;
 
 use std::ffi::OsString;
@@ -83,7 +82,7 @@ enum Command {
     Attach(attach::Args),
     /// Show what the running service is doing: pools, processes, who waits.
     Status(status::Args),
-    /// Show what replications do, and pause, resume or restart them.
+    /// Show what replications do, pause, resume or restart them, export and import their documents.
     ///
     /// Asks the running service over its socket. See docs/replication.md.
     Jobs(jobs::Args),
@@ -91,10 +90,6 @@ enum Command {
     ///
     /// Asks the running service over its socket, so that no password is needed.
     Dashboard(dashboard::Args),
-    /// Copy the file that keeps replications, while the service runs.
-    ///
-    /// Asks the running service over its socket. See docs/replication.md.
-    Store(store::Args),
     /// Add, change and remove pools of the running service.
     ///
     /// A pool is a number of processes of one language under a name of its own. Nothing here can
@@ -159,7 +154,6 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::Status(args) => status::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Dashboard(args) => dashboard::run(&args),
-        Command::Store(args) => store::run(&args),
         Command::Pool(args) => pool::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Replicate(args) => replicate::run(&args),

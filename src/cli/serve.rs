@@ -242,7 +242,9 @@ impl From<StartError> for CliError {
                 let code = match &error.problem {
                     OpenProblem::InUse => Exit::TryAgain,
                     OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
-                    OpenProblem::Io(..) | OpenProblem::Broken(_) => Exit::Io,
+                    OpenProblem::Io(..) | OpenProblem::Broken(_) | OpenProblem::Format(_) => {
+                        Exit::Io
+                    }
                 };
                 Self::new(code, error.to_string(), error.remedy())
             }

@@ -51,12 +51,12 @@ pub(super) fn processes(pools: &[PoolStatus]) -> String {
     text
 }
 
-fn count(number: usize, one: &str, more: &str) -> String {
+pub(super) fn count(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
 /// A column's title, and whether it is a number, which stands to the right.
-type Column = (&'static str, bool);
+pub(super) type Column = (&'static str, bool);
 
 const POOL_COLUMNS: [Column; 14] = [
     ("POOL", false),
@@ -224,7 +224,11 @@ fn holder(holder: &Holder) -> String {
 }
 
 /// Writes rows below their titles, each column as wide as its widest cell.
-fn columns<const N: usize>(text: &mut String, titles: &[Column; N], rows: &[[String; N]]) {
+pub(super) fn columns<const N: usize>(
+    text: &mut String,
+    titles: &[Column; N],
+    rows: &[[String; N]],
+) {
     let width = |index: usize| {
         let cells = rows
             .iter()

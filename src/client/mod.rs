@@ -45,11 +45,11 @@ use tokio::net::UnixStream;
 use tokio::sync::broadcast;
 
 use crate::query_server::status::ServiceStatus;
-use crate::replicator::JobOrder;
-use crate::store::DumpRow;
+
 use connection::Connection;
 
 pub use crate::messages::pools::PoolChange;
+pub use crate::replicator::JobOrder;
 pub use attach::{
     AttachOutput, Attached, AttachedPipes, Tunnel, attach, attach_blocking, attach_pipes,
 };
@@ -57,7 +57,7 @@ pub use attach_end::{AttachEnd, END_MARK, EndLine};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
-pub use wire::{Borrowed, ProcDown, ReturnStatus};
+pub use wire::{Borrowed, Imported, ProcDown, ReturnStatus};
 
 /// A connection to a service. Cheap to clone; the last clone closes it, as soon as the runtime has
 /// a turn for that.
@@ -285,23 +285,37 @@ impl Client {
         self.connection.call("jobs", &arguments).await
     }
 
-    /// Begins a copy of the store as it is now (`begin_backup`), in place of one that was begun over
-    /// this connection before.
+    /// Returns some documents of `_replicator` after an id (`export_jobs`), in the order of their ids, with
+    /// their credentials if `secrets`; none at the end.
     ///
     /// # Errors
-    /// [`ClientError::Service`]: `store_unavailable`.
-    pub async fn begin_backup(&self) -> Result<bool, ClientError> {
-        let begun = self.connection.call("begin_backup", &json!({})).await?;
-        wire::typed("begin_backup", &begun)
+    /// [`ClientError::Service`]: `forbidden`, `store_unavailable`.
+    pub async fn export_jobs(
+        &self,
+        after: Option<&str>,
+        secrets: bool,
+    ) -> Result<Vec<Box<RawValue>>, ClientError> {
+        let arguments = json!({"after": after, "secrets": secrets});
+        self.typed("export_jobs", &arguments).await
     }
 
-    /// Returns the next rows of the copy that was begun (`backup_rows`); none at its end.
+    /// Writes documents of an export (`import_jobs`), with `replace` also in place of others of the same ids.
+    /// Returns of each what became of it, in the same order.
     ///
     /// # Errors
-    /// [`ClientError::Service`]: `bad_request` when none was begun, or its client took too long.
-    pub async fn backup_rows(&self) -> Result<Vec<DumpRow>, ClientError> {
-        let rows = self.connection.call("backup_rows", &json!({})).await?;
-        wire::typed("backup_rows", &rows)
+    /// As [`Client::export_jobs`].
+    pub async fn import_jobs(
+        &self,
+        docs: &[Box<RawValue>],
+        replace: bool,
+    ) -> Result<Vec<Imported>, ClientError> {
+        #[derive(Serialize)]
+        struct Arguments<'a> {
+            docs: &'a [Box<RawValue>],
+            replace: bool,
+        }
+        self.typed("import_jobs", &Arguments { docs, replace })
+            .await
     }
 
     /// Returns a job of a replication (`job`).
@@ -413,7 +427,7 @@ impl Client {
     async fn typed<T: serde::de::DeserializeOwned>(
         &self,
         call: &'static str,
-        arguments: &Value,
+        arguments: &impl Serialize,
     ) -> Result<T, ClientError> {
         wire::typed(call, &self.connection.call(call, arguments).await?)
     }

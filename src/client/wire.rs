@@ -40,6 +40,22 @@ pub struct ProcDown {
     pub reason: String,
 }
 
+/// What became of a document that was to be imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// Its id.
+    pub id: String,
+    /// `created`, `replaced`, or `unchanged` for one that was there already; none where it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ok: Option<String>,
+    /// Why it was refused, for programs: `conflict`, `forbidden`, `doc_validation` ..
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
 /// What a client says of a process that it gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

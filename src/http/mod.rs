@@ -50,12 +50,12 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::actors::gate::Gateway;
+use crate::actors::replicator_api::ReplicatorApi;
 use crate::auth::Authority;
 use crate::config::Config;
 use crate::in_flight::InFlight;
 use crate::machine_bounds::connections_max;
 use crate::metrics::Metrics;
-use crate::replicator::Replications;
 use connections::Connections;
 use guard::{Connection, Guarded, HEAD_WAIT, KEEP_ALIVE};
 use tasks::Tasks;
@@ -85,7 +85,7 @@ pub struct Shared {
     /// Where the server listens.
     pub address: SocketAddr,
     /// Replications: documents and jobs.
-    pub replications: Replications,
+    pub replications: ReplicatorApi,
     tasks: Tasks,
     /// The memory of requests and answers in flight.
     in_flight: Arc<InFlight>,
@@ -104,7 +104,7 @@ impl Shared {
         authority: Arc<Authority>,
         metrics: Metrics,
         address: SocketAddr,
-        replications: Replications,
+        replications: ReplicatorApi,
         in_flight: Arc<InFlight>,
         log: Logger,
     ) -> Self {

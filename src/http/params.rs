@@ -120,7 +120,6 @@ fn is_key(name: &str) -> bool {
         "endkey",
         "end_key",
         "doc_ids",
-        "open_revs",
     ];
     KEYS.contains(&name)
 }

@@ -13,8 +13,8 @@ use super::replicator::person;
 use super::request::{allow, require_json};
 use super::routes::shutting_down;
 use super::{Shared, body};
+use crate::actors::replicator_api::Replicated;
 use crate::auth::rights::Right;
-use crate::replicator::Replicated;
 
 pub(super) async fn answer(
     request: &HttpRequest,

@@ -14,9 +14,10 @@ use super::replicator::owners::{check_job, owns_document, owns_job};
 use super::replicator::{page_of, person};
 use super::request::{allow, require_json};
 use super::{Shared, body};
+use crate::actors::replicator_api::ReplicatorError;
 use crate::auth::rights::Right;
 use crate::replicator::members::Members;
-use crate::replicator::{JobOrder, NAME, PAUSED, ReplicatorError, STATES};
+use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 
 /// Jobs of a page, unless told.
 const LIMIT: u64 = 100;

@@ -109,10 +109,6 @@ pub enum Call<'a> {
     Function(Box<FunctionCall>),
     /// Show jobs of replications, or tell one what to do.
     Jobs(JobCall),
-    /// Hold the store as it is now, to be copied.
-    BeginBackup,
-    /// Send the next rows of that copy.
-    BackupRows,
     /// Turn the connection into a tunnel to one process.
     Attach {
         /// Which process.
@@ -184,9 +180,9 @@ impl Call<'_> {
             | Self::RemovePool { .. }
             | Self::ReconfigurePool(_)
             | Self::UnthrottlePool(_) => Right::Operate,
-            Self::ReloadConfig | Self::Dashboard | Self::BeginBackup | Self::BackupRows => {
-                Right::Administer
-            }
+            Self::ReloadConfig
+            | Self::Dashboard
+            | Self::Jobs(JobCall::Export { .. } | JobCall::Import { .. }) => Right::Administer,
         })
     }
 }
@@ -355,8 +351,6 @@ impl<'a> Members<'a> {
             "reload_config" => Call::ReloadConfig,
             "terminate_stale_procs" => Call::TerminateStaleProcs,
             "status" => Call::Status(self.pool.map(|pool| string("pool", pool)).transpose()?),
-            "begin_backup" => Call::BeginBackup,
-            "backup_rows" => Call::BackupRows,
             "add_pool" => Call::AddPool(NamedPool::parse(text)?),
             "reconfigure_pool" => Call::ReconfigurePool(NamedPool::parse(text)?),
             "remove_pool" => Call::RemovePool {

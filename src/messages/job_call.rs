@@ -4,6 +4,7 @@
 //! SOURCE    The names are our own; what is shown is CouchDB's `_scheduler/jobs`.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::messages::arguments::{Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
@@ -29,6 +30,20 @@ pub enum JobCall {
         /// Its id.
         job: String,
     },
+    /// Send some documents of `_replicator`.
+    Export {
+        /// Only those after this id.
+        after: Option<String>,
+        /// Whether with credentials.
+        secrets: bool,
+    },
+    /// Write documents of an export.
+    Import {
+        /// JSON texts.
+        docs: Vec<String>,
+        /// Whether in place of others of the same ids.
+        replace: bool,
+    },
     /// Tell one what to do.
     Order {
         /// Its id.
@@ -50,6 +65,14 @@ struct Arguments {
     job: Option<String>,
     #[serde(default)]
     priority: Option<i8>,
+    #[serde(default)]
+    after: Option<String>,
+    #[serde(default)]
+    secrets: bool,
+    #[serde(default)]
+    docs: Option<Vec<Box<RawValue>>>,
+    #[serde(default)]
+    replace: bool,
 }
 
 impl JobCall {
@@ -61,6 +84,8 @@ impl JobCall {
         "resume_job",
         "restart_job",
         "set_job_priority",
+        "export_jobs",
+        "import_jobs",
     ];
 
     /// Takes a request apart that is one of these calls.
@@ -85,6 +110,19 @@ impl JobCall {
                 skip: arguments.skip.unwrap_or(0),
                 limit: arguments.limit.unwrap_or(LIMIT),
                 states,
+            });
+        }
+        if name == "export_jobs" {
+            return Ok(Self::Export {
+                after: arguments.after,
+                secrets: arguments.secrets,
+            });
+        }
+        if name == "import_jobs" {
+            let docs = arguments.docs.ok_or_else(|| missing("docs"))?;
+            return Ok(Self::Import {
+                docs: docs.iter().map(|doc| doc.get().to_owned()).collect(),
+                replace: arguments.replace,
             });
         }
         let job = arguments.job.ok_or_else(|| missing("job"))?;

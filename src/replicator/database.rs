@@ -2,18 +2,24 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::document::{
-    DocumentError, Incoming, Person, Sort, check, invalid_rev, sort_of, with_head,
+    DocumentError, Incoming, Person, Sort, check, invalid_rev, shown, with_head,
 };
+use super::kept::Kept;
 use super::members::Members;
 use super::states::DocStates;
 use crate::config::Config;
-use crate::store::{Edit, Leaf, Merge, Revision, Store, StoreError};
+use crate::store::{Edit, Import, Imported, Revision, Store, StoreError};
+use replication::spec::Defaults;
 
 /// The name of the database.
 pub const NAME: &str = "_replicator";
+
+/// The member of an exported document that says what is kept of its job.
+const JOB: &str = "_job";
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
@@ -65,111 +71,100 @@ impl Database {
         writer: &Person,
     ) -> Result<Vec<Result<Written, Refused>>, StoreError> {
         let defaults = super::defaults(&self.config.borrow().replicator);
-        let mut results: Vec<Option<Result<Written, Refused>>> = Vec::new();
+        let mut results = Vec::with_capacity(documents.len());
         let (mut edits, mut places) = (Vec::new(), Vec::new());
         for mut incoming in documents {
             let id = incoming.id.take().unwrap_or_default();
-            let checked = check(&id, &mut incoming, writer, &defaults).and_then(|()| sort_of(&id));
-            let edit = match checked {
-                Ok(Sort::Local) => {
-                    let written = self.write_local(&id, incoming).await?;
-                    results.push(Some(written.map_err(|error| (id, error))));
-                    continue;
-                }
-                Ok(_) => edit(&id, incoming),
-                Err(error) => Err(error),
-            };
-            match edit {
-                Ok(edit) => {
+            let rev = match check(&id, &mut incoming, writer, &defaults) {
+                Ok(Sort::Local) => self.write_local(&id, incoming).await?,
+                Ok(_) => edit(&id, incoming).map(|edit| {
                     places.push(results.len());
                     edits.push(edit);
-                    results.push(None);
-                }
-                Err(error) => results.push(Some(Err((id, error)))),
-            }
+                    String::new()
+                }),
+                Err(error) => Err(error),
+            };
+            results.push((id, rev));
         }
-        let ids: Vec<String> = edits.iter().map(|edit| edit.id.clone()).collect();
         if !edits.is_empty() {
             let written = self.store.edit(edits).await?;
-            for ((place, id), result) in places.into_iter().zip(ids).zip(written) {
-                results[place] = Some(match result {
-                    Ok(revision) => Ok(Written {
-                        id,
-                        rev: revision.to_string(),
-                    }),
-                    Err(_) => Err((id, DocumentError::Conflict)),
-                });
+            for (place, written) in places.into_iter().zip(written) {
+                let rev = written.map(|revision| revision.to_string());
+                results[place].1 = rev.map_err(|_| DocumentError::Conflict);
             }
         }
-        Ok(results.into_iter().flatten().collect())
+        let results = results.into_iter().map(|(id, rev)| match rev {
+            Ok(rev) => Ok(Written { id, rev }),
+            Err(error) => Err((id, error)),
+        });
+        Ok(results.collect())
     }
 
-    /// Takes in documents as another database has them, with their revisions (`new_edits=false`).
-    /// They are not looked at: what asks for no replication fails when its turn comes. Each has its own
-    /// result, in the same order.
+    /// Returns some documents after an id, in the order of their ids, as `settee jobs export` writes them; none
+    /// at the end. Credentials are in them only with `secrets`.
     ///
     /// # Errors
-    /// See [`StoreError`]; then none is written, but those of `_local/`.
-    pub async fn merge(
+    /// See [`StoreError`].
+    pub async fn export(
         &self,
-        documents: Vec<Incoming>,
-    ) -> Result<Vec<Result<Written, Refused>>, StoreError> {
-        let mut results = Vec::with_capacity(documents.len());
-        let (mut merges, mut places) = (Vec::new(), Vec::new());
-        for mut incoming in documents {
-            let id = incoming.id.take().unwrap_or_default();
-            let result = match sort_of(&id) {
-                Err(error) => Err(error),
-                // They have no history, there as here.
-                Ok(Sort::Local) => self.write_local(&id, incoming).await?,
-                Ok(_) => incoming.history().map(|history| {
-                    let rev = history.revision().to_string();
-                    let leaf = Leaf {
-                        history,
-                        deleted: incoming.deleted,
-                        body: incoming.members.to_string(),
-                    };
-                    let id = id.clone();
-                    places.push(results.len());
-                    merges.push(Merge {
-                        id: id.clone(),
-                        leaf,
-                    });
-                    Written { id, rev }
-                }),
-            };
-            results.push(result.map_err(|error| (id, error)));
-        }
-        if !merges.is_empty() {
-            let merged = self.store.merge(merges).await?;
-            for (place, merged) in places.into_iter().zip(merged) {
-                if let (Err(error), Ok(written)) = (merged, &results[place]) {
-                    let refused = DocumentError::Forbidden(error.to_string());
-                    results[place] = Err((written.id.clone(), refused));
-                }
+        after: Option<String>,
+        secrets: bool,
+    ) -> Result<Vec<Members>, StoreError> {
+        let reader = Person {
+            name: None,
+            is_admin: secrets,
+        };
+        let documents = self.store.export(after).await?;
+        let whole = documents.into_iter().map(|(document, kept)| {
+            let mut whole = shown(&document, &reader);
+            if let Some(Ok(kept)) = kept.map(RawValue::from_string) {
+                whole.set(JOB, kept);
             }
-        }
-        Ok(results)
+            whole
+        });
+        Ok(whole.collect())
+    }
+
+    /// Writes documents of an export, those that are not there; with `replace` also in place of others of the
+    /// same ids. Each has its own result, in the same order.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; then none is written.
+    pub async fn import(
+        &self,
+        documents: &[String],
+        replace: bool,
+    ) -> Result<Vec<Result<(String, Imported), Refused>>, StoreError> {
+        let defaults = super::defaults(&self.config.borrow().replicator);
+        let read: Vec<_> = documents
+            .iter()
+            .map(|text| to_import(text, &defaults))
+            .collect();
+        let imports = read.iter().flatten().cloned().collect();
+        let mut imported = self.store.import(imports, replace).await?.into_iter();
+        let results = read.into_iter().map(|read| {
+            let id = read?.id;
+            Ok((id, imported.next().unwrap_or(Imported::Conflict)))
+        });
+        Ok(results.collect())
     }
 
     async fn write_local(
         &self,
         id: &str,
         incoming: Incoming,
-    ) -> Result<Result<Written, DocumentError>, StoreError> {
+    ) -> Result<Result<String, DocumentError>, StoreError> {
         let expected = match incoming.rev.as_deref().map(local_number).transpose() {
             Ok(expected) => expected,
             Err(error) => return Ok(Err(error)),
         };
         let body = (!incoming.deleted).then(|| incoming.members.to_string());
-        let written = self.store.edit_local(local_name(id), expected, body);
-        Ok(match written.await? {
-            Ok(number) => Ok(Written {
-                id: id.to_owned(),
-                rev: local_rev(number, incoming.deleted),
-            }),
-            Err(_) => Err(DocumentError::Conflict),
-        })
+        let written = self
+            .store
+            .edit_local(local_name(id), expected, body)
+            .await?;
+        let rev = written.map(|number| local_rev(number, incoming.deleted));
+        Ok(rev.map_err(|_| DocumentError::Conflict))
     }
 
     /// Returns a `_local/` document with its id and revision.
@@ -207,4 +202,32 @@ fn edit(id: &str, incoming: Incoming) -> Result<Edit, DocumentError> {
         deleted: incoming.deleted,
         body: incoming.members.to_string(),
     })
+}
+
+/// Reads a document of an export.
+fn to_import(text: &str, defaults: &Defaults) -> Result<Import, Refused> {
+    let mut members = Members::parse(text).unwrap_or_default();
+    let id = members.text("_id").unwrap_or_default();
+    let kept = members.remove(JOB);
+    let checked = Incoming::of_members(members).and_then(|mut incoming| {
+        let operator = Person {
+            name: None,
+            is_admin: true,
+        };
+        let sort = check(&id, &mut incoming, &operator, defaults)?;
+        match incoming.deleted || sort == Sort::Local {
+            true => Err(DocumentError::BadRequest(
+                "deletions and _local documents are not imported".to_owned(),
+            )),
+            false => Ok(incoming.members.to_string()),
+        }
+    });
+    match checked {
+        Ok(body) => Ok(Import {
+            id,
+            body,
+            kept: kept.and_then(|kept| Kept::read(kept.get()).text()),
+        }),
+        Err(error) => Err((id, error)),
+    }
 }

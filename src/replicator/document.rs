@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::members::Members;
-use crate::store::{Document, History, RevHash, Revision};
+use crate::store::{Document, Revision};
 use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 
 /// Members with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
@@ -27,6 +27,7 @@ const STATE_MEMBERS: &[&str] = &[
 
 /// Members that readers of other databases get with a document, which mean nothing in a write.
 const IGNORED_MEMBERS: &[&str] = &[
+    "_revisions",
     "_revs_info",
     "_conflicts",
     "_deleted_conflicts",
@@ -137,8 +138,6 @@ pub struct Incoming {
     pub id: Option<String>,
     /// The revision that its writer knows: text, for `_local/` documents have others.
     pub rev: Option<String>,
-    /// Its revision with those before it, as its writer sent them: `_revisions`.
-    pub revisions: Option<Value>,
     /// Whether it is a deletion.
     pub deleted: bool,
     /// Everything else.
@@ -151,10 +150,15 @@ impl Incoming {
     /// # Errors
     /// It is no JSON object, its id is none, or a member with a leading underscore is wrong.
     pub fn of(text: &str) -> Result<Self, DocumentError> {
-        let mut members = Members::parse(text).map_err(|_| {
+        let members = Members::parse(text).map_err(|_| {
             let text = "Document must be a JSON object";
             DocumentError::BadRequest(text.to_owned())
         })?;
+        Self::of_members(members)
+    }
+
+    /// As [`Incoming::of`], of members.
+    pub(super) fn of_members(mut members: Members) -> Result<Self, DocumentError> {
         let mut text = |name: &str, wrong: DocumentError| match members.remove(name) {
             None => Ok(None),
             Some(raw) => {
@@ -177,8 +181,6 @@ impl Incoming {
             let text = "`_deleted` must be a boolean";
             DocumentError::Special(text.to_owned())
         })?;
-        let revisions = members.remove("_revisions");
-        let revisions = revisions.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default());
         members.retain(|name, text| match name {
             "_attachments" => text.get() != "{}",
             name => !IGNORED_MEMBERS.contains(&name),
@@ -194,49 +196,18 @@ impl Incoming {
         Ok(Self {
             id,
             rev,
-            revisions,
             deleted,
             members,
         })
     }
-
-    /// Returns the revision that somebody else has given it, with those before it.
-    ///
-    /// # Errors
-    /// It has none, or what is none.
-    pub fn history(&self) -> Result<History, DocumentError> {
-        if let Some(revisions) = &self.revisions {
-            return history_of(revisions);
-        }
-        let Some(rev) = &self.rev else {
-            let text = "new_edits=false takes documents with a revision: `_revisions` or `_rev`";
-            return Err(DocumentError::BadRequest(text.to_owned()));
-        };
-        rev.parse().map(History::of).map_err(|_| invalid_rev())
-    }
 }
 
-/// Reads `{"start": N, "ids": [..]}`, newest first.
-fn history_of(revisions: &Value) -> Result<History, DocumentError> {
-    let wrong = |text: &str| DocumentError::Special(text.to_owned());
-    let start = revisions["start"].as_u64();
-    let start = start.ok_or_else(|| wrong("_revisions.start isn't an integer."))?;
-    let ids = revisions["ids"].as_array();
-    let ids = ids.ok_or_else(|| wrong("_revisions.ids isn't an array."))?;
-    let hash = |id: &Value| {
-        let text = id.as_str().ok_or_else(|| wrong("RevId isn't a string"))?;
-        text.parse().map_err(|_| invalid_rev())
-    };
-    let hashes = ids.iter().map(hash).collect::<Result<Vec<RevHash>, _>>()?;
-    History::new(start, hashes).map_err(|_| invalid_rev())
-}
-
-/// A revision that is none.
+/// Not a valid revision.
 pub fn invalid_rev() -> DocumentError {
     DocumentError::BadRequest("Invalid rev format".to_owned())
 }
 
-/// Lets a document in, with its writer as its owner if it has none.
+/// Lets a document in, with its writer as its owner if it has none. Returns where it is kept.
 ///
 /// # Errors
 /// It is no replication, or somebody else's.
@@ -245,17 +216,18 @@ pub fn check(
     incoming: &mut Incoming,
     writer: &Person,
     defaults: &Defaults,
-) -> Result<(), DocumentError> {
-    if sort_of(id)? != Sort::Replication || incoming.deleted {
-        return Ok(());
+) -> Result<Sort, DocumentError> {
+    let sort = sort_of(id)?;
+    if sort != Sort::Replication || incoming.deleted {
+        return Ok(sort);
     }
     set_owner(&mut incoming.members, writer)?;
     let state = incoming.members.text(super::state::STATE);
     if state.as_deref() == Some(super::state::FAILED) {
-        return Ok(());
+        return Ok(sort);
     }
     match parse(id, &incoming.members, defaults) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(sort),
         Err(why) => Err(DocumentError::Forbidden(why)),
     }
 }
@@ -296,13 +268,14 @@ fn set_owner(members: &mut Members, writer: &Person) -> Result<(), DocumentError
     Ok(())
 }
 
-/// Returns a document as this reader may see it, with its id and revision.
+/// Returns a document as this reader may see it, with its id and revision. Of one without its credentials the
+/// hash of the revision is another one, always the same: its reader cannot write it back.
 pub fn shown(document: &Document, reader: &Person) -> Members {
-    let (members, is_stripped) = seen_by(members(document), reader);
-    let revision = match is_stripped {
-        true => lookalike(document.revision),
-        false => document.revision,
-    };
+    let mut members = members(document);
+    let mut revision = document.revision.clone();
+    if !reader.reads_credentials(&members) && strip(&mut members) {
+        revision.hash = Revision::after(Some(&revision), false, "stripped").hash;
+    }
     with_head(
         &document.id,
         &revision.to_string(),
@@ -311,11 +284,8 @@ pub fn shown(document: &Document, reader: &Person) -> Members {
     )
 }
 
-/// Returns members as this reader may see them, and whether something was taken out of them.
-pub(super) fn seen_by(mut members: Members, reader: &Person) -> (Members, bool) {
-    if reader.reads_credentials(&members) {
-        return (members, false);
-    }
+/// Takes the credentials out. Returns whether there were any.
+fn strip(members: &mut Members) -> bool {
     let mut is_stripped = false;
     for name in ["source", "target", "proxy", "source_proxy", "target_proxy"] {
         if let Some(stripped) = members.raw(name).and_then(without_credentials) {
@@ -323,7 +293,7 @@ pub(super) fn seen_by(mut members: Members, reader: &Person) -> (Members, bool) 
             is_stripped = true;
         }
     }
-    (members, is_stripped)
+    is_stripped
 }
 
 /// Returns an endpoint without what only its owner may read; none if there is nothing of that in it.
@@ -347,15 +317,6 @@ fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
     };
     let stripped = stripped.expect("document: texts and objects can always be written");
     (stripped.get() != endpoint.get()).then_some(stripped)
-}
-
-/// Returns the revision that a reader sees who must not write the document back: the number is the
-/// revision's, the hash is not. It is the same one each time.
-pub(super) fn lookalike(revision: Revision) -> Revision {
-    Revision {
-        hash: Revision::after(Some(revision), false, "stripped").hash,
-        ..revision
-    }
 }
 
 /// Returns the members that a document has beside its id and revision.

@@ -12,20 +12,29 @@ pub mod identity;
 pub mod kept;
 pub mod members;
 pub mod rows;
-pub mod seen;
-mod service;
 pub mod state;
 pub mod states;
-pub mod view;
 
 pub use database::{Database, NAME, Refused, Written};
-pub use service::{JobOrder, Replicated, Replications, ReplicatorError};
-pub use states::{DocStates, PAUSED, STATES};
+pub use states::{DocStates, PAUSED, Page, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;
 use replication::endpoint::HttpConfig;
 use replication::spec::Defaults;
+
+/// What can be done with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobOrder {
+    /// Stop it until it is resumed.
+    Pause,
+    /// Let it run.
+    Resume,
+    /// Begin it anew, its failures forgotten.
+    Restart,
+    /// Give it this priority: the higher, the sooner its turn.
+    Priority(i8),
+}
 
 /// Returns what the configuration says about every replication.
 pub fn defaults(config: &Replicator) -> Defaults {

@@ -79,16 +79,6 @@ impl Rows {
         self.rows.get(doc)
     }
 
-    /// Returns how many there are.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Returns whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// Forgets all of them. What is under way for them comes late.
     pub fn clear(&mut self) {
         self.rows.clear();

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use super::members::Members;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
-use crate::store::{Page, Watcher};
+use crate::store::Watcher;
 use policy::counted::{Class, Classes, CountedNames, Section};
 use policy::schedule::{JobId, JobState};
 
@@ -97,6 +97,33 @@ impl Inner {
 /// The states of all documents.
 #[derive(Debug, Default)]
 pub struct DocStates(Mutex<Inner>);
+
+/// Which documents to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Where to begin, in the order of the list.
+    pub start: Bound<String>,
+    /// Where to end.
+    pub end: Bound<String>,
+    /// Whether the last id comes first.
+    pub descending: bool,
+    /// How many to pass over.
+    pub skip: usize,
+    /// How many at most.
+    pub limit: usize,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+            descending: false,
+            skip: 0,
+            limit: usize::MAX,
+        }
+    }
+}
 
 /// Documents of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -311,5 +338,42 @@ mod tests {
             );
             assert_eq!(found.ids.first().map(|id| &**id), id);
         }
+    }
+
+    #[test]
+    fn a_page_is_what_all_docs_shows() {
+        let states = DocStates::default();
+        let documents = ["a", "b", "c", "d", "e"].map(|id| (id.to_owned(), 0));
+        states.opened(documents.into());
+        let ids = |page: Page| {
+            let page = states.page_of_all(&page);
+            (page.ids.concat(), page.total)
+        };
+        let included = |id: &str| Bound::Included(id.to_owned());
+        let page = Page::default();
+        assert_eq!(ids(page.clone()), ("abcde".into(), 5));
+        let from = Page {
+            start: included("b"),
+            end: included("d"),
+            skip: 1,
+            limit: 1,
+            ..page.clone()
+        };
+        assert_eq!(ids(from), ("c".into(), 5));
+        let down = Page {
+            start: included("d"),
+            end: Bound::Excluded("b".to_owned()),
+            descending: true,
+            ..page.clone()
+        };
+        assert_eq!(ids(down), ("dc".into(), 5));
+        let none = Page {
+            start: included("d"),
+            end: included("b"),
+            ..page.clone()
+        };
+        assert_eq!(ids(none), (String::new(), 5));
+        let empty = Page { limit: 0, ..page };
+        assert_eq!(ids(empty), (String::new(), 5));
     }
 }

@@ -56,12 +56,17 @@ pub enum OpenProblem {
     Io(io::ErrorKind, String),
     /// It is no store, or a damaged one.
     Broken(String),
+    /// A later program wrote it.
+    Format(String),
 }
 
 impl OpenError {
     /// Returns whether it may be otherwise later without anybody looking at the file.
     pub fn may_pass(&self) -> bool {
-        !matches!(self.problem, OpenProblem::Broken(_))
+        !matches!(
+            self.problem,
+            OpenProblem::Broken(_) | OpenProblem::Format(_)
+        )
     }
 
     /// Returns what to do about it.
@@ -70,8 +75,9 @@ impl OpenError {
             OpenProblem::InUse => "stop that one, or name another file in [store] path",
             OpenProblem::Io(..) => "let this user at it, or name another file in [store] path",
             OpenProblem::Broken(_) => {
-                "put back a copy of it, or move it away to begin with an empty one"
+                "move it away to begin with an empty one, and import what was exported"
             }
+            OpenProblem::Format(_) => "start the program that wrote it, or a later one",
         }
     }
 }
@@ -82,6 +88,7 @@ impl OpenProblem {
             Self::InUse => "is in use by another process".to_owned(),
             Self::Io(_, error) => format!("cannot be opened ({error})"),
             Self::Broken(error) => format!("cannot be read ({error})"),
+            Self::Format(error) => format!("is of another program ({error})"),
         }
     }
 }
@@ -136,8 +143,12 @@ impl Place {
         })
     }
 
-    pub(super) fn broken(&self, error: &PrepareError) -> OpenError {
-        self.problem(OpenProblem::Broken(error.to_string()))
+    pub(super) fn unprepared(&self, error: PrepareError) -> OpenError {
+        match error {
+            PrepareError::Io(error) => self.io(&error),
+            PrepareError::Format(_) => self.problem(OpenProblem::Format(error.to_string())),
+            PrepareError::Database(_) => self.problem(OpenProblem::Broken(error.to_string())),
+        }
     }
 
     fn io(&self, error: &io::Error) -> OpenError {

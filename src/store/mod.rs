@@ -7,29 +7,23 @@
 //! CALLED    By HTTP and by actors, on any thread; nobody is blocked.
 //! LIMITS    [`REQUESTS_MAX`] requests wait; who comes then waits for room. One process has the file.
 
-mod backup;
 mod documents;
 mod file;
-mod listing;
+mod migrate;
 mod records;
 mod revision;
 #[cfg(test)]
 mod tests;
 mod thread;
-mod tree;
-mod trees;
+mod transfer;
 mod upkeep;
 pub mod uuid_file;
 
-pub use backup::{BackupError, Dump, DumpRow, NewFile};
-pub use documents::{Changes, Document, Edit, Info, Merge};
+pub use documents::{Changes, Conflict, Document, Edit, Info};
 pub use file::{OpenError, OpenProblem, Place};
-pub use listing::{Listing, Page};
 pub use records::LocalDocument;
-pub use revision::{InvalidRevision, RevHash, Revision};
-pub use tree::{
-    Conflict, History, LEAVES_MAX, Leaf, Missing, REVISIONS_MAX, TooManyBranches, Tree,
-};
+pub use revision::Revision;
+pub use transfer::{Import, Imported};
 pub use upkeep::{Purged, unix_now};
 
 use std::fmt;
@@ -42,7 +36,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::password::random;
 use policy::counted::Class;
 use records::{Records, Snapshot};
-use thread::{ReadWork, Request, WriteWork};
+use thread::{Request, WriteWork, failed};
 
 /// Requests that wait for the thread.
 const REQUESTS_MAX: usize = 1024;
@@ -191,23 +185,6 @@ impl Store {
             .await
     }
 
-    /// Returns all leaves of several documents, in the order asked; no leaves where there is none.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn trees(&self, ids: Vec<String>) -> Result<Vec<Tree>, StoreError> {
-        self.read(move |tables| ids.iter().map(|id| tables.tree(id)).collect())
-            .await
-    }
-
-    /// Returns a part of the documents that are not deleted, in the order of their ids.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn list(&self, page: Page) -> Result<Listing, StoreError> {
-        self.read(move |tables| tables.list(&page)).await
-    }
-
     /// Returns at most `limit` documents that were updated after `since`, oldest update first.
     ///
     /// # Errors
@@ -255,19 +232,40 @@ impl Store {
         &self,
         edits: Vec<Edit>,
     ) -> Result<Vec<Result<Revision, Conflict>>, StoreError> {
-        self.write(move |tables| tables.edit(edits)).await
+        self.write(move |tables| edits.into_iter().map(|edit| tables.edit(edit)).collect())
+            .await
     }
 
-    /// Takes in revisions that were written elsewhere: nothing conflicts, what is known already stays
-    /// as it is. Returns of each whether it was news, or that it is a branch too many.
+    /// Returns some documents after an id, in the order of their ids, each with what is kept of its job; none
+    /// at the end.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn export(
+        &self,
+        after: Option<String>,
+    ) -> Result<Vec<(Document, Option<String>)>, StoreError> {
+        self.read(move |tables| tables.export(after.as_deref()))
+            .await
+    }
+
+    /// Writes documents that are not there; with `replace` also in place of others of the same ids. Each
+    /// has its own result, in the same order.
     ///
     /// # Errors
     /// See [`StoreError`]; then none is written.
-    pub async fn merge(
+    pub async fn import(
         &self,
-        merges: Vec<Merge>,
-    ) -> Result<Vec<Result<bool, TooManyBranches>>, StoreError> {
-        self.write(move |tables| tables.merge(merges)).await
+        documents: Vec<Import>,
+        replace: bool,
+    ) -> Result<Vec<Imported>, StoreError> {
+        self.write(move |tables| {
+            let documents = documents.into_iter();
+            documents
+                .map(|document| tables.import(document, replace))
+                .collect()
+        })
+        .await
     }
 
     /// Returns a `_local/` document by the rest of its id.
@@ -323,36 +321,14 @@ impl Store {
             .await
     }
 
-    /// Gives what is free in the file back to the system, if that is much. Returns how many bytes
-    /// that was; none while a copy is made, after which it is to be asked again.
+    /// Gives what is free in the file back to the system, if that is much. Returns how many bytes that
+    /// was.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn compact(&self) -> Result<Option<u64>, StoreError> {
+    pub async fn compact(&self) -> Result<u64, StoreError> {
         let (reply, result) = oneshot::channel();
         self.ask(Request::Compact(reply), result).await
-    }
-
-    /// Begins a copy of everything as it is now.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn begin_dump(&self) -> Result<Dump, StoreError> {
-        let (reply, result) = oneshot::channel();
-        let snapshot = self.ask(Request::Hold(reply), result).await?;
-        Ok(Dump::of(snapshot))
-    }
-
-    /// Returns the next rows of a copy, none at its end.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn dump(&self, mut dump: Dump) -> Result<(Dump, Vec<DumpRow>), StoreError> {
-        self.read(move |_| {
-            let rows = dump.next_rows()?;
-            Ok((dump, rows))
-        })
-        .await
     }
 
     async fn read<T: Send + 'static>(
@@ -360,8 +336,14 @@ impl Store {
         work: impl FnOnce(&Snapshot) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, result) = oneshot::channel();
-        let work = ReadWork { work, reply };
-        self.ask(Request::Read(Box::new(work)), result).await
+        let answer = move |tables: Result<&Snapshot, StoreError>| {
+            let value = tables.and_then(|tables| work(tables).map_err(failed));
+            let is_done = value.is_ok();
+            // Nobody may wait any more.
+            drop(reply.send(value));
+            is_done
+        };
+        self.ask(Request::Read(Box::new(answer)), result).await
     }
 
     async fn write<T: Send + 'static>(

@@ -1,8 +1,9 @@
 //! The tables of the file.
 //!
 //! SUMMARY   [`Snapshot`] is all of them for reading, [`Records`] for writing; documents are in
-//!           [`super::documents`], the small things here. A file of an earlier form is brought to
-//!           this one when it is opened.
+//!           [`super::documents`], the small things here.
+
+use std::io;
 
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
@@ -10,90 +11,99 @@ use redb::{
 };
 
 use super::Watcher;
-use super::documents::Row;
-use super::tree::Conflict;
+use super::documents::{Conflict, Row};
+use super::file::Place;
+use super::migrate::{SetAside, from_format_1, from_format_2};
 use super::upkeep::unix_now;
 use policy::counted::Class;
 
-/// The form of the file, which a later program may not know any more.
-pub(super) const FORMAT: &str = "2";
-/// The form before: a document had one revision and no history.
-const FORMAT_1: &str = "1";
-/// Documents of that form: revision number, hash, whether deleted, sequence number, body.
-const DOCUMENTS_1: TableDefinition<&str, (u64, u128, bool, u64, &str)> =
-    TableDefinition::new("documents");
+/// The format of the file, which a later program may not know any more.
+const FORMAT: &str = "3";
 
-/// Id -> the leaf that wins: revision, whether deleted, sequence number of the last update, body as
-/// JSON text without `_id` and `_rev`.
+/// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
+/// `_rev`. Its name is from format 2, where other revisions stood beside them.
 pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("winners");
-/// Id -> hashes of the revisions before the winner, newest first, with commas between them; nothing
-/// for those that have none.
-pub(super) const ANCESTORS: TableDefinition<&str, &str> = TableDefinition::new("ancestors");
-/// Id -> the other leaves, as [`super::tree::leaves_text`] writes them; nothing for those that have
-/// none.
-pub(super) const CONFLICTS: TableDefinition<&str, &str> = TableDefinition::new("conflicts");
 /// Sequence number -> id; each document once, at its last update.
-pub(super) const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
+const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
 /// Sequence number of a deletion -> when it was, in seconds since 1970; each deleted document once.
-pub(super) const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
+const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
 /// `last_update`, `deleted` and `bytes`, for documents.
-pub(super) const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
+const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 /// Id without `_local/` -> number of updates, body as JSON text.
 const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
 /// Document id -> JSON text.
 const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 /// `format` and `uuid`.
-pub(super) const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
+const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 
-/// The file is not as it should be.
+/// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {
     /// A later program wrote it.
-    #[error("it has the form {0:?}, which this program does not know")]
+    #[error("format {0}, this program knows {FORMAT}")]
     Format(String),
+    /// What does not stay in it cannot be written to another file.
+    #[error(transparent)]
+    Io(#[from] io::Error),
     #[error(transparent)]
     Database(#[from] redb::Error),
 }
 
-/// Makes what is not there yet: tables, `new_uuid` as the uuid. Returns the last sequence number and
-/// the uuid; tells `watcher` of all documents.
+/// What is known of a store once it is open.
+pub(super) struct Prepared {
+    /// The last sequence number.
+    pub(super) update_seq: u64,
+    pub(super) uuid: String,
+    /// Branches of documents that did not stay.
+    pub(super) set_aside: Option<SetAside>,
+}
+
+/// Makes what is not there yet: tables, `new_uuid` as the uuid; brings a file of an earlier format to this
+/// one. Tells `watcher` of all documents.
 pub(super) fn prepare(
     database: &Database,
+    place: &Place,
     new_uuid: &str,
     watcher: &dyn Watcher,
-) -> Result<(u64, String), PrepareError> {
+) -> Result<Prepared, PrepareError> {
     let transaction = database.begin_write().map_err(redb::Error::from)?;
+    let known = meta(&transaction, "format")?;
     let prepared = {
         let mut records = Records::of(&transaction, watcher)?;
-        let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
-        let known = meta.get("format").map_err(redb::Error::from)?;
-        let known = known.map(|format| format.value().to_owned());
-        match known {
-            Some(format) if format == FORMAT => {}
-            Some(format) if format == FORMAT_1 => {
-                records.take_over(
-                    &transaction
-                        .open_table(DOCUMENTS_1)
-                        .map_err(redb::Error::from)?,
-                )?;
-                meta.insert("format", FORMAT).map_err(redb::Error::from)?;
-            }
-            Some(format) => return Err(PrepareError::Format(format)),
+        let set_aside = match known.as_deref() {
             None => {
-                meta.insert("uuid", new_uuid).map_err(redb::Error::from)?;
-                meta.insert("format", FORMAT).map_err(redb::Error::from)?;
+                set_meta(&transaction, "uuid", new_uuid)?;
+                None
             }
-        }
-        let uuid = meta.get("uuid").map_err(redb::Error::from)?;
-        let uuid = uuid.map_or_else(String::new, |uuid| uuid.value().to_owned());
+            Some(FORMAT) => None,
+            Some("1") => {
+                from_format_1(&transaction, &mut records)?;
+                None
+            }
+            Some("2") => from_format_2(&transaction, &records, place)?,
+            Some(other) => return Err(PrepareError::Format(other.to_owned())),
+        };
+        set_meta(&transaction, "format", FORMAT)?;
         watcher.opened(records.take_stock()?);
-        (records.update_seq()?, uuid)
+        Prepared {
+            update_seq: records.update_seq()?,
+            uuid: meta(&transaction, "uuid")?.unwrap_or_default(),
+            set_aside,
+        }
     };
-    transaction
-        .delete_table(DOCUMENTS_1)
-        .map_err(redb::Error::from)?;
     transaction.commit().map_err(redb::Error::from)?;
     Ok(prepared)
+}
+
+fn meta(transaction: &WriteTransaction, name: &str) -> Result<Option<String>, redb::Error> {
+    let table = transaction.open_table(META)?;
+    let value = table.get(name)?;
+    Ok(value.map(|value| value.value().to_owned()))
+}
+
+fn set_meta(transaction: &WriteTransaction, name: &str, value: &str) -> Result<(), redb::Error> {
+    transaction.open_table(META)?.insert(name, value)?;
+    Ok(())
 }
 
 /// A `_local/` document.
@@ -108,10 +118,7 @@ pub struct LocalDocument {
 /// The tables, as they were at one moment.
 pub(super) struct Snapshot {
     pub(super) documents: ReadOnlyTable<&'static str, Row>,
-    pub(super) ancestors: ReadOnlyTable<&'static str, &'static str>,
-    pub(super) conflicts: ReadOnlyTable<&'static str, &'static str>,
     pub(super) updates: ReadOnlyTable<u64, &'static str>,
-    pub(super) deaths: ReadOnlyTable<u64, u64>,
     pub(super) counters: ReadOnlyTable<&'static str, u64>,
     pub(super) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
     pub(super) jobs: ReadOnlyTable<&'static str, &'static str>,
@@ -122,10 +129,7 @@ impl Snapshot {
     pub(super) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
-            ancestors: transaction.open_table(ANCESTORS)?,
-            conflicts: transaction.open_table(CONFLICTS)?,
             updates: transaction.open_table(UPDATES)?,
-            deaths: transaction.open_table(DEATHS)?,
             counters: transaction.open_table(COUNTERS)?,
             locals: transaction.open_table(LOCALS)?,
             jobs: transaction.open_table(JOBS)?,
@@ -158,8 +162,6 @@ impl Snapshot {
 /// The tables, in a transaction.
 pub(super) struct Records<'t> {
     pub(super) documents: Table<'t, &'static str, Row>,
-    pub(super) ancestors: Table<'t, &'static str, &'static str>,
-    pub(super) conflicts: Table<'t, &'static str, &'static str>,
     pub(super) updates: Table<'t, u64, &'static str>,
     pub(super) deaths: Table<'t, u64, u64>,
     pub(super) counters: Table<'t, &'static str, u64>,
@@ -179,8 +181,6 @@ impl<'t> Records<'t> {
     ) -> Result<Self, redb::Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
-            ancestors: transaction.open_table(ANCESTORS)?,
-            conflicts: transaction.open_table(CONFLICTS)?,
             updates: transaction.open_table(UPDATES)?,
             deaths: transaction.open_table(DEATHS)?,
             counters: transaction.open_table(COUNTERS)?,
@@ -213,21 +213,6 @@ impl<'t> Records<'t> {
         }
         self.counters.insert("bytes", bytes)?;
         Ok(there)
-    }
-
-    /// Takes over the documents of a file of the first form.
-    fn take_over(
-        &mut self,
-        before: &impl ReadableTable<&'static str, (u64, u128, bool, u64, &'static str)>,
-    ) -> Result<(), redb::Error> {
-        for entry in before.iter()? {
-            let (id, row) = entry?;
-            let (number, hash, deleted, seq, body) = row.value();
-            let hash = format!("{hash:032x}");
-            let row = (number, hash.as_str(), deleted, seq, body);
-            self.documents.insert(id.value(), row)?;
-        }
-        Ok(())
     }
 
     pub(super) fn update_seq(&self) -> Result<u64, redb::Error> {

@@ -13,66 +13,18 @@ use md5::{Digest, Md5};
 /// Longest hash, in bytes: the digits of an MD5.
 const HASH_BYTES_MAX: usize = 32;
 
-/// The hash of a revision: 1 to 32 letters and digits. 32 hexadecimal digits are in lower case.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RevHash {
-    // First, with zeros at its end: so the order is that of the texts.
-    bytes: [u8; HASH_BYTES_MAX],
-    length: u8,
-}
-
-impl RevHash {
-    /// Returns the text.
-    pub fn as_str(&self) -> &str {
-        let bytes = &self.bytes[..usize::from(self.length)];
-        std::str::from_utf8(bytes).expect("revision: a hash is made of letters and digits")
-    }
-}
-
-impl fmt::Display for RevHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for RevHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for RevHash {
-    type Err = InvalidRevision;
-
-    fn from_str(text: &str) -> Result<Self, InvalidRevision> {
-        let is_one = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if text.is_empty() || text.len() > HASH_BYTES_MAX || !is_one {
-            return Err(InvalidRevision);
-        }
-        let mut bytes = [0; HASH_BYTES_MAX];
-        bytes[..text.len()].copy_from_slice(text.as_bytes());
-        if text.len() == HASH_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            bytes.make_ascii_lowercase();
-        }
-        Ok(Self {
-            bytes,
-            length: u8::try_from(text.len()).map_err(|_| InvalidRevision)?,
-        })
-    }
-}
-
 /// A revision of a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// How many there have been on its branch, with this one.
+    /// How many there have been, with this one.
     pub number: u64,
-    /// The hash.
-    pub hash: RevHash,
+    /// The hash: 1 to 32 letters and digits. 32 hexadecimal digits are in lower case.
+    pub hash: String,
 }
 
 impl Revision {
     /// Returns the revision that comes after `parent` with this body.
-    pub fn after(parent: Option<Self>, deleted: bool, body: &str) -> Self {
+    pub fn after(parent: Option<&Self>, deleted: bool, body: &str) -> Self {
         let mut hash = Md5::new();
         hash.update([u8::from(deleted)]);
         if let Some(parent) = parent {
@@ -80,10 +32,9 @@ impl Revision {
         }
         hash.update([0]);
         hash.update(body);
-        let digits = data_encoding::HEXLOWER.encode(&hash.finalize());
         Self {
             number: parent.map_or(0, |parent| parent.number).saturating_add(1),
-            hash: digits.parse().expect("revision: an MD5 has 32 digits"),
+            hash: data_encoding::HEXLOWER.encode(&hash.finalize()),
         }
     }
 }
@@ -94,7 +45,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The text is no revision.
+/// Not a valid revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Invalid rev format")]
 pub struct InvalidRevision;
@@ -104,14 +55,22 @@ impl FromStr for Revision {
 
     fn from_str(text: &str) -> Result<Self, InvalidRevision> {
         let (number, hash) = text.split_once('-').ok_or(InvalidRevision)?;
-        if !number.bytes().all(|b| b.is_ascii_digit()) {
+        let is_hash = (1..=HASH_BYTES_MAX).contains(&hash.len())
+            && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_hash || !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(InvalidRevision);
         }
-        let number: u64 = number.parse().map_err(|_| InvalidRevision)?;
-        let hash = hash.parse()?;
-        match number {
-            0 => Err(InvalidRevision),
-            number => Ok(Self { number, hash }),
+        let is_md5 =
+            hash.len() == HASH_BYTES_MAX && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match number.parse() {
+            Ok(0) | Err(_) => Err(InvalidRevision),
+            Ok(number) => Ok(Self {
+                number,
+                hash: match is_md5 {
+                    true => hash.to_ascii_lowercase(),
+                    false => hash.to_owned(),
+                },
+            }),
         }
     }
 }

@@ -13,6 +13,7 @@ use slog::{Logger, warn};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::file::Place;
+use super::migrate::SetAside;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
 use super::{StoreError, Watcher, uuid_file};
@@ -22,19 +23,14 @@ const BATCH_MAX: usize = 256;
 
 /// What the thread is asked.
 pub(super) enum Request {
-    Read(Box<dyn Read>),
+    Read(Box<Read>),
     Write(Box<dyn Write>),
     /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
-    Compact(oneshot::Sender<Result<Option<u64>, StoreError>>),
-    /// Hold the tables as they are now.
-    Hold(oneshot::Sender<Result<Snapshot, StoreError>>),
+    Compact(oneshot::Sender<Result<u64, StoreError>>),
 }
 
-/// Work that reads.
-pub(super) trait Read: Send {
-    /// Reads and answers, or passes the error on. Returns whether it could read.
-    fn run(self: Box<Self>, tables: Result<&Snapshot, StoreError>) -> bool;
-}
+/// Reads and answers, or passes the error on. Returns whether it could read.
+pub(super) type Read = dyn FnOnce(Result<&Snapshot, StoreError>) -> bool + Send;
 
 /// Work that writes.
 pub(super) trait Write: Send {
@@ -42,23 +38,6 @@ pub(super) trait Write: Send {
     fn run(&mut self, tables: &mut Records<'_>) -> Result<(), redb::Error>;
     /// Answers.
     fn finish(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-/// A closure that reads.
-pub(super) struct ReadWork<T, F> {
-    pub(super) work: F,
-    pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<T: Send, F: FnOnce(&Snapshot) -> Result<T, redb::Error> + Send> Read for ReadWork<T, F> {
-    fn run(self: Box<Self>, tables: Result<&Snapshot, StoreError>) -> bool {
-        let Self { work, reply } = *self;
-        let value = tables.and_then(|tables| work(tables).map_err(failed));
-        let is_done = value.is_ok();
-        // Nobody may wait any more.
-        drop(reply.send(value));
-        is_done
-    }
 }
 
 /// A closure that writes.
@@ -134,7 +113,6 @@ impl Keeper {
                 Request::Read(work) => self.read(work),
                 // Nobody may wait any more.
                 Request::Compact(reply) => drop(reply.send(self.compact())),
-                Request::Hold(reply) => drop(reply.send(self.snapshot())),
                 Request::Write(work) => {
                     let mut batch = vec![work];
                     while batch.len() < BATCH_MAX && next.is_none() {
@@ -156,10 +134,16 @@ impl Keeper {
             Some(database) => database,
             None => {
                 let database = self.place.open()?;
-                let prepared = prepare(&database, &self.new_uuid, &*self.watcher);
-                let (update_seq, uuid) = prepared.map_err(|error| self.place.broken(&error))?;
-                self.tell(&uuid);
-                self.update_seq.send_replace(Some(update_seq));
+                let prepared = prepare(&database, &self.place, &self.new_uuid, &*self.watcher);
+                let prepared = prepared.map_err(|error| self.place.unprepared(error))?;
+                self.tell(&prepared.uuid);
+                if let Some(SetAside { file, count }) = prepared.set_aside {
+                    warn!(self.log, "branches of documents were written to a file, the winners stay";
+                        "file" => file.display().to_string(), "count" => count,
+                        "effect" => "each document has one revision from now on",
+                        "remedy" => "settee jobs import --replace takes the lines that are wanted instead");
+                }
+                self.update_seq.send_replace(Some(prepared.update_seq));
                 database
             }
         };
@@ -185,7 +169,7 @@ impl Keeper {
         })
     }
 
-    fn compact(&mut self) -> Result<Option<u64>, StoreError> {
+    fn compact(&mut self) -> Result<u64, StoreError> {
         self.database()?;
         let database = self.database.as_mut().ok_or(StoreError::Closed)?;
         let given_back = compact(database, &self.place);
@@ -195,9 +179,9 @@ impl Keeper {
         given_back.map_err(failed)
     }
 
-    fn read(&mut self, work: Box<dyn Read>) {
+    fn read(&mut self, work: Box<Read>) {
         let snapshot = self.snapshot();
-        let is_done = work.run(snapshot.as_ref().map_err(Clone::clone));
+        let is_done = work(snapshot.as_ref().map_err(Clone::clone));
         drop(snapshot);
         if !is_done {
             self.database = None;

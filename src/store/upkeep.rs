@@ -1,6 +1,6 @@
 //! What keeps the file small: deleted documents are removed for good, what is free is given back.
 //!
-//! SUMMARY   A deleted document stays as a tombstone, so that replications of this database hear of it.
+//! SUMMARY   A deleted document stays as a tombstone, so that readers of `_changes` hear of it.
 //!           Purging removes old ones; compacting makes the file smaller.
 //! PROMISES  A purge removes deleted documents only. A compaction is done only where little has to be moved,
 //!           so that writers wait for it no longer than [`COMPACT_DOCUMENTS_MAX`] says.
@@ -9,7 +9,7 @@
 use std::ops::Bound;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redb::{CompactionError, Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
 use super::file::Place;
 use super::records::{DOCUMENTS, Records};
@@ -58,46 +58,39 @@ impl Records<'_> {
             self.deaths.remove(seq)?;
             let id = self.updates.get(seq)?.map(|id| id.value().to_owned());
             let Some(id) = id else { continue };
-            let row = self.documents.get(&*id)?;
-            let dead = row.map(|row| (row.value().2, row.value().3, row.value().4.len() as u64));
             // An earlier program may have written it since.
-            let Some((true, known, bytes)) = dead.filter(|(_, known, _)| *known == seq) else {
+            let dead = self.document(&id)?;
+            let Some(dead) = dead.filter(|dead| dead.deleted && dead.seq == seq) else {
                 continue;
             };
             self.documents.remove(&*id)?;
-            self.ancestors.remove(&*id)?;
-            self.conflicts.remove(&*id)?;
             self.jobs.remove(&*id)?;
-            self.updates.remove(known)?;
+            self.updates.remove(seq)?;
             self.count("deleted", 1, 0)?;
-            self.count("bytes", bytes, 0)?;
+            self.count("bytes", dead.body.len() as u64, 0)?;
             purged.removed += 1;
         }
         Ok(purged)
     }
 }
 
-/// Gives what is free in the file back to the system. Returns how many bytes that was; none while
-/// somebody reads a copy, which keeps the file as it is.
-pub(super) fn compact(database: &mut Database, place: &Place) -> Result<Option<u64>, redb::Error> {
+/// Gives what is free in the file back to the system. Returns how many bytes that was.
+pub(super) fn compact(database: &mut Database, place: &Place) -> Result<u64, redb::Error> {
     let before = place.file_bytes();
     if before < COMPACT_FILE_MIN {
-        return Ok(Some(0));
+        return Ok(0);
     }
     let documents = database.begin_read()?.open_table(DOCUMENTS)?.len()?;
     if documents > COMPACT_DOCUMENTS_MAX {
-        return Ok(Some(0));
+        return Ok(0);
     }
     let transaction = database.begin_write()?;
     let stats = transaction.stats()?;
     let used = stats.allocated_pages() * stats.page_size() as u64;
     transaction.abort()?;
     if used > before / 2 {
-        return Ok(Some(0));
+        return Ok(0);
     }
-    match database.compact() {
-        Ok(_) => Ok(Some(before.saturating_sub(place.file_bytes()))),
-        Err(CompactionError::TransactionInProgress) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    database.compact()?;
+    Ok(before.saturating_sub(place.file_bytes()))
 }

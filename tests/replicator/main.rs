@@ -13,15 +13,11 @@ mod couch;
 #[path = "../replication/http.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod http;
-#[path = "../replication/pouch.rs"]
-#[allow(dead_code, reason = "these tests use a part of it")]
-mod pouch;
 #[path = "../service/mod.rs"]
 mod service;
 
 mod calls;
 mod changes;
-mod copies;
 mod crashes;
 mod documents;
 mod jobs;
@@ -31,5 +27,6 @@ mod orders;
 mod outgoing;
 mod resumes;
 mod store;
+mod transfer;
 mod upkeep;
 mod world;

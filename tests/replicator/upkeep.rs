@@ -1,16 +1,11 @@
-//! The store's file stays small, and can be copied while it is in use.
+//! The store's file stays small.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Output};
-
 use serde_json::{Value, json};
 
-use crate::browser::Web;
 use crate::service::wait_until;
-use crate::store::{create, file, post, start, start_in};
+use crate::store::{create, file, post, start};
 
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n[store]\n";
 
@@ -70,57 +65,5 @@ fn what_was_deleted_is_kept_for_its_time() {
     wait_until("a purge", || {
         web.get("/_replicator").ok()["doc_del_count"] == 0
     });
-    web.service.stop();
-}
-
-fn backup(web: &Web, to: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_settee"))
-        .args(["store", "backup"])
-        .arg(to)
-        .arg("--socket")
-        .arg(web.service.socket())
-        .output()
-        .unwrap()
-}
-
-#[test]
-fn a_copy_is_made_while_the_service_runs_and_a_service_starts_from_it() {
-    let web = start(IDLE);
-    let docs = (0..1200).map(|n| {
-        let mut body = body(&n.to_string());
-        body["_id"] = format!("d{n:04}").into();
-        body
-    });
-    let docs: Vec<Value> = docs.collect();
-    let made = post(&web, "/_replicator/_bulk_docs", &json!({"docs": docs}));
-    assert_eq!(made.status, 201);
-    let info = web.get("/_replicator").ok();
-    let directory = crate::service::directory();
-    let to = file(directory.path());
-    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-    let done = backup(&web, &to);
-    assert!(done.status.success(), "{done:?}");
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert!(said.starts_with("1200 documents in "), "{said}");
-    assert_eq!(to.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let before = std::fs::read(&to).unwrap();
-    let again = backup(&web, &to);
-    assert_eq!(again.status.code(), Some(74), "{again:?}");
-    let said = String::from_utf8(again.stderr).unwrap();
-    assert!(
-        said.contains("is there already: name another file"),
-        "{said}"
-    );
-    assert_eq!(std::fs::read(&to).unwrap(), before, "it stays as it is");
-    let nowhere = backup(&web, &to.join("below"));
-    assert_eq!(nowhere.status.code(), Some(74), "{nowhere:?}");
-    create(&web, "later", &body("later"));
-    web.service.stop();
-    let web = start_in(directory, IDLE);
-    let copied = web.get("/_replicator").ok();
-    assert_eq!(copied["doc_count"], 1200);
-    assert_eq!(copied["update_seq"], info["update_seq"]);
-    let doc = web.get("/_replicator/d0007").ok();
-    assert_eq!(doc["target"], body("7")["target"]);
     web.service.stop();
 }

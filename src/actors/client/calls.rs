@@ -16,7 +16,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Client;
-use super::backup;
 use super::dashboard::dashboard;
 use super::handover;
 use super::holding::Holding;
@@ -133,8 +132,6 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
         Call::Dashboard => dashboard(ticket),
-        Call::BeginBackup => backup::begin(ticket),
-        Call::BackupRows => backup::rows(ticket),
         call => take_service_request(ticket, call),
     }
 }

@@ -1,13 +1,17 @@
 //! Carrying out a client's calls about jobs.
 
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::ticket::Ticket;
+use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::GetProcError;
-use crate::replicator::document::Person;
-use crate::replicator::{Replications, ReplicatorError};
+use crate::replicator::Refused;
+use crate::replicator::document::{DocumentError, Person};
+use crate::store::Imported;
 
 /// Answers a call about jobs. Whoever may enter the socket is the operator.
 pub(super) fn jobs(ticket: Ticket, call: JobCall) {
@@ -23,22 +27,52 @@ pub(super) fn jobs(ticket: Ticket, call: JobCall) {
     });
 }
 
-async fn answer(replications: &Replications, call: JobCall) -> Result<Value, ReplicatorError> {
+async fn answer(
+    replications: &ReplicatorApi,
+    call: JobCall,
+) -> Result<Box<RawValue>, ReplicatorError> {
     let operator = Person {
         name: None,
         is_admin: true,
     };
-    match call {
+    let database = replications.database();
+    Ok(match call {
         JobCall::List {
             skip,
             limit,
             states,
         } => {
             let (total, jobs) = replications.jobs(skip, limit, &states).await?;
-            Ok(json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs}))
+            raw(&json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs}))
         }
-        JobCall::Show { job } => replications.job(&job).await,
-        JobCall::Order { job, order } => replications.order(&job, order, &operator).await,
+        JobCall::Show { job } => raw(&replications.job(&job).await?),
+        JobCall::Export { after, secrets } => raw(&database.export(after, secrets).await?),
+        JobCall::Import { docs, replace } => {
+            let imported = database.import(&docs, replace).await?;
+            raw(&imported.iter().map(imported_row).collect::<Vec<_>>())
+        }
+        JobCall::Order { job, order } => raw(&replications.order(&job, order, &operator).await?),
+    })
+}
+
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("jobs: texts and numbers can be written")
+}
+
+/// Returns what became of a document that was imported.
+fn imported_row(result: &Result<(String, Imported), Refused>) -> Value {
+    match result {
+        Ok((id, Imported::Created)) => json!({"id": id, "ok": "created"}),
+        Ok((id, Imported::Unchanged)) => json!({"id": id, "ok": "unchanged"}),
+        Ok((id, Imported::Replaced)) => json!({"id": id, "ok": "replaced"}),
+        Ok((id, Imported::Conflict)) => json!({
+            "id": id,
+            "error": DocumentError::Conflict.name(),
+            "reason": "another document is there, and stays as it is",
+        }),
+        Err((id, error)) => {
+            json!({"id": id, "error": error.name(), "reason": error.to_string()})
+        }
     }
 }
 

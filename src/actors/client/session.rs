@@ -21,7 +21,6 @@ use serde::Serialize;
 use tokio::io::Interest;
 
 use super::account::{Account, FREE_BYTES};
-use super::backup::Backup;
 use super::handover::Expected;
 use super::held_max::HeldBy;
 use super::holding::Holding;
@@ -117,8 +116,6 @@ pub(super) struct Session {
     pub(super) in_hand: Load,
     /// What waits for a process, and does not.
     pub(super) waiting: Load,
-    /// The copy of the store that is being made over it.
-    pub(super) backup: RefCell<Backup>,
     /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
     attaching: Cell<bool>,
     /// Whether it is, or was, a tunnel.
@@ -200,7 +197,6 @@ impl Session {
             reader: RefCell::new(None),
             in_hand: Load::default(),
             waiting: Load::default(),
-            backup: RefCell::new(Backup::default()),
             attaching: Cell::new(false),
             is_tunnel: Cell::new(false),
             expected: RefCell::new(None),
@@ -264,10 +260,7 @@ impl Session {
 
     /// Returns whether it wants nothing and holds nothing, so that it loses nothing with its connection.
     fn is_idle(&self) -> bool {
-        let holds = self.is_tunnel.get()
-            || self.attaching.get()
-            || self.backup.borrow().is_begun()
-            || !self.held.borrow().is_empty();
+        let holds = self.is_tunnel.get() || self.attaching.get() || !self.held.borrow().is_empty();
         self.is_quiet() && !holds && self.phase.get() == Phase::Open
     }
 

@@ -41,9 +41,9 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
         let done = async {
             is_due |= purge(store, before, &log).await? > 0;
             if is_due && !is_early {
-                let given_back = store.compact().await?;
-                (is_due, compacted) = (given_back.is_none(), Some(Instant::now()));
-                if let Some(count @ 1..) = given_back {
+                let count = store.compact().await?;
+                (is_due, compacted) = (false, Some(Instant::now()));
+                if count > 0 {
                     info!(log, "the file of the store is smaller by so many bytes"; "count" => count);
                 }
             }

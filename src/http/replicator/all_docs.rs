@@ -11,9 +11,13 @@ use serde_json::{Value, json};
 use super::super::answer::{self, Answer, Refusal};
 use super::super::params::Params;
 use super::{Call, changes, json_body};
+use crate::replicator::Page;
 use crate::replicator::document::shown;
 use crate::replicator::members::Members;
-use crate::store::{Document, Page};
+use crate::store::Document;
+
+/// Documents that are read at a time.
+const BATCH: usize = 256;
 
 pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
     let mut params = call.params.clone();
@@ -32,27 +36,21 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
     let store = call.database.store();
     // What is passed over is counted, not read.
     store.open().await?;
-    let mut page = page(params)?;
-    let limit = std::mem::replace(&mut page.limit, 1);
-    let head = call.database.states().page_of_all(&page);
-    page.skip = 0;
-    page.limit = if head.ids.is_empty() { 0 } else { limit };
-    if let Some(first) = head.ids.first() {
-        page.start = Bound::Included(first.to_string());
+    let page = call.database.states().page_of_all(&page(params)?);
+    let mut rows = Vec::with_capacity(page.ids.len());
+    for ids in page.ids.chunks(BATCH) {
+        let ids = ids.iter().map(ToString::to_string).collect();
+        let found = store.documents(ids).await?.into_iter().flatten();
+        let there = found.filter(|document| !document.deleted);
+        rows.extend(there.map(|document| row(call, &document, include_docs)));
     }
-    let listing = store.list(page).await?;
-    let rows: Vec<Members> = listing
-        .documents
-        .iter()
-        .map(|document| row(call, document, include_docs))
-        .collect();
     let mut answer = Members::default()
-        .with("total_rows", listing.total)
-        .with("offset", head.offset)
+        .with("total_rows", page.total)
+        .with("offset", page.offset)
         .with("rows", rows);
     if params.boolean("update_seq", false)? {
-        let uuid = store.uuid().await?;
-        answer.set("update_seq", changes::seq(listing.update_seq, &uuid));
+        let info = store.info().await?;
+        answer.set("update_seq", changes::seq(info.update_seq, &info.uuid));
     }
     Ok(answer::ok(&answer))
 }

@@ -25,10 +25,10 @@ use super::{Call, json_body};
 use crate::actors::gate::GateError;
 use crate::replicator::document::{Person, shown};
 use crate::replicator::members::Members;
-use crate::store::{Document, Store, StoreError};
+use crate::store::{Store, StoreError};
 use filter::Filter;
+use rows::row;
 pub(super) use rows::seq;
-use rows::{all_leaves, other_leaves, row};
 
 /// How long a feed waits for news, unless told.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -64,8 +64,6 @@ struct Feed {
     since: u64,
     limit: u64,
     include_docs: bool,
-    /// Whether a row has all leaves of its document, not the winner alone.
-    all_leaves: bool,
     filter: Filter,
     heartbeat: Option<Duration>,
     until: Instant,
@@ -125,7 +123,6 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
         since: since(call, params, &store, &uuid).await?,
         limit: params.count("limit")?.unwrap_or(u64::MAX),
         include_docs: params.boolean("include_docs", false)?,
-        all_leaves: all_leaves(params)?,
         filter: Filter::of(params)?,
         heartbeat: heartbeat(params)?,
         until: Instant::now() + timeout,
@@ -217,13 +214,7 @@ impl Feed {
         let changes = self.store.changes(self.since, BATCH).await?;
         let is_last = changes.documents.len() < BATCH;
         let mut text = String::new();
-        let leaves = other_leaves(
-            &self.store,
-            &changes.documents,
-            &self.person,
-            self.all_leaves,
-        );
-        for (document, leaves) in changes.documents.iter().zip(leaves.await?) {
+        for document in &changes.documents {
             if self.limit == 0 {
                 break;
             }
@@ -234,7 +225,7 @@ impl Feed {
             }
             self.limit -= 1;
             self.until = Instant::now() + self.timeout;
-            let row = row(document, whole, &leaves, &self.uuid, self.include_docs);
+            let row = row(document, whole, &self.uuid, self.include_docs);
             match self.kind {
                 Kind::Continuous => text.push_str(&format!("{row}\n")),
                 Kind::EventSource => {
@@ -313,23 +304,17 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
     let limit = params.count("limit")?.unwrap_or(u64::MAX);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let changes = store.changes(0, usize::MAX).await?;
-    let documents = changes.documents.into_iter().rev();
-    let whole = documents.map(|document| {
-        let whole = shown(&document, &call.person);
-        (document, whole)
-    });
-    let (chosen, wholes): (Vec<Document>, Vec<_>) = whole
-        .filter(|(document, whole)| filter.wants(&document.id, whole))
-        .take(limit)
-        .unzip();
-    let last = chosen.last().map_or(0, |document| document.seq);
-    let leaves = other_leaves(store, &chosen, &call.person, all_leaves(params)?).await?;
-    let rows: Vec<Members> = chosen
-        .iter()
-        .zip(wholes)
-        .zip(&leaves)
-        .map(|((document, whole), leaves)| row(document, whole, leaves, &uuid, include_docs))
-        .collect();
+    let (mut rows, mut last) = (Vec::new(), 0);
+    for document in changes.documents.iter().rev() {
+        if rows.len() >= limit {
+            break;
+        }
+        let whole = shown(document, &call.person);
+        if filter.wants(&document.id, &whole) {
+            last = document.seq;
+            rows.push(row(document, whole, &uuid, include_docs));
+        }
+    }
     let answer = Members::default()
         .with("results", rows)
         .with("last_seq", seq(last, &uuid))

@@ -10,13 +10,11 @@ use serde_json::{Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
 use super::super::request::{content_type, text};
-use super::revisions::{Wants, open_revs, parse_rev};
-use super::{Call, missing};
-use crate::replicator::document::{Incoming, Sort, sort_of};
+use super::{Call, missing, one_revision};
+use crate::replicator::document::{Incoming, Sort, invalid_rev, shown, sort_of};
 use crate::replicator::members::Members;
-use crate::replicator::seen::{SeenLeaf, choose, seen};
-use crate::replicator::{NAME, Refused, Written};
-use crate::store::StoreError;
+use crate::replicator::{NAME, Written};
+use crate::store::{Document, Revision};
 
 /// `GET`.
 pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
@@ -24,15 +22,15 @@ pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
         let local = call.database.local(id).await?;
         return Ok(answer::ok(&local.ok_or_else(missing)?));
     }
-    let trees = call.database.store().trees(vec![id.to_owned()]).await?;
-    let tree = trees.first().ok_or_else(missing)?;
-    let leaves = seen(tree, &call.person);
-    if let Some(wanted) = call.params.get("open_revs") {
-        return open_revs(call, id, &leaves, wanted);
+    if call.params.get("open_revs").is_some() {
+        return Err(one_revision());
     }
-    let leaf = one(call, &leaves)?;
-    let whole = Wants::of(&call.params)?.whole(id, leaf, &leaves);
-    let etag = etag(&leaf.revision().to_string());
+    let document = call.database.store().document(id).await?;
+    let document = document.ok_or_else(missing)?;
+    let whole = shown(&document, &call.person);
+    let rev = whole.text("_rev").unwrap_or_default();
+    check_revision(call, &document, &rev)?;
+    let etag = etag(&rev);
     if text(call.request, header::IF_NONE_MATCH) == Some(&etag) {
         let mut response = HttpResponse::NotModified();
         return Ok(response.insert_header((header::ETAG, etag)).finish());
@@ -40,17 +38,14 @@ pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&whole), &etag))
 }
 
-/// Returns the leaf that is asked for: the winner, unless a revision is named.
-fn one<'a>(call: &Call<'_>, leaves: &'a [SeenLeaf]) -> Result<&'a SeenLeaf, Refusal> {
-    if let Some(rev) = call.params.get("rev") {
-        let latest = call.params.boolean("latest", false)?;
-        let chosen = choose(leaves, parse_rev(rev)?, latest);
-        return chosen.into_iter().next().ok_or_else(missing);
-    }
-    match leaves.first() {
-        None => Err(missing()),
-        Some(winner) if winner.deleted => Err(Refusal::not_found("deleted")),
-        Some(winner) => Ok(winner),
+/// Lets the revision pass that is asked for: the last one, which a reader has to name if it is a deletion.
+fn check_revision(call: &Call<'_>, document: &Document, own: &str) -> Result<(), Refusal> {
+    match call.params.get("rev").map(str::parse::<Revision>) {
+        Some(Err(_)) => Err(invalid_rev().into()),
+        Some(Ok(rev)) if rev.to_string() == own => Ok(()),
+        Some(Ok(_)) => Err(missing()),
+        None if document.deleted => Err(Refusal::not_found("deleted")),
+        None => Ok(()),
     }
 }
 
@@ -61,7 +56,7 @@ pub(super) async fn put(call: &Call<'_>, id: &str, body: &RawValue) -> Answer {
     write(call, id, incoming).await
 }
 
-/// Refuses a document with attachments, which comes in parts. A replication goes on without it.
+/// Refuses a document with attachments, which comes in parts.
 ///
 /// # Errors
 /// It is one.
@@ -75,29 +70,17 @@ pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
 
 /// `DELETE`.
 pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
-    let is_local = sort_of(id)? == Sort::Local;
-    let known = match is_local {
-        true => call.database.local(id).await?.is_some(),
-        false => {
-            let found = call
-                .database
-                .store()
-                .document(id)
-                .await?
-                .ok_or_else(missing)?;
-            if found.deleted {
-                return Err(Refusal::not_found("deleted"));
-            }
-            true
+    if sort_of(id)? == Sort::Local {
+        call.database.local(id).await?.ok_or_else(missing)?;
+    } else {
+        let found = call.database.store().document(id).await?;
+        if found.ok_or_else(missing)?.deleted {
+            return Err(Refusal::not_found("deleted"));
         }
-    };
-    if !known {
-        return Err(missing());
     }
     let deletion = Incoming {
         id: None,
         rev: None,
-        revisions: None,
         deleted: true,
         members: Members::default(),
     };
@@ -126,8 +109,7 @@ pub(super) async fn write(call: &Call<'_>, id: &str, incoming: Incoming) -> Answ
 async fn written(call: &Call<'_>, id: &str, mut incoming: Incoming) -> Result<Written, Refusal> {
     incoming.rev = rev_of(call, incoming.rev)?;
     incoming.id = Some(id.to_owned());
-    let is_copy = !call.params.boolean("new_edits", true)?;
-    let results = written_all(call, vec![incoming], is_copy).await?;
+    let results = call.database.write(vec![incoming], &call.person).await?;
     let result = results.into_iter().next().ok_or_else(missing)?;
     result.map_err(|(_, error)| error.into())
 }
@@ -146,23 +128,10 @@ fn rev_of(call: &Call<'_>, of_body: Option<String>) -> Result<Option<String>, Re
     Ok(first)
 }
 
-/// Writes documents: as new revisions, or as copies of what another database has.
-async fn written_all(
-    call: &Call<'_>,
-    documents: Vec<Incoming>,
-    are_copies: bool,
-) -> Result<Vec<Result<Written, Refused>>, StoreError> {
-    match are_copies {
-        true => call.database.merge(documents).await,
-        false => call.database.write(documents, &call.person).await,
-    }
-}
-
-/// `POST _bulk_docs`. Of copies only those are told that were not taken.
+/// `POST _bulk_docs`.
 pub(super) async fn bulk(call: &Call<'_>, body: &RawValue) -> Answer {
     let body = Members::parse(body.get());
     let body = body.map_err(|_| Refusal::bad_request("Request body must be a JSON object"))?;
-    let are_copies = body.get("new_edits") == Some(Value::Bool(false));
     let docs = body
         .raw("docs")
         .map(|docs| serde_json::from_str(docs.get()));
@@ -172,33 +141,22 @@ pub(super) async fn bulk(call: &Call<'_>, body: &RawValue) -> Answer {
         ));
     };
     let docs: Vec<&RawValue> = docs;
-    let mut rows = Vec::new();
     let mut incoming = Vec::with_capacity(docs.len());
     for doc in docs {
-        let mut one = match Incoming::of(doc.get()) {
-            Ok(one) => one,
-            // A replication goes on without it.
-            Err(error) if are_copies => {
-                let id = Members::parse(doc.get())
-                    .ok()
-                    .and_then(|doc| doc.get("_id"));
-                rows.push(json!({"id": id, "error": error.name(), "reason": error.to_string()}));
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let mut one = Incoming::of(doc.get())?;
         one.id.get_or_insert_with(super::new_id);
         incoming.push(one);
     }
-    for result in written_all(call, incoming, are_copies).await? {
-        match result {
-            Ok(_) if are_copies => {}
-            Ok(written) => rows.push(success(&written)),
+    let results = call.database.write(incoming, &call.person).await?;
+    let rows: Vec<Value> = results
+        .into_iter()
+        .map(|result| match result {
+            Ok(written) => success(&written),
             Err((id, error)) => {
-                rows.push(json!({"id": id, "error": error.name(), "reason": error.to_string()}));
+                json!({"id": id, "error": error.name(), "reason": error.to_string()})
             }
-        }
-    }
+        })
+        .collect();
     Ok(answer::with_status(StatusCode::CREATED, &rows))
 }
 

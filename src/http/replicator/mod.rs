@@ -3,13 +3,13 @@
 //! SUMMARY   Which path of the database is answered by what; the database itself is
 //!           [`crate::replicator::Database`].
 //! SOURCE    chttpd_db.
-//! DIFFERS   It cannot be deleted, and has no views and no attachments.
+//! DIFFERS   It cannot be deleted, has no views and no attachments, and one revision of each document: it is
+//!           neither the source nor the target of a replication.
 
 mod all_docs;
 mod changes;
 mod docs;
 pub(super) mod owners;
-mod revisions;
 
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, web};
@@ -26,8 +26,8 @@ use super::{Shared, body};
 use crate::auth::rights::Right;
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, sort_of};
-use crate::replicator::{Database, NAME};
-use crate::store::{Page, REVISIONS_MAX, StoreError};
+use crate::replicator::{Database, NAME, Page};
+use crate::store::StoreError;
 
 /// A request to the database, with what every answer needs.
 struct Call<'a> {
@@ -52,7 +52,6 @@ pub(super) async fn answer(
         person: person(visitor),
         params: Params::of(request)?,
     };
-    const READ: &[Method] = &[Method::GET];
     const POST: &[Method] = &[Method::POST];
     const BOTH: &[Method] = &[Method::GET, Method::POST];
     let id = match path {
@@ -79,28 +78,9 @@ pub(super) async fn answer(
             drop(body);
             return docs::bulk(&call, &raw).await;
         }
-        ["_bulk_get"] => {
-            allow(request, POST)?;
+        ["_bulk_get" | "_revs_diff" | "_missing_revs" | "_revs_limit" | "_ensure_full_commit"] => {
             visitor.needs(Right::Administer)?;
-            require_json(request)?;
-            return revisions::bulk_get(&call, &json_body(&call, payload).await?).await;
-        }
-        ["_revs_diff"] => {
-            allow(request, POST)?;
-            visitor.needs(Right::Administer)?;
-            require_json(request)?;
-            return revisions::revs_diff(&call, &json_body(&call, payload).await?).await;
-        }
-        ["_revs_limit"] => {
-            allow(request, READ)?;
-            visitor.needs(Right::Administer)?;
-            return Ok(answer::ok(&REVISIONS_MAX));
-        }
-        ["_ensure_full_commit"] => {
-            allow(request, POST)?;
-            visitor.needs(Right::Replicate)?;
-            let done = json!({"ok": true, "instance_start_time": "0"});
-            return Ok(answer::with_status(StatusCode::CREATED, &done));
+            return Err(one_revision());
         }
         ["_security"] => {
             allow(request, &[Method::GET, Method::PUT])?;
@@ -140,24 +120,33 @@ pub(super) async fn answer(
     }
 }
 
-/// Copies bring the history of a document, and with it whose it was: they are an administrator's.
+/// What takes more than one revision of a document.
+fn one_revision() -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "not_implemented",
+        "documents of _replicator have one revision each, and the database is not replicated: \
+         `settee jobs export` and `settee jobs import` copy its documents",
+    )
+}
+
+/// Refuses copies with the revisions of another database.
 fn refuse_copies(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
     let are_copies =
         body["new_edits"] == Value::Bool(false) || !call.params.boolean("new_edits", true)?;
-    match are_copies && !call.person.is_admin {
-        true => Err(Refusal::forbidden(
-            "new_edits=false takes the role admin: it could put revisions under another user's document",
-        )),
+    match are_copies {
+        true if call.person.is_admin => Err(one_revision()),
+        true => Err(Refusal::forbidden("new_edits=false takes the role admin")),
         false => Ok(()),
     }
 }
 
 /// Holds a replicator to own documents, many at a time.
 async fn check_bulk(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
+    refuse_copies(call, body)?;
     if call.person.is_admin {
         return Ok(());
     }
-    refuse_copies(call, body)?;
     for document in body["docs"].as_array().into_iter().flatten() {
         owners::check_user(call, document)?;
         let id = document["_id"].as_str().unwrap_or_default();

@@ -19,13 +19,9 @@ pub(super) async fn check(call: &Call<'_>, id: &str) -> Result<(), Refusal> {
     if call.person.is_admin {
         return Ok(());
     }
-    let trees = call.database.store().trees(vec![id.to_owned()]).await?;
-    let leaves = trees.iter().flat_map(|tree| tree.leaves());
-    let mut owners = leaves.filter(|leaf| !leaf.deleted).map(|leaf| {
-        let members: Value = serde_json::from_str(&leaf.body).unwrap_or_default();
-        members["owner"].as_str().map(str::to_owned)
-    });
-    match owners.all(|owner| owner == call.person.name) {
+    let found = call.database.store().document(id).await?;
+    let there = found.filter(|document| !document.deleted);
+    match there.is_none_or(|document| members(&document).text("owner") == call.person.name) {
         true => Ok(()),
         false => Err(Refusal::forbidden("this document belongs to another user")),
     }
@@ -83,6 +79,6 @@ pub(in crate::http) async fn check_job(
     let job = shared.replications.job(id).await?;
     match owns_job(visitor, &job, shared).await? {
         true => Ok(()),
-        false => Err(crate::replicator::ReplicatorError::Missing.into()),
+        false => Err(crate::actors::replicator_api::ReplicatorError::Missing.into()),
     }
 }

@@ -142,7 +142,7 @@ fn an_edit_that_does_not_touch_the_replication_leaves_its_job_alone() {
 fn a_document_that_is_deleted_completed_or_failed_has_no_job_and_no_row() {
     let mut fixture = Fixture::started(json!({}));
     assert_eq!(fixture.wish(Wish::Nothing), ["remove abc"]);
-    assert!(fixture.rows.is_empty());
+    assert!(fixture.rows.rows.is_empty());
     assert_eq!(fixture.wish(Wish::Nothing), [""; 0]);
     let mut fixture = Fixture::started(json!({}));
     let completed = |job| Event::Completed {
@@ -150,9 +150,9 @@ fn a_document_that_is_deleted_completed_or_failed_has_no_job_and_no_row() {
         job: id(job),
     };
     fixture.handle(completed("other"));
-    assert_eq!(fixture.rows.len(), 1);
+    assert_eq!(fixture.rows.rows.len(), 1);
     assert_eq!(fixture.handle(completed("abc")), [""; 0]);
-    assert!(fixture.rows.is_empty());
+    assert!(fixture.rows.rows.is_empty());
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn another_documents_job_of_the_same_id_is_a_failure_for_good() {
     let expected = "failed d: Replication `a81a+continuous` specified by document `d` already \
                     started, triggered by document `rep1` from db `_replicator`";
     assert_eq!(fixture.scheduled(Err(Taken::Document(other))), [expected]);
-    assert!(fixture.rows.is_empty());
+    assert!(fixture.rows.rows.is_empty());
 }
 
 #[test]

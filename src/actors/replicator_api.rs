@@ -1,7 +1,7 @@
 //! Replications as HTTP and clients of the socket see them: the database, the scheduler, and what is
 //! between them.
 //!
-//! SUMMARY   [`Replications`] asks the actors that know and puts together what users see.
+//! SUMMARY   [`ReplicatorApi`] asks the actors that know and puts together what users see.
 //! CALLED    By HTTP and by clients of the socket, on any thread.
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd;
 //!           couch_replicator_fabric: docs/5.
@@ -10,6 +10,7 @@
 
 mod calls;
 mod error;
+pub(super) mod view;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,9 +21,6 @@ use actix::{Actor, Context, Handler, Message};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::document::Person;
-use super::kept::Kept;
-use super::{Database, NAME, PAUSED, view};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
 use crate::messages::replication_scheduler::{
@@ -31,7 +29,10 @@ use crate::messages::replication_scheduler::{
 };
 use crate::messages::replicator_documents::GetRows;
 use crate::otp::named::Named;
-use crate::store::{Document, Page};
+use crate::replicator::document::Person;
+use crate::replicator::kept::Kept;
+use crate::replicator::{Database, JobOrder, NAME, PAUSED, Page};
+use crate::store::Document;
 use policy::schedule::{Census, JobState, Level, Pause, WallTime};
 use replication::id::ReplicationId;
 
@@ -41,27 +42,14 @@ pub use error::ReplicatorError;
 /// Documents, and jobs, that are read at a time.
 const BATCH: usize = 256;
 
-/// What can be done with a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobOrder {
-    /// Stop it until it is resumed.
-    Pause,
-    /// Let it run.
-    Resume,
-    /// Begin it anew, its failures forgotten.
-    Restart,
-    /// Give it this priority: the higher, the sooner its turn.
-    Priority(i8),
-}
-
 /// Replications. Cheap to clone.
 #[derive(Clone)]
-pub struct Replications {
+pub struct ReplicatorApi {
     options: Arc<DocumentsOptions>,
     documents: Named<ReplicatorDocuments>,
 }
 
-impl Replications {
+impl ReplicatorApi {
     /// Gathers who knows of replications.
     pub fn new(options: DocumentsOptions, documents: Named<ReplicatorDocuments>) -> Self {
         Self {

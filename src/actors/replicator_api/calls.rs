@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::{Replications, ReplicatorError};
+use super::{ReplicatorApi, ReplicatorError};
 use crate::actors::replicator_documents::identify;
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, GetJob, JobInfo, Outcome, RemoveJob,
@@ -27,7 +27,7 @@ pub enum Replicated {
     Cancelled(ReplicationId),
 }
 
-impl Replications {
+impl ReplicatorApi {
     /// Does what the body of a call of `_replicate` asks for; a one-shot replication is waited for.
     ///
     /// # Errors

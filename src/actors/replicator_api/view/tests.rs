@@ -37,7 +37,7 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
         "source": "http://u:secret@s.example/a", "target": "http://t.example/b",
         "continuous": true, "source_proxy": "http://u:secret@p.example:1",
     });
-    let mut replication = super::super::document::parse(
+    let mut replication = crate::replicator::document::parse(
         "d1",
         &Members::parse(&body.to_string()).unwrap(),
         &Defaults::default(),

@@ -11,12 +11,13 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use super::document::members;
-use super::members::Members;
-use super::rows::{Row, RowState};
-use super::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
+use crate::replicator::NAME;
+use crate::replicator::document::members;
+use crate::replicator::members::Members;
+use crate::replicator::rows::{Row, RowState};
+use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
 use policy::schedule::{Entry, JobState, WallTime, What};
 use replication::seq::Seq;
@@ -172,7 +173,7 @@ fn scheduled(document: &Document, info: &JobInfo) -> (String, Box<RawValue>) {
     };
     let state = summary.state.name();
     let mut value = json!({
-        "database": super::NAME,
+        "database": NAME,
         "doc_id": document.id,
         "id": info.id.to_string(),
         "node": NODE,
@@ -204,7 +205,7 @@ fn waiting(document: &Document, row: &Row) -> (String, Box<RawValue>) {
     };
     let info = row.info.as_ref().map(|text| json!({"error": text}));
     let value = json!({
-        "database": super::NAME,
+        "database": NAME,
         "doc_id": document.id,
         "id": row.job.as_ref().map(ToString::to_string),
         "node": NODE,
@@ -241,7 +242,7 @@ fn settled(document: &Document) -> (String, Box<RawValue>) {
     };
     let side = |name| endpoint(&body.get(name).unwrap_or_default());
     let value = Members::default()
-        .with("database", super::NAME)
+        .with("database", NAME)
         .with("doc_id", &document.id)
         .with("id", Value::Null)
         .with("source", side("source"))

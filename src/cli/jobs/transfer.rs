@@ -1,0 +1,222 @@
+//! `settee jobs export` and `import`: the documents of `_replicator` as lines of JSON.
+//!
+//! SUMMARY   An export is a document a line, in the order of their ids, with `_job` where its job was paused or
+//!           given a priority. An import is an ordinary write of each; documents that are there stay.
+//! PROMISES  Credentials leave the service only with `--secrets`, and only into a new file that its owner alone can
+//!           read. A file is there whole and on the disk, or not at all.
+//! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::client::Imported;
+
+use super::super::exit::{CliError, Exit};
+use super::super::output::{self, Output};
+use super::super::service_socket::Asking;
+use super::super::status_table::count;
+
+/// Documents that are sent at a time.
+const DOCUMENTS_MAX: usize = 500;
+
+/// Bytes of documents after which no more are sent at a time.
+const BYTES_MAX: usize = 256 << 10;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ExportArgs {
+    /// A new file, which only this user can read; standard output if left out.
+    file: Option<PathBuf>,
+    /// With user names, passwords, `auth` and `headers`; takes a file.
+    #[arg(long, requires = "file")]
+    secrets: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ImportArgs {
+    /// A document a line, as `export` writes them; `-` is standard input.
+    file: PathBuf,
+    /// Replace documents of the same ids that say something else.
+    #[arg(long)]
+    replace: bool,
+}
+
+pub(super) async fn export(service: &Asking, args: &ExportArgs) -> Result<(), CliError> {
+    let Some(path) = &args.file else {
+        let mut output = Output::standard();
+        let done = send_lines(service, false, |text| output.write(text));
+        return done.await.map(drop);
+    };
+    let mut file = NewFile::create(path)?;
+    let write = |text: &str| file.write(text).map(ControlFlow::Continue);
+    let sent = send_lines(service, args.secrets, write).await?;
+    file.finish()?;
+    let documents = count(sent, "document", "documents");
+    output::print(&format!("{documents} in {}\n", path.display()))
+}
+
+/// Hands all documents on, many lines at a time. Returns how many there were.
+async fn send_lines(
+    service: &Asking,
+    secrets: bool,
+    mut to: impl FnMut(&str) -> Result<ControlFlow<()>, CliError>,
+) -> Result<usize, CliError> {
+    let (mut after, mut sent) = (None, 0);
+    loop {
+        let asked = service.client.export_jobs(after.as_deref(), secrets);
+        let docs = service.answer(asked, |_| None).await?;
+        let Some(last) = docs.last() else {
+            return Ok(sent);
+        };
+        let last: Value = serde_json::from_str(last.get()).unwrap_or_default();
+        after = last["_id"].as_str().map(str::to_owned);
+        sent += docs.len();
+        let lines: String = docs.iter().flat_map(|doc| [doc.get(), "\n"]).collect();
+        if to(&lines)?.is_break() {
+            return Ok(sent);
+        }
+    }
+}
+
+/// A file that is being written. Until it is whole it has another name, `PATH.part`.
+struct NewFile {
+    path: PathBuf,
+    part: PathBuf,
+    file: File,
+}
+
+impl NewFile {
+    fn create(path: &Path) -> Result<Self, CliError> {
+        if path.symlink_metadata().is_ok() {
+            return Err(is_there(path));
+        }
+        let mut part = path.to_owned().into_os_string();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(0o600).open(&part);
+        let file = opened.map_err(|error| refused(&part, &error))?;
+        let path = path.to_owned();
+        Ok(Self { path, part, file })
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), CliError> {
+        let written = self.file.write_all(text.as_bytes());
+        written.map_err(|error| refused(&self.path, &error))
+    }
+
+    fn finish(self) -> Result<(), CliError> {
+        let synced = self.file.sync_all();
+        // Unlike a rename it fails where there is a file of this name by now.
+        let named = synced.and_then(|()| fs::hard_link(&self.part, &self.path));
+        named.map_err(|error| refused(&self.path, &error))
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // If it cannot be removed, it says by its name what it is.
+        drop(fs::remove_file(&self.part));
+    }
+}
+
+fn refused(path: &Path, error: &io::Error) -> CliError {
+    match error.kind() {
+        ErrorKind::AlreadyExists => is_there(path),
+        _ => CliError::io(&path.display().to_string(), error),
+    }
+}
+
+fn is_there(path: &Path) -> CliError {
+    let message = format!("{} is there already", path.display());
+    CliError::new(
+        Exit::Io,
+        message,
+        "name another file, or move that one away",
+    )
+}
+
+pub(super) async fn import(
+    service: &Asking,
+    args: &ImportArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    let name = args.file.display().to_string();
+    let input: Box<dyn BufRead> = match &*name {
+        "-" => Box::new(io::stdin().lock()),
+        _ => {
+            let opened = File::open(&args.file);
+            Box::new(BufReader::new(
+                opened.map_err(|error| CliError::io(&name, &error))?,
+            ))
+        }
+    };
+    let (mut docs, mut bytes, mut sent, mut refused) = (Vec::new(), 0, 0, 0);
+    let mut lines = input.lines().zip(1..);
+    loop {
+        let next = lines.next();
+        let is_end = next.is_none();
+        if let Some((line, number)) = next {
+            let line = line.map_err(|error| CliError::io(&name, &error))?;
+            bytes += line.len();
+            docs.extend(document(line).map_err(|error| wrong(&name, number, &error))?);
+        }
+        if is_end || docs.len() >= DOCUMENTS_MAX || bytes >= BYTES_MAX {
+            let asked = service.client.import_jobs(&docs, args.replace);
+            let results = service.answer(asked, |_| None).await?;
+            sent += results.len();
+            refused += results.iter().filter(|one| one.ok.is_none()).count();
+            output::print(&results.iter().map(|one| row(one, json)).collect::<String>())?;
+            docs.clear();
+            bytes = 0;
+        }
+        if is_end {
+            break;
+        }
+    }
+    match refused {
+        0 => Ok(()),
+        _ => Err(CliError::new(
+            Exit::Data,
+            format!(
+                "{refused} of {} were not imported",
+                count(sent, "document", "documents")
+            ),
+            "the list says why; --replace replaces documents that are there",
+        )),
+    }
+}
+
+/// Reads a line; a blank one has no document.
+fn document(line: String) -> Result<Option<Box<RawValue>>, String> {
+    match line.trim().chars().next() {
+        None => Ok(None),
+        Some('{') => {
+            let document = RawValue::from_string(line);
+            document.map(Some).map_err(|error| error.to_string())
+        }
+        Some(_) => Err("not a JSON object".to_owned()),
+    }
+}
+
+fn wrong(name: &str, number: usize, error: &str) -> CliError {
+    CliError::new(
+        Exit::Data,
+        format!("{name}: line {number}: {error}"),
+        "correct it and import again; what is imported already stays as it is",
+    )
+}
+
+/// Returns what became of a document, on one line.
+fn row(one: &Imported, json: bool) -> String {
+    match (&one.ok, json) {
+        (_, true) => serde_json::to_string(one).unwrap_or_default() + "\n",
+        (Some(ok), _) => format!("{ok} {}\n", one.id),
+        (None, _) => format!("{} {}: {}\n", one.error, one.id, one.reason),
+    }
+}
