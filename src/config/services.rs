@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::pools::{PoolConfig, milliseconds_or_none};
-use super::stressed::{self, Stressed};
+use super::pools::PoolConfig;
+use super::stressed::Stressed;
 use super::types::Config;
 use crate::policy::admission::{THROTTLE_DELAY, stress_applies};
 
@@ -28,51 +28,50 @@ pub const CLIENT_TIMEOUT: Stressed<Duration> = Stressed {
 
 /// One section `[services.NAME]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ServiceConfig {
     /// Where it listens; `None` was not set, and is a mistake.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<ServiceAddress>,
     /// The pool that its processes come from ..
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// Whether the pool may be one that is added while the program runs.
     #[serde(default)]
     pub wait_for_pool: bool,
     /// .. or the language whose own pool they come from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Connections that may wait to be accepted.
     #[serde(default = "backlog")]
     pub backlog: u32,
     /// Whether it is for this user (a Unix socket) or this machine (TCP) only; `None` is what the
     /// address says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_only: Option<bool>,
     /// Whether it may be reached from other machines, where nobody logs in.
     #[serde(default)]
     pub open: bool,
     /// How long no process is started after a start that failed, at first; zero does not throttle.
     /// `None` is what the pool says.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "milliseconds_or_none"
-    )]
     pub throttle_delay: Option<Duration>,
     /// Whether it can be under stress; `None` is unless it is local only.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "yes_or_no")]
-    pub stress: Option<bool>,
+    pub stress: Option<Stress>,
     /// How long a process may work on one line; zero is `os_process_timeout`.
-    #[serde(default, with = "stressed::milliseconds")]
+    #[serde(default)]
     pub prompt_timeout: Stressed<Duration>,
     /// How long a client may hold a process without asking it anything, or without taking what it was
     /// answered; zero is for ever.
-    #[serde(default = "client_timeout", with = "stressed::milliseconds")]
+    #[serde(default = "client_timeout")]
     pub client_timeout: Stressed<Duration>,
     /// How long a connection may hold a process at all; zero is for ever.
-    #[serde(default, with = "stressed::milliseconds")]
+    #[serde(default)]
     pub session_timeout: Stressed<Duration>,
+}
+
+/// Whether a service can be under stress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stress {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No,
 }
 
 fn backlog() -> u32 {
@@ -97,7 +96,8 @@ impl ServiceConfig {
 
     /// Returns whether it can be under stress.
     pub fn can_be_stressed(&self) -> bool {
-        stress_applies(self.is_local_only(), self.stress)
+        let stress = self.stress.map(|stress| stress == Stress::Yes);
+        stress_applies(self.is_local_only(), stress)
     }
 }
 
@@ -249,21 +249,6 @@ impl TryFrom<String> for ServiceAddress {
 impl From<ServiceAddress> for String {
     fn from(address: ServiceAddress) -> Self {
         address.to_string()
-    }
-}
-
-/// Settings that are switches and may be left open.
-mod yes_or_no {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(value: &Option<bool>, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(if *value == Some(true) { "yes" } else { "no" })
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<bool>, D::Error> {
-        String::deserialize(from).map(|word| Some(word == "yes"))
     }
 }
 
