@@ -78,10 +78,9 @@ pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
             layer.notice(origin, text);
             continue;
         }
-        let Some(rest) = name.strip_prefix(COUCHDB_PREFIX) else {
+        let Some(language) = name.strip_prefix(COUCHDB_PREFIX) else {
             continue;
         };
-        let (language, value) = at_first_equals_sign(rest, value);
         let unusable = match (language.is_empty(), value.is_empty()) {
             (true, _) => Some("the name of the language is empty; the variable has no effect"),
             (_, true) => Some("the command is empty; the variable has no effect"),
@@ -92,7 +91,7 @@ pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
         };
         match unusable {
             Some(text) => layer.notice(origin, text),
-            None => push(&mut layer, QUERY_SERVERS, &language, &value, origin),
+            None => push(&mut layer, QUERY_SERVERS, language, value, origin),
         }
     }
     layer
@@ -102,19 +101,6 @@ fn push(layer: &mut Layer, section: &str, key: &str, value: &OsStr, origin: Orig
     match value.to_str() {
         Some(text) => layer.entry(section, key, Raw::Text(text.to_owned()), origin),
         None => layer.problem(&origin, "the value is not UTF-8", "correct it"),
-    }
-}
-
-/// A name may come with an equals sign in it when the environment was built by hand.
-fn at_first_equals_sign(name: &str, value: &OsStr) -> (String, OsString) {
-    match name.split_once('=') {
-        None => (name.to_owned(), value.to_owned()),
-        Some((name, begun)) => {
-            let mut whole = OsString::from(begun);
-            whole.push("=");
-            whole.push(value);
-            (name.to_owned(), whole)
-        }
     }
 }
 
@@ -169,16 +155,12 @@ mod tests {
 
     #[test]
     fn couchdb_names_end_at_the_first_equals_sign() {
-        let layer = couchdb(&variables(&[
-            ("COUCHDB_QUERY_SERVER_PYTHON", "A=1 couchpy"),
-            ("COUCHDB_QUERY_SERVER_RUBY=X", "1 run"),
-        ]));
-        let (python, ruby) = (Raw::Text("A=1 couchpy".into()), Raw::Text("X=1 run".into()));
-        let expected = [
-            (QUERY_SERVERS, "PYTHON", &python),
-            (QUERY_SERVERS, "RUBY", &ruby),
-        ];
-        assert_eq!(entries(&layer), expected);
+        let layer = couchdb(&variables(&[(
+            "COUCHDB_QUERY_SERVER_PYTHON",
+            "A=1 couchpy",
+        )]));
+        let python = Raw::Text("A=1 couchpy".into());
+        assert_eq!(entries(&layer), [(QUERY_SERVERS, "PYTHON", &python)]);
     }
 
     #[test]

@@ -8,31 +8,31 @@ use super::users::Role;
 use super::value::{self, Kind, Unit};
 
 /// The section of language commands, whose keys are names of languages.
-pub const QUERY_SERVERS: &str = "query_servers";
+pub(crate) const QUERY_SERVERS: &str = "query_servers";
 /// The section of in-process languages, whose keys are names of languages.
-pub const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
+pub(crate) const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
 /// The in-process language that is always there, whatever is configured: Mango.
-pub const MANGO: &str = "query";
+pub(crate) const MANGO: &str = "query";
 
 /// The family of sections of named pools, `[pools.NAME]`.
-pub const POOLS: &str = "pools";
+pub(crate) const POOLS: &str = "pools";
 
 /// The key of a pool that lets callers use a command of the configuration.
-pub const CALLERS: &str = "callers";
+pub(crate) const CALLERS: &str = "callers";
 
 /// The family of sections of services, `[services.NAME]`.
-pub const SERVICES: &str = "services";
+pub(crate) const SERVICES: &str = "services";
 
 /// The family of sections of users, `[users.NAME]`.
-pub const USERS: &str = "users";
+pub(crate) const USERS: &str = "users";
 
 /// The section of admins, whose keys are names of users.
-pub const ADMINS: &str = "admins";
+pub(crate) const ADMINS: &str = "admins";
 
 /// The section of the replicator.
-pub const REPLICATOR: &str = "replicator";
+pub(crate) const REPLICATOR: &str = "replicator";
 /// The section of fair shares, whose keys are names of replicator databases and of users.
-pub const SHARES: &str = "replicator.shares";
+pub(crate) const SHARES: &str = "replicator.shares";
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +148,7 @@ const LEVEL: Kind = Kind::Choice(&[
     ("none", "off"),
 ]);
 /// The session plugin of CouchDB's replicator, by the name of its module.
-pub const AUTH_SESSION: &str = "couch_replicator_auth_session";
+pub(crate) const AUTH_SESSION: &str = "couch_replicator_auth_session";
 /// The ways of CouchDB's replicator to show credentials, by the names of its modules.
 const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
 const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);
@@ -163,7 +163,7 @@ const START_TIMEOUT: Kind = Kind::Stressed(&seconds(1, HOUR));
 
 /// Every key with a fixed name. The upper bounds keep sums and timers far from overflow; they are
 /// not recommendations.
-pub const KEYS: &[Key] = &[
+pub(crate) const KEYS: &[Key] = &[
     key("couchdb", "os_process_timeout", ms(1, YEAR)),
     query("os_process_limit", PROCESSES),
     query("os_process_soft_limit", PROCESSES),
@@ -289,7 +289,7 @@ pub const FAMILY_KEYS: &[Key] = &[
 ];
 
 /// The sections, in the order of `config/default.toml`.
-pub const SECTIONS: &[&str] = &[
+pub(crate) const SECTIONS: &[&str] = &[
     "couchdb",
     "query_server_config",
     QUERY_SERVERS,
@@ -305,7 +305,7 @@ pub const SECTIONS: &[&str] = &[
 ];
 
 /// Returns the family and the name of a section `[FAMILY.NAME]`.
-pub fn family(section: &str) -> Option<(&'static str, &str)> {
+pub(crate) fn family(section: &str) -> Option<(&'static str, &str)> {
     let (head, name) = section.split_once('.')?;
     let family = FAMILIES.iter().find(|family| **family == head)?;
     Some((family, name))

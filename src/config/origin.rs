@@ -40,7 +40,7 @@ pub enum Origin {
 
 impl Origin {
     /// Returns whether it is a file in CouchDB's form.
-    pub fn is_ini(&self) -> bool {
+    pub(crate) fn is_ini(&self) -> bool {
         let Self::File { path, .. } = self else {
             return false;
         };
@@ -63,7 +63,8 @@ impl fmt::Display for Origin {
 }
 
 /// One mistake in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}: {remedy}")]
 pub struct Problem {
     /// Where it stands: an origin, or the name of a file that could not be read.
     pub place: String,
@@ -75,7 +76,7 @@ pub struct Problem {
 
 impl Problem {
     /// Returns a problem at `place`.
-    pub fn new(
+    pub(crate) fn new(
         place: impl fmt::Display,
         what: impl Into<String>,
         remedy: impl Into<String>,
@@ -85,12 +86,6 @@ impl Problem {
             what: what.into(),
             remedy: remedy.into(),
         }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.place, self.what, self.remedy)
     }
 }
 

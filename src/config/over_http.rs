@@ -10,7 +10,7 @@ use super::keys::{ADMINS, QUERY_SERVERS, REPLICATOR, SERVICES, USERS, family, ki
 /// user whom the service runs as: what runs a program, opens or moves a socket, reads a file, lets
 /// somebody in, or sends credentials elsewhere is for who owns the files. It goes by kinds, so that
 /// a new key of such a kind is not forgotten.
-pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
+pub(crate) fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
     let owner = family(section).map_or(section, |(family, _)| family);
     let listed = NOT_OVER_HTTP
         .iter()

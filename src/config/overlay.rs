@@ -19,13 +19,13 @@ pub struct Overlay {
 
 impl Overlay {
     /// Sets a value, as text.
-    pub fn set(&mut self, section: &str, key: &str, value: String) {
+    pub(crate) fn set(&mut self, section: &str, key: &str, value: String) {
         let place = (section.to_owned(), key.to_owned());
         self.values.insert(place, value);
     }
 
     /// Takes a value back. Returns whether there was one.
-    pub fn remove(&mut self, section: &str, key: &str) -> bool {
+    pub(crate) fn remove(&mut self, section: &str, key: &str) -> bool {
         let place = (section.to_owned(), key.to_owned());
         self.values.remove(&place).is_some()
     }

@@ -20,7 +20,7 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use subtle::ConstantTimeEq;
 
 /// How passwords are shown.
-pub const HIDDEN: &str = "***";
+pub(crate) const HIDDEN: &str = "***";
 
 /// Iterations for a plain password. Its hash never leaves the memory, where it only has to make
 /// guessing over the network slow; the file that it stands in protects it less.
@@ -30,7 +30,7 @@ const PLAIN_ITERATIONS: u32 = 10_000;
 const ITERATIONS_MAX: u32 = 100_000_000;
 
 /// Longest password, in bytes.
-pub const PASSWORD_BYTES_MAX: usize = 1024;
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The hash function below PBKDF2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl PasswordHash {
     ///
     /// # Errors
     /// What is wrong with it, without the value itself.
-    pub fn of_config(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn of_config(text: &str) -> Result<Self, &'static str> {
         match text {
             "" => Err("the password is empty"),
             HIDDEN => Err("this is how a password is shown, not a password"),
@@ -127,7 +127,7 @@ impl PasswordHash {
     }
 
     /// Returns a hash that costs what a plain password's costs and that nothing matches.
-    pub fn unmatchable() -> Self {
+    pub(crate) fn unmatchable() -> Self {
         Self {
             form: Form::Pbkdf2(Cost::of_plain()),
             key: random::<32>().to_vec(),
@@ -179,7 +179,7 @@ impl PasswordHash {
     }
 
     /// Returns whether this is the password. Slow on purpose: never on an event loop.
-    pub fn matches(&self, password: &str) -> bool {
+    pub(crate) fn matches(&self, password: &str) -> bool {
         let password = password.as_bytes();
         let key = match self.form {
             Form::Pbkdf2(cost) => cost.derive(password, self.salt.as_bytes()),
@@ -212,7 +212,7 @@ impl PasswordHash {
     }
 
     /// Returns the salt.
-    pub fn salt(&self) -> &str {
+    pub(crate) fn salt(&self) -> &str {
         &self.salt
     }
 
@@ -248,7 +248,7 @@ impl From<PasswordHash> for String {
 ///
 /// # Panics
 /// The system has none, without which nothing could be kept secret.
-pub fn random<const LENGTH: usize>() -> [u8; LENGTH] {
+pub(crate) fn random<const LENGTH: usize>() -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
     getrandom::fill(&mut bytes).expect("password: the system gives random bytes");
     bytes

@@ -15,7 +15,7 @@ use super::nearest::slip;
 use super::origin::Origin;
 use super::settings::Setting;
 use super::stressed::Stressed;
-use super::value::{NAME_BYTES_MAX, Raw};
+use super::value::{Fault, NAME_BYTES_MAX, Raw};
 
 /// What becomes of a process whose client crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,16 +128,6 @@ impl Default for PoolConfig {
     }
 }
 
-/// A setting of a request that cannot be used. The fault of whoever asked; not worth a retry.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: {remedy}")]
-pub struct PatchError {
-    /// What is wrong with which setting.
-    pub what: String,
-    /// What to do about it.
-    pub remedy: String,
-}
-
 /// Names under which a request might bring a command.
 const COMMANDS: &[&str] = &["command", "cmd", "program", "args", "arguments", "env"];
 
@@ -149,20 +139,20 @@ impl PoolConfig {
     /// as in a file, or as text; `null` takes a key back to its default.
     ///
     /// # Errors
-    /// [`PatchError`]: an unknown key, a value that is none, or a command.
-    pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, PatchError> {
+    /// An unknown key, a value that is none, or a command: the fault of whoever asked; not worth a retry.
+    pub(crate) fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
         let (mut patched, defaults) = (json!(self), json!(Self::default()));
         for (key, value) in settings {
             let kind = keys::kind(SAMPLE, key).ok_or_else(|| unknown(key))?;
             patched[key] = match raw(value) {
                 Raw::Unset => defaults[key].clone(),
-                raw => kind.read(&raw).map_err(|fault| PatchError {
+                raw => kind.read(&raw).map_err(|fault| Fault {
                     what: format!("'{key}': {}", fault.what),
                     remedy: fault.remedy,
                 })?,
             };
         }
-        serde_json::from_value(patched).map_err(|error| PatchError {
+        serde_json::from_value(patched).map_err(|error| Fault {
             what: format!("the settings do not fit together ({error})"),
             remedy: "this is a mistake in settee: please report it".to_owned(),
         })
@@ -193,10 +183,10 @@ pub(crate) fn above_ceiling(key: &str) -> String {
     format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
 }
 
-fn unknown(key: &str) -> PatchError {
+fn unknown(key: &str) -> Fault {
     let shown: String = key.chars().take(NAME_BYTES_MAX).collect();
     if COMMANDS.contains(&key.to_lowercase().as_str()) {
-        return PatchError {
+        return Fault {
             what: format!("'{shown}': a request cannot bring a command"),
             remedy: "name a 'language': its command stands in [query_servers], which only files \
                      and the environment set"
@@ -208,7 +198,7 @@ fn unknown(key: &str) -> PatchError {
         Some(name) => format!("did you mean '{name}'?"),
         None => format!("the settings are {}", names.join(", ")),
     };
-    PatchError {
+    Fault {
         what: format!("a pool has no setting '{shown}'"),
         remedy,
     }
@@ -220,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    fn patched(settings: Value) -> Result<PoolConfig, PatchError> {
+    fn patched(settings: Value) -> Result<PoolConfig, Fault> {
         let Value::Object(settings) = settings else {
             panic!("the settings are an object");
         };

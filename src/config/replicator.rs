@@ -109,10 +109,10 @@ pub struct Store {
 
 impl Store {
     /// Instead of a path: everything ends with the service.
-    pub const MEMORY: &'static str = "memory";
+    pub(crate) const MEMORY: &'static str = "memory";
 
     /// Returns the file, if there is to be one.
-    pub fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         (self.path.as_os_str() != Self::MEMORY).then_some(&self.path)
     }
 }

@@ -18,10 +18,10 @@ use super::types::Config;
 use crate::policy::admission::{THROTTLE_DELAY, stress_applies};
 
 /// Connections that may wait to be accepted unless a service says otherwise.
-pub const BACKLOG: u32 = 128;
+pub(crate) const BACKLOG: u32 = 128;
 
 /// How long a client may hold a process without asking it anything: 300 s, and 10 s under stress.
-pub const CLIENT_TIMEOUT: Stressed<Duration> = Stressed {
+pub(crate) const CLIENT_TIMEOUT: Stressed<Duration> = Stressed {
     normal: Duration::from_secs(300),
     stressed: Duration::from_secs(10),
 };
@@ -84,18 +84,18 @@ fn client_timeout() -> Stressed<Duration> {
 
 impl ServiceConfig {
     /// Returns the name of the pool that its processes come from.
-    pub fn pool_name(&self) -> Option<&str> {
+    pub(crate) fn pool_name(&self) -> Option<&str> {
         self.pool.as_deref().or(self.language.as_deref())
     }
 
     /// Returns whether it is for this user, or this machine, only.
-    pub fn is_local_only(&self) -> bool {
+    pub(crate) fn is_local_only(&self) -> bool {
         self.local_only
             .unwrap_or_else(|| self.listen.as_ref().is_none_or(ServiceAddress::is_local))
     }
 
     /// Returns whether it can be under stress.
-    pub fn can_be_stressed(&self) -> bool {
+    pub(crate) fn can_be_stressed(&self) -> bool {
         let stress = self.stress.map(|stress| stress == Stress::Yes);
         stress_applies(self.is_local_only(), stress)
     }
@@ -114,19 +114,16 @@ pub struct FrontTerms {
 impl FrontTerms {
     /// Adds what one more service asks.
     fn and(self, service: &ServiceConfig) -> Self {
-        let throttle_delay = match (self.throttle_delay, service.throttle_delay) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
+        let delays = [self.throttle_delay, service.throttle_delay];
         Self {
             stress: self.stress || service.can_be_stressed(),
-            throttle_delay,
+            throttle_delay: delays.into_iter().flatten().min(),
         }
     }
 
     /// Returns the section of a pool as the services make it.
     #[must_use]
-    pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
+    pub(crate) fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
         let delay = self.throttle_delay.or(pool.throttle_delay);
         let delay = delay.unwrap_or(THROTTLE_DELAY);
         pool.stress |= self.stress;
@@ -138,7 +135,7 @@ impl FrontTerms {
 
 impl Config {
     /// Returns the sections of pools as the services make them.
-    pub fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
+    pub(crate) fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
         let mut pools = self.pools.clone();
         for (name, terms) in self.front_terms() {
             if !self.is_added_later(&name) {
@@ -150,7 +147,7 @@ impl Config {
     }
 
     /// Returns what services ask of pools that are added while the program runs.
-    pub fn terms_of_later_pools(&self) -> BTreeMap<String, FrontTerms> {
+    pub(crate) fn terms_of_later_pools(&self) -> BTreeMap<String, FrontTerms> {
         let mut terms = self.front_terms();
         terms.retain(|name, _| self.is_added_later(name));
         terms
@@ -185,7 +182,7 @@ pub enum ServiceAddress {
 
 impl ServiceAddress {
     /// Returns whether nobody on another machine can reach it.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -193,7 +190,7 @@ impl ServiceAddress {
     }
 
     /// Returns whether two services cannot both listen there.
-    pub fn excludes(&self, other: &Self) -> bool {
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(address), _) if address.port() == 0 => false,
             _ => self == other,

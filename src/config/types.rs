@@ -125,36 +125,18 @@ pub enum DbTag {
 
 /// How to start a process of a language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
 pub enum LanguageCommand {
     /// The query server inside this program.
+    #[serde(rename = "builtin")]
     Builtin,
     /// A command for the shell.
+    #[serde(untagged)]
     Command(String),
 }
 
 impl LanguageCommand {
     /// The word that stands for the query server inside this program.
-    pub const BUILTIN: &'static str = "builtin";
-}
-
-impl From<String> for LanguageCommand {
-    fn from(text: String) -> Self {
-        if text == Self::BUILTIN {
-            Self::Builtin
-        } else {
-            Self::Command(text)
-        }
-    }
-}
-
-impl From<LanguageCommand> for String {
-    fn from(command: LanguageCommand) -> Self {
-        match command {
-            LanguageCommand::Builtin => LanguageCommand::BUILTIN.to_owned(),
-            LanguageCommand::Command(text) => text,
-        }
-    }
+    pub(crate) const BUILTIN: &'static str = "builtin";
 }
 
 /// `[server]`: where clients come in, and their limits.
@@ -267,14 +249,14 @@ pub struct Sandbox {
 
 impl Server {
     /// Returns whether others than the service's user may connect to the socket.
-    pub fn shares_socket(&self) -> bool {
+    pub(crate) fn shares_socket(&self) -> bool {
         !self.socket_group.is_empty() || self.socket_mode == "0660"
     }
 }
 
 impl Config {
     /// Returns where the value of `key` in `section` came from.
-    pub fn origin(&self, section: &str, key: &str) -> Origin {
+    pub(crate) fn origin(&self, section: &str, key: &str) -> Origin {
         let place = (section.to_owned(), key.to_owned());
         self.origins.get(&place).cloned().unwrap_or(Origin::Default)
     }
@@ -283,7 +265,7 @@ impl Config {
     ///
     /// # Source
     /// `couch_proc_manager`, `get_query_server_config`: these four, in this order.
-    pub fn reset_config(&self) -> String {
+    pub(crate) fn reset_config(&self) -> String {
         let config = &self.query_server_config;
         let reduce_limit = match config.reduce_limit {
             ReduceLimit::True => "true",
@@ -301,6 +283,6 @@ impl Config {
 }
 
 /// Returns the one name of a language's pool, whatever case a design document spells it in.
-pub fn language_name(spelling: &str) -> String {
+pub(crate) fn language_name(spelling: &str) -> String {
     spelling.to_lowercase()
 }

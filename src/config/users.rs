@@ -29,10 +29,10 @@ pub enum Role {
 
 impl Role {
     /// The names, in the order of what they may do.
-    pub const NAMES: &[&str] = &["admin", "operator", "replicator", "caller", "viewer"];
+    pub(crate) const NAMES: &[&str] = &["admin", "operator", "replicator", "caller", "viewer"];
 
     /// Returns its name.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 }
@@ -57,7 +57,7 @@ pub struct UserConfig {
 
 impl Config {
     /// Returns whether anybody can log in who may do everything.
-    pub fn has_admin(&self) -> bool {
+    pub(crate) fn has_admin(&self) -> bool {
         let is_admin = |user: &UserConfig| user.roles.contains(&Role::Admin);
         !self.admins.is_empty() || self.users.values().any(is_admin)
     }

@@ -20,7 +20,7 @@ pub(super) use text::{
     NAMES, ORIGINS, PASSWORD, SECRET, SERVICE_ADDRESS, SOCKET_PATH, STORE_PATH, USER_NAME_RULE,
     is_user_name,
 };
-pub use text::{NAME_RULE, is_name};
+pub(crate) use text::{NAME_RULE, is_name};
 
 /// The unit of a plain number that stands for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,8 +153,9 @@ impl Raw {
 }
 
 /// Why a value cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {remedy}")]
+pub struct Fault {
     /// What is wrong with it.
     pub what: String,
     /// What would be right.

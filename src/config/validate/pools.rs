@@ -106,14 +106,14 @@ impl Config {
 
     /// Returns the names of the languages that the configuration knows, which are those of their
     /// own pools too.
-    pub fn language_names(&self) -> Vec<&str> {
+    pub(crate) fn language_names(&self) -> Vec<&str> {
         let on = self.native_languages.iter().filter(|(_, on)| **on);
         let names = self.languages.keys().chain(on.map(|(name, _)| name));
         names.map(String::as_str).chain([MANGO]).collect()
     }
 
     /// Returns the limit of a pool.
-    pub fn pool_max(&self, pool: &PoolConfig) -> u32 {
+    pub(crate) fn pool_max(&self, pool: &PoolConfig) -> u32 {
         pool.max
             .unwrap_or(self.query_server_config.os_process_limit)
     }

@@ -14,7 +14,7 @@ use crate::policy::endpoints::{EndpointRules, parse_origin};
 pub(in crate::config) const NAME_BYTES_MAX: usize = 100;
 
 /// What [`is_name`] takes, to follow "use".
-pub const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
+pub(crate) const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
                              letter or a digit";
 
 /// What [`is_user_name`] takes, to follow "use".
@@ -213,7 +213,7 @@ const LET_IN: &str = "it decides who is let in";
 /// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its
 /// name: names stand in paths of HTTP, labels of metrics, command lines and the log. What begins with
 /// an underscore is kept for paths of HTTP, and what begins with a dash would be an option.
-pub fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.len() <= NAME_BYTES_MAX
