@@ -6,7 +6,7 @@
 //!           even where a later layer overrides it: the mistake would surface at the worst time.
 //! DIFFERS   CouchDB takes unknown sections and keys without a word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use config::{Map, Source};
 use serde::Deserialize;
@@ -92,20 +92,18 @@ impl Layer {
     /// Checks every name and value. `natives` are the known in-process languages.
     pub fn settle(mut self, natives: &[&str]) -> Self {
         let entries = std::mem::take(&mut self.entries);
+        let entries_in: HashSet<String> = entries.iter().map(|e| e.section.clone()).collect();
         for (section, origin) in self.sections.clone() {
-            let is_empty = || entries.iter().all(|entry| entry.section != section);
-            match names::check_section(&section, self.ini) {
-                Err(told) => self.tell(origin, told),
-                Ok(()) if keys::family(&section).is_some() && is_empty() => {
-                    let section = section.escape_debug();
-                    self.notice(origin, format!("[{section}] is empty and has no effect"));
-                }
-                Ok(()) => {}
+            if !names::is_section(&section) {
+                self.tell(origin, names::unknown_section(&section, self.ini));
+            } else if keys::family(&section).is_some() && !entries_in.contains(&section) {
+                let section = section.escape_debug();
+                self.notice(origin, format!("[{section}] is empty and has no effect"));
             }
         }
         let mut spelling = BTreeMap::new();
         for entry in entries {
-            if names::check_section(&entry.section, self.ini).is_ok() {
+            if names::is_section(&entry.section) {
                 self.settle_entry(entry, natives, &mut spelling);
             }
         }

@@ -1,5 +1,7 @@
-//! Names of sections and keys: which there are, which belong to other parts of CouchDB, and what a wrong
-//! one was probably meant to be.
+//! Names of sections and keys.
+//!
+//! SUMMARY   [`is_section`] and [`key_name`] find those that there are. Others are a problem, whose remedy
+//!           is the nearest known name, or a notice where they belong to other parts of CouchDB.
 
 use super::keys::{
     self, ADMINS, FAMILIES, KEYS, MANGO, NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, SECTIONS,
@@ -14,21 +16,15 @@ use super::value::{Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
 /// Longest name of an admin, of a replicator database, or of a user with a share, in bytes.
 const NAME_MAX: usize = 256;
 
-/// Keys of CouchDB that stand in sections of ours and belong to other parts of it. `None` is every
-/// key: those sections are shared by many parts.
-const FOREIGN_KEYS: &[(&str, Option<&[&str]>)] = &[
-    ("couchdb", None),
-    ("log", None),
-    ("chttpd_auth", None),
-    (
-        "query_server_config",
-        Some(&[
-            "commit_freq",
-            "group_info_timeout",
-            "query_limit",
-            "partition_query_limit",
-        ]),
-    ),
+/// Sections that other parts of CouchDB have keys in.
+const SHARED_SECTIONS: &[&str] = &["couchdb", "log", "chttpd_auth"];
+
+/// Keys of `[query_server_config]` that belong to other parts of CouchDB.
+const FOREIGN_KEYS: &[&str] = &[
+    "commit_freq",
+    "group_info_timeout",
+    "query_limit",
+    "partition_query_limit",
 ];
 
 /// Keys of CouchDB's replicator that concern what there is none of here: a cluster, Erlang's sockets and
@@ -52,28 +48,30 @@ pub(super) enum Told {
     Notice(String),
 }
 
-fn problem<T>(what: String, remedy: impl Into<String>) -> Result<T, Told> {
+fn problem(what: String, remedy: impl Into<String>) -> Told {
     let remedy = remedy.into();
-    Err(Told::Problem { what, remedy })
+    Told::Problem { what, remedy }
 }
 
-/// Checks the name of a section. In an `.ini` there are those of other parts of CouchDB too.
-pub(super) fn check_section(section: &str, ini: bool) -> Result<(), Told> {
-    if let Some((family, name)) = keys::family(section) {
-        let (fits, rule) = match family {
-            USERS => (is_user_name(name), USER_NAME_RULE),
-            _ => (is_name(name), NAME_RULE),
-        };
-        return match fits {
-            true => Ok(()),
-            false => problem(
-                format!("{name:?} cannot be the name of a section [{family}.NAME]"),
-                format!("use {rule}"),
-            ),
-        };
+/// Returns whether there is, or may be, a section of this name.
+pub(super) fn is_section(section: &str) -> bool {
+    match keys::family(section) {
+        Some((USERS, name)) => is_user_name(name),
+        Some((_, name)) => is_name(name),
+        None => SECTIONS.contains(&section),
     }
-    if SECTIONS.contains(&section) {
-        return Ok(());
+}
+
+/// Returns what to tell of a section that there is not. In an `.ini` there are those of other parts of
+/// CouchDB too.
+pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
+    if let Some((family, name)) = keys::family(section) {
+        let what = format!("{name:?} cannot be the name of a section [{family}.NAME]");
+        let rule = match family {
+            USERS => USER_NAME_RULE,
+            _ => NAME_RULE,
+        };
+        return problem(what, format!("use {rule}"));
     }
     let shown = section.escape_debug();
     let what = format!("there is no section [{shown}]");
@@ -82,11 +80,12 @@ pub(super) fn check_section(section: &str, ini: bool) -> Result<(), Told> {
         let name = name.escape_debug();
         return problem(what, format!("did you mean [{family}.{name}]?"));
     }
-    if ini && slip(section, SECTIONS).is_none() {
-        let text = format!("[{shown}] is another part of CouchDB's and was passed over");
-        return Err(Told::Notice(text));
+    match ini && slip(section, SECTIONS).is_none() {
+        true => Told::Notice(format!(
+            "[{shown}] is another part of CouchDB's and was passed over"
+        )),
+        false => problem(what, suggestion(section, SECTIONS)),
     }
-    problem(what, suggestion(section, SECTIONS))
 }
 
 /// Returns the canonical name of the key of an entry, whose section is right.
@@ -102,32 +101,31 @@ pub(super) fn key_name(entry: &Entry, ini: bool, natives: &[&str]) -> Result<Str
         QUERY_SERVERS => language(key),
         NATIVE_QUERY_SERVERS => native_language(entry, ini, natives),
         // A name with a colon could never log in.
-        ADMINS if unfit(&[':']) => problem(
+        ADMINS if unfit(&[':']) => Err(problem(
             format!("{key:?} cannot be the name of an admin"),
             format!("use 1 to {NAME_MAX} bytes without colons"),
-        ),
-        SHARES if unfit(&[]) => problem(
+        )),
+        SHARES if unfit(&[]) => Err(problem(
             format!("{key:?} cannot be the name of a database or a user"),
             format!("use 1 to {NAME_MAX} bytes"),
-        ),
-        section if keys::kind(section, key).is_none() => unknown_key(section, key, ini),
+        )),
+        section if keys::kind(section, key).is_none() => Err(unknown_key(section, key, ini)),
         _ => Ok(key.clone()),
     }
 }
 
-fn unknown_key(section: &str, key: &str, ini: bool) -> Result<String, Told> {
+fn unknown_key(section: &str, key: &str, ini: bool) -> Told {
     if section == REPLICATOR && KEYS_WITHOUT_MEANING.contains(&key) {
         let text = format!("[{section}] {key} has no meaning here and was passed over");
-        return Err(Told::Notice(text));
+        return Told::Notice(text);
     }
     let known = keys::names(section);
-    let is_foreign = FOREIGN_KEYS.iter().any(|(shared, names)| {
-        *shared == section && names.is_none_or(|names| names.contains(&key))
-    });
+    let is_foreign = SHARED_SECTIONS.contains(&section)
+        || section == "query_server_config" && FOREIGN_KEYS.contains(&key);
     if ini && is_foreign && slip(key, &known).is_none() {
         let key = key.escape_debug();
         let text = format!("[{section}] {key} is another part of CouchDB's and was passed over");
-        return Err(Told::Notice(text));
+        return Told::Notice(text);
     }
     let elsewhere = KEYS.iter().find(|other| other.name == key);
     let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
@@ -143,18 +141,14 @@ fn unknown_key(section: &str, key: &str, ini: bool) -> Result<String, Told> {
 fn language(key: &str) -> Result<String, Told> {
     let name = language_name(key);
     if name == MANGO {
-        return problem(
-            format!("language {name:?}, Mango, is inside this program and takes no command"),
-            "leave it out, or give the language another name",
-        );
+        let what = format!("language {name:?}, Mango, is inside this program and takes no command");
+        let remedy = "leave it out, or give the language another name";
+        return Err(problem(what, remedy));
     }
-    match is_name(&name) {
-        true => Ok(name),
-        false => problem(
-            format!("{key:?} cannot be the name of a language"),
-            format!("use {NAME_RULE}"),
-        ),
-    }
+    is_name(&name).then_some(name).ok_or_else(|| {
+        let what = format!("{key:?} cannot be the name of a language");
+        problem(what, format!("use {NAME_RULE}"))
+    })
 }
 
 fn native_language(entry: &Entry, ini: bool, natives: &[&str]) -> Result<String, Told> {
@@ -162,22 +156,24 @@ fn native_language(entry: &Entry, ini: bool, natives: &[&str]) -> Result<String,
     let name = language_name(key);
     if name == MANGO {
         let what = format!("[{NATIVE_QUERY_SERVERS}] {key}, Mango, is always on");
-        return match Kind::Boolean.read(raw) == Ok(true.into()) {
-            true => Err(Told::Notice(format!("{what}; the key has no effect"))),
+        return Err(match Kind::Boolean.read(raw) == Ok(true.into()) {
+            true => Told::Notice(format!("{what}; the key has no effect")),
             false => problem(what, "leave the key out"),
-        };
+        });
     }
     if natives.contains(&name.as_str()) || entry.origin == Origin::Default {
         return Ok(name);
     }
-    if ini && (*raw == Raw::Unset || *raw == Raw::Text("false".to_owned())) {
-        let text = format!("[{NATIVE_QUERY_SERVERS}] {name} is off and not known here");
-        return Err(Told::Notice(text));
-    }
-    problem(
-        format!("there is no in-process language {key:?}"),
-        suggestion(&name, natives),
-    )
+    let is_off = *raw == Raw::Unset || *raw == Raw::Text("false".to_owned());
+    Err(match ini && is_off {
+        true => Told::Notice(format!(
+            "[{NATIVE_QUERY_SERVERS}] {name} is off and not known here"
+        )),
+        false => problem(
+            format!("there is no in-process language {key:?}"),
+            suggestion(&name, natives),
+        ),
+    })
 }
 
 /// Returns where a key that stands outside of any section belongs.

@@ -68,8 +68,8 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Notes what is wrong with a key. Where it is that the key is missing, the place is that of another
-    /// key of the section.
+    /// Notes what is wrong with a key. If the key is not set, the place is that of another key of its
+    /// section.
     fn problem(&mut self, place: (&str, &str), what: String, remedy: impl Into<String>) {
         let (section, key) = place;
         let origins = &self.config.origins;

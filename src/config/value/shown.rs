@@ -12,8 +12,8 @@ use super::{Kind, Unit};
 /// One mebibyte, in bytes.
 const MIB: u64 = 1 << 20;
 
-/// Returns the value without what does not show: a word for none that it is not, a value under stress
-/// that is the same.
+/// Returns the kind and the value that are shown: the inner ones of a value that may be none and is not,
+/// or that is the same under stress.
 pub(in crate::config) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     match kind {
         Kind::OrNone(_, inner) if !value.is_null() => resolved(*inner, value),
