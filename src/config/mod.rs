@@ -41,6 +41,7 @@ mod validate;
 mod value;
 
 pub use load::{DEFAULTS, Flag, Loaded, Sources, load};
+pub(crate) use origin::is_ini;
 pub use origin::{ConfigError, Notice, Origin, Problem};
 pub(crate) use over_http::refused_over_http;
 pub use overlay::Overlay;

@@ -5,7 +5,7 @@
 //! PROMISES  A problem that stems from a file names the file and the line.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The place that set a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,13 +40,15 @@ pub enum Origin {
 
 impl Origin {
     /// Returns whether it is a file in CouchDB's form.
-    pub(crate) fn is_ini(&self) -> bool {
-        let Self::File { path, .. } = self else {
-            return false;
-        };
-        path.extension()
-            .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
+    pub(super) fn is_ini(&self) -> bool {
+        matches!(self, Self::File { path, .. } if is_ini(path))
     }
+}
+
+/// Returns whether the name is that of a file in CouchDB's form.
+pub(crate) fn is_ini(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
 }
 
 impl fmt::Display for Origin {

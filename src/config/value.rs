@@ -260,6 +260,7 @@ impl Kind {
             }
             Self::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
             Self::Text(form) => form.expected.to_owned(),
+            Self::OrNone(OFF, inner) => format!("{}, or {OFF:?}", inner.expectation()),
             Self::OrNone(none, inner) => format!("{none:?} or {}", inner.expectation()),
             Self::Stressed(inner) => format!(
                 "{}; with another value under stress \"${{stress?{{10}}:{{300}}}}\"",

@@ -38,12 +38,13 @@ pub(super) fn whole(
         raw => raw.text().and_then(|text| with_unit(text, scale, units)),
     };
     let number = number.ok_or(raw.misfit())?;
-    match u64::try_from(number) {
-        Ok(number) if range.contains(&number) => Ok(number),
-        _ if number < 0 => Err(format!("{} is negative", raw.describe())),
-        _ if number < i128::from(*range.start()) => Err(format!("{} is too small", raw.describe())),
-        _ => Err(format!("{} is too large", raw.describe())),
-    }
+    let problem = match u64::try_from(number) {
+        Ok(number) if range.contains(&number) => return Ok(number),
+        _ if number < 0 => "negative",
+        _ if number < i128::from(*range.start()) => "too small",
+        _ => "too large",
+    };
+    Err(format!("{} is {problem}", raw.describe()))
 }
 
 fn with_unit(text: &str, scale: i128, units: &[(&str, i128)]) -> Option<i128> {
@@ -66,11 +67,9 @@ pub(super) fn ratio(raw: &Raw, max: f64) -> Result<f64, String> {
         raw => raw.text().and_then(|text| text.parse().ok()),
     };
     match number {
+        Some(number) if (0.0..=max).contains(&number) => Ok(number),
         Some(number) if number < 0.0 => Err(format!("{} is negative", raw.describe())),
-        Some(number) if number.is_finite() && number > max => {
-            Err(format!("{} is too large", raw.describe()))
-        }
-        Some(number) if number.is_finite() => Ok(number),
+        Some(number) if number.is_finite() => Err(format!("{} is too large", raw.describe())),
         _ => Err(raw.misfit()),
     }
 }
