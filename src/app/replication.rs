@@ -347,6 +347,7 @@ mod tests {
     #[test]
     fn every_key_has_an_effect() {
         use crate::config::keys;
+        use serde_json::json;
         let whole = serde_json::to_value(Config::default().replicator).unwrap();
         let before = effect(&Config::default().replicator);
         for name in keys::names(keys::REPLICATOR) {
@@ -354,8 +355,11 @@ mod tests {
                 serde_json::Value::Bool(known) => (!known).into(),
                 serde_json::Value::Number(known) if known.is_f64() => 0.25.into(),
                 serde_json::Value::Number(known) => (known.as_u64().unwrap() + 1).into(),
-                // Words, paths, and what may be infinite.
-                _ if ["request_timeout", "max_document_id_length"].contains(&name) => 7.into(),
+                serde_json::Value::Object(_) => json!(Duration::from_secs(7)),
+                serde_json::Value::Array(_) => json!(["other"]),
+                _ if name == "request_timeout" => json!(Duration::from_secs(7)),
+                _ if name == "max_document_id_length" => 7.into(),
+                // Texts and paths.
                 _ => "other".into(),
             };
             let mut changed = whole.clone();

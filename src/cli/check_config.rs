@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use crate::config::{Loaded, Origin, Setting};
+use crate::config::{Loaded, Origin, Setting, is_ini};
 
 use super::config_args::ConfigArgs;
 use super::exit::CliError;
@@ -43,14 +43,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 /// Returns what of a configuration of CouchDB's means something else here though it says nothing of it.
 fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
-    let is_ini = |path: &PathBuf| {
-        path.extension()
-            .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
-    };
     let origin = loaded
         .config
         .origin("replicator", "verify_ssl_certificates");
-    match origin == Origin::Default && files.iter().any(is_ini) {
+    match origin == Origin::Default && files.iter().any(|path| is_ini(path)) {
         true => {
             "\n# Other than in CouchDB:\n\
              # [replicator] verify_ssl_certificates is true where no file names it, and false in CouchDB: replications do not\n\

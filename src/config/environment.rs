@@ -10,9 +10,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::keys::{MANGO, QUERY_SERVERS, REPLICATOR, SHARES};
-use super::layer::{Entry, Layer};
-use super::origin::{Notice, Origin, Problem};
+use super::keys::{FAMILIES, MANGO, QUERY_SERVERS, REPLICATOR, SHARES};
+use super::layer::Layer;
+use super::origin::Origin;
 use super::value::Raw;
 
 /// Start of the variables that set any key.
@@ -36,44 +36,30 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
             name: name.to_string(),
         };
         let Some((section, key)) = rest.split_once("__") else {
-            layer.problems.push(Problem::new(
-                origin,
-                "the name has no key",
-                format!("name it {PREFIX}SECTION__KEY, with two underscores between"),
-            ));
+            let remedy = format!("name it {PREFIX}SECTION__KEY, with two underscores between");
+            layer.problem(&origin, "the name has no key", remedy);
             continue;
         };
-        let mut section = section.to_lowercase();
-        let mut key = key;
-        if section == REPLICATOR
+        let section = section.to_lowercase();
+        let (section, key) = if section == REPLICATOR
             && let Some(name) = strip_prefix(key, SHARES_PREFIX)
         {
             // Names of databases and users are taken as they are.
-            layer.sections.push((SHARES.to_owned(), origin.clone()));
-            push(
-                &mut layer,
-                SHARES.to_owned(),
-                name.to_owned(),
-                value,
-                origin,
-            );
+            (SHARES.to_owned(), name.to_owned())
+        } else if !FAMILIES.contains(&section.as_str()) {
+            (section, key.to_lowercase())
+        // The last part is the key: a name may have underscores of its own.
+        } else if let Some((name, key)) = key.rsplit_once("__") {
+            let section = format!("{section}.{}", name.to_lowercase());
+            (section, key.to_lowercase())
+        } else {
+            let what = format!("the name has no key of a section [{section}.NAME]");
+            let remedy = format!("name it {PREFIX}{}__NAME__KEY", section.to_uppercase());
+            layer.problem(&origin, what, remedy);
             continue;
-        }
-        if super::keys::FAMILIES.contains(&section.as_str()) {
-            // The last part is the key: a name may have underscores of its own.
-            let Some((name, last)) = key.rsplit_once("__") else {
-                layer.problems.push(Problem::new(
-                    origin,
-                    format!("the name has no key of a section [{section}.NAME]"),
-                    format!("name it {PREFIX}{}__NAME__KEY", section.to_uppercase()),
-                ));
-                continue;
-            };
-            section = format!("{section}.{}", name.to_lowercase());
-            key = last;
-        }
-        layer.sections.push((section.clone(), origin.clone()));
-        push(&mut layer, section, key.to_lowercase(), value, origin);
+        };
+        layer.section(&section, origin.clone());
+        push(&mut layer, &section, &key, value, origin);
     }
     layer
 }
@@ -89,16 +75,12 @@ pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
         if name.starts_with(COUCHDB_NATIVE_PREFIX) {
             let text = "in-process languages are switched in [native_query_servers]; the variable \
                         has no effect";
-            layer.notices.push(Notice {
-                origin,
-                text: text.to_owned(),
-            });
+            layer.notice(origin, text);
             continue;
         }
-        let Some(rest) = name.strip_prefix(COUCHDB_PREFIX) else {
+        let Some(language) = name.strip_prefix(COUCHDB_PREFIX) else {
             continue;
         };
-        let (language, value) = at_first_equals_sign(rest, value);
         let unusable = match (language.is_empty(), value.is_empty()) {
             (true, _) => Some("the name of the language is empty; the variable has no effect"),
             (_, true) => Some("the command is empty; the variable has no effect"),
@@ -108,51 +90,17 @@ pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
             _ => None,
         };
         match unusable {
-            Some(text) => layer.notices.push(Notice {
-                origin,
-                text: text.to_owned(),
-            }),
-            None => push(
-                &mut layer,
-                QUERY_SERVERS.to_owned(),
-                language,
-                &value,
-                origin,
-            ),
+            Some(text) => layer.notice(origin, text),
+            None => push(&mut layer, QUERY_SERVERS, language, value, origin),
         }
     }
     layer
 }
 
-fn push(layer: &mut Layer, section: String, key: String, value: &OsStr, origin: Origin) {
+fn push(layer: &mut Layer, section: &str, key: &str, value: &OsStr, origin: Origin) {
     match value.to_str() {
-        Some(text) => {
-            let raw = Raw::Text(text.to_owned());
-            layer.entries.push(Entry {
-                section,
-                key,
-                raw,
-                origin,
-            });
-        }
-        None => {
-            layer
-                .problems
-                .push(Problem::new(origin, "the value is not UTF-8", "correct it"));
-        }
-    }
-}
-
-/// A name may come with an equals sign in it when the environment was built by hand.
-fn at_first_equals_sign(name: &str, value: &OsStr) -> (String, OsString) {
-    match name.split_once('=') {
-        None => (name.to_owned(), value.to_owned()),
-        Some((name, begun)) => {
-            let mut whole = OsString::from(begun);
-            whole.push("=");
-            whole.push(value);
-            (name.to_owned(), whole)
-        }
+        Some(text) => layer.entry(section, key, Raw::Text(text.to_owned()), origin),
+        None => layer.problem(&origin, "the value is not UTF-8", "correct it"),
     }
 }
 
@@ -207,16 +155,12 @@ mod tests {
 
     #[test]
     fn couchdb_names_end_at_the_first_equals_sign() {
-        let layer = couchdb(&variables(&[
-            ("COUCHDB_QUERY_SERVER_PYTHON", "A=1 couchpy"),
-            ("COUCHDB_QUERY_SERVER_RUBY=X", "1 run"),
-        ]));
-        let (python, ruby) = (Raw::Text("A=1 couchpy".into()), Raw::Text("X=1 run".into()));
-        let expected = [
-            (QUERY_SERVERS, "PYTHON", &python),
-            (QUERY_SERVERS, "RUBY", &ruby),
-        ];
-        assert_eq!(entries(&layer), expected);
+        let layer = couchdb(&variables(&[(
+            "COUCHDB_QUERY_SERVER_PYTHON",
+            "A=1 couchpy",
+        )]));
+        let python = Raw::Text("A=1 couchpy".into());
+        assert_eq!(entries(&layer), [(QUERY_SERVERS, "PYTHON", &python)]);
     }
 
     #[test]

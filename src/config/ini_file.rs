@@ -8,8 +8,9 @@
 
 use std::path::Path;
 
-use super::layer::{Entry, Layer};
-use super::origin::{Origin, Problem};
+use super::layer::Layer;
+use super::names::home_of;
+use super::origin::Origin;
 use super::value::Raw;
 
 /// Reads `text` as the `.ini` file `path`.
@@ -34,40 +35,35 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
             open = false;
             if !name.ends_with(']') {
                 let what = "the section's closing bracket is missing";
-                let remedy = format!("write it as {content}]");
-                layer.problems.push(Problem::new(&origin, what, remedy));
+                layer.problem(&origin, what, format!("write it as {content}]"));
             }
-            let name = name.trim_end_matches(']').trim().to_owned();
-            layer.sections.push((name.clone(), origin));
-            section = Some(name);
+            let name = name.trim_end_matches(']').trim();
+            layer.section(name, origin);
+            section = Some(name.to_owned());
         } else if let Some((key, value)) = content.split_once('=') {
-            open = false;
+            let (key, value) = (key.trim(), value.trim());
+            open = section.is_some();
             match &section {
-                Some(section) => {
-                    let raw = text_or_unset(value.trim());
-                    let (section, key) = (section.clone(), key.trim().to_owned());
-                    layer.entries.push(Entry {
-                        section,
-                        key,
-                        raw,
-                        origin,
-                    });
-                    open = true;
+                Some(section) if value.is_empty() => {
+                    layer.entry(section, key, Raw::Unset, origin);
                 }
-                None => layer.problems.push(Problem::new(
-                    origin,
-                    format!("the key {:?} stands outside of any section", key.trim()),
-                    super::layer::home_of(key.trim()),
-                )),
+                Some(section) => layer.entry(section, key, Raw::Text(value.to_owned()), origin),
+                None => {
+                    let what = format!("the key {key:?} stands outside of any section");
+                    layer.problem(&origin, what, home_of(key));
+                }
             }
-        } else if open && line.starts_with([' ', '\t']) {
-            continue_value(&mut layer, content);
+        } else if let Some(entry) = layer.entries.last_mut()
+            && open
+            && line.starts_with([' ', '\t'])
+        {
+            entry.raw = match &entry.raw {
+                Raw::Text(begun) => Raw::Text(format!("{begun} {content}")),
+                _ => Raw::Text(content.to_owned()),
+            };
         } else {
-            layer.problems.push(Problem::new(
-                origin,
-                format!("{content:?} is neither a [section], a key = value nor a ; comment"),
-                "correct the line",
-            ));
+            let what = format!("{content:?} is neither a [section], a key = value nor a ; comment");
+            layer.problem(&origin, what, "correct the line");
         }
     }
     layer
@@ -84,25 +80,6 @@ fn without_comment(line: &str) -> &str {
         .filter_map(|mark| line.find(mark))
         .min();
     &line[..end.unwrap_or(line.len())]
-}
-
-fn text_or_unset(text: &str) -> Raw {
-    if text.is_empty() {
-        Raw::Unset
-    } else {
-        Raw::Text(text.to_owned())
-    }
-}
-
-fn continue_value(layer: &mut Layer, content: &str) {
-    let entry = layer
-        .entries
-        .last_mut()
-        .expect("ini: an open key is the last entry");
-    entry.raw = match &entry.raw {
-        Raw::Text(begun) => Raw::Text(format!("{begun} {content}")),
-        _ => Raw::Text(content.to_owned()),
-    };
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@
 //!           names every mistake of every source.
 //! CALLED    At the start of a subcommand, and again on HUP.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::iter;
 use std::path::{Path, PathBuf};
 
-use super::layer::{Entry, Layer, Settled};
+use super::layer::Layer;
 use super::origin::{ConfigError, Notice, Origin, Problem};
 use super::overlay::Overlay;
 use super::surroundings::Surroundings;
@@ -68,24 +70,29 @@ pub struct Loaded {
 /// # Errors
 /// Every problem of every source; at fault is who wrote them.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
-    let mut stack = Stack::default();
-    let defaults = toml_file::read(Path::new("config/default.toml"), DEFAULTS, true);
-    stack.push(defaults.settle(&sources.natives));
     let variables = &sources.surroundings.variables;
-    let others = sources.files.iter().map(|path| read_file(path)).chain([
+    let defaults = toml_file::read(Path::new("config/default.toml"), DEFAULTS, true);
+    let files = sources.files.iter().map(|path| read_file(path));
+    let read = iter::once(defaults).chain(files).chain([
         environment::own(variables),
         environment::couchdb(variables),
         of_flags(&sources.flags),
         sources.overlay.layer(),
     ]);
-    for layer in others {
-        stack.push(layer.settle(&sources.natives));
+    let mut layers: Vec<Layer> = Vec::new();
+    let (mut problems, mut notices) = (Vec::new(), Vec::new());
+    for layer in read {
+        let mut layer = layer.settle(&sources.natives);
+        problems.append(&mut layer.problems);
+        notices.append(&mut layer.notices);
+        // What a layer unsets falls back to the defaults, the lowest layer.
+        for place in &layer.unset {
+            for below in layers.iter_mut().skip(1) {
+                below.values.remove(place);
+            }
+        }
+        layers.push(layer);
     }
-    let Stack {
-        layers,
-        mut problems,
-        mut notices,
-    } = stack;
     let mut config = match merge(layers) {
         Ok(config) => config,
         Err(problem) => {
@@ -105,38 +112,15 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         problems.extend(generated::add_admin(&mut config).err());
     }
     problems.extend(validate::check(&config));
-    if problems.is_empty() {
-        Ok(Loaded { config, notices })
-    } else {
-        Err(ConfigError { problems })
-    }
-}
-
-/// The layers so far, lowest first.
-#[derive(Default)]
-struct Stack {
-    layers: Vec<Settled>,
-    problems: Vec<Problem>,
-    notices: Vec<Notice>,
-}
-
-impl Stack {
-    fn push(&mut self, mut layer: Settled) {
-        self.problems.append(&mut layer.problems);
-        self.notices.append(&mut layer.notices);
-        // What a layer unsets falls back to the defaults, the lowest layer.
-        for place in &layer.unset {
-            for below in self.layers.iter_mut().skip(1) {
-                below.values.remove(place);
-            }
-        }
-        self.layers.push(layer);
+    match problems.is_empty() {
+        true => Ok(Loaded { config, notices }),
+        false => Err(ConfigError { problems }),
     }
 }
 
 /// Puts the layers on top of each other.
-fn merge(layers: Vec<Settled>) -> Result<Config, Problem> {
-    let mut origins = std::collections::BTreeMap::new();
+fn merge(layers: Vec<Layer>) -> Result<Config, Problem> {
+    let mut origins = BTreeMap::new();
     let mut builder = config::Config::builder();
     for layer in layers {
         let places = layer.values.iter();
@@ -146,15 +130,14 @@ fn merge(layers: Vec<Settled>) -> Result<Config, Problem> {
     let merged = builder
         .build()
         .and_then(config::Config::try_deserialize::<Config>);
-    let mut config = merged.map_err(|error| {
+    let config = merged.map_err(|error| {
         Problem::new(
             "configuration",
             error.to_string(),
             "this is a mistake in settee: please report it",
         )
     })?;
-    config.origins = origins;
-    Ok(config)
+    Ok(Config { origins, ..config })
 }
 
 fn read_file(path: &Path) -> Layer {
@@ -220,18 +203,10 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
 fn of_flags(flags: &[Flag]) -> Layer {
     let mut layer = Layer::default();
     for flag in flags {
-        let origin = Origin::Flag {
-            name: flag.name.to_owned(),
-        };
-        layer
-            .sections
-            .push((flag.section.to_owned(), origin.clone()));
-        layer.entries.push(Entry {
-            section: flag.section.to_owned(),
-            key: flag.key.to_owned(),
-            raw: Raw::Text(flag.value.clone()),
-            origin,
-        });
+        let name = flag.name.to_owned();
+        let (origin, raw) = (Origin::Flag { name }, Raw::Text(flag.value.clone()));
+        layer.section(flag.section, origin.clone());
+        layer.entry(flag.section, flag.key, raw, origin);
     }
     layer
 }

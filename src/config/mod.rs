@@ -1,29 +1,38 @@
 //! Configuration: types, loading, validation, reload as a difference.
 //!
 //! SUMMARY   [`load()`] makes a [`Config`] of the built-in defaults, files, environment and flags;
-//!           [`reload`] says what changes between two of them.
+//!           [`reload`] says what changes between two of them. On the way:
+//!           1. A reader (`toml_file`, `ini_file`, `environment`, flags, `overlay`) makes a `Layer` of its
+//!              source: entries of section, key and value as written, each with its [`Origin`].
+//!           2. `Layer::settle` looks each name up in [`keys`], the one table of keys, whose `Kind` turns
+//!              the value into its normal form: the JSON that serde makes of the key's Rust type. No type
+//!              has another form. What is wrong is a [`Problem`] with place, fault and remedy.
+//!           3. The `config` crate puts the layers on top of each other and serde makes the [`Config`].
+//!           4. `validate` holds the rules between keys, over the typed values.
+//!           5. A [`Setting`] is a value of a `Config` on its way out, shown by the same `Kind`.
 //! PROMISES  Every value knows where it came from. Every mistake is reported, with its place and a
 //!           remedy, and none of it takes effect.
 //! LIMITS    Commands of languages come from files and the environment only; nothing that a client
 //!           can reach sets one.
 
 mod environment;
-pub mod generated;
+pub(crate) mod generated;
 mod ini_file;
 pub mod keys;
 mod layer;
 mod load;
+mod names;
 mod nearest;
 mod origin;
 mod over_http;
 mod overlay;
-pub mod password;
+pub(crate) mod password;
 mod pools;
 pub mod reload;
 mod replicator;
 mod services;
 mod settings;
-pub mod stressed;
+pub(crate) mod stressed;
 mod surroundings;
 mod toml_file;
 mod types;
@@ -32,20 +41,22 @@ mod validate;
 mod value;
 
 pub use load::{DEFAULTS, Flag, Loaded, Sources, load};
-pub use nearest::{Nearest, nearest};
+pub(crate) use origin::is_ini;
 pub use origin::{ConfigError, Notice, Origin, Problem};
-pub use over_http::refused_over_http;
+pub(crate) use over_http::refused_over_http;
 pub use overlay::Overlay;
 pub(crate) use pools::above_ceiling;
-pub use pools::{Fairness, OnClientCrash, PatchError, PoolConfig};
-pub use replicator::{Limit, Replicator, Store};
-pub use services::{BACKLOG, CLIENT_TIMEOUT, FrontTerms, ServiceAddress, ServiceConfig};
+pub use pools::{Fairness, OnClientCrash, PoolConfig};
+pub use replicator::{Replicator, Store};
+pub use services::{FrontTerms, ServiceAddress, ServiceConfig};
 pub use settings::Setting;
 pub use stressed::Stressed;
 pub use surroundings::Surroundings;
+pub(crate) use types::language_name;
 pub use types::{
     ChttpdAuth, Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel,
-    QueryServerConfig, ReduceLimit, Sandbox, Server, language_name,
+    QueryServerConfig, ReduceLimit, Sandbox, Server,
 };
 pub use users::{Role, UserConfig};
-pub use value::{NAME_RULE, is_name};
+pub use value::Fault;
+pub(crate) use value::{NAME_RULE, is_name};

@@ -8,68 +8,41 @@ const COMPARED_MAX: usize = 64;
 
 /// A known name and how far the asked one is from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nearest<'a> {
-    /// The known name.
-    pub name: &'a str,
+pub(super) struct Nearest<'a> {
+    pub(super) name: &'a str,
     /// Whether it is so near that a slip of the finger is likely.
-    pub likely: bool,
+    pub(super) likely: bool,
 }
 
 /// Returns the known name that takes the fewest edits to reach, the first of equals.
-pub fn nearest<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Option<Nearest<'a>> {
+pub(super) fn nearest<'a>(
+    asked: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<Nearest<'a>> {
+    let folded =
+        |name: &str| -> String { name.to_lowercase().chars().take(COMPARED_MAX).collect() };
     let asked = folded(asked);
-    known
+    let distances = known
         .into_iter()
-        .map(|name| (distance(&asked, &folded(name)), name))
+        .map(|name| (strsim::osa_distance(&asked, &folded(name)), name));
+    distances
         .min_by_key(|(edits, _)| *edits)
         .map(|(edits, name)| {
-            let length = asked.len().max(name.chars().count());
-            Nearest {
-                name,
-                likely: edits <= (length / 3).min(3),
-            }
+            let length = asked.chars().count().max(name.chars().count());
+            let likely = edits <= (length / 3).min(3);
+            Nearest { name, likely }
         })
 }
 
-fn folded(name: &str) -> Vec<char> {
-    name.to_lowercase().chars().take(COMPARED_MAX).collect()
-}
-
-/// Returns the optimal string alignment distance.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before = vec![0; b.len() + 1];
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let replace = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = replace.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = above;
-        above = row;
-    }
-    above[b.len()]
+/// Returns the known name that a slip of the finger makes of `asked`, if there is one.
+pub(super) fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
+    let near = nearest(asked, known.iter().copied())?;
+    near.likely.then_some(near.name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distance_counts_each_kind_of_edit_once() {
-        let d = |a: &str, b: &str| distance(&folded(a), &folded(b));
-        assert_eq!(d("", ""), 0);
-        assert_eq!(d("", "abc"), 3);
-        assert_eq!(d("abc", ""), 3);
-        assert_eq!(d("log", "lgo"), 1);
-        assert_eq!(d("log", "lo"), 1);
-        assert_eq!(d("log", "logs"), 1);
-        assert_eq!(d("log", "leg"), 1);
-        assert_eq!(d("kitten", "sitting"), 3);
-    }
 
     #[test]
     fn a_slip_is_likely_and_another_word_is_not() {

@@ -5,7 +5,7 @@
 //! PROMISES  A problem that stems from a file names the file and the line.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The place that set a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,13 +40,15 @@ pub enum Origin {
 
 impl Origin {
     /// Returns whether it is a file in CouchDB's form.
-    pub fn is_ini(&self) -> bool {
-        let Self::File { path, .. } = self else {
-            return false;
-        };
-        path.extension()
-            .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
+    pub(super) fn is_ini(&self) -> bool {
+        matches!(self, Self::File { path, .. } if is_ini(path))
     }
+}
+
+/// Returns whether the name is that of a file in CouchDB's form.
+pub(crate) fn is_ini(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
 }
 
 impl fmt::Display for Origin {
@@ -63,7 +65,8 @@ impl fmt::Display for Origin {
 }
 
 /// One mistake in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}: {remedy}")]
 pub struct Problem {
     /// Where it stands: an origin, or the name of a file that could not be read.
     pub place: String,
@@ -75,7 +78,7 @@ pub struct Problem {
 
 impl Problem {
     /// Returns a problem at `place`.
-    pub fn new(
+    pub(crate) fn new(
         place: impl fmt::Display,
         what: impl Into<String>,
         remedy: impl Into<String>,
@@ -85,12 +88,6 @@ impl Problem {
             what: what.into(),
             remedy: remedy.into(),
         }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.place, self.what, self.remedy)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! SOURCE    CVE-2017-12636; the keys that CouchDB keeps from its configuration over HTTP.
 
-use super::keys::{ADMINS, Kind, QUERY_SERVERS, REPLICATOR, SERVICES, USERS, family, kind};
+use super::keys::{ADMINS, QUERY_SERVERS, REPLICATOR, SERVICES, USERS, family, kind};
 
 /// Returns why a key cannot be set over HTTP; `None`: it can.
 ///
@@ -10,25 +10,15 @@ use super::keys::{ADMINS, Kind, QUERY_SERVERS, REPLICATOR, SERVICES, USERS, fami
 /// user whom the service runs as: what runs a program, opens or moves a socket, reads a file, lets
 /// somebody in, or sends credentials elsewhere is for who owns the files. It goes by kinds, so that
 /// a new key of such a kind is not forgotten.
-pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
+pub(crate) fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
     let owner = family(section).map_or(section, |(family, _)| family);
-    if let Some((_, _, why)) = NOT_OVER_HTTP
+    let listed = NOT_OVER_HTTP
         .iter()
-        .find(|(place, key, _)| *place == owner && (key.is_empty() || *key == name))
-    {
-        return Some(why);
+        .find(|(place, key, _)| *place == owner && (key.is_empty() || *key == name));
+    match listed {
+        Some((_, _, why)) => Some(why),
+        None => kind(section, name)?.only_in_files(),
     }
-    Some(match kind(section, name)? {
-        Kind::Command => "it runs a program on this machine",
-        Kind::ServiceAddress | Kind::Address | Kind::SocketPath => "it opens a socket",
-        Kind::FilePath | Kind::StorePath => "it names a file of this machine",
-        Kind::Password | Kind::Secret => "it decides who is let in",
-        Kind::Hosts => "it decides which web pages are let in",
-        Kind::ConnectTo | Kind::Endpoints | Kind::Origins => {
-            "it decides where credentials are sent"
-        }
-        _ => return None,
-    })
 }
 
 /// What cannot be set over HTTP though its kind does not tell: section or family, key (empty is

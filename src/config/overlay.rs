@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::layer::{Entry, Layer};
+use super::layer::Layer;
 use super::origin::Origin;
 use super::value::Raw;
 
@@ -19,13 +19,13 @@ pub struct Overlay {
 
 impl Overlay {
     /// Sets a value, as text.
-    pub fn set(&mut self, section: &str, key: &str, value: String) {
+    pub(crate) fn set(&mut self, section: &str, key: &str, value: String) {
         let place = (section.to_owned(), key.to_owned());
         self.values.insert(place, value);
     }
 
     /// Takes a value back. Returns whether there was one.
-    pub fn remove(&mut self, section: &str, key: &str) -> bool {
+    pub(crate) fn remove(&mut self, section: &str, key: &str) -> bool {
         let place = (section.to_owned(), key.to_owned());
         self.values.remove(&place).is_some()
     }
@@ -33,13 +33,8 @@ impl Overlay {
     pub(super) fn layer(&self) -> Layer {
         let mut layer = Layer::default();
         for ((section, key), value) in &self.values {
-            layer.sections.push((section.clone(), Origin::Http));
-            layer.entries.push(Entry {
-                section: section.clone(),
-                key: key.clone(),
-                raw: Raw::Text(value.clone()),
-                origin: Origin::Http,
-            });
+            layer.section(section, Origin::Http);
+            layer.entry(section, key, Raw::Text(value.clone()), Origin::Http);
         }
         layer
     }

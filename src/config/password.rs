@@ -14,12 +14,13 @@ use std::sync::OnceLock;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use pbkdf2::pbkdf2_hmac;
+use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 use subtle::ConstantTimeEq;
 
 /// How passwords are shown.
-pub const HIDDEN: &str = "***";
+pub(crate) const HIDDEN: &str = "***";
 
 /// Iterations for a plain password. Its hash never leaves the memory, where it only has to make
 /// guessing over the network slow; the file that it stands in protects it less.
@@ -29,7 +30,7 @@ const PLAIN_ITERATIONS: u32 = 10_000;
 const ITERATIONS_MAX: u32 = 100_000_000;
 
 /// Longest password, in bytes.
-pub const PASSWORD_BYTES_MAX: usize = 1024;
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The hash function below PBKDF2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,19 @@ impl Cost {
             iterations: PLAIN_ITERATIONS,
         }
     }
+
+    fn derive(self, password: &[u8], salt: &[u8]) -> Vec<u8> {
+        let mut key = vec![0; self.prf.of().1];
+        let derive = match self.prf {
+            Prf::Sha1 => pbkdf2_hmac::<Sha1>,
+            Prf::Sha224 => pbkdf2_hmac::<Sha224>,
+            Prf::Sha256 => pbkdf2_hmac::<Sha256>,
+            Prf::Sha384 => pbkdf2_hmac::<Sha384>,
+            Prf::Sha512 => pbkdf2_hmac::<Sha512>,
+        };
+        derive(password, salt, self.iterations, &mut key);
+        key
+    }
 }
 
 impl Prf {
@@ -77,32 +91,18 @@ impl Prf {
             Self::Sha512 => ("sha512", 64),
         }
     }
-
-    fn derive(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
-        let mut key = vec![0; self.of().1];
-        match self {
-            Self::Sha1 => pbkdf2_hmac::<Sha1>(password, salt, iterations, &mut key),
-            Self::Sha224 => pbkdf2_hmac::<Sha224>(password, salt, iterations, &mut key),
-            Self::Sha256 => pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut key),
-            Self::Sha384 => pbkdf2_hmac::<Sha384>(password, salt, iterations, &mut key),
-            Self::Sha512 => pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut key),
-        }
-        key
-    }
 }
 
 #[derive(Clone, PartialEq, Eq)]
 enum Form {
-    Pbkdf2 {
-        prf: Prf,
-        iterations: u32,
-    },
+    Pbkdf2(Cost),
     /// One SHA-1 of password and salt: CouchDB before 1.3.
     Simple,
 }
 
 /// An admin's password, hashed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct PasswordHash {
     form: Form,
     key: Vec<u8>,
@@ -115,7 +115,7 @@ impl PasswordHash {
     ///
     /// # Errors
     /// What is wrong with it, without the value itself.
-    pub fn of_config(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn of_config(text: &str) -> Result<Self, &'static str> {
         match text {
             "" => Err("the password is empty"),
             HIDDEN => Err("this is how a password is shown, not a password"),
@@ -127,10 +127,9 @@ impl PasswordHash {
     }
 
     /// Returns a hash that costs what a plain password's costs and that nothing matches.
-    pub fn unmatchable() -> Self {
-        let Cost { prf, iterations } = Cost::of_plain();
+    pub(crate) fn unmatchable() -> Self {
         Self {
-            form: Form::Pbkdf2 { prf, iterations },
+            form: Form::Pbkdf2(Cost::of_plain()),
             key: random::<32>().to_vec(),
             salt: HEXLOWER.encode(&random::<16>()),
         }
@@ -141,13 +140,10 @@ impl PasswordHash {
     fn of_plain(password: &str) -> Self {
         static SALT: OnceLock<String> = OnceLock::new();
         let salt = SALT.get_or_init(|| HEXLOWER.encode(&random::<16>()));
-        let prf = Prf::Sha256;
+        let cost = Cost::of_plain();
         Self {
-            form: Form::Pbkdf2 {
-                prf,
-                iterations: PLAIN_ITERATIONS,
-            },
-            key: prf.derive(password.as_bytes(), salt.as_bytes(), PLAIN_ITERATIONS),
+            form: Form::Pbkdf2(cost),
+            key: cost.derive(password.as_bytes(), salt.as_bytes()),
             salt: salt.clone(),
         }
     }
@@ -176,19 +172,17 @@ impl PasswordHash {
             && key.len() == prf.of().1
             && (1..=ITERATIONS_MAX).contains(&iterations);
         right.then_some(Self {
-            form: Form::Pbkdf2 { prf, iterations },
+            form: Form::Pbkdf2(Cost { prf, iterations }),
             key,
             salt,
         })
     }
 
     /// Returns whether this is the password. Slow on purpose: never on an event loop.
-    pub fn matches(&self, password: &str) -> bool {
+    pub(crate) fn matches(&self, password: &str) -> bool {
         let password = password.as_bytes();
         let key = match self.form {
-            Form::Pbkdf2 { prf, iterations } => {
-                prf.derive(password, self.salt.as_bytes(), iterations)
-            }
+            Form::Pbkdf2(cost) => cost.derive(password, self.salt.as_bytes()),
             Form::Simple => Sha1::new()
                 .chain_update(password)
                 .chain_update(self.salt.as_bytes())
@@ -201,7 +195,7 @@ impl PasswordHash {
     /// Returns what it costs to compare a password with it.
     pub(crate) fn cost(&self) -> Cost {
         match self.form {
-            Form::Pbkdf2 { prf, iterations } => Cost { prf, iterations },
+            Form::Pbkdf2(cost) => cost,
             Form::Simple => Cost {
                 prf: Prf::Sha1,
                 iterations: 1,
@@ -210,15 +204,15 @@ impl PasswordHash {
     }
 
     /// Returns it as something that costs this much to compare, and that nothing matches any more.
-    pub(crate) fn at_cost(&self, Cost { prf, iterations }: Cost) -> Self {
+    pub(crate) fn at_cost(&self, cost: Cost) -> Self {
         Self {
-            form: Form::Pbkdf2 { prf, iterations },
+            form: Form::Pbkdf2(cost),
             ..self.clone()
         }
     }
 
     /// Returns the salt.
-    pub fn salt(&self) -> &str {
+    pub(crate) fn salt(&self) -> &str {
         &self.salt
     }
 
@@ -228,7 +222,7 @@ impl PasswordHash {
         let salt = &self.salt;
         match self.form {
             Form::Simple => format!("-hashed-{key},{salt}"),
-            Form::Pbkdf2 { prf, iterations } => match prf {
+            Form::Pbkdf2(Cost { prf, iterations }) => match prf {
                 Prf::Sha1 => format!("-pbkdf2-{key},{salt},{iterations}"),
                 _ => format!("-pbkdf2:{}-{key},{salt},{iterations}", prf.of().0),
             },
@@ -236,11 +230,25 @@ impl PasswordHash {
     }
 }
 
+impl TryFrom<String> for PasswordHash {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::of_config(&text)
+    }
+}
+
+impl From<PasswordHash> for String {
+    fn from(hash: PasswordHash) -> Self {
+        hash.text()
+    }
+}
+
 /// Returns random bytes for a secret.
 ///
 /// # Panics
 /// The system has none, without which nothing could be kept secret.
-pub fn random<const LENGTH: usize>() -> [u8; LENGTH] {
+pub(crate) fn random<const LENGTH: usize>() -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
     getrandom::fill(&mut bytes).expect("password: the system gives random bytes");
     bytes

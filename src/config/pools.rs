@@ -5,19 +5,17 @@
 //! PROMISES  No key holds a command: a pool names the language whose command it uses.
 //! SOURCE    pidq and pooler for the settings; Postfix master for throttling.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::keys;
-use super::nearest::nearest;
+use super::nearest::slip;
 use super::origin::Origin;
 use super::settings::Setting;
-use super::stressed::{self, Stressed};
-use super::types::milliseconds;
-use super::value::{self, Raw};
+use super::stressed::Stressed;
+use super::value::{Fault, NAME_BYTES_MAX, Raw};
 
 /// What becomes of a process whose client crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,33 +39,26 @@ pub enum Fairness {
 
 /// One section `[pools.NAME]`. What is `None` was not set, and follows from elsewhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct PoolConfig {
     /// Which language's command starts its processes; a language's own pool needs none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// The pools that stand in for each other.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Processes that are started with the pool.
     pub init_size: u32,
     /// Processes that are kept free while there is room.
     pub min_free: u32,
     /// Most processes; `None` is `os_process_limit`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
     /// Most requests that wait; `None` is any number.
-    #[serde(with = "count_or_off")]
     pub queue_max: Option<u32>,
     /// What becomes of a process whose client crashed; `None` is `return` for a language's own
     /// pool, `replace` for others.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_client_crash: Option<OnClientCrash>,
     /// How often a process is lent before it is replaced; 0 is without end.
-    #[serde(with = "stressed::count")]
     pub max_uses: Stressed<u64>,
     /// How old a process gets before it is replaced; zero is without end.
-    #[serde(with = "stressed::milliseconds")]
     pub max_age: Stressed<Duration>,
     /// By how much a life may be shorter than `max_age`, in percent, so that processes that were
     /// born together do not go together.
@@ -77,29 +68,20 @@ pub struct PoolConfig {
     /// Memory above which a process is stopped at once, also under a client, in bytes; 0 is none.
     pub max_memory_hard: u64,
     /// How long processes beyond `init_size` may be free; zero leaves it to the soft limit.
-    #[serde(with = "stressed::milliseconds")]
     pub cull_after: Stressed<Duration>,
     /// How often that is looked at.
-    #[serde(with = "milliseconds")]
     pub cull_interval: Duration,
     /// The line that a process is sent before its input is closed; empty is none.
     pub stop_send: String,
     /// How long a process whose input was closed may take before TERM, and again before KILL;
     /// `None` is `[server] stop_grace`.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        with = "stressed::milliseconds_or_none"
-    )]
     pub stop_grace: Option<Stressed<Duration>>,
     /// How long a process may take to start and to answer its first `reset`.
-    #[serde(with = "stressed::milliseconds")]
     pub start_timeout: Stressed<Duration>,
     /// How long no process is started after a start that failed, at first; zero does not throttle.
     /// `None` is zero for a language's own pool, a minute for others.
-    #[serde(skip_serializing_if = "Option::is_none", with = "milliseconds_or_none")]
     pub throttle_delay: Option<Duration>,
     /// How long it becomes at most while it doubles.
-    #[serde(with = "milliseconds")]
     pub throttle_delay_max: Duration,
     /// Whether processes are started with stress on while the pool is at its limit.
     pub stress: bool,
@@ -146,39 +128,31 @@ impl Default for PoolConfig {
     }
 }
 
-/// A setting of a request that cannot be used. The fault of whoever asked; not worth a retry.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: {remedy}")]
-pub struct PatchError {
-    /// What is wrong with which setting.
-    pub what: String,
-    /// What to do about it.
-    pub remedy: String,
-}
-
 /// Names under which a request might bring a command.
 const COMMANDS: &[&str] = &["command", "cmd", "program", "args", "arguments", "env"];
+
+/// Any section of the family: all have the same keys.
+const SAMPLE: &str = "pools.any";
 
 impl PoolConfig {
     /// Returns it with some keys changed: an object whose members are keys of a section. A value is
     /// as in a file, or as text; `null` takes a key back to its default.
     ///
     /// # Errors
-    /// [`PatchError`]: an unknown key, a value that is none, or a command.
-    pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, PatchError> {
-        let mut object = self.object();
-        let defaults = Self::default().object();
+    /// An unknown key, a value that is none, or a command: the fault of whoever asked; not worth a retry.
+    pub(crate) fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
+        let (mut patched, defaults) = (json!(self), json!(Self::default()));
         for (key, value) in settings {
-            let normal = match value {
-                Value::Null if keys::find(SAMPLE, key).is_some() => defaults.get(key).cloned(),
-                value => Some(normal(key, value)?),
-            };
-            match normal {
-                Some(normal) => object.insert(key.clone(), normal),
-                None => object.remove(key),
+            let kind = keys::kind(SAMPLE, key).ok_or_else(|| unknown(key))?;
+            patched[key] = match raw(value) {
+                Raw::Unset => defaults[key].clone(),
+                raw => kind.read(&raw).map_err(|fault| Fault {
+                    what: format!("'{key}': {}", fault.what),
+                    remedy: fault.remedy,
+                })?,
             };
         }
-        serde_json::from_value(Value::Object(object)).map_err(|error| PatchError {
+        serde_json::from_value(patched).map_err(|error| Fault {
             what: format!("the settings do not fit together ({error})"),
             remedy: "this is a mistake in settee: please report it".to_owned(),
         })
@@ -186,32 +160,12 @@ impl PoolConfig {
 
     /// Returns what is set, in the order of the keys.
     pub fn settings(&self) -> Vec<Setting> {
-        let object = self.object();
-        let settings = object.into_iter().map(|(key, value)| Setting {
-            section: Cow::Borrowed(SAMPLE),
-            key,
-            value,
-            origin: Origin::Default,
-        });
-        settings.collect()
-    }
-
-    fn object(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(object)) => object,
-            _ => Map::new(),
-        }
+        Setting::of_section(SAMPLE, &json!(self), |_| Origin::Default)
     }
 }
 
-/// Any section of the family: all have the same keys.
-const SAMPLE: &str = "pools.any";
-
-fn normal(key: &str, given: &Value) -> Result<Value, PatchError> {
-    let Some(row) = keys::find(SAMPLE, key) else {
-        return Err(unknown(key));
-    };
-    let raw = match given {
+fn raw(given: &Value) -> Raw {
+    match given {
         Value::String(text) => Raw::Text(text.clone()),
         Value::Bool(flag) => Raw::Boolean(*flag),
         Value::Number(number) => match number.as_i128() {
@@ -221,15 +175,7 @@ fn normal(key: &str, given: &Value) -> Result<Value, PatchError> {
         Value::Array(_) => Raw::Other("a list"),
         Value::Object(_) => Raw::Other("an object"),
         Value::Null => Raw::Unset,
-    };
-    let parsed = value::parse(row.kind, &raw).map_err(|fault| PatchError {
-        what: format!("'{key}': {}", fault.what),
-        remedy: fault.remedy,
-    })?;
-    // A value in normal form is a flag, a number or a text.
-    Ok(config::Value::from(parsed)
-        .try_deserialize()
-        .unwrap_or(Value::Null))
+    }
 }
 
 /// Says what to do about a size of a pool that all pools together may not have.
@@ -237,10 +183,10 @@ pub(crate) fn above_ceiling(key: &str) -> String {
     format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
 }
 
-fn unknown(key: &str) -> PatchError {
-    let shown: String = key.chars().take(value::NAME_BYTES_MAX).collect();
+fn unknown(key: &str) -> Fault {
+    let shown: String = key.chars().take(NAME_BYTES_MAX).collect();
     if COMMANDS.contains(&key.to_lowercase().as_str()) {
-        return PatchError {
+        return Fault {
             what: format!("'{shown}': a request cannot bring a command"),
             remedy: "name a 'language': its command stands in [query_servers], which only files \
                      and the environment set"
@@ -248,67 +194,13 @@ fn unknown(key: &str) -> PatchError {
         };
     }
     let names = keys::names(SAMPLE);
-    let remedy = match nearest(key, names.iter().copied()) {
-        Some(near) if near.likely => format!("did you mean '{}'?", near.name),
-        _ => format!("the settings are {}", names.join(", ")),
+    let remedy = match slip(key, &names) {
+        Some(name) => format!("did you mean '{name}'?"),
+        None => format!("the settings are {}", names.join(", ")),
     };
-    PatchError {
+    Fault {
         what: format!("a pool has no setting '{shown}'"),
         remedy,
-    }
-}
-
-/// A number, or `off` for none.
-mod count_or_off {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    use crate::config::value::OFF;
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Either {
-        Number(u32),
-        Word(String),
-    }
-
-    pub(super) fn serialize<S: Serializer>(value: &Option<u32>, to: S) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(number) => to.serialize_u32(*number),
-            None => to.serialize_str(OFF),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-        match Either::deserialize(from)? {
-            Either::Number(number) => Ok(Some(number)),
-            Either::Word(word) if word == OFF => Ok(None),
-            Either::Word(_) => Err(D::Error::custom("neither a number nor off")),
-        }
-    }
-}
-
-/// A duration that may be missing.
-pub(super) mod milliseconds_or_none {
-    use std::time::Duration;
-
-    use serde::{Deserializer, Serializer};
-
-    use super::milliseconds;
-
-    pub(in crate::config) fn serialize<S: Serializer>(
-        value: &Option<Duration>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(duration) => milliseconds::serialize(duration, to),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        milliseconds::deserialize(from).map(Some)
     }
 }
 
@@ -318,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    fn patched(settings: Value) -> Result<PoolConfig, PatchError> {
+    fn patched(settings: Value) -> Result<PoolConfig, Fault> {
         let Value::Object(settings) = settings else {
             panic!("the settings are an object");
         };

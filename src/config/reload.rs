@@ -43,7 +43,7 @@ pub struct ReloadRefused {
 }
 
 /// Returns what differs from `old` to `new`, in the order of `config/default.toml`.
-pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
+pub(crate) fn diff(old: &Config, new: &Config) -> Vec<Change> {
     let (before, after) = (old.settings(), new.settings());
     let same = |a: &Setting, b: &Setting| a.section == b.section && a.key == b.key;
     let mut changes = Vec::new();
@@ -67,7 +67,7 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
 /// # Errors
 /// When one of them takes a restart: then none may be applied. The operator is at fault; trying
 /// again does not help.
-pub fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
+pub(crate) fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
     let changes = diff(old, new);
     let refused: Vec<Change> = changes
         .iter()

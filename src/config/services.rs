@@ -12,67 +12,66 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::pools::{PoolConfig, milliseconds_or_none};
-use super::stressed::{self, Stressed};
+use super::pools::PoolConfig;
+use super::stressed::Stressed;
 use super::types::Config;
 use policy::admission::{THROTTLE_DELAY, stress_applies};
 
 /// Connections that may wait to be accepted unless a service says otherwise.
-pub const BACKLOG: u32 = 128;
+pub(crate) const BACKLOG: u32 = 128;
 
 /// How long a client may hold a process without asking it anything: 300 s, and 10 s under stress.
-pub const CLIENT_TIMEOUT: Stressed<Duration> = Stressed {
+pub(crate) const CLIENT_TIMEOUT: Stressed<Duration> = Stressed {
     normal: Duration::from_secs(300),
     stressed: Duration::from_secs(10),
 };
 
 /// One section `[services.NAME]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ServiceConfig {
     /// Where it listens; `None` was not set, and is a mistake.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<ServiceAddress>,
     /// The pool that its processes come from ..
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// Whether the pool may be one that is added while the program runs.
     #[serde(default)]
     pub wait_for_pool: bool,
     /// .. or the language whose own pool they come from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Connections that may wait to be accepted.
     #[serde(default = "backlog")]
     pub backlog: u32,
     /// Whether it is for this user (a Unix socket) or this machine (TCP) only; `None` is what the
     /// address says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_only: Option<bool>,
     /// Whether it may be reached from other machines, where nobody logs in.
     #[serde(default)]
     pub open: bool,
     /// How long no process is started after a start that failed, at first; zero does not throttle.
     /// `None` is what the pool says.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "milliseconds_or_none"
-    )]
     pub throttle_delay: Option<Duration>,
     /// Whether it can be under stress; `None` is unless it is local only.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "yes_or_no")]
-    pub stress: Option<bool>,
+    pub stress: Option<Stress>,
     /// How long a process may work on one line; zero is `os_process_timeout`.
-    #[serde(default, with = "stressed::milliseconds")]
+    #[serde(default)]
     pub prompt_timeout: Stressed<Duration>,
     /// How long a client may hold a process without asking it anything, or without taking what it was
     /// answered; zero is for ever.
-    #[serde(default = "client_timeout", with = "stressed::milliseconds")]
+    #[serde(default = "client_timeout")]
     pub client_timeout: Stressed<Duration>,
     /// How long a connection may hold a process at all; zero is for ever.
-    #[serde(default, with = "stressed::milliseconds")]
+    #[serde(default)]
     pub session_timeout: Stressed<Duration>,
+}
+
+/// Whether a service can be under stress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stress {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No,
 }
 
 fn backlog() -> u32 {
@@ -85,19 +84,20 @@ fn client_timeout() -> Stressed<Duration> {
 
 impl ServiceConfig {
     /// Returns the name of the pool that its processes come from.
-    pub fn pool_name(&self) -> Option<&str> {
+    pub(crate) fn pool_name(&self) -> Option<&str> {
         self.pool.as_deref().or(self.language.as_deref())
     }
 
     /// Returns whether it is for this user, or this machine, only.
-    pub fn is_local_only(&self) -> bool {
+    pub(crate) fn is_local_only(&self) -> bool {
         self.local_only
             .unwrap_or_else(|| self.listen.as_ref().is_none_or(ServiceAddress::is_local))
     }
 
     /// Returns whether it can be under stress.
-    pub fn can_be_stressed(&self) -> bool {
-        stress_applies(self.is_local_only(), self.stress)
+    pub(crate) fn can_be_stressed(&self) -> bool {
+        let stress = self.stress.map(|stress| stress == Stress::Yes);
+        stress_applies(self.is_local_only(), stress)
     }
 }
 
@@ -114,19 +114,16 @@ pub struct FrontTerms {
 impl FrontTerms {
     /// Adds what one more service asks.
     fn and(self, service: &ServiceConfig) -> Self {
-        let throttle_delay = match (self.throttle_delay, service.throttle_delay) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
+        let delays = [self.throttle_delay, service.throttle_delay];
         Self {
             stress: self.stress || service.can_be_stressed(),
-            throttle_delay,
+            throttle_delay: delays.into_iter().flatten().min(),
         }
     }
 
     /// Returns the section of a pool as the services make it.
     #[must_use]
-    pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
+    pub(crate) fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
         let delay = self.throttle_delay.or(pool.throttle_delay);
         let delay = delay.unwrap_or(THROTTLE_DELAY);
         pool.stress |= self.stress;
@@ -138,7 +135,7 @@ impl FrontTerms {
 
 impl Config {
     /// Returns the sections of pools as the services make them.
-    pub fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
+    pub(crate) fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
         let mut pools = self.pools.clone();
         for (name, terms) in self.front_terms() {
             if !self.is_added_later(&name) {
@@ -150,7 +147,7 @@ impl Config {
     }
 
     /// Returns what services ask of pools that are added while the program runs.
-    pub fn terms_of_later_pools(&self) -> BTreeMap<String, FrontTerms> {
+    pub(crate) fn terms_of_later_pools(&self) -> BTreeMap<String, FrontTerms> {
         let mut terms = self.front_terms();
         terms.retain(|name, _| self.is_added_later(name));
         terms
@@ -185,7 +182,7 @@ pub enum ServiceAddress {
 
 impl ServiceAddress {
     /// Returns whether nobody on another machine can reach it.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -193,7 +190,7 @@ impl ServiceAddress {
     }
 
     /// Returns whether two services cannot both listen there.
-    pub fn excludes(&self, other: &Self) -> bool {
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(address), _) if address.port() == 0 => false,
             _ => self == other,
@@ -249,21 +246,6 @@ impl TryFrom<String> for ServiceAddress {
 impl From<ServiceAddress> for String {
     fn from(address: ServiceAddress) -> Self {
         address.to_string()
-    }
-}
-
-/// Settings that are switches and may be left open.
-mod yes_or_no {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(value: &Option<bool>, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(if *value == Some(true) { "yes" } else { "no" })
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<bool>, D::Error> {
-        String::deserialize(from).map(|word| Some(word == "yes"))
     }
 }
 

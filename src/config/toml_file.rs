@@ -10,143 +10,106 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::keys;
-use super::layer::{Entry, Layer};
-use super::origin::{Origin, Problem};
+use super::layer::Layer;
+use super::names::home_of;
+use super::origin::Origin;
 use super::value::Raw;
 
 /// Reads `text` as the TOML file `path`. `built_in` marks the defaults.
 pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     let mut layer = Layer::default();
-    let lines = Lines::of(text);
+    let line_ends: Vec<usize> = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
     let origin = |offset: usize| match built_in {
         true => Origin::Default,
         false => Origin::File {
             path: path.to_owned(),
-            line: lines.number(offset),
+            line: line_ends.partition_point(|end| *end < offset) + 1,
         },
     };
     let (document, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let at = origin(error.span().map_or(0, |span| span.start));
+        let what = format!("this is not TOML ({})", error.message().replace('\n', ", "));
+        layer.problem(&at, what, "correct the line");
+    }
     if !errors.is_empty() {
-        for error in errors {
-            let offset = error.span().map_or(0, |span| span.start);
-            let what = format!("this is not TOML ({})", error.message().replace('\n', ", "));
-            layer
-                .problems
-                .push(Problem::new(origin(offset), what, "correct the line"));
-        }
         return layer;
     }
     for (section, value) in document.get_ref() {
-        let offset = section.span().start;
-        let name = section.get_ref();
-        let shown = name.escape_debug();
+        let at = origin(section.span().start);
+        let name = section.get_ref().as_ref();
         match value.get_ref() {
-            DeValue::Table(table) if keys::FAMILIES.contains(&name.as_ref()) => {
-                family(name, table, &origin, &mut layer);
+            DeValue::Table(members) if keys::FAMILIES.contains(&name) => {
+                read_family(name, members, &origin, &mut layer);
             }
-            DeValue::Table(table) => {
-                layer.sections.push((name.to_string(), origin(offset)));
-                layer.entries.extend(entries(name, table, origin));
-                for (key, inner) in table {
-                    let DeValue::Table(inner) = inner.get_ref() else {
-                        continue;
-                    };
-                    if let Some(name) = section_within(name, key.get_ref()) {
-                        let origin_of = origin(key.span().start);
-                        layer.sections.push((name.clone(), origin_of));
-                        layer.entries.extend(entries(&name, inner, origin));
-                    }
-                }
+            DeValue::Table(table) => read_section(name, at, table, &origin, &mut layer),
+            DeValue::Array(_) => {
+                let shown = name.escape_debug();
+                let what = format!("[[{shown}]] is a list of sections");
+                layer.problem(&at, what, format!("write it once, as [{shown}]"));
             }
-            DeValue::Array(_) => layer.problems.push(Problem::new(
-                origin(offset),
-                format!("[[{shown}]] is a list of sections"),
-                format!("write it once, as [{shown}]"),
-            )),
-            _ => layer.problems.push(Problem::new(
-                origin(offset),
-                format!("the key {name:?} stands outside of any section"),
-                super::layer::home_of(name),
-            )),
+            _ => {
+                let what = format!("the key {name:?} stands outside of any section");
+                layer.problem(&at, what, home_of(name));
+            }
         }
     }
     layer.sort_by_origin();
     layer
 }
 
-/// Reads the sections `[FAMILY.NAME]` of a family.
-fn family(
+/// Reads a section, and the tables in it that are sections of their own: `replicator.shares`.
+fn read_section(
+    section: &str,
+    at: Origin,
+    table: &DeTable<'_>,
+    origin: &impl Fn(usize) -> Origin,
+    layer: &mut Layer,
+) {
+    layer.section(section, at);
+    for (key, value) in table {
+        let at = origin(key.span().start);
+        let within = format!("{section}.{}", key.get_ref());
+        match value.get_ref() {
+            DeValue::Table(inner) if keys::SECTIONS.contains(&within.as_str()) => {
+                read_section(&within, at, inner, origin, layer);
+            }
+            _ => layer.entry(section, key.get_ref(), raw(value), at),
+        }
+    }
+}
+
+/// Reads the sections `[FAMILY.NAME]` of a family. Dots of names are dots only in quotes.
+fn read_family(
     family: &str,
     members: &DeTable<'_>,
     origin: &impl Fn(usize) -> Origin,
     layer: &mut Layer,
 ) {
     for (name, value) in members {
-        let origin_of_name = origin(name.span().start);
+        let at = origin(name.span().start);
         let name = name.get_ref();
+        let DeValue::Table(table) = value.get_ref() else {
+            let what = format!("the key {name:?} stands in [{family}], which has sections only");
+            let remedy = format!("put it under a section with a name: [{family}.NAME]");
+            layer.problem(&at, what, remedy);
+            continue;
+        };
         let section = format!("{family}.{name}");
-        match value.get_ref() {
-            DeValue::Table(table) => {
-                layer.sections.push((section.clone(), origin_of_name));
-                layer.problems.extend(dotted(family, name, table, origin));
-                let mut entries = entries(&section, table, origin);
-                entries.retain(|entry| entry.raw != TABLE);
-                layer.entries.extend(entries);
+        layer.section(&section, at);
+        for (key, value) in table {
+            let at = origin(key.span().start);
+            if value.get_ref().is_table() {
+                let whole = format!("{name}.{}", key.get_ref());
+                let shown = whole.escape_debug();
+                let what = format!("[{family}.{shown}] is a table in a section");
+                let remedy = format!("write it [{family}.{whole:?}] if the name has a dot");
+                layer.problem(&at, what, remedy);
+            } else {
+                layer.entry(&section, key.get_ref(), raw(value), at);
             }
-            _ => layer.problems.push(Problem::new(
-                origin_of_name,
-                format!("the key {name:?} stands in [{family}], which has sections only"),
-                format!("put it under a section with a name: [{family}.NAME]"),
-            )),
         }
     }
-}
-
-/// What an entry is that is a table.
-const TABLE: Raw = Raw::Other("a table");
-
-/// Notes the tables in a section of a family: dots of names are dots only in quotes.
-fn dotted(
-    family: &str,
-    name: &str,
-    table: &DeTable<'_>,
-    origin: &impl Fn(usize) -> Origin,
-) -> Vec<Problem> {
-    let tables = table.iter().filter(|(_, value)| value.get_ref().is_table());
-    let problem = |key: &Spanned<std::borrow::Cow<'_, str>>| {
-        let whole = format!("{name}.{}", key.get_ref());
-        Problem::new(
-            origin(key.span().start),
-            format!(
-                "[{family}.{}] is a table in a section",
-                whole.escape_debug()
-            ),
-            format!("write it [{family}.{whole:?}] if the name has a dot"),
-        )
-    };
-    tables.map(|(key, _)| problem(key)).collect()
-}
-
-fn entries(section: &str, table: &DeTable<'_>, origin: impl Fn(usize) -> Origin) -> Vec<Entry> {
-    table
-        .iter()
-        .filter(|(key, value)| {
-            !(matches!(value.get_ref(), DeValue::Table(_))
-                && section_within(section, key.get_ref()).is_some())
-        })
-        .map(|(key, value)| Entry {
-            section: section.to_owned(),
-            key: key.get_ref().to_string(),
-            raw: raw(value),
-            origin: origin(key.span().start),
-        })
-        .collect()
-}
-
-/// Returns the name of a table in a section when it is a section of its own: `replicator.shares`.
-fn section_within(section: &str, key: &str) -> Option<String> {
-    let name = format!("{section}.{key}");
-    keys::SECTIONS.contains(&name.as_str()).then_some(name)
 }
 
 fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
@@ -166,7 +129,7 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
         DeValue::Boolean(value) => Raw::Boolean(*value),
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Array(array) => texts(array),
-        DeValue::Table(_) => TABLE,
+        DeValue::Table(_) => Raw::Other("a table"),
     }
 }
 
@@ -174,20 +137,6 @@ fn texts(array: &DeArray<'_>) -> Raw {
     let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
     let texts: Option<Vec<String>> = array.iter().map(text).collect();
     texts.map_or(Raw::Other("a list"), Raw::Texts)
-}
-
-/// Where the lines of a text start, to turn offsets into line numbers.
-struct Lines(Vec<usize>);
-
-impl Lines {
-    fn of(text: &str) -> Self {
-        Self(memchr::memchr_iter(b'\n', text.as_bytes()).collect())
-    }
-
-    /// Returns the number of the line, counted from 1, that holds the byte at `offset`.
-    fn number(&self, offset: usize) -> usize {
-        self.0.partition_point(|end| *end < offset) + 1
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The configuration as the rest of the service sees it: plain typed values.
 //!
-//! SUMMARY   One struct a section, one field a key, under the key's own name.
+//! SUMMARY   One struct a section, one field a key, under the key's own name. Values travel through the
+//!           layers in the form that serde gives the field.
 //! PROMISES  A `Config` that came from [`super::load`] satisfies every rule of [`super::validate`].
 //! SOURCE    Sections, names, units and defaults of CouchDB's keys are CouchDB's.
 
@@ -20,7 +21,6 @@ use super::users::UserConfig;
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Config {
     /// `[couchdb]`.
     pub couchdb: CouchDb,
@@ -37,7 +37,7 @@ pub struct Config {
     /// `[chttpd_auth]`.
     pub chttpd_auth: ChttpdAuth,
     /// `[admins]`: name -> password.
-    #[serde(default, with = "hashes")]
+    #[serde(default)]
     pub admins: BTreeMap<String, PasswordHash>,
     /// `[replicator]`, and `[replicator.shares]` in it.
     pub replicator: Replicator,
@@ -63,16 +63,13 @@ pub struct Config {
 
 /// `[couchdb]`: the one key of CouchDB's section that concerns processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct CouchDb {
     /// How long a client waits for a process, and a process may take over one prompt.
-    #[serde(with = "milliseconds")]
     pub os_process_timeout: Duration,
 }
 
 /// `[query_server_config]`: limits of pools, and what query servers are told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct QueryServerConfig {
     /// Most processes of one language; 0 lets nobody in.
     pub os_process_limit: u32,
@@ -80,7 +77,6 @@ pub struct QueryServerConfig {
     /// `os_process_limit`: a default above a limit that was set is lowered to it.
     pub os_process_soft_limit: u32,
     /// How long a process is idle before the soft limit may stop it.
-    #[serde(with = "milliseconds")]
     pub os_process_idle_limit: Duration,
     /// What happens to a reduce answer that is too long.
     pub reduce_limit: ReduceLimit,
@@ -92,15 +88,12 @@ pub struct QueryServerConfig {
     pub db_tag: DbTag,
     /// How long to wait for a process of one's own database before closing another's. Not in
     /// CouchDB, which never waits.
-    #[serde(with = "milliseconds")]
     pub affinity_wait: Duration,
     /// How long an attached client keeps a process that it has no line for. Not in CouchDB.
-    #[serde(with = "milliseconds")]
     pub attach_idle: Duration,
     /// Whether the limits follow the machine, between the soft one and the hard one. Not in CouchDB.
     pub limit_follows_pressure: bool,
     /// How often the machine is looked at for that.
-    #[serde(with = "milliseconds")]
     pub pressure_interval: Duration,
     /// Most entries in the `_revisions` of a document sent to a query server.
     pub revs_limit: u32,
@@ -132,41 +125,22 @@ pub enum DbTag {
 
 /// How to start a process of a language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
 pub enum LanguageCommand {
     /// The query server inside this program.
+    #[serde(rename = "builtin")]
     Builtin,
     /// A command for the shell.
+    #[serde(untagged)]
     Command(String),
 }
 
 impl LanguageCommand {
     /// The word that stands for the query server inside this program.
-    pub const BUILTIN: &'static str = "builtin";
-}
-
-impl From<String> for LanguageCommand {
-    fn from(text: String) -> Self {
-        if text == Self::BUILTIN {
-            Self::Builtin
-        } else {
-            Self::Command(text)
-        }
-    }
-}
-
-impl From<LanguageCommand> for String {
-    fn from(command: LanguageCommand) -> Self {
-        match command {
-            LanguageCommand::Builtin => LanguageCommand::BUILTIN.to_owned(),
-            LanguageCommand::Command(text) => text,
-        }
-    }
+    pub(crate) const BUILTIN: &'static str = "builtin";
 }
 
 /// `[server]`: where clients come in, and their limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Server {
     /// The Unix socket. Its directory must be open to its owner only.
     pub socket: PathBuf,
@@ -175,13 +149,10 @@ pub struct Server {
     /// The group whose members may connect to it, by name or number; empty is none.
     pub socket_group: String,
     /// The TCP address for clients, if there is one.
-    #[serde(with = "address_or_off")]
     pub tcp: Option<SocketAddr>,
     /// The HTTP address, if there is one.
-    #[serde(with = "address_or_off")]
     pub http: Option<SocketAddr>,
     /// Names under which HTTP is reached, beside addresses and the machine's own names.
-    #[serde(with = "comma_list")]
     pub hosts: Vec<String>,
     /// Whether everybody on this machine is an administrator over HTTP: for tests.
     pub open: bool,
@@ -194,26 +165,21 @@ pub struct Server {
     /// Connections that may wait to be accepted.
     pub backlog: u32,
     /// How long a client may take over a kibibyte, or take nothing of an answer.
-    #[serde(with = "milliseconds")]
     pub request_timeout: Duration,
     /// What requests and answers in flight take at most, in bytes; 0 is a quarter of the memory.
     pub in_flight_max: usize,
     /// Most processes of all pools together; 0 is any number.
     pub processes_max: u32,
     /// How long work in hand may take when the service is told to stop.
-    #[serde(with = "milliseconds")]
     pub shutdown_grace: Duration,
     /// How long a process that was told to stop may take before TERM, and again before KILL.
-    #[serde(with = "milliseconds")]
     pub stop_grace: Duration,
 }
 
 /// `[chttpd_auth]`: sessions.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ChttpdAuth {
     /// How long a session lasts after its last use.
-    #[serde(with = "milliseconds")]
     pub timeout: Duration,
     /// What signs session cookies; empty is a new one at each start.
     pub secret: String,
@@ -230,7 +196,6 @@ impl std::fmt::Debug for ChttpdAuth {
 
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Log {
     /// Least severe records written.
     pub level: LogLevel,
@@ -276,7 +241,6 @@ pub enum LogFormat {
 
 /// `[sandbox]`: limits of processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Sandbox {
     /// Most memory that the functions of one built-in JavaScript process take, with what is held for
     /// them, in bytes.
@@ -285,14 +249,14 @@ pub struct Sandbox {
 
 impl Server {
     /// Returns whether others than the service's user may connect to the socket.
-    pub fn shares_socket(&self) -> bool {
+    pub(crate) fn shares_socket(&self) -> bool {
         !self.socket_group.is_empty() || self.socket_mode == "0660"
     }
 }
 
 impl Config {
     /// Returns where the value of `key` in `section` came from.
-    pub fn origin(&self, section: &str, key: &str) -> Origin {
+    pub(crate) fn origin(&self, section: &str, key: &str) -> Origin {
         let place = (section.to_owned(), key.to_owned());
         self.origins.get(&place).cloned().unwrap_or(Origin::Default)
     }
@@ -301,7 +265,7 @@ impl Config {
     ///
     /// # Source
     /// `couch_proc_manager`, `get_query_server_config`: these four, in this order.
-    pub fn reset_config(&self) -> String {
+    pub(crate) fn reset_config(&self) -> String {
         let config = &self.query_server_config;
         let reduce_limit = match config.reduce_limit {
             ReduceLimit::True => "true",
@@ -319,110 +283,6 @@ impl Config {
 }
 
 /// Returns the one name of a language's pool, whatever case a design document spells it in.
-pub fn language_name(spelling: &str) -> String {
+pub(crate) fn language_name(spelling: &str) -> String {
     spelling.to_lowercase()
-}
-
-/// Durations travel through the layers as whole milliseconds.
-pub(super) mod milliseconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(in crate::config) fn serialize<S: Serializer>(
-        value: &Duration,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Duration, D::Error> {
-        u64::deserialize(from).map(Duration::from_millis)
-    }
-}
-
-/// Passwords travel through the layers as the text of their hashes.
-mod hashes {
-    use std::collections::BTreeMap;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    use super::PasswordHash;
-
-    pub(super) fn serialize<S: Serializer>(
-        value: &BTreeMap<String, PasswordHash>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.collect_map(value.iter().map(|(name, hash)| (name, hash.text())))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<BTreeMap<String, PasswordHash>, D::Error> {
-        let texts = BTreeMap::<String, String>::deserialize(from)?;
-        let hashes = texts.into_iter().map(|(name, text)| {
-            let hash = PasswordHash::of_config(&text).map_err(Error::custom)?;
-            Ok((name, hash))
-        });
-        hashes.collect()
-    }
-}
-
-/// Lists travel through the layers as text, with commas between their entries.
-pub(super) mod comma_list {
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(in crate::config) fn serialize<T: Display, S: Serializer>(
-        value: &[T],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let texts: Vec<String> = value.iter().map(ToString::to_string).collect();
-        to.serialize_str(&texts.join(","))
-    }
-
-    pub(in crate::config) fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<T>, D::Error>
-    where
-        T::Err: Display,
-    {
-        let text = String::deserialize(from)?;
-        let entries = text.split(',').filter(|entry| !entry.is_empty());
-        entries
-            .map(|entry| entry.parse().map_err(Error::custom))
-            .collect()
-    }
-}
-
-/// An optional address travels through the layers as text, `off` for none.
-mod address_or_off {
-    use std::net::SocketAddr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(
-        value: &Option<SocketAddr>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(address) => to.collect_str(address),
-            None => to.serialize_str("off"),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<SocketAddr>, D::Error> {
-        let text = String::deserialize(from)?;
-        if text == "off" {
-            Ok(None)
-        } else {
-            text.parse().map(Some).map_err(Error::custom)
-        }
-    }
 }

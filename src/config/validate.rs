@@ -8,15 +8,17 @@ mod services;
 
 use std::path::Path;
 
-use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR};
+use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, USERS};
+use super::nearest::slip;
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
+use super::users::Role;
 
 /// Longest path of a Unix socket, in bytes: the smallest of the platforms' (macOS and the BSDs;
 /// Linux has 107), so that a configuration can move.
 const SOCKET_PATH_MAX: usize = 103;
 
-const SECTION: &str = "query_server_config";
+const QUERY: &str = "query_server_config";
 const HARD: &str = "os_process_limit";
 const SOFT: &str = "os_process_soft_limit";
 
@@ -26,169 +28,209 @@ const SOFT: &str = "os_process_soft_limit";
 pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
     let limits = &config.query_server_config;
     let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
-    let (origin, hard_origin) = (config.origin(SECTION, SOFT), config.origin(SECTION, HARD));
+    let (origin, hard_origin) = (config.origin(QUERY, SOFT), config.origin(QUERY, HARD));
     if soft <= hard || !(origin == Origin::Default || origin.is_ini()) {
         return None;
     }
     config.query_server_config.os_process_soft_limit = hard;
     let text = format!(
-        "[{SECTION}] {SOFT} ({soft}) is above {HARD} ({hard}, {hard_origin}), and counts as {hard}"
+        "[{QUERY}] {SOFT} ({soft}) is above {HARD} ({hard}, {hard_origin}), and counts as {hard}"
     );
     config
         .origins
-        .insert((SECTION.to_owned(), SOFT.to_owned()), hard_origin);
+        .insert((QUERY.to_owned(), SOFT.to_owned()), hard_origin);
     (origin != Origin::Default).then_some(Notice { origin, text })
 }
 
 /// Returns everything that does not fit together.
 pub(super) fn check(config: &Config) -> Vec<Problem> {
-    let rules = [
-        soft_limit,
-        socket_path,
-        shared_folder,
-        open,
-        backoff,
-        certificate,
-        key_password,
-    ];
-    let mut problems: Vec<Problem> = rules.iter().filter_map(|rule| rule(config)).collect();
-    problems.extend(languages_in_two_sections(config));
-    problems.extend(
-        config
-            .pools
-            .iter()
-            .flat_map(|(name, pool)| pools::check(config, name, pool)),
-    );
-    problems.extend(services::check(config));
-    problems.extend(super::users::check(config));
-    problems
+    let problems = Vec::new();
+    let mut rules = Rules { config, problems };
+    rules.soft_limit();
+    rules.socket();
+    rules.open();
+    rules.replicator();
+    rules.languages_in_two_sections();
+    for (name, pool) in &config.pools {
+        rules.pool(name, pool);
+    }
+    for (name, service) in &config.services {
+        rules.service(name, service);
+    }
+    rules.users();
+    rules.problems
 }
 
-fn soft_limit(config: &Config) -> Option<Problem> {
-    let limits = &config.query_server_config;
-    let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
-    (soft > hard).then(|| {
-        let what = format!(
-            "[{SECTION}] {SOFT} ({soft}) is above {HARD} ({hard}, {})",
-            config.origin(SECTION, HARD),
-        );
-        let remedy = format!("lower {SOFT} to {hard} or less, or raise {HARD}");
-        Problem::new(config.origin(SECTION, SOFT), what, remedy)
-    })
+/// The rules, and what they found.
+struct Rules<'a> {
+    config: &'a Config,
+    problems: Vec<Problem>,
 }
 
-fn socket_path(config: &Config) -> Option<Problem> {
-    let length = config.server.socket.as_os_str().len();
-    (length > SOCKET_PATH_MAX).then(|| {
-        let what = format!("[server] socket has {length} bytes; a socket's path can have 103");
-        Problem::new(
-            config.origin("server", "socket"),
-            what,
-            "use a shorter path",
-        )
-    })
-}
+impl Rules<'_> {
+    /// Notes what is wrong with a key. If the key is not set, the place is that of another key of its
+    /// section.
+    fn problem(&mut self, place: (&str, &str), what: String, remedy: impl Into<String>) {
+        let (section, key) = place;
+        let origins = &self.config.origins;
+        let own = origins.get(&(section.to_owned(), key.to_owned()));
+        let other = || origins.iter().find(|((other, _), _)| other == section);
+        let origin = own.or_else(|| other().map(|(_, origin)| origin));
+        let place = origin.map_or_else(|| "configuration".to_owned(), ToString::to_string);
+        let what = format!("[{section}] {what}");
+        self.problems.push(Problem::new(place, what, remedy));
+    }
 
-/// Who may enter the folder of the socket could open what else stands there.
-fn shared_folder(config: &Config) -> Option<Problem> {
-    let socket = config.server.socket.parent();
-    let store = config.store.file().and_then(Path::parent);
-    (config.server.shares_socket() && store.is_some() && socket == store).then(|| {
-        let key = match config.server.socket_group.is_empty() {
-            true => "socket_mode",
-            false => "socket_group",
+    fn soft_limit(&mut self) {
+        let limits = &self.config.query_server_config;
+        let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
+        if soft > hard {
+            let origin = self.config.origin(QUERY, HARD);
+            let what = format!("{SOFT} ({soft}) is above {HARD} ({hard}, {origin})");
+            let remedy = format!("lower {SOFT} to {hard} or less, or raise {HARD}");
+            self.problem((QUERY, SOFT), what, remedy);
+        }
+    }
+
+    fn socket(&mut self) {
+        let (server, store) = (&self.config.server, &self.config.store);
+        let length = server.socket.as_os_str().len();
+        if length > SOCKET_PATH_MAX {
+            let what = format!("socket has {length} bytes; a socket's path can have 103");
+            self.problem(("server", "socket"), what, "use a shorter path");
+        }
+        // Who may enter the folder of the socket could open what else stands there.
+        let folder = store.file().and_then(Path::parent);
+        if server.shares_socket() && folder.is_some() && server.socket.parent() == folder {
+            let key = match server.socket_group.is_empty() {
+                true => "socket_mode",
+                false => "socket_group",
+            };
+            let what =
+                format!("{key} lets others into the folder of the socket, where the store is too");
+            let remedy =
+                "name a [server] socket in a folder of its own, or a [store] path elsewhere";
+            self.problem(("server", key), what, remedy);
+        }
+    }
+
+    /// Without logins nobody but this machine's users may reach HTTP, and nobody can be told from others.
+    fn open(&mut self) {
+        let config = self.config;
+        if !config.server.open {
+            return;
+        }
+        let beyond = config.server.http.filter(|http| !http.ip().is_loopback());
+        let named = config.admins.keys().chain(config.users.keys()).next();
+        if let Some(address) = beyond {
+            let what =
+                format!("open = true, but http = \"{address}\" can be reached from other machines");
+            let remedy = "leave open out, so that a login is required, or use a loopback address, \
+                          127.0.0.1 or [::1]";
+            self.problem(("server", "open"), what, remedy);
+        } else if let Some(name) = named {
+            let what = format!(
+                "open = true, which makes everybody an administrator, but {name:?} has a password to \
+                 log in with"
+            );
+            let remedy = "leave open out, so that a login is required, or name nobody in [admins] and \
+                          [users.NAME]";
+            self.problem(("server", "open"), what, remedy);
+        }
+    }
+
+    fn replicator(&mut self) {
+        let settings = &self.config.replicator;
+        if settings.backoff_max < settings.backoff_base {
+            let what = format!(
+                "backoff_max ({} s) is below backoff_base ({} s)",
+                settings.backoff_max.as_secs_f64(),
+                settings.backoff_base.as_secs_f64(),
+            );
+            let remedy = "raise backoff_max to backoff_base or more";
+            self.problem((REPLICATOR, "backoff_max"), what, remedy);
+        }
+        // A certificate is worth nothing without its key, and the other way round.
+        let halves = match (&settings.cert_file, &settings.key_file) {
+            (Some(_), None) => Some(("cert_file", "key_file")),
+            (None, Some(_)) => Some(("key_file", "cert_file")),
+            _ => None,
         };
-        Problem::new(
-            config.origin("server", key),
-            format!(
-                "[server] {key} lets others into the folder of the socket, where the store is too"
-            ),
-            "name a [server] socket in a folder of its own, or a [store] path elsewhere",
-        )
-    })
+        if let Some((set, missing)) = halves {
+            let what = format!("{set} stands without {missing}");
+            self.problem((REPLICATOR, set), what, "name both files, or neither");
+        }
+        // Nothing here can open an encrypted key: better said now than at the first connection.
+        if !settings.password.is_empty() {
+            let what = "password: keys with a password cannot be read".to_owned();
+            let remedy = "store the key without one (openssl pkey -in KEY -out NEW), readable by its \
+                          owner only, and leave the password out";
+            self.problem((REPLICATOR, "password"), what, remedy);
+        }
+    }
+
+    fn languages_in_two_sections(&mut self) {
+        let config = self.config;
+        let is_on = |name: &&String| config.native_languages.get(*name) == Some(&true);
+        for name in config.languages.keys().filter(is_on) {
+            let native = config.origin(NATIVE_QUERY_SERVERS, name);
+            let what = format!(
+                "language {name:?} has a command and is on in [{NATIVE_QUERY_SERVERS}] ({native})"
+            );
+            let remedy = "remove the command or switch the in-process one off";
+            let place = config.origin(QUERY_SERVERS, name);
+            self.problems.push(Problem::new(place, what, remedy));
+        }
+    }
+
+    fn users(&mut self) {
+        for (name, user) in &self.config.users {
+            let section = format!("{USERS}.{name}");
+            let roles = format!("set roles to one or more of {}", Role::NAMES.join(", "));
+            let is_caller = user.roles.contains(&Role::Caller);
+            let rules = [
+                (
+                    user.password.is_none(),
+                    "password",
+                    "has no password",
+                    "set password, plain or hashed as CouchDB writes it",
+                ),
+                (
+                    user.roles.is_empty(),
+                    "roles",
+                    "has no roles",
+                    roles.as_str(),
+                ),
+                (
+                    name.contains(':'),
+                    "password",
+                    "has a colon in its name, and could never log in",
+                    "use a name without colons",
+                ),
+                (
+                    self.config.admins.contains_key(name),
+                    "password",
+                    "is in [admins] too",
+                    "keep one of the two; roles = [\"admin\"] means the same",
+                ),
+                (
+                    !user.pools.is_empty() && !is_caller,
+                    "pools",
+                    "has pools without the role caller, which alone they limit",
+                    "add the role caller, or leave pools out",
+                ),
+            ];
+            for (_, key, what, remedy) in rules.into_iter().filter(|(is_wrong, ..)| *is_wrong) {
+                self.problem((&section, key), what.to_owned(), remedy);
+            }
+        }
+    }
 }
 
-/// Without logins nobody but this machine's users may reach HTTP, and nobody can be told from others.
-fn open(config: &Config) -> Option<Problem> {
-    let server = &config.server;
-    let beyond = server.http.filter(|address| !address.ip().is_loopback());
-    let named = config.admins.keys().chain(config.users.keys()).next();
-    let (what, remedy) = match (server.open, beyond, named) {
-        (true, Some(address), _) => (
-            format!("but http = \"{address}\" can be reached from other machines"),
-            "leave open out, so that a login is required, or use a loopback address, 127.0.0.1 or \
-             [::1]",
-        ),
-        (true, None, Some(name)) => (
-            format!(
-                "which makes everybody an administrator, but {name:?} has a password to log in with"
-            ),
-            "leave open out, so that a login is required, or name nobody in [admins] and [users.NAME]",
-        ),
-        _ => return None,
-    };
-    let origin = config.origin("server", "open");
-    Some(Problem::new(
-        origin,
-        format!("[server] open = true, {what}"),
-        remedy,
-    ))
-}
-
-fn backoff(config: &Config) -> Option<Problem> {
-    let settings = &config.replicator;
-    (settings.backoff_max < settings.backoff_base).then(|| {
-        let what = format!(
-            "[{REPLICATOR}] backoff_max ({} s) is below backoff_base ({} s)",
-            settings.backoff_max.as_secs_f64(),
-            settings.backoff_base.as_secs_f64(),
-        );
-        let remedy = "raise backoff_max to backoff_base or more";
-        Problem::new(config.origin(REPLICATOR, "backoff_max"), what, remedy)
-    })
-}
-
-/// A certificate is worth nothing without its key, and the other way round.
-fn certificate(config: &Config) -> Option<Problem> {
-    let settings = &config.replicator;
-    let (set, missing) = match (&settings.cert_file, &settings.key_file) {
-        (Some(_), None) => ("cert_file", "key_file"),
-        (None, Some(_)) => ("key_file", "cert_file"),
-        _ => return None,
-    };
-    Some(Problem::new(
-        config.origin(REPLICATOR, set),
-        format!("[{REPLICATOR}] {set} stands without {missing}"),
-        "name both files, or neither",
-    ))
-}
-
-/// Nothing here can open an encrypted key: better said now than at the first connection.
-fn key_password(config: &Config) -> Option<Problem> {
-    let is_set = !config.replicator.password.is_empty();
-    is_set.then(|| {
-        Problem::new(
-            config.origin(REPLICATOR, "password"),
-            format!("[{REPLICATOR}] password: keys with a password cannot be read"),
-            "store the key without one (openssl pkey -in KEY -out NEW), readable by its owner \
-             only, and leave the password out",
-        )
-    })
-}
-
-fn languages_in_two_sections(config: &Config) -> impl Iterator<Item = Problem> {
-    let both = config.languages.keys().filter(|name| {
-        config
-            .native_languages
-            .get(name.as_str())
-            .is_some_and(|enabled| *enabled)
-    });
-    both.map(|name| {
-        let what = format!(
-            "language {name:?} has a command and is on in [{NATIVE_QUERY_SERVERS}] ({})",
-            config.origin(NATIVE_QUERY_SERVERS, name),
-        );
-        let remedy = "remove the command or switch the in-process one off";
-        Problem::new(config.origin(QUERY_SERVERS, name), what, remedy)
-    })
+/// Returns the advice for the name of something that is not configured.
+fn advice(asked: &str, known: &[&str], or: &str) -> String {
+    match slip(asked, known) {
+        Some(name) => format!("did you mean {name:?}?"),
+        None => format!("{or}take one of {}", known.join(", ")),
+    }
 }

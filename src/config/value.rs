@@ -1,40 +1,103 @@
 //! One value: from what a source wrote to what the key means, and back to text.
 //!
-//! SUMMARY   [`parse`] turns a [`Raw`] into the normal form of a [`Kind`]: durations in
-//!           milliseconds, sizes in bytes, choices in their canonical word.
+//! SUMMARY   [`Kind::read`] turns a [`Raw`] into the normal form: the JSON that serde makes of the
+//!           key's Rust type, so that no type has a second form of its own.
 //! PROMISES  A source that knows only text (`.ini`, environment) and one that knows types (TOML)
 //!           mean the same: `"5000"`, `5000` and `"5s"` are one timeout.
 //! LIMITS    Durations of files are whole milliseconds; fractions are refused, not rounded.
 
-mod list;
 mod number;
 mod shown;
 mod text;
 
-use config::ValueKind;
+use serde_json::{Value, json};
 
-use super::keys::{INFINITY, Kind, Unit};
 use super::stressed::Stressed;
-use super::types::LanguageCommand;
-use list::connect_to;
-use number::{
-    BYTE_UNITS, DURATION_UNITS, coefficient, plain, ratio, text_count, whole, with_unit, within,
+pub(super) use shown::{display, number, resolved};
+use text::Form;
+pub(super) use text::{
+    ADDRESS, COMMAND, CONNECT_TO, ENDPOINTS, FILE_PATH, GROUP, HOSTS, LINE, NAME, NAME_BYTES_MAX,
+    NAMES, ORIGINS, PASSWORD, SECRET, SERVICE_ADDRESS, SOCKET_PATH, STORE_PATH, USER_NAME_RULE,
+    is_user_name,
 };
-pub(super) use shown::{display, in_unit};
-use text::{LINE_BYTES_MAX, address, choice, line, name, password, secret, service_address};
-pub(super) use text::{NAME_BYTES_MAX, USER_NAME_RULE, is_user_name};
-pub use text::{NAME_RULE, is_name};
+pub(crate) use text::{NAME_RULE, is_name};
+
+/// The unit of a plain number that stands for a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Milliseconds,
+    Seconds,
+    Hours,
+}
+
+impl Unit {
+    /// Returns how many milliseconds one of this unit is.
+    pub(super) const fn milliseconds(self) -> u64 {
+        match self {
+            Self::Milliseconds => 1,
+            Self::Seconds => 1000,
+            Self::Hours => 3_600_000,
+        }
+    }
+
+    pub(super) const fn symbol(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+            Self::Hours => "h",
+        }
+    }
+}
+
+/// What a value may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Boolean,
+    /// A whole number between the two, inclusive.
+    Count {
+        min: u64,
+        max: u64,
+    },
+    /// A number that is finite and not negative.
+    Ratio,
+    /// A number from 0 to 1.
+    Coefficient,
+    /// A span of time between the two, in milliseconds, inclusive; a plain number is in `unit`.
+    Duration {
+        unit: Unit,
+        min: u64,
+        max: u64,
+    },
+    /// A size in bytes between the two, inclusive.
+    Bytes {
+        min: u64,
+        max: u64,
+    },
+    /// One of a few words: as written, and what it stands for (synonyms share the second).
+    Choice(&'static [(&'static str, &'static str)]),
+    /// One or more of a few words.
+    Words(&'static [&'static str]),
+    /// Text of a certain form.
+    Text(&'static Form),
+    /// What the other may be, or the word for none.
+    OrNone(&'static str, &'static Kind),
+    /// A number or a span of time that may be another one under stress, each as the other kind has it.
+    Stressed(&'static Kind),
+}
+
+/// The word for no limit.
+pub(super) const INFINITY: &str = "infinity";
+/// The word for a number that is none.
+pub(super) const OFF: &str = "off";
 
 /// A value as its source wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Raw {
-    /// Text.
     Text(String),
     /// A whole number; `None` when it does not even fit 128 bits.
     Integer(Option<i128>),
     /// A number with a point or an exponent.
     Float(f64),
-    /// `true` or `false`.
     Boolean(bool),
     /// Texts, in the order in which they stand.
     Texts(Vec<String>),
@@ -58,200 +121,152 @@ impl Raw {
             Self::Unset => "nothing".to_owned(),
         }
     }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text.trim()),
+            _ => None,
+        }
+    }
+
+    fn word(&self) -> Option<&str> {
+        match self {
+            Self::Boolean(true) => Some("true"),
+            Self::Boolean(false) => Some("false"),
+            other => other.text(),
+        }
+    }
+
+    /// Returns the entries of a list, which may stand in one text with commas between them; the empty
+    /// text is one empty entry.
+    fn entries(&self) -> Option<Vec<&str>> {
+        match self {
+            Self::Text(text) => Some(text.split(',').map(str::trim).collect()),
+            Self::Texts(texts) => Some(texts.iter().map(|text| text.trim()).collect()),
+            _ => None,
+        }
+    }
+
+    fn misfit(&self) -> String {
+        format!("{} is not what this key takes", self.describe())
+    }
 }
 
 /// Why a value cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {remedy}")]
+pub struct Fault {
     /// What is wrong with it.
     pub what: String,
     /// What would be right.
     pub remedy: String,
 }
 
-/// Returns the normal form of a value of this kind.
-pub(super) fn parse(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    match kind {
-        Kind::Boolean => boolean(raw),
-        Kind::Count { min, max } => {
-            let count = whole(raw, text_count).ok_or_else(|| misfit(kind, raw))?;
-            within(kind, count, (min, max), raw)
-        }
-        Kind::CountOrOff { max } => match raw {
-            Raw::Text(text) if text.trim() == OFF => Ok(ValueKind::String(OFF.to_owned())),
-            Raw::Boolean(false) => Ok(ValueKind::String(OFF.to_owned())),
-            _ => {
-                let count = whole(raw, text_count).ok_or_else(|| misfit(kind, raw))?;
-                within(kind, count, (0, max), raw)
-            }
-        },
-        Kind::Ratio => ratio(kind, raw),
-        Kind::Name => name(kind, raw),
-        Kind::ServiceAddress => service_address(kind, raw),
-        Kind::Stressed(inner) => stressed(*inner, raw).map_err(|fault| Fault {
-            remedy: format!("it must be {}", expectation(kind)),
-            ..fault
-        }),
-        Kind::Coefficient => coefficient(kind, raw),
-        Kind::OrInfinity(inner) => or_infinity(kind, *inner, raw),
-        Kind::Words(words) => list::words(kind, words, raw),
-        Kind::Hosts => list::hosts(kind, raw),
-        Kind::Names => list::names(kind, raw),
-        Kind::Group => text::group(kind, raw),
-        Kind::Endpoints => list::endpoints(kind, raw),
-        Kind::Origins => list::origins(kind, raw),
-        Kind::ConnectTo => connect_to(kind, raw),
-        Kind::Duration { unit, min, max } => {
-            let scale = i128::from(unit.milliseconds());
-            let length = whole(raw, |text| with_unit(text, scale, DURATION_UNITS))
-                .map(|number| plain(raw, number, scale))
-                .ok_or_else(|| misfit(kind, raw))?;
-            within(kind, length, (min, max), raw)
-        }
-        Kind::Bytes { min, max } => {
-            let size = whole(raw, |text| with_unit(text, 1, BYTE_UNITS))
-                .ok_or_else(|| misfit(kind, raw))?;
-            within(kind, size, (min, max), raw)
-        }
-        Kind::Choice(words) => choice(kind, words, raw),
-        Kind::SocketPath | Kind::Command | Kind::FilePath | Kind::StorePath => match raw {
-            Raw::Text(text) if !text.contains('\0') => {
-                Ok(ValueKind::String(text.trim().to_owned()))
-            }
-            _ => Err(misfit(kind, raw)),
-        },
-        Kind::Line => line(kind, raw),
-        Kind::Address => address(kind, raw),
-        Kind::Password => password(raw),
-        Kind::Secret => secret(raw),
+impl Kind {
+    /// Returns the normal form of a value of this kind.
+    pub(super) fn read(self, raw: &Raw) -> Result<Value, Fault> {
+        self.normal(raw).map_err(|what| Fault {
+            what,
+            remedy: format!("it must be {}", self.expectation()),
+        })
     }
-}
 
-/// The word for a number that is none.
-pub(super) const OFF: &str = "off";
-
-/// Returns both values of a number that may depend on stress: as text, where they differ.
-fn stressed(inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let one = |raw: &Raw| match parse(inner, raw)? {
-        ValueKind::U64(number) => Ok(number),
-        _ => Err(misfit(inner, raw)),
-    };
-    let both = match raw {
-        Raw::Text(text) => Stressed::parse(text, |text| one(&Raw::Text(text.to_owned())))?,
-        raw => one(raw)?.into(),
-    };
-    Ok(match both.normal == both.stressed {
-        true => ValueKind::U64(both.normal),
-        false => ValueKind::String(both.to_string()),
-    })
-}
-
-fn misfit(kind: Kind, raw: &Raw) -> Fault {
-    Fault {
-        what: format!("{} is not what this key takes", raw.describe()),
-        remedy: format!("it must be {}", expectation(kind)),
-    }
-}
-
-fn boolean(raw: &Raw) -> Result<ValueKind, Fault> {
-    match raw {
-        Raw::Boolean(value) => Ok(ValueKind::Boolean(*value)),
-        Raw::Text(text) if text == "true" => Ok(ValueKind::Boolean(true)),
-        Raw::Text(text) if text == "false" => Ok(ValueKind::Boolean(false)),
-        _ => Err(misfit(Kind::Boolean, raw)),
-    }
-}
-
-fn or_infinity(kind: Kind, inner: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    match raw {
-        Raw::Text(text) if text.trim() == INFINITY => Ok(ValueKind::String(INFINITY.to_owned())),
-        _ => parse(inner, raw).map_err(|fault| Fault {
-            remedy: format!("it must be {}", expectation(kind)),
-            ..fault
-        }),
-    }
-}
-
-/// Returns what a value of this kind looks like, to follow "it must be".
-fn expectation(kind: Kind) -> String {
-    match kind {
-        Kind::Boolean => "true or false".to_owned(),
-        Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
-        Kind::CountOrOff { max } => format!("a whole number from 0 to {max}, or {OFF:?}"),
-        Kind::Ratio => "a number that is not negative, 2.0 for example".to_owned(),
-        Kind::Name => format!("a name: {NAME_RULE}"),
-        Kind::Coefficient => "a number from 0.0 to 1.0".to_owned(),
-        Kind::OrInfinity(inner) => format!("\"{INFINITY}\" or {}", expectation(*inner)),
-        Kind::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
-        Kind::Group => {
-            "the name or the number of a group of the system, or \"\" for none".to_owned()
-        }
-        Kind::Names => "names of pools, as a list or with commas".to_owned(),
-        Kind::Hosts => "names of hosts without ports, as a list or with commas".to_owned(),
-        Kind::Endpoints => {
-            "hosts, \"*.domain\", addresses or networks, each with :port or without and IPv6 with a port in \
-             brackets, as a list or with commas; \"*\" is all"
-                .to_owned()
-        }
-        Kind::Origins => {
-            "\"https://host\" or \"http://host:port\" without a path, as a list or with commas".to_owned()
-        }
-        Kind::FilePath => "text: the path of a file, or \"\" for none".to_owned(),
-        Kind::StorePath => format!(
-            "text: the path of a file, {:?} for one that ends with the service, or \"\" for the \
-             usual place",
-            crate::config::Store::MEMORY
-        ),
-        Kind::ConnectTo => {
-            "text: \"host:port:target:port\" with commas between several, where host may be \
-             *.domain and an IPv6 target stands in brackets"
-                .to_owned()
-        }
-        Kind::Duration { unit, min, max } => format!(
-            "a whole number of {} or text with a unit (\"250ms\", \"5s\", \"2min\", \"1h\"), \
-             from {min} ms to {} h",
-            match unit {
-                Unit::Milliseconds => "milliseconds",
-                Unit::Seconds => "seconds",
-                Unit::Hours => "hours",
+    /// Returns the normal form, or what is wrong with the value.
+    fn normal(self, raw: &Raw) -> Result<Value, String> {
+        let whole = |scale, units, min, max| number::whole(raw, scale, units, min..=max);
+        match self {
+            Self::Boolean => match raw {
+                Raw::Boolean(value) => Ok((*value).into()),
+                Raw::Text(text) => text.parse().map(Value::Bool).map_err(|_| raw.misfit()),
+                _ => Err(raw.misfit()),
             },
-            max / 3_600_000,
-        ),
-        Kind::Bytes { min, max } => format!(
-            "a whole number of bytes or text with a unit (\"64KiB\", \"64MiB\", \"1GiB\"), \
-             from {min} to {max}"
-        ),
-        Kind::Choice(words) => {
-            let own: Vec<&str> = words
-                .iter()
-                .filter(|(word, meant)| word == meant)
-                .map(|(word, _)| *word)
-                .collect();
-            format!("one of {}", own.join(", "))
+            Self::Count { min, max } => whole(1, &[], min, max).map(Value::from),
+            Self::Bytes { min, max } => whole(1, number::BYTES, min, max).map(Value::from),
+            Self::Duration { unit, min, max } => {
+                let length = whole(unit.milliseconds(), number::DURATIONS, min, max)?;
+                Ok(json!(std::time::Duration::from_millis(length)))
+            }
+            Self::Ratio => number::ratio(raw, f64::MAX).map(Value::from),
+            Self::Coefficient => number::ratio(raw, 1.0).map(Value::from),
+            Self::Choice(words) => {
+                let word = raw.word();
+                let found = words.iter().find(|(written, _)| Some(*written) == word);
+                found.map(|(_, meant)| json!(meant)).ok_or(raw.misfit())
+            }
+            Self::Words(words) => {
+                let entries = raw.entries().ok_or(raw.misfit())?;
+                if !entries.iter().all(|word| words.contains(word)) {
+                    return Err(raw.misfit());
+                }
+                let chosen = words.iter().filter(|word| entries.contains(word));
+                Ok(chosen.copied().collect())
+            }
+            Self::Text(form) => (form.read)(raw),
+            Self::OrNone(none, _) if raw.text() == Some(none) => Ok(Value::Null),
+            Self::OrNone(OFF, _) if *raw == Raw::Boolean(false) => Ok(Value::Null),
+            Self::OrNone(_, inner) => inner.normal(raw),
+            Self::Stressed(inner) => match raw {
+                Raw::Text(text) => {
+                    Stressed::parse(text, |text| inner.normal(&Raw::Text(text.to_owned())))
+                }
+                raw => inner.normal(raw).map(Stressed::from),
+            }
+            .map(|both| json!(both)),
         }
-        Kind::SocketPath => "text: the path of a Unix socket, or \"\" for the usual place".into(),
-        Kind::Line => format!(
-            "one line of text, at most {LINE_BYTES_MAX} bytes without control characters, or \"\" for \
-             none"
-        ),
-        Kind::Address => {
-            "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\""
-                .to_owned()
+    }
+
+    /// Returns the word for none, if the value may be none.
+    pub(super) fn none(self) -> Option<&'static str> {
+        match self {
+            Self::OrNone(word, _) => Some(word),
+            Self::Text(form) => form.none,
+            _ => None,
         }
-        Kind::ServiceAddress => {
-            "text: \"unix:/PATH\", or an IP address or localhost with a port, \"127.0.0.1:5996\""
-                .to_owned()
+    }
+
+    /// Returns why a value of this kind cannot be set over HTTP, if so.
+    pub(super) fn only_in_files(self) -> Option<&'static str> {
+        match self {
+            Self::Text(form) => form.only_in_files,
+            _ => None,
         }
-        Kind::Stressed(inner) => format!(
-            "{}; with another value under stress \"${{stress?{{10}}:{{300}}}}\"",
-            expectation(*inner)
-        ),
-        Kind::Password => "text in quotes: a password, or its hash as CouchDB writes it".to_owned(),
-        Kind::Secret => "text in quotes, or \"\" for none of your own".to_owned(),
-        Kind::Command => format!(
-            "text: the command that starts the query server, or {:?}",
-            LanguageCommand::BUILTIN
-        ),
+    }
+
+    /// Returns what a value of this kind looks like, to follow "it must be".
+    fn expectation(self) -> String {
+        match self {
+            Self::Boolean => "true or false".to_owned(),
+            Self::Count { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Ratio => "a number that is not negative, 2.0 for example".to_owned(),
+            Self::Coefficient => "a number from 0.0 to 1.0".to_owned(),
+            Self::Duration { unit, min, max } => format!(
+                "a whole number of {} or text with a unit (\"250ms\", \"5s\", \"2min\", \"1h\"), \
+                 from {min} ms to {} h",
+                match unit {
+                    Unit::Milliseconds => "milliseconds",
+                    Unit::Seconds => "seconds",
+                    Unit::Hours => "hours",
+                },
+                max / Unit::Hours.milliseconds(),
+            ),
+            Self::Bytes { min, max } => format!(
+                "a whole number of bytes or text with a unit (\"64KiB\", \"64MiB\", \"1GiB\"), \
+                 from {min} to {max}"
+            ),
+            Self::Choice(words) => {
+                let own = words.iter().filter(|(word, meant)| word == meant);
+                let own: Vec<&str> = own.map(|(word, _)| *word).collect();
+                format!("one of {}", own.join(", "))
+            }
+            Self::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
+            Self::Text(form) => form.expected.to_owned(),
+            Self::OrNone(OFF, inner) => format!("{}, or {OFF:?}", inner.expectation()),
+            Self::OrNone(none, inner) => format!("{none:?} or {}", inner.expectation()),
+            Self::Stressed(inner) => format!(
+                "{}; with another value under stress \"${{stress?{{10}}:{{300}}}}\"",
+                inner.expectation()
+            ),
+        }
     }
 }
 
@@ -261,7 +276,7 @@ mod tests {
 
     use super::shown::hide_credentials;
     use super::*;
-    use crate::config::keys::KEYS;
+    use crate::config::keys::{FAMILY_KEYS, KEYS};
 
     const TIMEOUT: Kind = Kind::Duration {
         unit: Unit::Seconds,
@@ -273,20 +288,24 @@ mod tests {
         max: u64::MAX,
     };
 
-    fn number(kind: Kind, text: &str) -> Option<u64> {
-        match parse(kind, &Raw::Text(text.to_owned())) {
-            Ok(ValueKind::U64(number)) => Some(number),
-            _ => None,
+    fn text(kind: Kind, text: &str) -> Result<Value, Fault> {
+        kind.read(&Raw::Text(text.to_owned()))
+    }
+
+    /// Returns a size, or a duration in milliseconds.
+    fn number(kind: Kind, written: &str) -> Option<u64> {
+        let value = text(kind, written).ok()?;
+        match value.is_object() {
+            true => Some(shown::milliseconds(&value)),
+            false => value.as_u64(),
         }
     }
 
     #[test]
     fn a_plain_number_is_in_the_unit_of_its_key() {
         assert_eq!(number(TIMEOUT, "3"), Some(3000));
-        assert_eq!(
-            parse(TIMEOUT, &Raw::Integer(Some(3))),
-            Ok(ValueKind::U64(3000))
-        );
+        let plain = TIMEOUT.read(&Raw::Integer(Some(3)));
+        assert_eq!(plain, text(TIMEOUT, "3000ms"));
         assert_eq!(number(SIZE, "3"), Some(3));
     }
 
@@ -333,23 +352,22 @@ mod tests {
 
     #[test]
     fn what_couchdb_would_pass_over_or_bend_is_refused() {
-        let text = |kind, text: &str| parse(kind, &Raw::Text(text.to_owned()));
         for wrong in ["-0.1", "1.1", "junk", "", "nan"] {
             assert!(text(Kind::Coefficient, wrong).is_err(), "{wrong}");
         }
-        assert_eq!(text(Kind::Coefficient, "1"), Ok(ValueKind::Float(1.0)));
+        assert_eq!(text(Kind::Coefficient, "1"), Ok(json!(1.0)));
         let protocols = Kind::Words(&["http", "https"]);
         for wrong in ["", "ftp", "http,", "http ftp"] {
             assert!(text(protocols, wrong).is_err(), "{wrong}");
         }
-        let both = Ok(ValueKind::String("http,https".to_owned()));
+        let both = Ok(json!(["http", "https"]));
         assert_eq!(text(protocols, "https, http,http"), both);
         for right in [
             "",
             "a.example:443:10.0.0.1:8443",
             "*.a.example:80:[::1]:81 , b:1:c:2",
         ] {
-            assert!(text(Kind::ConnectTo, right).is_ok(), "{right}");
+            assert!(text(CONNECT_TO, right).is_ok(), "{right}");
         }
         for wrong in [
             "a",
@@ -361,19 +379,18 @@ mod tests {
             "a:1:::1:2",
             "*:1:b:2",
         ] {
-            assert!(text(Kind::ConnectTo, wrong).is_err(), "{wrong}");
+            assert!(text(CONNECT_TO, wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn infinity_stands_where_a_limit_may_be_none() {
-        let kind = Kind::OrInfinity(&TIMEOUT);
+        let kind = Kind::OrNone(INFINITY, &TIMEOUT);
         assert_eq!(number(kind, "3"), Some(3000));
-        let none = parse(kind, &Raw::Text("infinity".to_owned()));
-        assert_eq!(none, Ok(ValueKind::String("infinity".to_owned())));
-        assert_eq!(display(kind, &"infinity".into()), "infinity");
-        assert_eq!(display(kind, &3000.into()), "3 s");
-        let fault = parse(kind, &Raw::Text("for ever".to_owned())).unwrap_err();
+        assert_eq!(text(kind, "infinity"), Ok(Value::Null));
+        assert_eq!(display(kind, &Value::Null), "infinity");
+        assert_eq!(display(kind, &text(kind, "3").unwrap()), "3 s");
+        let fault = text(kind, "for ever").unwrap_err();
         assert!(
             fault.remedy.starts_with("it must be \"infinity\" or "),
             "{}",
@@ -383,25 +400,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_a_value_panic(text in "[-+0-9.eEnaif]{0,50}[a-zA-Z ]{0,4}|\\PC*") {
-            for key in KEYS {
-                if let Ok(value) = parse(key.kind, &Raw::Text(text.clone())) {
+        fn no_text_makes_a_value_panic(written in "[-+0-9.eEnaif]{0,50}[a-zA-Z ]{0,4}|\\PC*") {
+            for key in KEYS.iter().chain(FAMILY_KEYS) {
+                if let Ok(value) = text(key.kind, &written) {
                     let kind_is_kept = match key.kind {
-                        Kind::Count { min, max }
-                        | Kind::Bytes { min, max }
-                        | Kind::Duration { min, max, .. } => {
-                            matches!(value, ValueKind::U64(n) if (min..=max).contains(&n))
+                        Kind::Count { min, max } | Kind::Bytes { min, max } => {
+                            value.as_u64().is_some_and(|n| (min..=max).contains(&n))
                         }
-                        Kind::Ratio => matches!(value, ValueKind::Float(n) if n >= 0.0),
+                        Kind::Duration { min, max, .. } => {
+                            (min..=max).contains(&shown::milliseconds(&value))
+                        }
+                        Kind::Ratio => value.as_f64().is_some_and(|n| n >= 0.0),
                         Kind::Coefficient => {
-                            matches!(value, ValueKind::Float(n) if (0.0..=1.0).contains(&n))
+                            value.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))
                         }
-                        Kind::OrInfinity(_) => match &value {
-                            ValueKind::String(word) => word == INFINITY,
-                            other => matches!(other, ValueKind::U64(_)),
-                        },
-                        Kind::Boolean => matches!(value, ValueKind::Boolean(_)),
-                        _ => matches!(value, ValueKind::String(_)),
+                        Kind::OrNone(..) => !value.is_string(),
+                        Kind::Stressed(_) => value["normal"] == value["stressed"],
+                        Kind::Boolean => value.is_boolean(),
+                        Kind::Words(_) => value.is_array(),
+                        Kind::Choice(_) => value.is_string(),
+                        Kind::Text(form) => {
+                            value.is_string() || value.is_array() || form.none.is_some()
+                        }
                     };
                     prop_assert!(kind_is_kept, "{}: {value:?}", key.name);
                 }
@@ -410,8 +430,9 @@ mod tests {
 
         #[test]
         fn what_is_shown_can_be_written(wanted in 0..1u64 << 50) {
-            for kind in [TIMEOUT, SIZE] {
-                let shown = display(kind, &wanted.into()).replace(" bytes", "");
+            let length = json!(std::time::Duration::from_millis(wanted));
+            for (kind, value) in [(TIMEOUT, length), (SIZE, wanted.into())] {
+                let shown = display(kind, &value).replace(" bytes", "");
                 let read = number(kind, &shown);
                 prop_assert_eq!(read, Some(wanted), "{}", shown);
             }

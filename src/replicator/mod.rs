@@ -66,9 +66,9 @@ pub fn http_config(config: &Replicator) -> HttpConfig {
         cacert_reload_interval: config.cacert_reload_interval,
         connection_close_interval: config.connection_close_interval,
         connect_to: Some(config.connect_to.clone()).filter(|text| !text.is_empty()),
-        endpoints_allowed: config.endpoints_allowed.clone(),
-        endpoints_denied: config.endpoints_denied.clone(),
-        redirects_to: config.redirects_to.clone(),
+        endpoints_allowed: config.endpoints_allowed.join(","),
+        endpoints_denied: config.endpoints_denied.join(","),
+        redirects_to: config.redirects_to.join(","),
         session_refresh_interval: config.session_refresh_interval,
         session_min_update_interval: config.session_min_update_interval,
         sessions: config

@@ -1,49 +1,70 @@
 //! Values as they are shown to people: with their units, without passwords.
 
-use super::super::keys::{Kind, Unit};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
 use super::super::password::HIDDEN;
 use super::super::stressed::Stressed;
+use super::{Kind, Unit};
 
 /// One mebibyte, in bytes.
 const MIB: u64 = 1 << 20;
 
-/// Returns the text of a value in normal form, for people.
-pub(in crate::config) fn display(kind: Kind, value: &serde_json::Value) -> String {
-    let number = value.as_u64().unwrap_or_default();
-    match kind.of_value(value) {
-        Kind::Password => HIDDEN.to_owned(),
-        Kind::Secret if value.as_str() != Some("") => HIDDEN.to_owned(),
-        Kind::Duration {
-            unit: Unit::Seconds,
-            ..
-        } if number.is_multiple_of(1000) => {
-            format!("{} s", number / 1000)
-        }
-        Kind::Duration { .. } => format!("{number} ms"),
-        Kind::Bytes { .. } if number >= MIB && number.is_multiple_of(MIB) => {
-            format!("{} MiB", number / MIB)
-        }
-        Kind::Bytes { .. } => format!("{number} bytes"),
-        Kind::Stressed(inner) => {
-            let one = |text: &str| {
-                text.parse()
-                    .map(|number: u64| display(*inner, &number.into()))
-            };
-            let both = Stressed::parse(value.as_str().unwrap_or_default(), one);
-            both.map_or_else(|_| value.to_string(), |both| both.to_string())
-        }
-        _ => value
-            .as_str()
-            .map_or_else(|| value.to_string(), hide_credentials),
+/// Returns the kind and the value that are shown: the inner ones of a value that may be none and is not,
+/// or that is the same under stress.
+pub(in crate::config) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
+    match kind {
+        Kind::OrNone(_, inner) if !value.is_null() => resolved(*inner, value),
+        Kind::Stressed(inner) if value["normal"] == value["stressed"] => (*inner, &value["normal"]),
+        kind => (kind, value),
     }
 }
 
-/// Returns a duration in normal form as a whole number of `unit`, if it is one.
-pub(in crate::config) fn in_unit(value: &serde_json::Value, unit: Unit) -> Option<u64> {
-    let number = value.as_u64()?;
-    number
-        .is_multiple_of(unit.milliseconds())
-        .then(|| number / unit.milliseconds())
+/// Returns the text of a value in normal form, for people.
+pub(in crate::config) fn display(kind: Kind, value: &Value) -> String {
+    match resolved(kind, value) {
+        (kind, Value::Null) => kind.none().unwrap_or_default().to_owned(),
+        (Kind::Stressed(inner), both) => Stressed {
+            normal: display(*inner, &both["normal"]),
+            stressed: display(*inner, &both["stressed"]),
+        }
+        .to_string(),
+        (Kind::Text(form), value) if form.is_hidden && value != "" => HIDDEN.to_owned(),
+        (kind @ Kind::Duration { unit, .. }, value) => match number(kind, value) {
+            Some(number) if unit == Unit::Seconds => format!("{number} s"),
+            _ => format!("{} ms", milliseconds(value)),
+        },
+        (Kind::Bytes { .. }, value) => match value.as_u64().unwrap_or_default() {
+            number if number >= MIB && number.is_multiple_of(MIB) => {
+                format!("{} MiB", number / MIB)
+            }
+            number => format!("{number} bytes"),
+        },
+        (_, Value::String(text)) => hide_credentials(text),
+        (_, Value::Array(entries)) => {
+            let entries = entries.iter().filter_map(Value::as_str);
+            entries.collect::<Vec<_>>().join(",")
+        }
+        (_, value) => value.to_string(),
+    }
+}
+
+/// Returns the plain number that a value is, in the unit of its key, if it is one.
+pub(in crate::config) fn number(kind: Kind, value: &Value) -> Option<u64> {
+    match kind {
+        Kind::Duration { unit, .. } => {
+            let (length, unit) = (milliseconds(value), unit.milliseconds());
+            length.is_multiple_of(unit).then(|| length / unit)
+        }
+        _ => value.as_u64(),
+    }
+}
+
+pub(super) fn milliseconds(value: &Value) -> u64 {
+    let length = Duration::deserialize(value).unwrap_or_default();
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the text with the password of every `scheme://user:password@host` in it hidden.

@@ -1,36 +1,225 @@
-//! Texts of a certain form: names, addresses, one of a few words, lines, secrets.
+//! Texts of a certain form: names, addresses, lines, secrets; and lists of them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
-use config::ValueKind;
+use serde_json::Value;
 
-use super::super::keys::Kind;
 use super::super::password::{HIDDEN, PasswordHash};
 use super::super::services::ServiceAddress;
 use super::super::types::language_name;
-use super::{Fault, Raw, expectation, misfit};
+use super::{Kind, OFF, Raw};
+use replication::endpoint::rules::{EndpointRules, parse_origin};
 
 /// Longest name of a pool, a group or a language, in bytes.
 pub(in crate::config) const NAME_BYTES_MAX: usize = 100;
 
 /// What [`is_name`] takes, to follow "use".
-pub const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
+pub(crate) const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
                              letter or a digit";
+
+/// What [`is_user_name`] takes, to follow "use".
+pub(in crate::config) const USER_NAME_RULE: &str =
+    "1 to 100 bytes without blanks, slashes, quotes and brackets, not beginning with an underscore";
+
+/// Longest line that is sent as it is written, in bytes.
+const LINE_BYTES_MAX: usize = 1000;
+
+/// A form that texts have.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// Returns the normal form, or what is wrong with a value.
+    pub(super) read: fn(&Raw) -> Result<Value, String>,
+    /// What it looks like, to follow "it must be".
+    pub(super) expected: &'static str,
+    /// The word for none, if there may be none.
+    pub(super) none: Option<&'static str>,
+    /// Whether it is never shown.
+    pub(super) is_hidden: bool,
+    /// Why it cannot be set over HTTP, if so.
+    pub(super) only_in_files: Option<&'static str>,
+}
+
+const PLAIN: Form = Form {
+    read: path,
+    expected: "",
+    none: None,
+    is_hidden: false,
+    only_in_files: None,
+};
+
+/// The name of a language, a pool or a group.
+pub(in crate::config) const NAME: Kind = Kind::Text(&Form {
+    read: |raw| {
+        let name = raw.text().map(language_name).filter(|name| is_name(name));
+        name.map(Value::from).ok_or(raw.misfit())
+    },
+    expected: "a name: 1 to 100 of a to z, digits, _, - and inner dots, beginning with a letter or a \
+               digit",
+    ..PLAIN
+});
+
+/// Names of pools; there may be none.
+pub(in crate::config) const NAMES: Kind = Kind::Text(&Form {
+    read: |raw| list(raw, is_name, language_name),
+    expected: "names of pools, as a list or with commas",
+    ..PLAIN
+});
+
+/// Names of hosts, without the dot at the end that a full name may have; there may be none.
+pub(in crate::config) const HOSTS: Kind = Kind::Text(&Form {
+    read: |raw| list(raw, is_host, str::to_owned),
+    expected: "names of hosts without ports, as a list or with commas",
+    only_in_files: Some("it decides which web pages are let in"),
+    ..PLAIN
+});
+
+/// Hosts and networks, each with a port or without; there may be none.
+pub(in crate::config) const ENDPOINTS: Kind = Kind::Text(&Form {
+    read: |raw| list(raw, is_endpoint, str::to_owned),
+    expected: "hosts, \"*.domain\", addresses or networks, each with :port or without and IPv6 with a port in \
+               brackets, as a list or with commas; \"*\" is all",
+    only_in_files: Some(CREDENTIALS),
+    ..PLAIN
+});
+
+/// Origins, each with a port or without; there may be none.
+pub(in crate::config) const ORIGINS: Kind = Kind::Text(&Form {
+    read: |raw| list(raw, |entry| parse_origin(entry).is_some(), str::to_owned),
+    expected: "\"https://host\" or \"http://host:port\" without a path, as a list or with commas",
+    only_in_files: Some(CREDENTIALS),
+    ..PLAIN
+});
+
+/// Addresses that stand for others.
+pub(in crate::config) const CONNECT_TO: Kind = Kind::Text(&Form {
+    read: connect_to,
+    expected: "text: \"host:port:target:port\" with commas between several, where host may be \
+               *.domain and an IPv6 target stands in brackets",
+    only_in_files: Some(CREDENTIALS),
+    ..PLAIN
+});
+
+/// A group of the system, by name or number; empty is none.
+pub(in crate::config) const GROUP: Kind = Kind::Text(&Form {
+    read: group,
+    expected: "the name or the number of a group of the system, or \"\" for none",
+    ..PLAIN
+});
+
+/// The path of a file; empty is none.
+pub(in crate::config) const FILE_PATH: Kind = Kind::Text(&Form {
+    read: |raw| Ok(Some(path(raw)?).filter(|path| path != "").into()),
+    expected: "text: the path of a file, or \"\" for none",
+    none: Some(""),
+    only_in_files: Some(FILE),
+    ..PLAIN
+});
+
+/// The path of the store; empty is the usual place.
+pub(in crate::config) const STORE_PATH: Kind = Kind::Text(&Form {
+    expected: "text: the path of a file, \"memory\" for one that ends with the service, or \"\" for the \
+               usual place",
+    only_in_files: Some(FILE),
+    ..PLAIN
+});
+
+/// The path of a Unix socket; empty is the usual place.
+pub(in crate::config) const SOCKET_PATH: Kind = Kind::Text(&Form {
+    expected: "text: the path of a Unix socket, or \"\" for the usual place",
+    only_in_files: Some(SOCKET),
+    ..PLAIN
+});
+
+/// A TCP address with a port, or none.
+pub(in crate::config) const ADDRESS: Kind = Kind::Text(&Form {
+    read: |raw| match raw.text() {
+        Some(OFF) => Ok(Value::Null),
+        text => {
+            let address = text.and_then(|text| text.parse::<SocketAddr>().ok());
+            address.map(|a| a.to_string().into()).ok_or(raw.misfit())
+        }
+    },
+    expected: "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\"",
+    none: Some(OFF),
+    only_in_files: Some(SOCKET),
+    ..PLAIN
+});
+
+/// Where a service listens: `unix:PATH` or a TCP address with a port.
+pub(in crate::config) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
+    read: |raw| {
+        let address: ServiceAddress = raw
+            .text()
+            .ok_or(raw.misfit())?
+            .parse()
+            .map_err(|what| format!("{}: {what}", raw.describe()))?;
+        Ok(address.to_string().into())
+    },
+    expected: "text: \"unix:/PATH\", or an IP address or localhost with a port, \"127.0.0.1:5996\"",
+    only_in_files: Some(SOCKET),
+    ..PLAIN
+});
+
+/// One line that is sent to a program as it stands; empty is none. A line feed or another control would
+/// make it something else.
+pub(in crate::config) const LINE: Kind = Kind::Text(&Form {
+    read: |raw| match raw {
+        Raw::Text(text) if text.len() <= LINE_BYTES_MAX && !text.contains(char::is_control) => {
+            Ok(text.trim().into())
+        }
+        _ => Err(raw.misfit()),
+    },
+    expected: "one line of text, at most 1000 bytes without control characters, or \"\" for none",
+    ..PLAIN
+});
+
+/// A password, plain or hashed. The value stands in no message.
+pub(in crate::config) const PASSWORD: Kind = Kind::Text(&Form {
+    read: |raw| match raw {
+        Raw::Text(text) => Ok(PasswordHash::of_config(text)?.text().into()),
+        _ => Err("a password is text".to_owned()),
+    },
+    expected: "text in quotes: a password, or its hash as CouchDB writes it",
+    is_hidden: true,
+    only_in_files: Some(LET_IN),
+    ..PLAIN
+});
+
+/// Text that stands in no message.
+pub(in crate::config) const SECRET: Kind = Kind::Text(&Form {
+    read: |raw| match raw {
+        Raw::Text(text) if text != HIDDEN => Ok(text.as_str().into()),
+        Raw::Text(_) => Err("this is how a secret is shown, not a secret".to_owned()),
+        _ => Err("a secret is text".to_owned()),
+    },
+    expected: "text in quotes, or \"\" for none of your own",
+    is_hidden: true,
+    only_in_files: Some(LET_IN),
+    ..PLAIN
+});
+
+/// A command line for the shell, or `builtin`.
+pub(in crate::config) const COMMAND: Kind = Kind::Text(&Form {
+    expected: "text: the command that starts the query server, or \"builtin\"",
+    only_in_files: Some("it runs a program on this machine"),
+    ..PLAIN
+});
+
+const CREDENTIALS: &str = "it decides where credentials are sent";
+const FILE: &str = "it names a file of this machine";
+const SOCKET: &str = "it opens a socket";
+const LET_IN: &str = "it decides who is let in";
 
 /// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its
 /// name: names stand in paths of HTTP, labels of metrics, command lines and the log. What begins with
 /// an underscore is kept for paths of HTTP, and what begins with a dash would be an option.
-pub fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.len() <= NAME_BYTES_MAX
         && text.chars().all(fits)
         && !text.ends_with('.')
 }
-
-/// What [`is_user_name`] takes, to follow "use".
-pub(in crate::config) const USER_NAME_RULE: &str =
-    "1 to 100 bytes without blanks, slashes, quotes and brackets, not beginning with an underscore";
 
 /// Returns whether a text can name a section `[users.NAME]`: addresses of mail, for example.
 pub(in crate::config) fn is_user_name(text: &str) -> bool {
@@ -41,109 +230,78 @@ pub(in crate::config) fn is_user_name(text: &str) -> bool {
         && !text.contains(unfit)
 }
 
-pub(super) fn name(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    match raw {
-        Raw::Text(text) if is_name(&language_name(text.trim())) => {
-            Ok(ValueKind::String(language_name(text.trim())))
-        }
-        _ => Err(misfit(kind, raw)),
+fn is_host(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !text.is_empty() && !text.starts_with('.') && !text.ends_with('.') && text.chars().all(fits)
+}
+
+fn is_endpoint(text: &str) -> bool {
+    !text.is_empty() && EndpointRules::parse(text, "").is_ok()
+}
+
+fn list(
+    raw: &Raw,
+    is_right: impl Fn(&str) -> bool,
+    normal: impl Fn(&str) -> String,
+) -> Result<Value, String> {
+    let mut entries = raw.entries().ok_or(raw.misfit())?;
+    if entries == [""] {
+        entries.clear();
     }
+    match entries.iter().all(|entry| is_right(entry)) {
+        true => Ok(entries.into_iter().map(normal).collect()),
+        false => Err(raw.misfit()),
+    }
+}
+
+fn path(raw: &Raw) -> Result<Value, String> {
+    let text = raw.text().filter(|text| !text.contains('\0'));
+    text.map(Value::from).ok_or(raw.misfit())
 }
 
 /// What begins with a dash would be an option to the system's tool that looks it up.
-pub(super) fn group(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
+fn group(raw: &Raw) -> Result<Value, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match raw {
         Raw::Text(text) if !text.starts_with('-') && text.chars().all(fits) => {
-            Ok(ValueKind::String(text.clone()))
+            Ok(text.as_str().into())
         }
         Raw::Integer(Some(number)) if u32::try_from(*number).is_ok() => {
-            Ok(ValueKind::String(number.to_string()))
+            Ok(number.to_string().into())
         }
-        _ => Err(misfit(kind, raw)),
+        _ => Err(raw.misfit()),
     }
 }
 
-pub(super) fn service_address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let Raw::Text(text) = raw else {
-        return Err(misfit(kind, raw));
+/// CouchDB drops an entry that it cannot read with a warning, and connects to where it was not to.
+fn connect_to(raw: &Raw) -> Result<Value, String> {
+    let text = raw.text().ok_or(raw.misfit())?;
+    let mut entries = text.split(',').map(str::trim);
+    match entries.find(|entry| !entry.is_empty() && !is_connect_to(entry)) {
+        Some(entry) => Err(format!("{entry:?} is no pattern:port:target:port")),
+        None => Ok(text.into()),
+    }
+}
+
+/// Returns whether this is `pattern:port:target:port`, where the target may be an IPv6 address in
+/// brackets.
+fn is_connect_to(entry: &str) -> bool {
+    let port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
+    let parts = || {
+        let (pattern, rest) = entry.split_once(':')?;
+        let (from, rest) = rest.split_once(':')?;
+        let (target, to) = rest.rsplit_once(':')?;
+        Some((pattern, from, target, to))
     };
-    let address: Result<ServiceAddress, _> = text.trim().parse();
-    match address {
-        Ok(address) => Ok(ValueKind::String(address.to_string())),
-        Err(what) => Err(Fault {
-            what: format!("{}: {what}", raw.describe()),
-            remedy: format!("it must be {}", expectation(kind)),
-        }),
-    }
-}
-
-/// Longest line that is sent as it is written, in bytes.
-pub(super) const LINE_BYTES_MAX: usize = 1000;
-
-/// A text for a program and not for people: a line feed or another control would make it something
-/// else.
-pub(super) fn line(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    match raw {
-        Raw::Text(text) if text.len() <= LINE_BYTES_MAX && !text.contains(char::is_control) => {
-            Ok(ValueKind::String(text.trim().to_owned()))
-        }
-        _ => Err(misfit(kind, raw)),
-    }
-}
-
-pub(super) fn choice(
-    kind: Kind,
-    words: &[(&'static str, &'static str)],
-    raw: &Raw,
-) -> Result<ValueKind, Fault> {
-    let word = match raw {
-        Raw::Text(text) => text.trim(),
-        Raw::Boolean(true) => "true",
-        Raw::Boolean(false) => "false",
-        _ => return Err(misfit(kind, raw)),
+    let Some((pattern, from, target, to)) = parts() else {
+        return false;
     };
-    words
-        .iter()
-        .find(|(written, _)| *written == word)
-        .map(|(_, meant)| ValueKind::String((*meant).to_owned()))
-        .ok_or_else(|| misfit(kind, raw))
-}
-
-pub(super) fn address(kind: Kind, raw: &Raw) -> Result<ValueKind, Fault> {
-    let Raw::Text(text) = raw else {
-        return Err(misfit(kind, raw));
+    let domain = pattern.strip_prefix("*.").unwrap_or(pattern);
+    let address = target.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    let target_is_right = match address {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !target.is_empty() && !target.contains([':', '[', ']']),
     };
-    let text = text.trim();
-    if text == "off" {
-        return Ok(ValueKind::String(text.to_owned()));
-    }
-    let address: SocketAddr = text.parse().map_err(|_| misfit(kind, raw))?;
-    Ok(ValueKind::String(address.to_string()))
-}
-
-/// The value stands in no message.
-pub(super) fn password(raw: &Raw) -> Result<ValueKind, Fault> {
-    let hash = match raw {
-        Raw::Text(text) => PasswordHash::of_config(text),
-        _ => Err("a password is text"),
-    };
-    hash.map(|hash| ValueKind::String(hash.text()))
-        .map_err(|what| Fault {
-            what: what.to_owned(),
-            remedy: format!("it must be {}", expectation(Kind::Password)),
-        })
-}
-
-/// The value stands in no message.
-pub(super) fn secret(raw: &Raw) -> Result<ValueKind, Fault> {
-    match raw {
-        Raw::Text(text) if text != HIDDEN => Ok(ValueKind::String(text.clone())),
-        Raw::Text(_) => Err("this is how a secret is shown, not a secret"),
-        _ => Err("a secret is text"),
-    }
-    .map_err(|what: &str| Fault {
-        what: what.to_owned(),
-        remedy: format!("it must be {}", expectation(Kind::Secret)),
-    })
+    let domain_is_right = !domain.is_empty() && !domain.contains(['*', '[', ']']);
+    domain_is_right && target_is_right && port(from) && port(to)
 }

@@ -1,0 +1,200 @@
+//! Names of sections and keys.
+//!
+//! SUMMARY   [`is_section`] and [`key_name`] find those that there are. Others are a problem, whose remedy
+//!           is the nearest known name, or a notice where they belong to other parts of CouchDB.
+
+use super::keys::{
+    self, ADMINS, FAMILIES, KEYS, MANGO, NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, SECTIONS,
+    SHARES, USERS,
+};
+use super::layer::Entry;
+use super::nearest::{nearest, slip};
+use super::origin::Origin;
+use super::types::language_name;
+use super::value::{Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
+
+/// Longest name of an admin, of a replicator database, or of a user with a share, in bytes.
+const NAME_MAX: usize = 256;
+
+/// Sections that other parts of CouchDB have keys in.
+const SHARED_SECTIONS: &[&str] = &["couchdb", "log", "chttpd_auth"];
+
+/// Keys of `[query_server_config]` that belong to other parts of CouchDB.
+const FOREIGN_KEYS: &[&str] = &[
+    "commit_freq",
+    "group_info_timeout",
+    "query_limit",
+    "partition_query_limit",
+];
+
+/// Keys of CouchDB's replicator that concern what there is none of here: a cluster, Erlang's sockets and
+/// HTTP client.
+const KEYS_WITHOUT_MEANING: &[&str] = &[
+    "cluster_quiet_period",
+    "cluster_start_period",
+    "db",
+    "ibrowse_options",
+    "socket_options",
+    "ssl_certificate_max_depth",
+    "valid_endpoint_protocols_log",
+    "valid_ibrowse_options",
+    "valid_socket_options",
+    "verify_ssl_certificates_log",
+];
+
+/// What is to be told of a name that is not used.
+pub(super) enum Told {
+    Problem { what: String, remedy: String },
+    Notice(String),
+}
+
+fn problem(what: String, remedy: impl Into<String>) -> Told {
+    let remedy = remedy.into();
+    Told::Problem { what, remedy }
+}
+
+/// Returns whether there is, or may be, a section of this name.
+pub(super) fn is_section(section: &str) -> bool {
+    match keys::family(section) {
+        Some((USERS, name)) => is_user_name(name),
+        Some((_, name)) => is_name(name),
+        None => SECTIONS.contains(&section),
+    }
+}
+
+/// Returns what to tell of a section that there is not. In an `.ini` there are those of other parts of
+/// CouchDB too.
+pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
+    if let Some((family, name)) = keys::family(section) {
+        let what = format!("{name:?} cannot be the name of a section [{family}.NAME]");
+        let rule = match family {
+            USERS => USER_NAME_RULE,
+            _ => NAME_RULE,
+        };
+        return problem(what, format!("use {rule}"));
+    }
+    let shown = section.escape_debug();
+    let what = format!("there is no section [{shown}]");
+    let (head, name) = section.split_once('.').unwrap_or((section, "NAME"));
+    if let Some(family) = slip(head, FAMILIES) {
+        let name = name.escape_debug();
+        return problem(what, format!("did you mean [{family}.{name}]?"));
+    }
+    match ini && slip(section, SECTIONS).is_none() {
+        true => Told::Notice(format!(
+            "[{shown}] is another part of CouchDB's and was passed over"
+        )),
+        false => problem(what, suggestion(section, SECTIONS)),
+    }
+}
+
+/// Returns the canonical name of the key of an entry, whose section is right.
+pub(super) fn key_name(entry: &Entry, ini: bool, natives: &[&str]) -> Result<String, Told> {
+    let key = &entry.key;
+    let unfit = |more: &[char]| {
+        key.is_empty()
+            || key.len() > NAME_MAX
+            || key.contains(char::is_control)
+            || key.contains(more)
+    };
+    match entry.section.as_str() {
+        QUERY_SERVERS => language(key),
+        NATIVE_QUERY_SERVERS => native_language(entry, ini, natives),
+        // A name with a colon could never log in.
+        ADMINS if unfit(&[':']) => Err(problem(
+            format!("{key:?} cannot be the name of an admin"),
+            format!("use 1 to {NAME_MAX} bytes without colons"),
+        )),
+        SHARES if unfit(&[]) => Err(problem(
+            format!("{key:?} cannot be the name of a database or a user"),
+            format!("use 1 to {NAME_MAX} bytes"),
+        )),
+        section if keys::kind(section, key).is_none() => Err(unknown_key(section, key, ini)),
+        _ => Ok(key.clone()),
+    }
+}
+
+fn unknown_key(section: &str, key: &str, ini: bool) -> Told {
+    if section == REPLICATOR && KEYS_WITHOUT_MEANING.contains(&key) {
+        let text = format!("[{section}] {key} has no meaning here and was passed over");
+        return Told::Notice(text);
+    }
+    let known = keys::names(section);
+    let is_foreign = SHARED_SECTIONS.contains(&section)
+        || section == "query_server_config" && FOREIGN_KEYS.contains(&key);
+    if ini && is_foreign && slip(key, &known).is_none() {
+        let key = key.escape_debug();
+        let text = format!("[{section}] {key} is another part of CouchDB's and was passed over");
+        return Told::Notice(text);
+    }
+    let elsewhere = KEYS.iter().find(|other| other.name == key);
+    let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
+        Some(other) => format!("it belongs in section [{}]", other.section),
+        None => suggestion(key, &known),
+    };
+    problem(
+        format!("there is no key {key:?} in section [{section}]"),
+        remedy,
+    )
+}
+
+fn language(key: &str) -> Result<String, Told> {
+    let name = language_name(key);
+    if name == MANGO {
+        let what = format!("language {name:?}, Mango, is inside this program and takes no command");
+        let remedy = "leave it out, or give the language another name";
+        return Err(problem(what, remedy));
+    }
+    is_name(&name).then_some(name).ok_or_else(|| {
+        let what = format!("{key:?} cannot be the name of a language");
+        problem(what, format!("use {NAME_RULE}"))
+    })
+}
+
+fn native_language(entry: &Entry, ini: bool, natives: &[&str]) -> Result<String, Told> {
+    let Entry { key, raw, .. } = entry;
+    let name = language_name(key);
+    if name == MANGO {
+        let what = format!("[{NATIVE_QUERY_SERVERS}] {key}, Mango, is always on");
+        return Err(match Kind::Boolean.read(raw) == Ok(true.into()) {
+            true => Told::Notice(format!("{what}; the key has no effect")),
+            false => problem(what, "leave the key out"),
+        });
+    }
+    if natives.contains(&name.as_str()) || entry.origin == Origin::Default {
+        return Ok(name);
+    }
+    let is_off = *raw == Raw::Unset || *raw == Raw::Text("false".to_owned());
+    Err(match ini && is_off {
+        true => Told::Notice(format!(
+            "[{NATIVE_QUERY_SERVERS}] {name} is off and not known here"
+        )),
+        false => problem(
+            format!("there is no in-process language {key:?}"),
+            suggestion(&name, natives),
+        ),
+    })
+}
+
+/// Returns where a key that stands outside of any section belongs.
+pub(super) fn home_of(key: &str) -> String {
+    let known: Vec<&str> = KEYS.iter().map(|known| known.name).collect();
+    let slip = slip(key, &known);
+    match KEYS.iter().find(|known| Some(known.name) == slip) {
+        Some(known) => format!("put {} under [{}]", known.name, known.section),
+        None => format!("put it under one of [{}]", SECTIONS.join("], [")),
+    }
+}
+
+/// Returns the advice for an unknown name: the nearest known one, or all when none is near.
+fn suggestion(asked: &str, known: &[&str]) -> String {
+    match nearest(asked, known.iter().copied()) {
+        None => "there are none yet".to_owned(),
+        Some(near) if near.likely => format!("did you mean {:?}?", near.name),
+        Some(near) => format!(
+            "the nearest known one is {:?}, of {}",
+            near.name,
+            known.join(", ")
+        ),
+    }
+}
