@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::endpoint::{Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode};
+use super::endpoint::{
+    Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode, text_of,
+};
 use super::seq::Seq;
 
 /// How often it is tried again to learn how many changes there are: it is of no great importance.
@@ -144,15 +146,10 @@ pub async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
     match info.and_then(|reply| reply.json::<Info>().ok()) {
         Some(info) => Ok(DbInfo {
             update_seq: info.update_seq,
-            instance_start_time: text(&info.instance_start_time),
+            instance_start_time: text_of(&info.instance_start_time),
         }),
         None => Err(OpenError::of_answer(endpoint, &reply)),
     }
-}
-
-/// Returns the text of a string, or the JSON text of anything else.
-pub(super) fn text(raw: &RawValue) -> String {
-    serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }
 
 /// Asks how many changes there are after `since`; `None` if the database does not tell.

@@ -86,11 +86,6 @@ impl<S: Clone> Progress<S> {
     pub fn in_progress(&self) -> usize {
         self.in_progress.len()
     }
-
-    /// Returns whether any batch was done in this run.
-    pub fn any_done(&self) -> bool {
-        self.highest_done.0 > 0
-    }
 }
 
 #[cfg(test)]
@@ -136,7 +131,7 @@ mod tests {
     #[test]
     fn nothing_done_is_nothing_to_commit() {
         let progress = Progress::new("7-x", "0");
-        assert!(!progress.has_news() && !progress.any_done());
+        assert!(!progress.has_news() && progress.highest_done().0 == 0);
         assert_eq!(progress.through(), &(0, "7-x"));
         assert_eq!(progress.highest_done(), &(0, "0"));
     }

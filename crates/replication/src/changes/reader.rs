@@ -21,14 +21,16 @@ use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
 use super::query::FeedQuery;
 use super::queue::{Producer, Weighed};
 use crate::crash::{Answered, Crash};
-use crate::endpoint::{BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode};
+use crate::endpoint::{
+    Backoff, BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
+};
 use crate::heavy::heavy;
 use crate::refused::{Refused, RefusedDoc};
 use crate::seq::Seq;
 use crate::tally::Tally;
 
-/// The first wait after a failure; each further one without progress doubles it.
-pub const WAIT_MIN: Duration = Duration::from_millis(250);
+/// Each failure without progress doubles the wait.
+const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
 /// The longest wait after a connection that closed in the middle.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The most of an error's body that is read.
@@ -51,9 +53,7 @@ impl Change {
             Self::Marker(seq) => seq,
         }
     }
-}
 
-impl Change {
     /// Returns the row, if it is one.
     pub fn into_row(self) -> Option<Row> {
         match self {
@@ -133,7 +133,7 @@ impl ChangesReader {
     /// [`Crash::MaxBackoff`].
     pub async fn run(mut self, queue: Producer<Change>) -> Result<(), Crash> {
         let mut left = self.retries;
-        let mut wait = WAIT_MIN;
+        let mut backoff = BACKOFF;
         loop {
             let (before, began) = (self.since.clone(), Instant::now());
             let ended = self.read_feed(&queue).await;
@@ -142,7 +142,7 @@ impl ChangesReader {
             }
             let progress = self.since != before;
             if progress {
-                wait = WAIT_MIN;
+                backoff = BACKOFF;
             }
             let longest = match ended {
                 Ok(FeedEnd::Complete) => {
@@ -172,8 +172,7 @@ impl ChangesReader {
                     CLOSED_WAIT_MAX
                 }
             };
-            sleep(wait.min(longest)).await;
-            wait = wait.saturating_mul(2);
+            sleep(backoff.wait().min(longest)).await;
         }
     }
 

@@ -28,6 +28,7 @@ mod retries;
 pub mod rules;
 mod said;
 mod send;
+mod sending;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
 pub use self::body::{BodyFailed, BodyStream, RequestBody};
@@ -50,7 +51,7 @@ pub(super) use self::location::keeps_path;
 pub use self::request::{
     Asked, Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply,
 };
-pub use self::retries::Retries;
+pub(crate) use self::retries::{Backoff, Retries, WAIT_MIN};
 pub use self::said::shown;
 pub use reqwest::Method;
 pub use reqwest::StatusCode;
@@ -171,6 +172,11 @@ impl Endpoint {
         &self.0.settings
     }
 
+    /// Returns so many tries, none of them so late that a job which fails would look healthy.
+    pub(crate) fn retries(&self, retries: u32) -> Retries {
+        Retries::new(retries, self.0.settings.health_threshold / 2)
+    }
+
     /// Waits for a place among the connections; first come, first served.
     async fn permit(&self) -> OwnedSemaphorePermit {
         let connections = self.0.connections.clone();
@@ -178,58 +184,10 @@ impl Endpoint {
         permit.expect("RP-1: the connections of an endpoint are never closed")
     }
 
-    async fn session(&self) -> MutexGuard<'_, Session> {
-        self.0.session.lock().await
-    }
-
     /// Returns what all endpoints share.
     #[must_use]
     pub fn http(&self) -> &Http {
         &self.0.http
-    }
-
-    fn key(&self) -> &Arc<str> {
-        &self.0.key
-    }
-
-    fn base(&self) -> &Base {
-        &self.0.base
-    }
-
-    fn base_url(&self) -> &Url {
-        &self.0.base_url
-    }
-
-    fn redirects_to(&self) -> &[String] {
-        &self.0.redirects_to
-    }
-
-    fn session_url(&self) -> &Url {
-        &self.0.session_url
-    }
-
-    fn headers(&self) -> &HeaderMap {
-        &self.0.headers
-    }
-
-    fn auth(&self) -> Option<&BasicAuth> {
-        self.0.auth.as_ref()
-    }
-
-    fn basic(&self) -> Option<&HeaderValue> {
-        self.0.basic.as_ref()
-    }
-
-    fn proxy(&self) -> Option<&ProxySpec> {
-        self.0.proxy.as_ref()
-    }
-
-    fn secrets(&self) -> &Secrets {
-        &self.0.secrets
-    }
-
-    fn request_timeout(&self) -> Option<Duration> {
-        self.0.request_timeout
     }
 }
 
@@ -276,5 +234,10 @@ pub struct ErrorBody {
 
 fn text_or_json<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let raw: Box<RawValue> = serde::Deserialize::deserialize(deserializer)?;
-    Ok(serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned()))
+    Ok(text_of(&raw))
+}
+
+/// Returns a text without its quotes, anything else as JSON.
+pub(crate) fn text_of(raw: &RawValue) -> String {
+    serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }

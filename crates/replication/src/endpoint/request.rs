@@ -29,18 +29,9 @@ pub struct Request {
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
     pub(super) retries: Option<u32>,
-    pub(super) timeouts: Timeouts,
+    /// The whole may take as long as it likes.
+    pub(super) endless: bool,
     pub(super) reply_bytes_max: usize,
-    pub(super) decodes: bool,
-}
-
-/// How long a request may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Timeouts {
-    /// As configured.
-    Configured,
-    /// As a whole as long as it likes: the changes feed. Silence is limited.
-    Endless,
 }
 
 impl Request {
@@ -54,9 +45,8 @@ impl Request {
             headers: HeaderMap::new(),
             body: RequestBody::Empty,
             retries: None,
-            timeouts: Timeouts::Configured,
+            endless: false,
             reply_bytes_max: REPLY_BYTES_MAX,
-            decodes: true,
         }
     }
 
@@ -96,6 +86,13 @@ impl Request {
         self
     }
 
+    /// Asks old servers not to wait for their disks.
+    #[must_use]
+    pub fn no_full_commit(self) -> Self {
+        let name = HeaderName::from_static("x-couch-full-commit");
+        self.header(name, HeaderValue::from_static("false"))
+    }
+
     /// Sets a body of JSON, and its type.
     #[must_use]
     pub fn json(self, body: impl Into<Bytes>) -> Self {
@@ -122,7 +119,7 @@ impl Request {
     /// compressed: who compresses a feed on its way keeps back what came last.
     #[must_use]
     pub fn endless(mut self) -> Self {
-        self.timeouts = Timeouts::Endless;
+        self.endless = true;
         self.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
     }
 
@@ -131,19 +128,6 @@ impl Request {
     pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.reply_bytes_max = bytes;
         self
-    }
-
-    /// Leaves the body as it comes, with its `Content-Encoding`: for attachments in their stored encoding.
-    #[must_use]
-    pub fn undecoded(mut self) -> Self {
-        self.decodes = false;
-        self
-    }
-
-    /// Returns the method.
-    #[must_use]
-    pub fn method(&self) -> &Method {
-        &self.method
     }
 }
 
@@ -174,7 +158,7 @@ impl Asked {
     /// Returns what may be shown of the answer's body.
     #[must_use]
     pub fn said(&self, body: &[u8]) -> String {
-        self.endpoint.secrets().shown(body)
+        self.endpoint.0.secrets.shown(body)
     }
 }
 

@@ -12,7 +12,7 @@ mod pool;
 
 use serde_json::{Map, Value};
 
-pub use self::code::{FetchCode, FilterError, FilterErrorKind, fetch_code};
+pub use self::code::{FilterError, FilterErrorKind, fetch_code};
 pub use self::here::FilterHere;
 pub use self::pool::{FilterFunction, FilterKind, FilterPool, FilterRun};
 

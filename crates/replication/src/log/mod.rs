@@ -15,14 +15,13 @@ use serde_json::value::RawValue;
 
 pub use self::body::{Checkpoint, HistoryEntry, LogBody};
 use super::endpoint::{
-    Endpoint, HeaderName, HeaderValue, Reply, Request, RequestFailed, StatusCode, encode_doc_id,
+    Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_of,
 };
-use super::filter::{FetchCode, FilterError};
+use super::filter::{FilterError, fetch_code};
 use super::id::{Identity, base_ids};
-use super::open::{DbInfo, text};
+use super::open::DbInfo;
 use super::seq::Seq;
 use super::spec::Replication;
-use super::stats::Stats;
 
 /// The most sessions that a log remembers.
 pub const HISTORY_MAX: usize = 50;
@@ -138,17 +137,6 @@ pub struct Side {
     pub log: CheckpointLog,
 }
 
-impl CommonAncestor {
-    /// Returns what the runs before had counted.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.history
-            .first()
-            .map(|entry| entry.stats)
-            .unwrap_or_default()
-    }
-}
-
 /// The ids of a replication's logs, newest version first. Those of older versions are computed when they
 /// are needed: they may need the filter's code from the source.
 #[derive(Debug)]
@@ -157,7 +145,7 @@ pub struct LogIds<'a> {
     older: Option<Vec<String>>,
     replication: &'a Replication,
     identity: &'a Identity,
-    code: FetchCode<'a>,
+    source: &'a Endpoint,
 }
 
 impl<'a> LogIds<'a> {
@@ -174,7 +162,7 @@ impl<'a> LogIds<'a> {
             older: None,
             replication,
             identity,
-            code: FetchCode::new(source, &replication.options.filter),
+            source,
         }
     }
 
@@ -189,8 +177,9 @@ impl<'a> LogIds<'a> {
         let older = match self.older.take() {
             Some(older) => older,
             None => {
-                let code = self.code.get().await?;
-                let [_newest, older @ ..] = base_ids(self.replication, self.identity, code);
+                let code = fetch_code(self.source, &self.replication.options.filter).await?;
+                let [_newest, older @ ..] =
+                    base_ids(self.replication, self.identity, code.as_deref());
                 older.to_vec()
             }
         };
@@ -355,7 +344,7 @@ pub async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError>
         return Err(refused(&reply));
     }
     let committed: Committed = reply.json().map_err(|error| nonsense(&error))?;
-    Ok(text(&committed.instance_start_time))
+    Ok(text_of(&committed.instance_start_time))
 }
 
 fn nonsense(error: &serde_json::Error) -> LogError {
@@ -376,16 +365,11 @@ pub async fn write(
     struct Written {
         rev: String,
     }
-    let id = Value::from(&*log.id).to_string();
-    let rev = log.rev.as_deref().map(|rev| Value::from(rev).to_string());
-    let mut before = vec![("_id", &*id)];
-    before.extend(rev.as_deref().map(|rev| ("_rev", rev)));
+    let mut front = vec![("_id", Value::from(&*log.id))];
+    front.extend(log.rev.as_deref().map(|rev| ("_rev", rev.into())));
     let request = Request::put(encode_doc_id(&log.id))
-        .header(
-            HeaderName::from_static("x-couch-full-commit"),
-            HeaderValue::from_static("false"),
-        )
-        .json(body.to_json(&before));
+        .no_full_commit()
+        .json(body.with_front(&front).to_string());
     let reply = endpoint.request(request).await?;
     let rev = match reply.status.as_u16() {
         200..=202 => Some(

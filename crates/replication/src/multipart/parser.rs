@@ -180,11 +180,6 @@ impl Parser {
         }
     }
 
-    /// Returns whether the last delimiter was found.
-    pub fn is_over(&self) -> bool {
-        self.state == State::End
-    }
-
     /// Returns what comes next, or `None` when that takes another piece.
     ///
     /// # Errors

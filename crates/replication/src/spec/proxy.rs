@@ -44,12 +44,6 @@ impl ProxySpec {
     pub fn auth(&self) -> Option<BasicAuth> {
         split_url(&self.url).1
     }
-
-    /// Returns the URL with its credentials: a secret.
-    #[must_use]
-    pub fn secret_url(&self) -> &str {
-        &self.url
-    }
 }
 
 impl fmt::Display for ProxySpec {

@@ -22,7 +22,7 @@ use super::document::Look;
 use super::entries;
 use super::verdict::{self, Verdict};
 use crate::crash::{Answered, Crash};
-use crate::endpoint::{HeaderName, HeaderValue, Reply, Request, Retries, StatusCode};
+use crate::endpoint::{Reply, Request, StatusCode};
 use crate::refused::RefusedDoc;
 
 /// The most bytes of documents in a request, unless one document alone has more.
@@ -97,7 +97,7 @@ impl Worker {
 
     /// Writes the batch, and empties it.
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
-        let mut retries = Retries::new(self.retries, self.target.settings().health_threshold / 2);
+        let mut retries = self.target.retries(self.retries);
         let mut documents: Vec<usize> = (0..batch.places.len()).collect();
         while !documents.is_empty() {
             let Unclear {
@@ -160,9 +160,7 @@ impl Worker {
 
     async fn bulk_docs(&self, body: Bytes) -> Result<Reply, Crash> {
         let bytes = body.len();
-        let request = Request::post("_bulk_docs")
-            .header(FULL_COMMIT, HeaderValue::from_static("false"))
-            .json(body);
+        let request = Request::post("_bulk_docs").no_full_commit().json(body);
         let reply = self.target.request(request).await?;
         self.tally.count_bytes(bytes);
         Ok(reply)
@@ -216,9 +214,6 @@ impl Worker {
         self.refused.tell(doc);
     }
 }
-
-/// Asks old servers not to wait for their disks with each request.
-pub(super) const FULL_COMMIT: HeaderName = HeaderName::from_static("x-couch-full-commit");
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use slog::{debug, info};
 use tokio::task::yield_now;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::Worker;
 use super::bulk_docs::WriteBatch;
 use super::document::Look;
-use super::missing::{Wanted, push_json};
+use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
 use crate::endpoint::{Cause, Reply, Request, RequestFailed, StatusCode};
@@ -34,11 +34,17 @@ const ANSWER_MAX: usize = 64 << 20;
 const ANCESTORS_MAX: usize = 10;
 
 /// One revision that is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Asked<'a> {
     pub(super) id: &'a str,
     pub(super) rev: &'a str,
-    pub(super) ancestors: &'a [String],
+    /// Revisions that the target has.
+    pub(super) atts_since: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Question<'a> {
+    docs: &'a [Asked<'a>],
 }
 
 #[derive(Deserialize)]
@@ -268,28 +274,12 @@ fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = Asked<'_>> {
     wanted.revs.iter().map(|rev| Asked {
         id: &wanted.id,
         rev,
-        ancestors: &wanted.ancestors,
+        atts_since: &wanted.ancestors[..wanted.ancestors.len().min(ANCESTORS_MAX)],
     })
 }
 
-fn question(asked: &[Asked<'_>]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(asked.len() * 96);
-    body.extend_from_slice(b"{\"docs\":[");
-    for (index, asked) in asked.iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
-        }
-        body.extend_from_slice(b"{\"id\":");
-        push_json(&mut body, asked.id);
-        body.extend_from_slice(b",\"rev\":");
-        push_json(&mut body, asked.rev);
-        body.extend_from_slice(b",\"atts_since\":");
-        let ancestors = asked.ancestors.len().min(ANCESTORS_MAX);
-        push_json(&mut body, &asked.ancestors[..ancestors]);
-        body.push(b'}');
-    }
-    body.extend_from_slice(b"]}");
-    body
+fn question(docs: &[Asked<'_>]) -> Vec<u8> {
+    serde_json::to_vec(&Question { docs }).expect("RP-3: texts are JSON")
 }
 
 /// Whether less may be had: the answer is longer than is read, or the source takes no question of so many.

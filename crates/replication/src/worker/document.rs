@@ -1,10 +1,10 @@
 //! What has to be known of a document's text; the text itself travels as it is.
 
 use std::borrow::Cow;
-use std::fmt;
 
+use json::object::RawObject;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// The most bytes of one document without its attachments: longer ones are refused.
@@ -77,7 +77,7 @@ impl Branch<'_> {
 }
 
 /// What a document says of an attachment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Attachment {
     /// Its content type.
@@ -92,6 +92,8 @@ pub struct Attachment {
     pub follows: bool,
     /// It stays where it is.
     pub stub: bool,
+    /// Its bytes are in the document's text.
+    pub data: Option<IgnoredAny>,
 }
 
 impl Attachment {
@@ -111,40 +113,12 @@ impl Attachment {
 }
 
 /// Reads the attachments of a document, in its order; `None` if they are none.
-pub fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
-    in_order(raw)
-}
-
-/// Reads the members of an object, in its order.
-pub(super) fn in_order<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<Vec<(String, T)>> {
-    serde_json::from_str(raw.get()).ok().map(|InOrder(all)| all)
-}
-
-struct InOrder<T>(Vec<(String, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for InOrder<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reading<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reading<T> {
-            type Value = Vec<(String, T)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of attachments")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
-                let mut all = Vec::new();
-                while let Some(attachment) = members.next_entry()? {
-                    all.push(attachment);
-                }
-                Ok(all)
-            }
-        }
-
-        let reading = Reading(std::marker::PhantomData);
-        deserializer.deserialize_map(reading).map(InOrder)
-    }
+pub(super) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
+    let all: RawObject<'_> = serde_json::from_str(raw.get()).ok()?;
+    let read = |(name, raw): (&str, &RawValue)| {
+        Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?))
+    };
+    all.iter().map(read).collect()
 }
 
 /// Returns the document's text with its stubs turned into attachments that follow.

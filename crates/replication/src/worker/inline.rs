@@ -6,8 +6,6 @@
 //!           tells of a revision and does not deliver it, ends the job as with other documents.
 //! LIMITS    An answer has at most 64 MiB; what is longer is refused.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use slog::warn;
 use tokio::time::{Instant, sleep};
@@ -15,10 +13,10 @@ use tokio::time::{Instant, sleep};
 use super::Worker;
 use super::bulk_docs::WriteBatch;
 use super::bulk_get::{Asked, Opens};
-use super::document::{self, Look};
+use super::document::{Look, attachments};
 use super::missing::Wanted;
 use crate::crash::Crash;
-use crate::endpoint::{Cause, Reply, Retries, StatusCode, encode, encode_doc_id, is_path};
+use crate::endpoint::{Cause, Reply, StatusCode, encode, encode_doc_id, is_path};
 use crate::refused::RefusedDoc;
 
 /// Whether a document can be asked for by a path with its id.
@@ -75,9 +73,9 @@ impl Worker {
         let asked = [Asked {
             id,
             rev,
-            ancestors: &[],
+            atts_since: &[],
         }];
-        let mut retries = Retries::new(self.retries, self.source.settings().health_threshold / 2);
+        let mut retries = self.source.retries(self.retries);
         loop {
             let reply = match self.ask_bulk_get(&asked, true).await {
                 Ok(reply) => reply,
@@ -163,17 +161,12 @@ impl Worker {
 
 /// Whether the bytes of all attachments are in the text.
 fn is_whole(document: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Attached {
-        data: Option<IgnoredAny>,
-    }
     let look = Look::at(document.as_bytes());
     let raw = look.as_ref().filter(|look| look.has_attachments());
     let Some(raw) = raw.and_then(|look| look.attachments) else {
         return true;
     };
-    document::in_order::<Attached>(raw)
-        .is_some_and(|all| all.iter().all(|(_, attached)| attached.data.is_some()))
+    attachments(raw).is_some_and(|all| all.iter().all(|(_, one)| one.data.is_some()))
 }
 
 fn cannot(why: &str) -> Unreadable {

@@ -15,7 +15,6 @@ use futures_util::stream;
 use tokio::sync::mpsc;
 
 use super::Worker;
-use super::bulk_docs::FULL_COMMIT;
 use super::document::Look;
 use super::failed::Failed;
 use super::verdict::{self, Verdict};
@@ -170,7 +169,7 @@ impl Worker {
 fn put_request(look: &Look<'_>) -> Request {
     Request::put(encode_doc_id(&look.id))
         .query("new_edits", "false")
-        .header(FULL_COMMIT, HeaderValue::from_static("false"))
+        .no_full_commit()
 }
 
 /// Digits that occur nowhere by accident.
