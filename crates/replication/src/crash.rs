@@ -54,6 +54,8 @@ pub enum Crash {
         id: String,
         /// What happened the last time.
         why: String,
+        /// Why there was no answer, if there was none.
+        cause: Option<Cause>,
     },
     /// The source takes not even short requests.
     #[error("worker_died: request_uri_too_long: document '{id}'")]
@@ -90,16 +92,18 @@ pub enum Crash {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Method and URL of the request, where there was an answer.
-    pub asked: Option<String>,
+    pub(crate) asked: Option<String>,
     /// Its status, unless there was none.
     pub code: Option<u16>,
     /// Its body, or what happened, at most the beginning of it.
-    pub body: String,
+    pub(crate) body: String,
+    /// Why there was no answer, if there was none.
+    pub(crate) cause: Option<Cause>,
 }
 
 impl Answered {
     /// Takes an answer.
-    pub fn of(reply: &Reply) -> Self {
+    pub(crate) fn of(reply: &Reply) -> Self {
         Self::new(&reply.asked, reply.status.as_u16(), &reply.body)
     }
 
@@ -109,6 +113,7 @@ impl Answered {
             asked: Some(asked.to_string()),
             code: Some(code),
             body: asked.said(body),
+            cause: None,
         }
     }
 
@@ -118,6 +123,16 @@ impl Answered {
             asked: None,
             code: None,
             body: why.into(),
+            cause: None,
+        }
+    }
+}
+
+impl From<RequestFailed> for Answered {
+    fn from(failed: RequestFailed) -> Self {
+        Self {
+            cause: Some(failed.cause.clone()),
+            ..Self::none(failed.to_string())
         }
     }
 }
@@ -186,6 +201,20 @@ impl Crash {
             Self::Checkpoint(error) => error.log_error().is_some_and(LogError::is_refusal),
             Self::HttpRequestFailed(failed) => failed.is_refused(),
             _ => matches!(self.code(), Some(401 | 403)),
+        }
+    }
+
+    /// Returns why the request failed that ended it, if one did.
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::HttpRequestFailed(failed) | Self::Open(OpenError::Request(failed)) => {
+                Some(&failed.cause)
+            }
+            Self::ReadCheckpoint(error) => error.cause(),
+            Self::Checkpoint(error) => error.log_error()?.cause(),
+            Self::ChangesReqFailed(answered) => answered.cause.as_ref(),
+            Self::OpenDocRevsFailed { cause, .. } => cause.as_ref(),
+            _ => None,
         }
     }
 

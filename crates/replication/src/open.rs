@@ -21,9 +21,9 @@ const PENDING_RETRIES: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DbInfo {
     /// Where its changes stand.
-    pub update_seq: Seq,
+    pub(crate) update_seq: Seq,
     /// Changes with the database's life, as text. `0` says nothing.
-    pub instance_start_time: String,
+    pub(crate) instance_start_time: String,
 }
 
 /// Why a database cannot be opened.
@@ -133,7 +133,7 @@ fn refused(endpoint: &Endpoint, status: StatusCode) -> Result<(), OpenError> {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
+pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
     #[derive(Deserialize)]
     struct Info {
         update_seq: Seq,

@@ -81,11 +81,6 @@ impl<S: Clone> Progress<S> {
     pub fn has_news(&self) -> bool {
         self.through.0 != self.committed.0
     }
-
-    /// Returns how many batches are in progress.
-    pub fn in_progress(&self) -> usize {
-        self.in_progress.len()
-    }
 }
 
 #[cfg(test)]
@@ -94,7 +89,7 @@ mod tests {
 
     fn numbers(progress: &Progress<&str>) -> (usize, BatchNumber, BatchNumber) {
         let (highest, through) = (progress.highest_done().0, progress.through().0);
-        (progress.in_progress(), highest, through)
+        (progress.in_progress.len(), highest, through)
     }
 
     /// Four workers; B and D come back before A, C last.

@@ -32,7 +32,7 @@ impl Refused {
     }
 
     /// Tells of one.
-    pub fn tell(&self, doc: RefusedDoc) {
+    pub(crate) fn tell(&self, doc: RefusedDoc) {
         (self.0)(doc);
     }
 }

@@ -27,14 +27,14 @@ impl Tally {
     }
 
     /// Counts.
-    pub fn count(&self, change: impl FnOnce(&mut Stats)) {
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Stats)) {
         let mut stats = self.stats.get();
         change(&mut stats);
         self.stats.set(stats);
     }
 
     /// Counts bytes of documents and attachments that are sent to the target.
-    pub fn count_bytes(&self, bytes: usize) {
+    pub(crate) fn count_bytes(&self, bytes: usize) {
         let before = self.bytes_written.get();
         self.bytes_written.set(before.saturating_add(bytes as u64));
     }

@@ -53,19 +53,19 @@ impl FeedQuery {
     }
 
     /// Returns whether the feed goes on for ever.
-    pub fn is_continuous(&self) -> bool {
+    pub(crate) fn is_continuous(&self) -> bool {
         self.continuous
     }
 
     /// The source does not take POST. Returns `false` if that was not the question.
-    pub fn filter_here(&mut self) -> bool {
+    pub(crate) fn filter_here(&mut self) -> bool {
         let can = matches!(self.filter, Filter::DocIds(_)) && !self.filters_here;
         self.filters_here |= can;
         can
     }
 
     /// Returns whether a document of the feed is to be replicated.
-    pub fn takes(&self, id: &str) -> bool {
+    pub(crate) fn takes(&self, id: &str) -> bool {
         match &self.filter {
             Filter::DocIds(ids) if self.filters_here => {
                 ids.binary_search_by(|known| known.as_str().cmp(id)).is_ok()

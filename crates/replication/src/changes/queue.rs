@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Items; at least 1.
-    pub items: usize,
+    pub(crate) items: usize,
     /// Bytes; at least 1.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl QueueLimits {
@@ -89,7 +89,7 @@ pub fn bounded<T: Weighed>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
 
 impl<T: Weighed> Producer<T> {
     /// Waits for room and puts an item in. Returns `false` when nobody takes any more.
-    pub async fn put(&self, item: T) -> bool {
+    pub(crate) async fn put(&self, item: T) -> bool {
         loop {
             {
                 let mut state = self.shared.state.borrow_mut();
@@ -110,7 +110,7 @@ impl<T: Weighed> Producer<T> {
     }
 
     /// Says that everything is in the queue.
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         self.shared.state.borrow_mut().complete = true;
         self.shared.filled.notify_one();
     }

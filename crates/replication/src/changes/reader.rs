@@ -33,8 +33,6 @@ use crate::tally::Tally;
 const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
 /// The longest wait after a connection that closed in the middle.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The most of an error's body that is read.
-const ERROR_BODY_MAX: usize = 64 * 1024;
 
 /// What stands in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +118,7 @@ impl From<RequestFailed> for Interrupted {
     fn from(failed: RequestFailed) -> Self {
         match failed.is_max_backoff() || failed.is_refused() {
             true => Self::Fatal(failed.into()),
-            false => Self::Failure(Answered::none(failed.to_string())),
+            false => Self::Failure(failed.into()),
         }
     }
 }
@@ -186,13 +184,12 @@ impl ChangesReader {
                 Ok(FeedEnd::Pause)
             }
             status => {
-                let body = reply
-                    .body
-                    .read_to_end(ERROR_BODY_MAX)
-                    .await
-                    .unwrap_or_default();
-                let answered = Answered::new(&reply.asked, status.as_u16(), &body);
-                Err(Interrupted::Failure(answered))
+                let asked = Some(reply.asked.to_string());
+                Err(Interrupted::Failure(Answered {
+                    asked,
+                    code: Some(status.as_u16()),
+                    ..Answered::none(reply.said().await)
+                }))
             }
         }
     }

@@ -223,21 +223,12 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>, HttpConfigError> {
 }
 
 fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigError> {
+    let missing = |key, problem: &str| Err(HttpConfigError::new(key, problem.to_owned()));
     let (certificate, key) = match (&config.cert_file, &config.key_file) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        (Some(_), None) => {
-            return Err(HttpConfigError::new(
-                "cert_file",
-                "`key_file` is missing".into(),
-            ));
-        }
-        (None, Some(_)) => {
-            return Err(HttpConfigError::new(
-                "key_file",
-                "`cert_file` is missing".into(),
-            ));
-        }
+        (Some(_), None) => return missing("cert_file", "`key_file` is missing"),
+        (None, Some(_)) => return missing("key_file", "`cert_file` is missing"),
     };
     let mut pem = read("key_file", key)?;
     let encrypted = memchr::memmem::find(&pem, b"ENCRYPTED").is_some();

@@ -43,19 +43,18 @@ use serde_json::value::RawValue;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
-pub use self::body::{BodyFailed, BodyStream, RequestBody};
+pub(crate) use self::body::{BodyFailed, BodyStream, RequestBody};
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
 pub use self::http::Http;
-pub use self::location::is_path;
+pub(crate) use self::location::is_path;
 pub(super) use self::location::keeps_path;
-pub use self::request::{
-    Asked, Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply,
-};
+pub(crate) use self::request::{Asked, Reply, StreamedReply};
+pub use self::request::{Cause, Request, RequestFailed};
 pub(crate) use self::retries::{Backoff, Retries, WAIT_MIN};
-pub use self::said::shown;
-pub use reqwest::Method;
-pub use reqwest::StatusCode;
-pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+pub(crate) use self::said::shown;
+pub(crate) use reqwest::Method;
+pub(crate) use reqwest::StatusCode;
+pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
 
 use self::location::{Base, session_url};
 use self::said::Secrets;
@@ -140,14 +139,14 @@ impl Endpoint {
 
     /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
     #[must_use]
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.0.url
     }
 
     /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
     /// parameters alone.
     #[must_use]
-    pub fn tag(&self) -> String {
+    pub(crate) fn tag(&self) -> String {
         let Inner { url, key, .. } = &*self.0;
         match url == key {
             true => url.to_string(),
@@ -162,13 +161,13 @@ impl Endpoint {
 
     /// Returns what may be shown of a text in this server's words.
     #[must_use]
-    pub fn said(&self, text: &str) -> String {
+    pub(crate) fn said(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
     }
 
     /// Returns the settings.
     #[must_use]
-    pub fn settings(&self) -> &HttpSettings {
+    pub(crate) fn settings(&self) -> &HttpSettings {
         &self.0.settings
     }
 
@@ -186,7 +185,7 @@ impl Endpoint {
 
     /// Returns what all endpoints share.
     #[must_use]
-    pub fn http(&self) -> &Http {
+    pub(crate) fn http(&self) -> &Http {
         &self.0.http
     }
 }
@@ -212,7 +211,7 @@ pub fn encode_doc_id(id: &str) -> String {
 
 /// Percent-encodes everything but letters, digits and `-._~`.
 #[must_use]
-pub fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'-')
         .remove(b'.')
@@ -224,12 +223,12 @@ pub fn encode(text: &str) -> String {
 /// What CouchDB says in the body of an error: `{"error": .., "reason": ..}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
-pub struct ErrorBody {
+pub(crate) struct ErrorBody {
     /// Its name, like `not_found`.
-    pub error: String,
+    pub(crate) error: String,
     /// Why, in words. Other JSON than text is given as JSON text.
     #[serde(deserialize_with = "text_or_json")]
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 fn text_or_json<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

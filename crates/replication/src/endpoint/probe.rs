@@ -33,7 +33,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// It does not say.
-    pub async fn is_let_in(&self, refused: &Reply) -> Result<bool, RequestFailed> {
+    pub(crate) async fn is_let_in(&self, refused: &Reply) -> Result<bool, RequestFailed> {
         let epoch = refused.asked.epoch;
         let is_known = match epoch {
             Some(_) => self.is_session_known().await?,

@@ -23,7 +23,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) const fn new(first: Duration, factor: u32, max: Duration) -> Self {
+    pub const fn new(first: Duration, factor: u32, max: Duration) -> Self {
         Self {
             next: first,
             factor,
@@ -50,7 +50,7 @@ pub(crate) struct Retries {
 
 impl Retries {
     /// Allows `left` tries, the last one at most `limit` after the first failure.
-    pub(crate) const fn new(left: u32, limit: Duration) -> Self {
+    pub const fn new(left: u32, limit: Duration) -> Self {
         Self {
             left,
             backoff: Backoff::new(WAIT_MIN, 2, WAIT_MAX),
@@ -60,7 +60,7 @@ impl Retries {
     }
 
     /// Returns how long to wait before the next try; `None` if there is none.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
+    pub fn next(&mut self, now: Instant) -> Option<Duration> {
         let failing_since = *self.failing_since.get_or_insert(now);
         if self.left == 0 || now - failing_since > self.limit {
             return None;

@@ -93,7 +93,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`Endpoint::request`].
-    pub async fn stream(&self, request: Request) -> Result<StreamedReply, RequestFailed> {
+    pub(crate) async fn stream(&self, request: Request) -> Result<StreamedReply, RequestFailed> {
         let (method, mut sending) = (request.method.clone(), self.sending(request)?);
         loop {
             match self.try_once(&mut sending).await {
@@ -145,7 +145,6 @@ impl Endpoint {
         Ok(Reply {
             asked,
             status,
-            headers,
             body,
         })
     }

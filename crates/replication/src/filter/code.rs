@@ -16,7 +16,9 @@ pub struct FilterError {
     /// Whose fault it is.
     pub kind: FilterErrorKind,
     /// What happened, in words.
-    pub text: String,
+    pub(crate) text: String,
+    /// Why there was no answer, if there was none.
+    pub cause: Option<Cause>,
 }
 
 /// See [`FilterError`].
@@ -32,7 +34,8 @@ pub enum FilterErrorKind {
 
 impl FilterError {
     fn new(kind: FilterErrorKind, text: String) -> Self {
-        Self { kind, text }
+        let cause = None;
+        Self { kind, text, cause }
     }
 
     /// Returns whether the source does not let this user in.
@@ -59,7 +62,11 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
             _ => FilterErrorKind::Unknown,
         };
         let text = format!("Could not open source database `{url}`: {error}");
-        FilterError::new(kind, text)
+        let cause = match error {
+            OpenError::Request(failed) => Some(failed.cause),
+            _ => None,
+        };
+        FilterError { kind, text, cause }
     })?;
     let text = fetch_ddoc(source, ddoc).await?;
     code_of(&text, ddoc, name, source).map(Some)
@@ -86,7 +93,10 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
             Cause::Invalid(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
-        not_opened(kind, failed.to_string())
+        FilterError {
+            cause: Some(failed.cause.clone()),
+            ..not_opened(kind, failed.to_string())
+        }
     })?;
     if reply.status != StatusCode::OK {
         let kind = match reply.status {

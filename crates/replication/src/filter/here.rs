@@ -106,7 +106,7 @@ impl FilterHere {
     ///
     /// # Errors
     /// [`Crash::FilterFailed`]: the function failed, or no query server answered.
-    pub async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
+    pub(crate) async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
         let mut passed = Vec::with_capacity(docs.len());
         for question in questions(docs) {
             let asked = question.len();

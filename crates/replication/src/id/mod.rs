@@ -21,7 +21,7 @@ use super::filter::{Filter, FilterAt};
 use super::spec::{EndpointSpec, Options, Replication};
 
 /// The version of ids that checkpoints are written under.
-pub const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 4;
 
 /// The name of a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,7 +84,7 @@ pub fn replication_id(
 
 /// Returns the base ids of all versions, newest first: 4, 3, 2, 1.
 #[must_use]
-pub fn base_ids(
+pub(crate) fn base_ids(
     replication: &Replication,
     identity: &Identity,
     filter_code: Option<&str>,

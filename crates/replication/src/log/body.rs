@@ -17,11 +17,11 @@ use crate::stats::Stats;
 #[derive(Clone, Debug, Default)]
 pub struct LogBody {
     /// The run that wrote it.
-    pub session_id: Option<String>,
+    pub(crate) session_id: Option<String>,
     /// How far it had come.
-    pub source_last_seq: Option<Seq>,
+    pub(crate) source_last_seq: Option<Seq>,
     /// Runs, newest first.
-    pub history: Vec<HistoryEntry>,
+    pub(crate) history: Vec<HistoryEntry>,
     /// All members as they came, but `_id` and `_rev`, in their order.
     pub(crate) members: RawObject<'static>,
 }
@@ -30,13 +30,13 @@ pub struct LogBody {
 #[derive(Clone, Debug)]
 pub struct HistoryEntry {
     /// The run.
-    pub session_id: Option<String>,
+    pub(crate) session_id: Option<String>,
     /// How far it had come.
-    pub recorded_seq: Option<Seq>,
+    pub(crate) recorded_seq: Option<Seq>,
     /// What it, and those before it, had counted.
     pub stats: Stats,
     /// The entry as it came.
-    pub raw: Box<RawValue>,
+    pub(crate) raw: Box<RawValue>,
 }
 
 /// What a checkpoint records.
@@ -124,7 +124,7 @@ impl HistoryEntry {
 impl Checkpoint<'_> {
     /// Makes the body of both logs.
     #[must_use]
-    pub fn body(&self) -> LogBody {
+    pub(crate) fn body(&self) -> LogBody {
         let (start, end) = (fmt_http_date(self.start_time), fmt_http_date(self.end_time));
         let stats = self.stats;
         let mut entry = RawObject::default();

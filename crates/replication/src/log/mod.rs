@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 pub use self::body::{Checkpoint, HistoryEntry, LogBody};
 use super::endpoint::{
-    Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_of,
+    Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_of,
 };
 use super::filter::{FilterError, fetch_code};
 use super::id::{Identity, base_ids};
@@ -24,15 +24,15 @@ use super::seq::Seq;
 use super::spec::Replication;
 
 /// The most sessions that a log remembers.
-pub const HISTORY_MAX: usize = 50;
+pub(crate) const HISTORY_MAX: usize = 50;
 
 /// The log of one side.
 #[derive(Clone, Debug)]
 pub struct CheckpointLog {
     /// The document's id, with `_local/`.
-    pub id: String,
+    pub(crate) id: String,
     /// Its revision; `None` if it is not there yet.
-    pub rev: Option<String>,
+    pub(crate) rev: Option<String>,
     /// What is in it.
     pub body: LogBody,
 }
@@ -85,17 +85,26 @@ impl LogError {
             Self::Conflict | Self::Nonsense(_) => false,
         }
     }
+
+    /// Returns why there was no answer, if there was none.
+    pub(crate) fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Request(failed) => Some(&failed.cause),
+            Self::Filter(error) => error.cause.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 impl CheckpointError {
     /// Returns what went wrong at one side, if it was that.
-    pub fn log_error(&self) -> Option<&LogError> {
+    pub(crate) fn log_error(&self) -> Option<&LogError> {
         match self {
             Self::TargetCommit(error)
             | Self::SourceCommit(error)
             | Self::SourceLog(error)
             | Self::TargetLog(error) => Some(error),
-            Self::TargetRestarted | Self::SourceRestarted | Self::BothRestarted => None,
+            Self::Restarted(_) => None,
         }
     }
 }
@@ -109,15 +118,9 @@ pub enum CheckpointError {
     /// The source did not commit.
     #[error("Failure on source commit: {0}")]
     SourceCommit(LogError),
-    /// The target was restarted or replaced.
-    #[error("instance_start_time on target database has changed since last checkpoint.")]
-    TargetRestarted,
-    /// The source was restarted or replaced.
-    #[error("instance_start_time on source database has changed since last checkpoint.")]
-    SourceRestarted,
-    /// Both were.
-    #[error("instance_start_time on source and target database has changed since last checkpoint.")]
-    BothRestarted,
+    /// A database was restarted or replaced: the source, the target, or both.
+    #[error("instance_start_time on {0} database has changed since last checkpoint.")]
+    Restarted(&'static str),
     /// The source's log was not written.
     #[error("Error updating the source checkpoint document: {0}")]
     SourceLog(LogError),
@@ -168,7 +171,7 @@ impl<'a> LogIds<'a> {
 
     /// Returns the base of the newest.
     #[must_use]
-    pub fn newest(&self) -> &str {
+    pub(crate) fn newest(&self) -> &str {
         &self.newest
     }
 
@@ -307,9 +310,9 @@ pub async fn checkpoint(
         target.lives_since(&of_target),
     ) {
         (true, true) => {}
-        (true, false) => return Err(CheckpointError::TargetRestarted),
-        (false, true) => return Err(CheckpointError::SourceRestarted),
-        (false, false) => return Err(CheckpointError::BothRestarted),
+        (true, false) => return Err(CheckpointError::Restarted("target")),
+        (false, true) => return Err(CheckpointError::Restarted("source")),
+        (false, false) => return Err(CheckpointError::Restarted("source and target")),
     }
     let body = checkpoint.body();
     write(&source.endpoint, &mut source.log, &body)
@@ -333,7 +336,7 @@ impl Side {
 ///
 /// # Errors
 /// Any answer but that.
-pub async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
+pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
     #[derive(Deserialize)]
     struct Committed {
         instance_start_time: Box<RawValue>,
@@ -356,7 +359,7 @@ fn nonsense(error: &serde_json::Error) -> LogError {
 ///
 /// # Errors
 /// [`LogError::Conflict`] if it holds something else by now; other answers; none.
-pub async fn write(
+pub(crate) async fn write(
     endpoint: &Endpoint,
     log: &mut CheckpointLog,
     body: &LogBody,

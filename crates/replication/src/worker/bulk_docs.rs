@@ -26,7 +26,7 @@ use crate::endpoint::{Reply, Request, StatusCode};
 use crate::refused::RefusedDoc;
 
 /// The most bytes of documents in a request, unless one document alone has more.
-pub const BATCH_BYTES_MAX: usize = 4 << 20;
+pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 const OPEN: &[u8] = b"{\"new_edits\":false,\"docs\":[";
 const CLOSE: &[u8] = b"]}";
@@ -34,7 +34,7 @@ const EXPECTATION_FAILED: StatusCode = StatusCode::EXPECTATION_FAILED;
 
 /// Documents that are to be written together.
 #[derive(Clone, Debug, Default)]
-pub struct WriteBatch {
+pub(crate) struct WriteBatch {
     /// The documents with commas between.
     text: Vec<u8>,
     /// Where each is in it.

@@ -8,35 +8,35 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// The most bytes of one document without its attachments: longer ones are refused.
-pub const DOCUMENT_MAX: usize = 256 << 20;
+pub(crate) const DOCUMENT_MAX: usize = 256 << 20;
 
 /// A look at a document.
 #[derive(Debug, Deserialize)]
-pub struct Look<'a> {
+pub(crate) struct Look<'a> {
     /// Its id.
     #[serde(borrow, rename = "_id")]
-    pub id: Cow<'a, str>,
+    pub(crate) id: Cow<'a, str>,
     /// Its revision.
     #[serde(borrow, default, rename = "_rev")]
-    pub rev: Option<Cow<'a, str>>,
+    pub(crate) rev: Option<Cow<'a, str>>,
     /// The revision's ancestors, without which the target can not place it.
     #[serde(borrow, default, rename = "_revisions")]
-    pub revisions: Option<&'a RawValue>,
+    pub(crate) revisions: Option<&'a RawValue>,
     /// Its attachments.
     #[serde(borrow, default, rename = "_attachments")]
-    pub attachments: Option<&'a RawValue>,
+    pub(crate) attachments: Option<&'a RawValue>,
 }
 
 impl<'a> Look<'a> {
     /// Looks at a document; `None` if the text is none that can be replicated.
-    pub fn at(text: &'a [u8]) -> Option<Self> {
+    pub(crate) fn at(text: &'a [u8]) -> Option<Self> {
         let look: Self = serde_json::from_slice(text).ok()?;
         let whole = look.rev.is_some() && look.revisions.is_some() && !look.id.is_empty();
         whole.then_some(look)
     }
 
     /// Returns whether it has attachments.
-    pub fn has_attachments(&self) -> bool {
+    pub(crate) fn has_attachments(&self) -> bool {
         let is_empty = |raw: &RawValue| {
             let text = raw.get();
             text == "null" || text.trim_matches(['{', '}']).trim_ascii().is_empty()
@@ -50,7 +50,7 @@ impl<'a> Look<'a> {
     }
 
     /// Returns the revision.
-    pub fn rev(&self) -> &str {
+    pub(crate) fn rev(&self) -> &str {
         self.rev.as_deref().unwrap_or_default()
     }
 }
@@ -79,26 +79,26 @@ impl Branch<'_> {
 /// What a document says of an attachment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Attachment {
+pub(crate) struct Attachment {
     /// Its content type.
-    pub content_type: Option<String>,
+    pub(crate) content_type: Option<String>,
     /// Its bytes.
-    pub length: Option<u64>,
+    pub(crate) length: Option<u64>,
     /// The encoding in which it is stored.
-    pub encoding: Option<String>,
+    pub(crate) encoding: Option<String>,
     /// Its bytes as it is stored.
-    pub encoded_length: Option<u64>,
+    pub(crate) encoded_length: Option<u64>,
     /// It follows the document.
-    pub follows: bool,
+    pub(crate) follows: bool,
     /// It stays where it is.
-    pub stub: bool,
+    pub(crate) stub: bool,
     /// Its bytes are in the document's text.
-    pub data: Option<IgnoredAny>,
+    pub(crate) data: Option<IgnoredAny>,
 }
 
 impl Attachment {
     /// Returns how many bytes are sent of it.
-    pub fn stored_length(&self) -> Option<u64> {
+    pub(crate) fn stored_length(&self) -> Option<u64> {
         match self.encoding {
             Some(_) => self.encoded_length.or(self.length),
             None => self.length,
@@ -106,7 +106,7 @@ impl Attachment {
     }
 
     /// Returns its content type.
-    pub fn content_type(&self) -> &str {
+    pub(crate) fn content_type(&self) -> &str {
         const UNKNOWN: &str = "application/octet-stream";
         self.content_type.as_deref().unwrap_or(UNKNOWN)
     }
@@ -124,7 +124,7 @@ pub(super) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
 /// Returns the document's text with its stubs turned into attachments that follow.
 ///
 /// Only the value of `_attachments` is written anew: the rest stays byte for byte.
-pub fn with_following(text: &str, look: &Look<'_>) -> Option<String> {
+pub(crate) fn with_following(text: &str, look: &Look<'_>) -> Option<String> {
     let raw = look.attachments?.get();
     let mut all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(raw).ok()?;
     for attachment in all.values_mut() {

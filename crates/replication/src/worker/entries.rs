@@ -7,15 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::document::Look;
-use super::verdict::{Entry, Verdict, of_entry};
-
-/// What became of a document, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) verdict: Verdict,
-    pub(super) error: String,
-    pub(super) reason: String,
-}
+use super::verdict::{Entry, Outcome, Verdict, of_entry};
 
 /// Returns what an answer says of each document; `None` if it is no answer. `aborted` is one after which nothing is
 /// written that it does not say to be.
@@ -28,35 +20,27 @@ pub(super) fn verdicts(answer: &[u8], documents: &[&[u8]], aborted: bool) -> Opt
         let looks: Vec<Option<Look<'_>>> = documents.iter().map(|text| Look::at(text)).collect();
         let places = Places::new(&entries, &looks);
         for (nth, entry) in entries.iter().enumerate() {
-            let (verdict, error, reason) = of_entry(entry);
-            let is_written = verdict == Verdict::Written;
+            let said = of_entry(entry);
+            let is_written = said.verdict == Verdict::Written;
             let place = places.of(nth, entry, &outcomes);
             names_all |= is_written || place.is_none();
             if place.is_none() && !is_written {
+                let Outcome { error, reason, .. } = &said;
                 stray = format!(", and says of nobody knows which: {error}: {reason}");
             }
             // Of what is said twice, the worse holds.
             let outcome = place.and_then(|place| outcomes.get_mut(place));
             if let Some(outcome) = outcome.filter(|known| !is_written || known.is_none()) {
-                *outcome = Some(Outcome {
-                    verdict,
-                    error,
-                    reason,
-                });
+                *outcome = Some(said);
             }
         }
     }
     let unnamed = || match names_all {
-        true => Outcome {
-            verdict: Verdict::Unclear,
-            error: "unknown".to_owned(),
-            reason: format!("the answer does not name it{stray}"),
-        },
-        false => Outcome {
-            verdict: Verdict::Written,
-            error: String::new(),
-            reason: String::new(),
-        },
+        true => {
+            let reason = format!("the answer does not name it{stray}");
+            Outcome::new(Verdict::Unclear, "unknown", reason)
+        }
+        false => Outcome::new(Verdict::Written, "", String::new()),
     };
     Some(
         outcomes

@@ -11,6 +11,9 @@ pub(super) enum Failed {
     /// It is worth another try.
     #[error("{0}")]
     Retry(String),
+    /// No answer; it is worth another try.
+    #[error("{0}")]
+    Request(RequestFailed),
     /// It is worth another try; if it stays it is the job's end.
     #[error("{0}")]
     RetryThen(Box<Crash>),
@@ -39,7 +42,7 @@ impl Failed {
         match failed.cause {
             Cause::MaxBackoff | Cause::Refused(_) => Self::Crash(failed.into()),
             Cause::SessionLost => Self::LockedOut(Box::new(failed.into())),
-            _ => Self::Retry(failed.to_string()),
+            _ => Self::Request(failed),
         }
     }
 

@@ -29,11 +29,8 @@ pub(super) fn attachment_has_path(name: &str) -> bool {
     is_path(&format!("x/{}", encode(name)))
 }
 
-/// Why a revision cannot be had in this way.
-struct Unreadable {
-    error: &'static str,
-    reason: String,
-}
+/// Why a revision cannot be read like this: the error's name and the reason.
+type Unreadable = (&'static str, String);
 
 impl Worker {
     /// See the module's documentation.
@@ -49,7 +46,7 @@ impl Worker {
                     continue;
                 }
                 let read = self.inline(&wanted.id, rev, &mut open, batch).await?;
-                if let Err(Unreadable { error, reason }) = read {
+                if let Some((error, reason)) = read {
                     open.close(&wanted.id, rev);
                     self.refuse(RefusedDoc {
                         id: wanted.id.clone(),
@@ -69,7 +66,7 @@ impl Worker {
         rev: &str,
         open: &mut Opens,
         batch: &mut WriteBatch,
-    ) -> Result<Result<(), Unreadable>, Crash> {
+    ) -> Result<Option<Unreadable>, Crash> {
         let asked = [Asked {
             id,
             rev,
@@ -82,16 +79,13 @@ impl Worker {
                 Err(failed) => match failed.cause {
                     Cause::TooLong(_) => {
                         let reason = "it is too long to be read with its attachments in one piece, and no URL can name it";
-                        return Ok(Err(Unreadable {
-                            error: "too_large",
-                            reason: reason.to_owned(),
-                        }));
+                        return Ok(Some(("too_large", reason.to_owned())));
                     }
                     Cause::Status {
                         status: StatusCode::NOT_IMPLEMENTED,
                         ..
                     } => {
-                        return Ok(Err(cannot(&failed.to_string())));
+                        return Ok(Some(cannot(&failed.to_string())));
                     }
                     _ => return Err(failed.into()),
                 },
@@ -103,19 +97,16 @@ impl Worker {
                 }
                 status => {
                     let why = format!("{}: {status}: {}", reply.asked, reply.said());
-                    return Ok(Err(cannot(&why)));
+                    return Ok(Some(cannot(&why)));
                 }
             }
             if !self.take_inline(&reply, open, batch).await? {
                 let reason =
                     "the source sends its attachments by URLs alone, which cannot name them";
-                return Ok(Err(Unreadable {
-                    error: "no_url",
-                    reason: reason.to_owned(),
-                }));
+                return Ok(Some(("no_url", reason.to_owned())));
             }
             if !open.is_open(id, rev) {
-                return Ok(Ok(()));
+                return Ok(None);
             }
             let Some(wait) = retries.next(Instant::now()) else {
                 return Err(self.undelivered(id, &reply));
@@ -129,6 +120,7 @@ impl Worker {
         Crash::OpenDocRevsFailed {
             id: id.to_owned(),
             why: format!("{}: {}: {}", reply.asked, reply.status, reply.said()),
+            cause: None,
         }
     }
 
@@ -173,8 +165,5 @@ fn cannot(why: &str) -> Unreadable {
     let reason = format!(
         "no URL can name the document, and the source does not deliver it otherwise: {why}"
     );
-    Unreadable {
-        error: "no_url",
-        reason,
-    }
+    ("no_url", reason)
 }

@@ -18,13 +18,13 @@ use crate::heavy::heavy;
 
 /// Revisions of a document that are to be replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Its id.
-    pub id: String,
+    pub(crate) id: String,
     /// The revisions, at least one.
-    pub revs: Vec<String>,
+    pub(crate) revs: Vec<String>,
     /// Revisions that the target has, and that may be their ancestors.
-    pub ancestors: Vec<String>,
+    pub(crate) ancestors: Vec<String>,
 }
 
 /// What the target says of one document.

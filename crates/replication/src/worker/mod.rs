@@ -14,16 +14,17 @@
 //!           attachments read one by one.
 
 mod attached;
-pub mod bulk_docs;
-pub mod bulk_get;
-pub mod document;
+pub(crate) mod bulk_docs;
+pub(crate) mod bulk_get;
+pub(crate) mod document;
 mod entries;
 mod failed;
 mod inline;
-pub mod missing;
+pub(crate) mod missing;
 mod open_revs;
-pub mod put;
-pub mod single;
+pub(crate) mod put;
+mod single;
+mod single_answer;
 mod verdict;
 
 use std::cell::RefCell;
@@ -75,9 +76,9 @@ pub struct Worker {
 #[derive(Debug)]
 pub struct Averages {
     /// Of `_revs_diff`.
-    pub revs_diff: FailureAverage,
+    pub(crate) revs_diff: FailureAverage,
     /// Of `_bulk_get`.
-    pub bulk_get: FailureAverage,
+    pub(crate) bulk_get: FailureAverage,
 }
 
 impl Default for Averages {
