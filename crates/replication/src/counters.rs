@@ -12,12 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Counts one.
     pub fn one(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

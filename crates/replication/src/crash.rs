@@ -4,7 +4,7 @@
 //! PROMISES  No credential is in it: URLs come from endpoints, which show none.
 //! SOURCE    The exit reasons of `couch_replicator_scheduler_job`, under their names.
 
-use super::endpoint::{Asked, Cause, Reply, RequestFailed};
+use super::endpoint::{Cause, Reply, RequestFailed, SentRequest};
 use super::log::{CheckpointError, LogError};
 use super::open::OpenError;
 
@@ -50,7 +50,6 @@ pub enum Crash {
     /// The source did not deliver a document that it told of, however often it was asked.
     #[error("worker_died: process_died: open_doc_revs_failed: document '{id}': {why}")]
     OpenDocRevsFailed {
-        /// The document.
         id: String,
         /// What happened the last time.
         why: String,
@@ -59,18 +58,10 @@ pub enum Crash {
     },
     /// The source takes not even short requests.
     #[error("worker_died: request_uri_too_long: document '{id}'")]
-    RequestUriTooLong {
-        /// The document.
-        id: String,
-    },
+    RequestUriTooLong { id: String },
     /// The source told of a revision that it has not.
     #[error("worker_died: missing_doc: document '{id}' misses {revs}")]
-    MissingDoc {
-        /// The document.
-        id: String,
-        /// The revisions.
-        revs: String,
-    },
+    MissingDoc { id: String, revs: String },
     /// No answer to a request.
     #[error("http_request_failed: {0}")]
     HttpRequestFailed(RequestFailed),
@@ -108,11 +99,11 @@ impl Answered {
     }
 
     /// Takes the beginning of an answer's body.
-    pub fn new(asked: &Asked, code: u16, body: &[u8]) -> Self {
+    pub fn new(asked: &SentRequest, code: u16, body: &[u8]) -> Self {
         Self {
             asked: Some(asked.to_string()),
             code: Some(code),
-            body: asked.said(body),
+            body: asked.excerpt(body),
             cause: None,
         }
     }

@@ -79,7 +79,7 @@ impl OpenError {
             status => Self::NotFound(format!(
                 "{url} ({}: {status}: {})",
                 reply.asked,
-                reply.said()
+                reply.excerpt()
             )),
         }
     }

@@ -114,7 +114,7 @@ impl ReplicationJob {
 
     /// Makes a checkpoint if there is anything to record, and goes on as the job's state says.
     pub(super) fn checkpoint(&mut self, ctx: &mut Context<Self>) {
-        let stats = self.tally.stats();
+        let stats = self.run_counters.stats();
         let Some(running) = self.running() else {
             return;
         };

@@ -38,12 +38,10 @@ pub(crate) enum Line {
     LastSeq(Seq),
 }
 
-/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its sequence.
     pub(crate) seq: Seq,
-    /// The document's id.
     pub(crate) id: String,
     /// The revisions to look at.
     pub(crate) revs: Vec<String>,

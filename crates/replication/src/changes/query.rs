@@ -7,10 +7,9 @@
 
 use std::time::Duration;
 
-use reqwest::header::ACCEPT_ENCODING;
 use serde_json::{Map, Value, json};
 
-use crate::endpoint::{HeaderValue, Request};
+use crate::endpoint::Request;
 use crate::filter::{Filter, FilterAt, param_text};
 use crate::seq::Seq;
 use crate::spec::Options;
@@ -81,11 +80,6 @@ impl FeedQuery {
             false => "normal",
         };
         let common = |request: Request| {
-            let request = match self.continuous {
-                // Servers that compress keep single rows back until there are enough of them.
-                true => request.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")),
-                false => request,
-            };
             request
                 .query("feed", feed)
                 .query("style", self.style)

@@ -19,15 +19,15 @@ use tokio::time::{Instant, sleep};
 
 use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
 use super::query::FeedQuery;
-use super::queue::{Producer, Weighed};
+use super::queue::{Producer, QueueItem};
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{
     Backoff, BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
 };
-use crate::heavy::heavy;
-use crate::refused::{Refused, RefusedDoc};
+use crate::offload::offload;
+use crate::refused::{RefusalListener, RefusedDoc};
+use crate::run_counters::RunCounters;
 use crate::seq::Seq;
-use crate::tally::Tally;
 
 /// Each failure without progress doubles the wait.
 const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
@@ -44,7 +44,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns its sequence.
     pub fn seq(&self) -> &Seq {
         match self {
             Self::Row(row) => &row.seq,
@@ -61,7 +60,7 @@ impl Change {
     }
 }
 
-impl Weighed for Change {
+impl QueueItem for Change {
     fn bytes(&self) -> usize {
         const FIXED: usize = 100;
         match self {
@@ -76,7 +75,6 @@ impl Weighed for Change {
 
 /// See the module's documentation.
 pub struct ChangesReader {
-    /// The database.
     pub source: Endpoint,
     /// What to ask for.
     pub query: FeedQuery,
@@ -87,9 +85,9 @@ pub struct ChangesReader {
     /// Documents with longer ids, in bytes, are passed over.
     pub id_max: Option<usize>,
     /// Where that is counted.
-    pub tally: Rc<Tally>,
+    pub run_counters: Rc<RunCounters>,
     /// Where that is told.
-    pub refused: Refused,
+    pub refused: RefusalListener,
     /// For what is worth a line.
     pub log: Logger,
 }
@@ -188,7 +186,7 @@ impl ChangesReader {
                 Err(Interrupted::Failure(Answered {
                     asked,
                     code: Some(status.as_u16()),
-                    ..Answered::none(reply.said().await)
+                    ..Answered::none(reply.excerpt().await)
                 }))
             }
         }
@@ -210,7 +208,7 @@ impl ChangesReader {
             any_byte = true;
             parser.push(&piece);
             while let Some(text) = parser.next_text().map_err(wrong)? {
-                let line = heavy(text.len(), move || line(&text))
+                let line = offload(text.len(), move || line(&text))
                     .await
                     .map_err(wrong)?;
                 if !self.take(line, queue).await {
@@ -258,7 +256,8 @@ impl ChangesReader {
 
     fn pass_over(&self, row: Row, error: &str, reason: &str) {
         warn!(self.log, "a document is passed over"; "document" => &row.id, "error" => reason);
-        self.tally.count(|stats| stats.doc_write_failures += 1);
+        self.run_counters
+            .count(|stats| stats.doc_write_failures += 1);
         self.refused.tell(RefusedDoc {
             id: row.id,
             rev: row.revs.into_iter().next(),

@@ -41,17 +41,6 @@ impl RequestBody {
     }
 }
 
-impl fmt::Debug for RequestBody {
-    /// Shows lengths only: documents are nobody's business, and may be large.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("Empty"),
-            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
-            Self::Stream { length, .. } => write!(f, "Stream({length:?})"),
-        }
-    }
-}
-
 /// Why a body ended early. Worth a retry, by the rules of who reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFailed {

@@ -248,11 +248,5 @@ fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigErro
     Ok(Some(identity))
 }
 
-impl std::fmt::Debug for Clients {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Clients({})", self.pools.len())
-    }
-}
-
 /// Shared by all endpoints.
 pub(super) type SharedClients = Arc<std::sync::Mutex<Clients>>;

@@ -233,7 +233,7 @@ mod tests {
         let mut slept = 0;
         let mut now = 0;
         let mut failures = 0;
-        while key.wait(now) != None {
+        while key.wait(now).is_some() {
             let interval = key.failure(now);
             failures += 1;
             slept += interval;

@@ -7,15 +7,15 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::said::shown_url;
-use super::send::Failed;
+use super::excerpt::shown_url;
+use super::send::TryFailed;
 use super::sending::Sending;
 use super::session::{Before, Credentials, LoggedIn};
 use super::{Cause, Endpoint};
 
 impl Endpoint {
     /// Returns what a request is to carry; asks for a session first, if it is time.
-    pub(super) async fn credentials(&self) -> Result<Credentials, Failed> {
+    pub(super) async fn credentials(&self) -> Result<Credentials, TryFailed> {
         // Whoever comes while somebody else asks waits for what that brings.
         let mut session = self.0.session.lock().await;
         loop {
@@ -28,11 +28,11 @@ impl Endpoint {
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
                 // Which says more.
-                Failed::Retry(Cause::UnknownHost) => Failed::Retry(Cause::UnknownHost),
-                Failed::Retry(cause) | Failed::Final(cause) => {
-                    Failed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
+                TryFailed::Retry(Cause::UnknownHost) => TryFailed::Retry(Cause::UnknownHost),
+                TryFailed::Retry(cause) | TryFailed::Final(cause) => {
+                    TryFailed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
                 }
-                Failed::Again => Failed::Again,
+                TryFailed::Again => TryFailed::Again,
             })?;
             if response.status().is_redirection() {
                 self.stays(&login.url, &response)?;
@@ -44,10 +44,10 @@ impl Endpoint {
             match session.logged_in(status, &headers, now) {
                 LoggedIn::Known => {}
                 LoggedIn::Refused(text) => {
-                    return Err(Failed::Final(Cause::Refused(in_full(text))));
+                    return Err(TryFailed::Final(Cause::Refused(in_full(text))));
                 }
                 LoggedIn::Failed(text) => {
-                    return Err(Failed::Retry(Cause::Session(in_full(&text))));
+                    return Err(TryFailed::Retry(Cause::Session(in_full(&text))));
                 }
             }
         }

@@ -15,6 +15,7 @@ mod config;
 mod connect_to;
 mod cookie;
 mod errors;
+mod excerpt;
 mod guard;
 mod http;
 mod limiter;
@@ -26,7 +27,6 @@ mod request;
 mod resolver;
 mod retries;
 pub mod rules;
-mod said;
 mod send;
 mod sending;
 mod session;
@@ -45,19 +45,19 @@ use url::Url;
 
 pub(crate) use self::body::{BodyFailed, BodyStream, RequestBody};
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
+pub(crate) use self::excerpt::shown;
 pub use self::http::Http;
 pub(crate) use self::location::is_path;
 pub(super) use self::location::keeps_path;
-pub(crate) use self::request::{Asked, Reply, StreamedReply};
 pub use self::request::{Cause, Request, RequestFailed};
+pub(crate) use self::request::{Reply, SentRequest, StreamedReply};
 pub(crate) use self::retries::{Backoff, Retries, WAIT_MIN};
-pub(crate) use self::said::shown;
 pub(crate) use reqwest::Method;
 pub(crate) use reqwest::StatusCode;
 pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
 
+use self::excerpt::Secrets;
 use self::location::{Base, session_url};
-use self::said::Secrets;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 use crate::endpoint::rules::parse_origin;
@@ -161,11 +161,10 @@ impl Endpoint {
 
     /// Returns what may be shown of a text in this server's words.
     #[must_use]
-    pub(crate) fn said(&self, text: &str) -> String {
+    pub(crate) fn redacted(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
     }
 
-    /// Returns the settings.
     #[must_use]
     pub(crate) fn settings(&self) -> &HttpSettings {
         &self.0.settings

@@ -9,7 +9,7 @@ use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::body::{BodyStream, RequestBody};
-use super::said::shown_url;
+use super::excerpt::shown_url;
 use super::{Endpoint, ErrorBody};
 use crate::endpoint::rules::EndpointDenied;
 
@@ -20,7 +20,6 @@ pub(crate) const REPLY_BYTES_MAX: usize = 256 << 20;
 const ERROR_BODY_MAX: usize = 64 * 1024;
 
 /// A request to a database.
-#[derive(Debug)]
 pub struct Request {
     pub(super) method: Method,
     /// Below the database's URL, percent-encoded, without a slash in front; empty for the database.
@@ -53,17 +52,14 @@ impl Request {
         }
     }
 
-    /// Makes a GET.
     pub fn get(path: impl Into<String>) -> Self {
         Self::new(Method::GET, path)
     }
 
-    /// Makes a POST.
     pub fn post(path: impl Into<String>) -> Self {
         Self::new(Method::POST, path)
     }
 
-    /// Makes a PUT.
     pub(crate) fn put(path: impl Into<String>) -> Self {
         Self::new(Method::PUT, path)
     }
@@ -140,7 +136,7 @@ impl Request {
 
 /// A request that was answered.
 #[derive(Clone)]
-pub struct Asked {
+pub struct SentRequest {
     pub(super) endpoint: Endpoint,
     pub(super) method: Method,
     /// As it may be shown.
@@ -149,22 +145,22 @@ pub struct Asked {
     pub(super) epoch: Option<u64>,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for SentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.url)
     }
 }
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for SentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Asked({self})")
+        write!(f, "SentRequest({self})")
     }
 }
 
-impl Asked {
+impl SentRequest {
     /// Returns what may be shown of the answer's body.
     #[must_use]
-    pub(crate) fn said(&self, body: &[u8]) -> String {
+    pub(crate) fn excerpt(&self, body: &[u8]) -> String {
         self.endpoint.0.secrets.shown(body)
     }
 }
@@ -173,7 +169,7 @@ impl Asked {
 #[derive(Clone)]
 pub struct Reply {
     /// What it answers.
-    pub(crate) asked: Asked,
+    pub(crate) asked: SentRequest,
     /// Its status: below 500, and neither 408 nor 429.
     pub(crate) status: StatusCode,
     /// Its body, decoded.
@@ -191,19 +187,19 @@ impl Reply {
 
     /// Returns what may be shown of the body.
     #[must_use]
-    pub(crate) fn said(&self) -> String {
-        self.asked.said(&self.body)
+    pub(crate) fn excerpt(&self) -> String {
+        self.asked.excerpt(&self.body)
     }
 
     /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
     #[must_use]
-    pub(crate) fn told(&self) -> (String, String) {
+    pub(crate) fn error_and_reason(&self) -> (String, String) {
         let ErrorBody { error, reason } = self.error();
         match error.is_empty() {
-            true => (self.status.as_u16().to_string(), self.said()),
+            true => (self.status.as_u16().to_string(), self.excerpt()),
             false => (
-                self.asked.said(error.as_bytes()),
-                self.asked.said(reason.as_bytes()),
+                self.asked.excerpt(error.as_bytes()),
+                self.asked.excerpt(reason.as_bytes()),
             ),
         }
     }
@@ -225,7 +221,7 @@ impl fmt::Debug for Reply {
 #[derive(Debug)]
 pub(crate) struct StreamedReply {
     /// What it answers.
-    pub(crate) asked: Asked,
+    pub(crate) asked: SentRequest,
     /// Its status: below 500, and neither 408 nor 429.
     pub(crate) status: StatusCode,
     /// Its headers. `Content-Encoding` is gone where the body was decoded.
@@ -236,9 +232,9 @@ pub(crate) struct StreamedReply {
 
 impl StreamedReply {
     /// Reads the beginning of an error's body. Returns what may be shown of it.
-    pub(crate) async fn said(self) -> String {
+    pub(crate) async fn excerpt(self) -> String {
         let body = self.body.read_to_end(ERROR_BODY_MAX).await;
-        self.asked.said(&body.unwrap_or_default())
+        self.asked.excerpt(&body.unwrap_or_default())
     }
 }
 
@@ -246,7 +242,6 @@ impl StreamedReply {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{method} {url}: {cause}")]
 pub struct RequestFailed {
-    /// The method.
     pub(crate) method: Method,
     /// The URL with its query, without credentials; of a long one the beginning.
     pub(crate) url: String,
@@ -286,7 +281,6 @@ pub enum Cause {
     /// An answer with this status, 408 or 500 and above.
     #[error("the answer was {status}: {said}")]
     Status {
-        /// The status.
         status: StatusCode,
         /// The beginning of the answer's body.
         said: String,

@@ -32,13 +32,13 @@ fn link_local() -> [IpNet; 2] {
 /// `[replicator]` `endpoints_allowed` and `endpoints_denied`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRules {
-    allowed: Vec<Entry>,
-    denied: Vec<Entry>,
+    allowed: Vec<RuleEntry>,
+    denied: Vec<RuleEntry>,
 }
 
 /// One entry: hosts or a network, at one port or at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct RuleEntry {
     hosts: Hosts,
     port: Option<u16>,
     /// As written.
@@ -133,7 +133,7 @@ impl EndpointRules {
             return denied(Why::Listed(entry.text.clone()));
         }
         let allowing = self.allowed.iter();
-        let allowing: Vec<&Entry> = allowing
+        let allowing: Vec<&RuleEntry> = allowing
             .filter(|entry| entry.is_about(name, &[address], port))
             .collect();
         if allowing.is_empty() {
@@ -170,7 +170,7 @@ impl EndpointRules {
             let place = place(Some(name), None, Some(port));
             Err(EndpointDenied { place, why })
         };
-        let is_about = |entry: &&Entry| entry.is_about(Some(name), &[], Some(port));
+        let is_about = |entry: &&RuleEntry| entry.is_about(Some(name), &[], Some(port));
         if let Some(entry) = self.denied.iter().find(is_about) {
             return denied(Why::Listed(entry.text.clone()));
         }
@@ -273,7 +273,7 @@ impl Hosts {
     }
 }
 
-impl Entry {
+impl RuleEntry {
     /// Whether it is about a connection to this name, or to one of these addresses, at this port.
     fn is_about(&self, name: Option<&str>, addresses: &[IpAddr], port: Option<u16>) -> bool {
         let has_name = || name.is_some_and(|name| self.hosts.has_name(name));
@@ -354,13 +354,13 @@ fn network_of(text: &str) -> Option<IpNet> {
     }
 }
 
-fn entries(text: &str) -> Result<Vec<Entry>, String> {
+fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
     let texts = text
         .split(',')
         .map(str::trim)
         .filter(|text| !text.is_empty());
     texts
-        .map(|text| Entry::parse(text).ok_or_else(|| text.to_owned()))
+        .map(|text| RuleEntry::parse(text).ok_or_else(|| text.to_owned()))
         .collect()
 }
 

@@ -14,12 +14,12 @@ use url::Url;
 
 use super::body::{BodyFailed, BodyStream, Limits};
 use super::errors::classify;
+use super::excerpt::shown_url;
 use super::location::{leads, redirected};
-use super::said::shown_url;
 use super::sending::Sending;
 use super::session::Credentials;
 use super::upload::Activity;
-use super::{Asked, Cause, Endpoint, Reply, Request, RequestFailed, StreamedReply};
+use super::{Cause, Endpoint, Reply, Request, RequestFailed, SentRequest, StreamedReply};
 
 /// How often a request is sent again because its session is renewed.
 const RENEWALS_MAX: u32 = 3;
@@ -31,7 +31,7 @@ const DRAINED_BYTES_MAX: usize = 64 << 10;
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// How a try ended that brought no answer to return.
-pub(super) enum Failed {
+pub(super) enum TryFailed {
     /// It is to be made again at once, and costs nothing.
     Again,
     /// It may be tried again after a wait.
@@ -72,9 +72,9 @@ impl Endpoint {
                     self.http().counters().responses_success.one();
                     return Ok(reply);
                 }
-                Err(Failed::Again) => continue,
-                Err(Failed::Final(cause)) => (cause, None),
-                Err(Failed::Retry(cause)) => (cause, retries.next(Instant::now())),
+                Err(TryFailed::Again) => continue,
+                Err(TryFailed::Final(cause)) => (cause, None),
+                Err(TryFailed::Retry(cause)) => (cause, retries.next(Instant::now())),
             };
             match wait {
                 Some(wait) if !sending.spent => sleep(wait).await,
@@ -101,8 +101,8 @@ impl Endpoint {
                     self.http().counters().stream_responses_success.one();
                     return Ok(reply);
                 }
-                Err(Failed::Again) => {}
-                Err(Failed::Retry(cause) | Failed::Final(cause)) => {
+                Err(TryFailed::Again) => {}
+                Err(TryFailed::Retry(cause) | TryFailed::Final(cause)) => {
                     self.http().counters().stream_responses_failure.one();
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
@@ -125,7 +125,7 @@ impl Endpoint {
         })
     }
 
-    async fn try_whole(&self, sending: &mut Sending, bytes_max: usize) -> Result<Reply, Failed> {
+    async fn try_whole(&self, sending: &mut Sending, bytes_max: usize) -> Result<Reply, TryFailed> {
         let StreamedReply {
             asked,
             status,
@@ -136,10 +136,10 @@ impl Endpoint {
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         let body = body.read_whole(length.unwrap_or(0), bytes_max).await;
         let body = body.map_err(|failed| match failed {
-            BodyFailed::TooLong(bytes) => Failed::Final(Cause::TooLong(bytes)),
-            BodyFailed::Silent(time) => Failed::Retry(Cause::Timeout(time)),
+            BodyFailed::TooLong(bytes) => TryFailed::Final(Cause::TooLong(bytes)),
+            BodyFailed::Silent(time) => TryFailed::Retry(Cause::Timeout(time)),
             BodyFailed::Broken(text) | BodyFailed::Source(text) => {
-                Failed::Retry(Cause::Protocol(text))
+                TryFailed::Retry(Cause::Protocol(text))
             }
         })?;
         Ok(Reply {
@@ -149,8 +149,7 @@ impl Endpoint {
         })
     }
 
-    /// Makes one try.
-    async fn try_once(&self, sending: &mut Sending) -> Result<StreamedReply, Failed> {
+    async fn try_once(&self, sending: &mut Sending) -> Result<StreamedReply, TryFailed> {
         self.wait_for_rate_limit(&sending.method).await?;
         let credentials = self.credentials().await?;
         let permit = self.permit().await;
@@ -160,7 +159,7 @@ impl Endpoint {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
                 sending.follow(&response, self)?;
                 drain(response).await;
-                return Err(Failed::Again);
+                return Err(TryFailed::Again);
             }
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                 self.stays(&sending.url, &response)?;
@@ -170,13 +169,13 @@ impl Endpoint {
                     .limiter(|limiter, now| limiter.failure(&self.0.key, &sending.method, now));
                 let said = self.drain_shown(response).await;
                 if sending.spent {
-                    return Err(Failed::Final(Cause::Status { status, said }));
+                    return Err(TryFailed::Final(Cause::Status { status, said }));
                 }
-                return Err(Failed::Again);
+                return Err(TryFailed::Again);
             }
             status if status == StatusCode::REQUEST_TIMEOUT || status.as_u16() >= 500 => {
                 let said = self.drain_shown(response).await;
-                return Err(Failed::Retry(Cause::Status { status, said }));
+                return Err(TryFailed::Retry(Cause::Status { status, said }));
             }
             _ => {}
         }
@@ -193,18 +192,18 @@ impl Endpoint {
                 .answered(&credentials, status, response.headers(), now);
         if again && sending.spent {
             // What was refused was the session; the body has to come from where it came from.
-            return Err(Failed::Final(Cause::SessionLost));
+            return Err(TryFailed::Final(Cause::SessionLost));
         }
         if again && sending.renewals < RENEWALS_MAX {
             sending.renewals += 1;
             drain(response).await;
-            return Err(Failed::Again);
+            return Err(TryFailed::Again);
         }
         let epoch = match credentials {
             Credentials::Cookie(_, epoch) if sending.trusted => Some(epoch),
             _ => None,
         };
-        let asked = Asked {
+        let asked = SentRequest {
             endpoint: self.clone(),
             method: sending.method.clone(),
             url: sending.shown.clone(),
@@ -222,11 +221,11 @@ impl Endpoint {
         })
     }
 
-    async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), Failed> {
+    async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {
         let wait = self
             .http()
             .limiter(|limiter, now| limiter.wait(&self.0.key, method, now));
-        let wait = wait.ok_or(Failed::Final(Cause::MaxBackoff))?;
+        let wait = wait.ok_or(TryFailed::Final(Cause::MaxBackoff))?;
         if !wait.is_zero() {
             sleep(wait).await;
         }
@@ -252,12 +251,12 @@ impl Endpoint {
         &self,
         sending: &mut Sending,
         credentials: &Credentials,
-    ) -> Result<(Response, Option<Instant>), Failed> {
+    ) -> Result<(Response, Option<Instant>), TryFailed> {
         self.http().counters().requests.one();
         let route = self
             .http()
             .route(&sending.url, self.0.proxy.as_ref())
-            .map_err(Failed::Final)?;
+            .map_err(TryFailed::Final)?;
         let mut headers = sending.headers.clone();
         if let Some(host) = route.host {
             headers.insert(HOST, host);
@@ -277,9 +276,9 @@ impl Endpoint {
             biased;
             response = route.client.execute(request) => response,
             () = activity.silent_for(silence) => {
-                return Err(Failed::Retry(Cause::Timeout(silence)));
+                return Err(TryFailed::Retry(Cause::Timeout(silence)));
             }
-            timeout = until(deadline) => return Err(Failed::Retry(Cause::Timeout(timeout))),
+            timeout = until(deadline) => return Err(TryFailed::Retry(Cause::Timeout(timeout))),
         };
         match response {
             Ok(response) => Ok((response, deadline.map(|(deadline, _)| deadline))),
@@ -288,14 +287,18 @@ impl Endpoint {
     }
 
     /// Requires that an answer redirects to no other origin than the configuration allows, if it redirects.
-    pub(super) fn stays(&self, from: &Url, response: &Response) -> Result<(), Failed> {
+    pub(super) fn stays(&self, from: &Url, response: &Response) -> Result<(), TryFailed> {
         if let Ok(mut to) = redirected(from, response.headers()) {
-            leads(&self.0.base_url, &mut to, &self.0.redirects_to).map_err(Failed::Final)?;
+            leads(&self.0.base_url, &mut to, &self.0.redirects_to).map_err(TryFailed::Final)?;
         }
         Ok(())
     }
 
-    fn authorize(&self, headers: &mut HeaderMap, credentials: &Credentials) -> Result<(), Failed> {
+    fn authorize(
+        &self,
+        headers: &mut HeaderMap,
+        credentials: &Credentials,
+    ) -> Result<(), TryFailed> {
         match credentials {
             Credentials::Basic => {
                 if let Some(basic) = &self.0.basic {
@@ -305,7 +308,7 @@ impl Endpoint {
             Credentials::Nothing => {}
             Credentials::Cookie(cookie, _) => {
                 let problem = "the session cookie has bytes that no header has";
-                let invalid = |_| Failed::Final(Cause::Session(problem.into()));
+                let invalid = |_| TryFailed::Final(Cause::Session(problem.into()));
                 let mut value = HeaderValue::from_str(cookie).map_err(invalid)?;
                 value.set_sensitive(true);
                 // The user's own cookies stay.

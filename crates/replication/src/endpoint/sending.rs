@@ -13,7 +13,7 @@ use url::Url;
 use super::body::RequestBody;
 use super::http::own_headers;
 use super::location::{leads, redirected};
-use super::send::Failed;
+use super::send::TryFailed;
 use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
 use super::{Cause, Endpoint};
 
@@ -65,14 +65,14 @@ impl Sending {
         &mut self,
         response: &Response,
         endpoint: &Endpoint,
-    ) -> Result<(), Failed> {
-        let failed = |problem: String| Failed::Final(Cause::Redirect(problem));
+    ) -> Result<(), TryFailed> {
+        let failed = |problem: String| TryFailed::Final(Cause::Redirect(problem));
         if self.redirects == REDIRECTS_MAX {
             return Err(failed(format!("more than {REDIRECTS_MAX} times in a row")));
         }
         let mut to = redirected(&self.url, response.headers()).map_err(failed)?;
         let stays = leads(&endpoint.0.base_url, &mut to, &endpoint.0.redirects_to);
-        if !stays.map_err(Failed::Final)? {
+        if !stays.map_err(TryFailed::Final)? {
             self.leave();
         }
         if response.status() == StatusCode::SEE_OTHER {
@@ -108,12 +108,12 @@ impl Sending {
         &mut self,
         headers: &mut HeaderMap,
         activity: &Activity,
-    ) -> Result<Option<reqwest::Body>, Failed> {
+    ) -> Result<Option<reqwest::Body>, TryFailed> {
         let activity = activity.clone();
         match &mut self.body {
             RequestBody::Empty if self.spent => {
                 let problem = "it has been sent before".to_owned();
-                Err(Failed::Final(Cause::Body(problem)))
+                Err(TryFailed::Final(Cause::Body(problem)))
             }
             RequestBody::Empty => {
                 if matches!(self.method, Method::POST | Method::PUT) {

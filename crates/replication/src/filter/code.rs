@@ -104,13 +104,13 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
             StatusCode::NOT_FOUND => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
-        let (error, reason) = reply.told();
+        let (error, reason) = reply.error_and_reason();
         let status = reply.status.as_u16();
         let problem = format!("{error}: {reason} (status {status})");
         return Err(not_opened(kind, problem));
     }
     let text: Box<serde_json::value::RawValue> = reply.json().map_err(|error| {
-        let problem = format!("{error}: {}", reply.said());
+        let problem = format!("{error}: {}", reply.excerpt());
         not_opened(FilterErrorKind::Unknown, problem)
     })?;
     Ok(text.get().to_owned())

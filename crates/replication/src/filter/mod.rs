@@ -55,17 +55,6 @@ pub enum FilterAt {
     Settee,
 }
 
-impl FilterAt {
-    /// Returns the name that it has in options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Settee => "settee",
-        }
-    }
-}
-
 /// Returns a parameter as a filter function sees it: a text, JSON text if it was given as something else.
 ///
 /// SOURCE    couch_replicator_api_wrap: parse_filter/3.

@@ -25,7 +25,6 @@ pub struct FilterFunction {
 pub enum FilterKind {
     /// One of `filters`.
     Filter {
-        /// Its name.
         name: String,
         /// The request that it sees.
         req: Box<RawValue>,

@@ -65,7 +65,6 @@ pub struct Identity {
     pub port: u16,
 }
 
-/// Returns the id of a replication.
 ///
 /// `filter_code` is the source of the filter function, where the filter is one
 /// ([`super::filter::fetch_code`]).

@@ -57,7 +57,6 @@ pub enum LogError {
     Refused {
         /// Method and URL of the request.
         asked: String,
-        /// Its status.
         status: u16,
         /// The error's name.
         error: String,
@@ -132,7 +131,6 @@ pub enum CheckpointError {
 /// One side of a replication, with its log, for [`checkpoint`].
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// The database.
     pub endpoint: Endpoint,
     /// What it said when the run began; its start time is compared with.
     pub info: DbInfo,
@@ -244,7 +242,7 @@ async fn read(endpoint: &Endpoint, id: &str) -> Result<Option<CheckpointLog>, Lo
 }
 
 fn refused(reply: &Reply) -> LogError {
-    let (error, reason) = reply.told();
+    let (error, reason) = reply.error_and_reason();
     LogError::Refused {
         asked: reply.asked.to_string(),
         status: reply.status.as_u16(),

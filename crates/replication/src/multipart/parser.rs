@@ -60,7 +60,6 @@ impl Headers {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the content type.
     pub(crate) fn content_type(&self) -> Option<ContentType<'_>> {
         self.get("content-type").map(ContentType::parse)
     }

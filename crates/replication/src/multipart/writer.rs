@@ -17,7 +17,6 @@ use bytes::Bytes;
 /// An attachment whose bytes follow the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Following {
-    /// Its name.
     pub(crate) name: String,
     /// Its content type, as the document tells it.
     pub(crate) content_type: String,

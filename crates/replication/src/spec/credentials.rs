@@ -14,9 +14,7 @@ use serde_json::Value;
 /// A name and a password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct BasicAuth {
-    /// The name.
     pub(crate) user: String,
-    /// The password.
     pub(crate) password: String,
 }
 

@@ -191,7 +191,6 @@ impl Default for Defaults {
 pub struct DocRef {
     /// The replicator database.
     pub database: String,
-    /// The document's id.
     pub id: String,
 }
 

@@ -30,7 +30,6 @@ const TIME: RangeInclusive<u32> = 1..=30 * 24 * 3600 * 1000;
 /// An option that was lowered because the server said that there are too many requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowered {
-    /// The option.
     pub name: &'static str,
     /// Its value before, times in milliseconds.
     pub from: u64,
@@ -218,10 +217,14 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
 fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
     let at = match body.get("filter_at") {
         None | Some(Value::Null) => FilterAt::default(),
-        Some(value) => [FilterAt::Source, FilterAt::Settee]
-            .into_iter()
-            .find(|at| value == at.name())
-            .ok_or_else(|| SpecError::bad("parameter `filter_at` must be `source` or `settee`"))?,
+        Some(value) => match value.as_str() {
+            Some("source") => FilterAt::Source,
+            Some("settee") => FilterAt::Settee,
+            _ => {
+                let text = "parameter `filter_at` must be `source` or `settee`";
+                return Err(SpecError::bad(text));
+            }
+        },
     };
     match (at, filter) {
         (FilterAt::Settee, Filter::BuiltIn { name, .. })

@@ -10,10 +10,9 @@ use serde_json::value::RawValue;
 /// The most bytes of one document without its attachments: longer ones are refused.
 pub(crate) const DOCUMENT_MAX: usize = 256 << 20;
 
-/// A look at a document.
+/// What has to be known of a document: its metadata.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Look<'a> {
-    /// Its id.
+pub(crate) struct DocMeta<'a> {
     #[serde(borrow, rename = "_id")]
     pub(crate) id: Cow<'a, str>,
     /// Its revision.
@@ -27,12 +26,12 @@ pub(crate) struct Look<'a> {
     pub(crate) attachments: Option<&'a RawValue>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> DocMeta<'a> {
     /// Looks at a document; `None` if the text is none that can be replicated.
-    pub(crate) fn at(text: &'a [u8]) -> Option<Self> {
-        let look: Self = serde_json::from_slice(text).ok()?;
-        let whole = look.rev.is_some() && look.revisions.is_some() && !look.id.is_empty();
-        whole.then_some(look)
+    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
+        let meta: Self = serde_json::from_slice(text).ok()?;
+        let whole = meta.rev.is_some() && meta.revisions.is_some() && !meta.id.is_empty();
+        whole.then_some(meta)
     }
 
     /// Returns whether it has attachments.
@@ -124,8 +123,8 @@ pub(super) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
 /// Returns the document's text with its stubs turned into attachments that follow.
 ///
 /// Only the value of `_attachments` is written anew: the rest stays byte for byte.
-pub(crate) fn with_following(text: &str, look: &Look<'_>) -> Option<String> {
-    let raw = look.attachments?.get();
+pub(crate) fn with_following(text: &str, meta: &DocMeta<'_>) -> Option<String> {
+    let raw = meta.attachments?.get();
     let mut all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(raw).ok()?;
     for attachment in all.values_mut() {
         let attachment = attachment.as_object_mut()?;
@@ -148,16 +147,16 @@ mod tests {
     fn a_document_is_looked_at_and_not_parsed() {
         let text =
             br#"{"_id":"a\u00e9","_rev":"1-x","n":1.0,"_revisions":{"start":1,"ids":["x"]}}"#;
-        let look = Look::at(text).unwrap();
-        assert_eq!((&*look.id, look.rev()), ("a\u{e9}", "1-x"));
-        assert!(!look.has_attachments());
+        let meta = DocMeta::read(text).unwrap();
+        assert_eq!((&*meta.id, meta.rev()), ("a\u{e9}", "1-x"));
+        assert!(!meta.has_attachments());
         for text in [
             "{}",
             "[]",
             r#"{"_id":"a","_rev":"1-x"}"#,
             r#"{"_id":"","_rev":"1-x","_revisions":{}}"#,
         ] {
-            assert!(Look::at(text.as_bytes()).is_none(), "{text}");
+            assert!(DocMeta::read(text.as_bytes()).is_none(), "{text}");
         }
         for (attachments, has) in [
             ("{}", false),
@@ -169,7 +168,7 @@ mod tests {
                 r#"{{"_id":"a","_rev":"1-x","_revisions":1,"_attachments":{attachments}}}"#
             );
             assert_eq!(
-                Look::at(text.as_bytes()).unwrap().has_attachments(),
+                DocMeta::read(text.as_bytes()).unwrap().has_attachments(),
                 has,
                 "{attachments}"
             );
@@ -196,9 +195,9 @@ mod tests {
     #[test]
     fn stubs_are_made_to_follow_and_nothing_else_changes() {
         let text = r#"{"_id":"a", "big":12345678901234567890123, "_rev":"1-x","_revisions":{},"_attachments":{"x":{"stub":true,"length":3},"y":{"data":"YQ=="}} ,"z":1.0}"#;
-        let look = Look::at(text.as_bytes()).unwrap();
+        let meta = DocMeta::read(text.as_bytes()).unwrap();
         assert_eq!(
-            with_following(text, &look).unwrap(),
+            with_following(text, &meta).unwrap(),
             r#"{"_id":"a", "big":12345678901234567890123, "_rev":"1-x","_revisions":{},"_attachments":{"x":{"length":3,"follows":true},"y":{"data":"YQ=="}} ,"z":1.0}"#
         );
     }

@@ -7,7 +7,7 @@ use crate::multipart::writer::Following;
 
 /// Why a read, or the write that hangs on it, brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failed {
+pub(super) enum DocFailed {
     /// It is worth another try.
     #[error("{0}")]
     Retry(String),
@@ -37,7 +37,7 @@ pub(super) enum Failed {
     Crash(Crash),
 }
 
-impl Failed {
+impl DocFailed {
     pub(super) fn of_request(failed: RequestFailed) -> Self {
         match failed.cause {
             Cause::MaxBackoff | Cause::Refused(_) => Self::Crash(failed.into()),
@@ -52,7 +52,7 @@ impl Failed {
     }
 }
 
-impl From<MultipartError> for Failed {
+impl From<MultipartError> for DocFailed {
     fn from(error: MultipartError) -> Self {
         Self::Retry(error.to_string())
     }

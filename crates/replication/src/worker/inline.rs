@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 
 use super::Worker;
 use super::bulk_docs::WriteBatch;
-use super::bulk_get::{Asked, Opens};
-use super::document::{Look, attachments};
+use super::bulk_get::{OpenDocs, RevRequest};
+use super::document::{DocMeta, attachments};
 use super::missing::Wanted;
 use crate::crash::Crash;
 use crate::endpoint::{Cause, Reply, StatusCode, encode, encode_doc_id, is_path};
@@ -40,7 +40,7 @@ impl Worker {
         batch: &mut WriteBatch,
     ) -> Result<(), Crash> {
         for wanted in wanted {
-            let mut open = Opens::of(std::slice::from_ref(&wanted));
+            let mut open = OpenDocs::of(std::slice::from_ref(&wanted));
             for rev in &wanted.revs {
                 if !open.is_open(&wanted.id, rev) {
                     continue;
@@ -64,10 +64,10 @@ impl Worker {
         &self,
         id: &str,
         rev: &str,
-        open: &mut Opens,
+        open: &mut OpenDocs,
         batch: &mut WriteBatch,
     ) -> Result<Option<Unreadable>, Crash> {
-        let asked = [Asked {
+        let asked = [RevRequest {
             id,
             rev,
             atts_since: &[],
@@ -96,7 +96,7 @@ impl Worker {
                     return Err(self.undelivered(id, &reply));
                 }
                 status => {
-                    let why = format!("{}: {status}: {}", reply.asked, reply.said());
+                    let why = format!("{}: {status}: {}", reply.asked, reply.excerpt());
                     return Ok(Some(cannot(&why)));
                 }
             }
@@ -119,7 +119,7 @@ impl Worker {
     fn undelivered(&self, id: &str, reply: &Reply) -> Crash {
         Crash::OpenDocRevsFailed {
             id: id.to_owned(),
-            why: format!("{}: {}: {}", reply.asked, reply.status, reply.said()),
+            why: format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt()),
             cause: None,
         }
     }
@@ -128,7 +128,7 @@ impl Worker {
     async fn take_inline(
         &self,
         reply: &Reply,
-        open: &mut Opens,
+        open: &mut OpenDocs,
         batch: &mut WriteBatch,
     ) -> Result<bool, Crash> {
         let body = &reply.body;
@@ -153,9 +153,9 @@ impl Worker {
 
 /// Whether the bytes of all attachments are in the text.
 fn is_whole(document: &str) -> bool {
-    let look = Look::at(document.as_bytes());
-    let raw = look.as_ref().filter(|look| look.has_attachments());
-    let Some(raw) = raw.and_then(|look| look.attachments) else {
+    let meta = DocMeta::read(document.as_bytes());
+    let raw = meta.as_ref().filter(|meta| meta.has_attachments());
+    let Some(raw) = raw.and_then(|meta| meta.attachments) else {
         return true;
     };
     attachments(raw).is_some_and(|all| all.iter().all(|(_, one)| one.data.is_some()))

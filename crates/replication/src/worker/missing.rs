@@ -14,12 +14,11 @@ use super::document::Text;
 use crate::changes::feed::Row;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{Request, StatusCode};
-use crate::heavy::heavy;
+use crate::offload::offload;
 
 /// Revisions of a document that are to be replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Its id.
     pub(crate) id: String,
     /// The revisions, at least one.
     pub(crate) revs: Vec<String>,
@@ -52,7 +51,7 @@ impl Worker {
             true => self.revs_diff(asked, count).await?,
             false => asked,
         };
-        self.tally.count(|stats| {
+        self.run_counters.count(|stats| {
             stats.missing_checked += count as u64;
             if self.filter.is_none() {
                 stats.missing_found += revisions(&wanted) as u64;
@@ -71,7 +70,7 @@ impl Worker {
             return Err(failed());
         }
         let body = reply.body.clone();
-        let picked = heavy(body.len(), move || pick(asked, &body)).await;
+        let picked = offload(body.len(), move || pick(asked, &body)).await;
         let (wanted, in_vain) = picked.ok_or_else(failed)?;
         let mut averages = self.averages.borrow_mut();
         averages.revs_diff.count(in_vain, count, Instant::now());

@@ -16,7 +16,7 @@ use slog::{info, warn};
 use tokio::time::sleep;
 
 use super::Worker;
-use super::failed::Failed;
+use super::failed::DocFailed;
 use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
@@ -99,7 +99,7 @@ impl Single<'_> {
                     self.ancestors.clear();
                     self.worker.missing_doc_retry
                 }
-                Err(Failed::UriTooLong) => {
+                Err(DocFailed::UriTooLong) => {
                     self.line_max /= 2;
                     if self.line_max < LINE_MIN {
                         let id = self.id.clone();
@@ -107,24 +107,24 @@ impl Single<'_> {
                     }
                     continue;
                 }
-                Err(Failed::AskSingly) => {
+                Err(DocFailed::AskSingly) => {
                     self.singly = true;
                     continue;
                 }
-                Err(Failed::Unnameable) => return Ok(Some(self.left())),
-                Err(Failed::LockedOut(_)) if renewals > 0 => {
+                Err(DocFailed::Unnameable) => return Ok(Some(self.left())),
+                Err(DocFailed::LockedOut(_)) if renewals > 0 => {
                     renewals -= 1;
                     continue;
                 }
-                Err(Failed::MissingStub) if !waited_for_stub => {
+                Err(DocFailed::MissingStub) if !waited_for_stub => {
                     waited_for_stub = true;
                     self.ancestors.clear();
                     self.worker.missing_doc_retry
                 }
-                Err(Failed::Crash(crash)) => return Err(crash),
+                Err(DocFailed::Crash(crash)) => return Err(crash),
                 Err(failed) => {
                     tries = tries.saturating_sub(1);
-                    if tries == 0 || failed == Failed::MissingStub {
+                    if tries == 0 || failed == DocFailed::MissingStub {
                         return Err(self.failed(failed));
                     }
                     warn!(self.worker.log, "a document is read again";
@@ -153,14 +153,14 @@ impl Single<'_> {
         }
     }
 
-    fn failed(&self, failed: Failed) -> Crash {
+    fn failed(&self, failed: DocFailed) -> Crash {
         match failed {
-            Failed::RetryThen(crash) | Failed::LockedOut(crash) => *crash,
+            DocFailed::RetryThen(crash) | DocFailed::LockedOut(crash) => *crash,
             failed => Crash::OpenDocRevsFailed {
                 id: self.id.clone(),
                 why: failed.to_string(),
                 cause: match failed {
-                    Failed::Request(failed) => Some(failed.cause),
+                    DocFailed::Request(failed) => Some(failed.cause),
                     _ => None,
                 },
             },
@@ -221,7 +221,7 @@ impl Single<'_> {
     }
 
     /// Reads some of the open revisions.
-    async fn read_some(&mut self) -> Result<(), Failed> {
+    async fn read_some(&mut self) -> Result<(), DocFailed> {
         let asked = self.next_revs();
         let read = self.read(&asked).await;
         for rev in asked.into_iter().rev() {
@@ -232,19 +232,19 @@ impl Single<'_> {
         read
     }
 
-    async fn read(&mut self, asked: &[String]) -> Result<(), Failed> {
+    async fn read(&mut self, asked: &[String]) -> Result<(), DocFailed> {
         self.missing.clear();
         let source = &self.worker.source;
         let reply = source.stream(self.request(asked)).await;
-        let reply = reply.map_err(Failed::of_request)?;
+        let reply = reply.map_err(DocFailed::of_request)?;
         let request = reply.asked.clone();
         match reply.status {
             StatusCode::OK => self.read_answer(reply, asked).await?,
-            StatusCode::URI_TOO_LONG => return Err(Failed::UriTooLong),
+            StatusCode::URI_TOO_LONG => return Err(DocFailed::UriTooLong),
             StatusCode::NOT_FOUND => self.missing.extend(asked.iter().cloned()),
             status => {
-                let said = reply.said().await;
-                return Err(Failed::Retry(format!("{request}: {status}: {said}")));
+                let said = reply.excerpt().await;
+                return Err(DocFailed::Retry(format!("{request}: {status}: {said}")));
             }
         }
         // Each revision comes, itself or something newer in its place, or is said to be missing.
@@ -256,7 +256,7 @@ impl Single<'_> {
             None => Ok(()),
             Some(first) => {
                 let count = 1 + silent.count();
-                Err(Failed::Retry(format!(
+                Err(DocFailed::Retry(format!(
                     "{request}: the answer says nothing of {count} of the {} revisions, of {first} for one",
                     asked.len()
                 )))

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::attached::{Body, Fetched, Parts, following};
-use super::document::{self, DOCUMENT_MAX, Look};
-use super::failed::Failed;
+use super::document::{self, DOCUMENT_MAX, DocMeta};
+use super::failed::DocFailed;
 use super::inline::attachment_has_path;
 use super::single::Single;
 use crate::endpoint::{BodyStream, StreamedReply, encode_doc_id, shown};
@@ -23,7 +23,7 @@ const ERROR_PART_MAX: usize = 64 * 1024;
 
 /// A result in an answer of plain JSON.
 #[derive(Deserialize)]
-struct Entry<'a> {
+struct OpenRevsEntry<'a> {
     #[serde(borrow, default)]
     ok: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -31,7 +31,7 @@ struct Entry<'a> {
 }
 
 #[derive(Deserialize)]
-struct Missing {
+struct MissingPart {
     missing: String,
 }
 
@@ -41,7 +41,7 @@ impl Single<'_> {
         &mut self,
         reply: StreamedReply,
         asked: &[String],
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DocFailed> {
         let content_type = reply.headers.get(reqwest::header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
         match content_type {
@@ -63,7 +63,7 @@ impl Single<'_> {
         &mut self,
         mut body: Multipart<Body>,
         asked: &[String],
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DocFailed> {
         while let Some(headers) = body.next_part().await? {
             let value = headers.get("content-type").unwrap_or_default();
             let kind = headers.content_type();
@@ -75,8 +75,8 @@ impl Single<'_> {
                 let text = collect(&mut body, ERROR_PART_MAX)
                     .await?
                     .unwrap_or_default();
-                let Ok(Missing { missing }) = serde_json::from_slice(&text) else {
-                    return Err(Failed::Retry(format!(
+                let Ok(MissingPart { missing }) = serde_json::from_slice(&text) else {
+                    return Err(DocFailed::Retry(format!(
                         "a revision failed: {}",
                         shown(&text)
                     )));
@@ -88,7 +88,7 @@ impl Single<'_> {
                     None => self.too_large(asked)?,
                 }
             } else {
-                return Err(Failed::Retry(format!("a part of type '{value}'")));
+                return Err(DocFailed::Retry(format!("a part of type '{value}'")));
             }
         }
         body.finish().await
@@ -99,83 +99,85 @@ impl Single<'_> {
         &mut self,
         mut parts: Multipart<&mut Multipart<Body>>,
         asked: &[String],
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DocFailed> {
         if parts.next_part().await?.is_none() {
-            return Err(Failed::Retry("a document has no part".to_owned()));
+            return Err(DocFailed::Retry("a document has no part".to_owned()));
         }
         let Some(text) = collect(&mut parts, DOCUMENT_MAX).await? else {
             return self.too_large(asked);
         };
         let text = utf8(&text)?;
-        let look = self.look(text)?;
-        let following = following(&look, |attachment| attachment.follows)?;
+        let meta = self.meta(text)?;
+        let following = following(&meta, |attachment| attachment.follows)?;
         if following.is_empty() {
             return self.document(text).await;
         }
-        if self.begins(&look, text).await? {
+        if self.accept(&meta, text).await? {
             let worker = self.worker;
             let parts = Parts(parts, &following);
-            worker.put_with(text, &look, &following, parts).await?;
+            worker.put_with(text, &meta, &following, parts).await?;
             self.close();
         }
         Ok(())
     }
 
     /// An answer of plain JSON, in which attachments are mere stubs.
-    async fn read_array(&mut self, body: BodyStream) -> Result<(), Failed> {
+    async fn read_array(&mut self, body: BodyStream) -> Result<(), DocFailed> {
         let body = body.read_to_end(DOCUMENT_MAX).await;
-        let body = body.map_err(|failed| Failed::Retry(failed.to_string()))?;
-        let Ok(entries) = serde_json::from_slice::<Vec<Entry<'_>>>(&body) else {
-            return Err(Failed::Retry(format!("no revisions: {}", shown(&body))));
+        let body = body.map_err(|failed| DocFailed::Retry(failed.to_string()))?;
+        let Ok(entries) = serde_json::from_slice::<Vec<OpenRevsEntry<'_>>>(&body) else {
+            return Err(DocFailed::Retry(format!("no revisions: {}", shown(&body))));
         };
         for entry in entries {
             match entry {
-                Entry { ok: Some(raw), .. } => self.stubbed(raw.get()).await?,
-                Entry {
+                OpenRevsEntry { ok: Some(raw), .. } => self.stubbed(raw.get()).await?,
+                OpenRevsEntry {
                     missing: Some(rev), ..
                 } => {
                     self.missing.insert(rev.into_owned());
                 }
-                Entry { .. } => return Err(Failed::Retry("a revision failed".to_owned())),
+                OpenRevsEntry { .. } => {
+                    return Err(DocFailed::Retry("a revision failed".to_owned()));
+                }
             }
         }
         Ok(())
     }
 
     /// A document whose attachments are to be read one by one.
-    async fn stubbed(&mut self, text: &str) -> Result<(), Failed> {
-        let look = self.look(text)?;
-        let following = following(&look, |attachment| attachment.stub)?;
+    async fn stubbed(&mut self, text: &str) -> Result<(), DocFailed> {
+        let meta = self.meta(text)?;
+        let following = following(&meta, |attachment| attachment.stub)?;
         if following.is_empty() {
             return self.document(text).await;
         }
         if following.iter().any(|one| !attachment_has_path(&one.name)) {
-            return Err(Failed::Unnameable);
+            return Err(DocFailed::Unnameable);
         }
-        if self.begins(&look, text).await? {
-            let nonsense = || Failed::Retry("attachments that are none".to_owned());
-            let text = document::with_following(text, &look).ok_or_else(nonsense)?;
+        if self.accept(&meta, text).await? {
+            let nonsense = || DocFailed::Retry("attachments that are none".to_owned());
+            let text = document::with_following(text, &meta).ok_or_else(nonsense)?;
             let worker = self.worker;
             let fetched = Fetched {
                 worker,
                 path: encode_doc_id(&self.id),
-                rev: look.rev().to_owned(),
+                rev: meta.rev().to_owned(),
                 body: None,
             };
-            worker.put_with(&text, &look, &following, fetched).await?;
+            worker.put_with(&text, &meta, &following, fetched).await?;
             self.close();
         }
         Ok(())
     }
 
     /// A document that comes alone.
-    async fn document(&mut self, text: &str) -> Result<(), Failed> {
-        let look = self.look(text)?;
-        if !self.begins(&look, text).await? {
+    async fn document(&mut self, text: &str) -> Result<(), DocFailed> {
+        let meta = self.meta(text)?;
+        if !self.accept(&meta, text).await? {
             return Ok(());
         }
-        if look.has_attachments() || self.id.starts_with("_design/") {
-            self.worker.put(text, &look).await?;
+        if meta.has_attachments() || self.id.starts_with("_design/") {
+            self.worker.put(text, &meta).await?;
         } else {
             self.texts.push(text.to_owned());
         }
@@ -183,15 +185,15 @@ impl Single<'_> {
         Ok(())
     }
 
-    fn look<'t>(&self, text: &'t str) -> Result<Look<'t>, Failed> {
-        let look = Look::at(text.as_bytes()).filter(|look| look.id == self.id);
+    fn meta<'t>(&self, text: &'t str) -> Result<DocMeta<'t>, DocFailed> {
+        let meta = DocMeta::read(text.as_bytes()).filter(|meta| meta.id == self.id);
         let beginning = || shown(text.as_bytes());
-        look.ok_or_else(|| Failed::Retry(format!("not the document asked for: {}", beginning())))
+        meta.ok_or_else(|| DocFailed::Retry(format!("not the document asked for: {}", beginning())))
     }
 
     /// Counts a document and returns `true`, unless nobody waits for it, or it does not pass the filter.
-    async fn begins(&mut self, look: &Look<'_>, text: &str) -> Result<bool, Failed> {
-        self.answers = self.open.answered_by(look);
+    async fn accept(&mut self, meta: &DocMeta<'_>, text: &str) -> Result<bool, DocFailed> {
+        self.answers = self.open.answered_by(meta);
         if self.answers.is_empty() {
             return Ok(false);
         }
@@ -199,7 +201,7 @@ impl Single<'_> {
             self.close();
             return Ok(false);
         }
-        if self.counted.insert(look.rev().to_owned()) {
+        if self.counted.insert(meta.rev().to_owned()) {
             self.worker.count_read();
         }
         Ok(true)
@@ -212,17 +214,17 @@ impl Single<'_> {
         }
     }
 
-    async fn passes(&self, text: &str) -> Result<bool, Failed> {
-        let wrong = |error: serde_json::Error| Failed::Retry(error.to_string());
+    async fn passes(&self, text: &str) -> Result<bool, DocFailed> {
+        let wrong = |error: serde_json::Error| DocFailed::Retry(error.to_string());
         let document: &RawValue = serde_json::from_str(text).map_err(wrong)?;
         let passing = self.worker.passing(&[(&self.id, document)]).await;
-        Ok(passing.map_err(Failed::Crash)?.contains(&true))
+        Ok(passing.map_err(DocFailed::Crash)?.contains(&true))
     }
 
     /// Refuses a document of which nothing is known but that it was asked for.
-    fn too_large(&mut self, asked: &[String]) -> Result<(), Failed> {
+    fn too_large(&mut self, asked: &[String]) -> Result<(), DocFailed> {
         let [rev] = asked else {
-            return Err(Failed::AskSingly);
+            return Err(DocFailed::AskSingly);
         };
         if self.open.close(rev) {
             self.worker.refuse(RefusedDoc {
@@ -236,6 +238,6 @@ impl Single<'_> {
     }
 }
 
-fn utf8(text: &[u8]) -> Result<&str, Failed> {
-    std::str::from_utf8(text).map_err(|_| Failed::Retry("a document is no UTF-8".to_owned()))
+fn utf8(text: &[u8]) -> Result<&str, DocFailed> {
+    std::str::from_utf8(text).map_err(|_| DocFailed::Retry("a document is no UTF-8".to_owned()))
 }

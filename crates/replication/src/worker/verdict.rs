@@ -84,11 +84,11 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
 }
 
 /// Returns the error's name and its reason, as they may be shown; of an answer without them its status and its beginning.
-pub(super) fn told(reply: &Reply) -> (String, String) {
+pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     let is_json = serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
     match reply.error().error.is_empty() && !is_json && !reply.status.is_success() {
-        true => ("invalid_json".to_owned(), reply.said()),
-        false => reply.told(),
+        true => ("invalid_json".to_owned(), reply.excerpt()),
+        false => reply.error_and_reason(),
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn of_batch(reply: &Reply) -> Option<(String, String)> {
 
 /// What `_bulk_docs` says of a document.
 #[derive(Debug, Deserialize)]
-pub(super) struct Entry<'a> {
+pub(super) struct WriteEntry<'a> {
     #[serde(borrow, default)]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -133,7 +133,7 @@ pub(super) struct Entry<'a> {
 }
 
 /// Reads an entry.
-pub(super) fn of_entry(entry: &Entry<'_>) -> Outcome {
+pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
     let is = |raw: Option<&RawValue>, text| raw.is_some_and(|raw| raw.get() == text);
     if entry.error.is_none() || is(entry.error, "false") {
         return match is(entry.ok, "false") || entry.status.is_some_and(|status| status >= 400) {
