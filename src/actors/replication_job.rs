@@ -28,15 +28,15 @@ use parts::{Ended, Part, Parts};
 use replication::counters::Counters;
 use replication::crash::Crash;
 use replication::progress::BatchNumber;
+use replication::run_counters::RunCounters;
 use replication::seq::Seq;
-use replication::tally::Tally;
 use reports::Reports;
 pub use starter::JobStarter;
 
 /// See the module's documentation.
 pub struct ReplicationJob {
     start: JobStart,
-    tally: Rc<Tally>,
+    run_counters: Rc<RunCounters>,
     reports: Reports,
     state: State,
     lifeline: Lifeline,
@@ -95,7 +95,7 @@ impl ReplicationJob {
     /// Makes a job; it begins when the actor is started.
     pub fn new(start: JobStart) -> Self {
         Self {
-            tally: Rc::new(Tally::starting_with(start.earlier)),
+            run_counters: Rc::new(RunCounters::starting_with(start.earlier)),
             reports: Reports::new(&start),
             state: State::Opening,
             lifeline: Lifeline::new(),
@@ -127,9 +127,9 @@ impl ReplicationJob {
                 return self.crash(crash, ctx);
             }
         };
-        self.tally = Rc::new(Tally::starting_with(opened.stats));
+        self.run_counters = Rc::new(RunCounters::starting_with(opened.stats));
         let checkpoints = Checkpoints::new(&self.start, &opened);
-        let parts = Parts::start(&self.start, &opened, &self.tally, &self.reports, ctx);
+        let parts = Parts::start(&self.start, &opened, &self.run_counters, &self.reports, ctx);
         let running = Running {
             parts,
             checkpoints,

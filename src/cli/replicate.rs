@@ -231,11 +231,13 @@ impl Run {
             .map_err(|error| explain(&error.into()))?;
         let code = fetch_code(&source, &options.filter).await;
         code.map_err(|error| {
-            let (exit, hint) = match error.kind {
+            let by_kind = match error.kind {
                 FilterErrorKind::Refused => (Exit::NoPermission, GIVE_PASSWORD),
                 FilterErrorKind::Missing => (Exit::Data, CORRECT_FILTER),
                 FilterErrorKind::Unknown => (Exit::TryAgain, "see that the source is there"),
             };
+            let by_cause = error.cause.as_ref().and_then(settings_to_correct);
+            let (exit, hint) = by_cause.unwrap_or(by_kind);
             CliError::new(exit, error.to_string(), hint)
         })
     }
@@ -312,6 +314,21 @@ fn is_wrong(code: Option<u16>) -> bool {
     code.is_some_and(|code| (400..500).contains(&code))
 }
 
+/// What to correct where a request fails however often it is made.
+fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
+    match cause {
+        Cause::RedirectedElsewhere { .. } => Some((
+            Exit::Data,
+            "correct the URL, or name the other origin in [replicator] redirects_to",
+        )),
+        Cause::Denied(_) => Some((
+            Exit::Config,
+            "correct the URL, or [replicator] endpoints_allowed and endpoints_denied",
+        )),
+        _ => None,
+    }
+}
+
 /// Turns the reason of a failure into one for people.
 fn explain(crash: &Crash) -> CliError {
     let (code, hint) = match crash {
@@ -327,22 +344,6 @@ fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "see that the database is still there; then run this again: it goes on from its checkpoint",
         ),
-        Crash::HttpRequestFailed(failed) | Crash::Open(OpenError::Request(failed))
-            if matches!(failed.cause, Cause::RedirectedElsewhere { .. }) =>
-        {
-            (
-                Exit::Data,
-                "correct the URL, or name the other origin in [replicator] redirects_to",
-            )
-        }
-        Crash::HttpRequestFailed(failed) | Crash::Open(OpenError::Request(failed))
-            if matches!(failed.cause, Cause::Denied(_)) =>
-        {
-            (
-                Exit::Config,
-                "correct the URL, or [replicator] endpoints_allowed and endpoints_denied",
-            )
-        }
         Crash::FilterFailed(_) => (
             Exit::Data,
             "correct the filter at the source; then run this again: it goes on from its checkpoint",
@@ -351,10 +352,10 @@ fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "look at the document and the target; then run this again: it goes on from its checkpoint",
         ),
-        _ => (
+        crash => crash.cause().and_then(settings_to_correct).unwrap_or((
             Exit::TryAgain,
             "run this again later: it goes on from its checkpoint",
-        ),
+        )),
     };
     CliError::new(code, crash.to_string(), hint)
 }

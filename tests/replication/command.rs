@@ -310,3 +310,31 @@ async fn a_redirect_elsewhere_and_an_address_that_is_denied_tell_what_to_change(
         assert!(!error.contains("s3cret"), "{error}");
     }
 }
+
+#[actix_rt::test]
+async fn a_redirect_elsewhere_is_a_mistake_to_correct_whichever_request_meets_it() {
+    let arguments = [
+        "--retries-per-request",
+        "1",
+        "--no-bulk-get",
+        "--filter",
+        "app/mine",
+    ];
+    for (kind, arguments) in [
+        ("GET _local", &arguments[..3]),
+        ("PUT _local", &arguments[..3]),
+        ("GET _changes", &arguments[..3]),
+        ("GET doc", &arguments[..3]),
+        ("GET doc", &arguments[..]),
+    ] {
+        let (folder, (source, target)) = (folder(), two().await);
+        let mut moved = Answer::error(301, "moved", "elsewhere");
+        let to = "http://b.example/db";
+        moved.headers.push(("Location".into(), to.into()));
+        source.fails(kind, usize::MAX, moved);
+        let run = run(&folder, &source.url(), &target.url(), arguments).await;
+        let (status, _, error) = code(&run);
+        assert_eq!(status, Some(65), "{kind}: {error}");
+        assert!(error.contains("redirects_to"), "{kind}: {error}");
+    }
+}

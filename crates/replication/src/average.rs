@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long calls are left out before one is tried again.
-pub const TRY_AGAIN: Duration = Duration::from_secs(37);
+pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(37);
 
 /// An exponential moving average of the share of a call that was in vain.
 #[derive(Clone, Copy, Debug)]
-pub struct FailureAverage {
+pub(crate) struct FailureAverage {
     average: f64,
     weight: f64,
     worth_up_to: f64,
@@ -26,12 +26,12 @@ pub struct FailureAverage {
 
 impl FailureAverage {
     /// For `_revs_diff`: in vain is what turns out to be missing, without an ancestor to name.
-    pub const fn of_revs_diff() -> Self {
+    pub(crate) const fn of_revs_diff() -> Self {
         Self::new(0.4, 0.95)
     }
 
     /// For `_bulk_get`: in vain is what has to be read by itself all the same.
-    pub const fn of_bulk_get() -> Self {
+    pub(crate) const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }
 
@@ -45,7 +45,7 @@ impl FailureAverage {
     }
 
     /// Returns whether a call is worth making now.
-    pub fn is_worth(&self, now: Instant) -> bool {
+    pub(crate) fn is_worth(&self, now: Instant) -> bool {
         let long_ago = |last| now.saturating_duration_since(last) > TRY_AGAIN;
         self.average <= self.worth_up_to || self.last_call.is_none_or(long_ago)
     }
@@ -53,17 +53,12 @@ impl FailureAverage {
     /// Counts a call of which `in_vain` of `all` brought nothing. A call about nothing tells
     /// nothing.
     #[allow(clippy::cast_precision_loss, reason = "shares of small numbers")]
-    pub fn count(&mut self, in_vain: usize, all: usize, now: Instant) {
+    pub(crate) fn count(&mut self, in_vain: usize, all: usize, now: Instant) {
         if all > 0 {
             let share = in_vain as f64 / all as f64;
             self.average += self.weight * (share - self.average);
             self.last_call = Some(now);
         }
-    }
-
-    /// Returns the average, from 0 to 1.
-    pub fn average(&self) -> f64 {
-        self.average
     }
 }
 
@@ -75,7 +70,7 @@ mod tests {
         let mut average = FailureAverage::of_bulk_get();
         let now = Instant::now();
         (0..100).for_each(|_| average.count(in_vain, all, now));
-        average.average()
+        average.average
     }
 
     #[test]

@@ -12,12 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Counts one.
     pub fn one(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -27,17 +25,17 @@ impl Count {
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Tries of requests.
-    pub requests: Count,
+    pub(crate) requests: Count,
     /// Requests that were answered.
-    pub responses_success: Count,
+    pub(crate) responses_success: Count,
     /// Requests that were not, however often they were tried.
-    pub responses_failure: Count,
+    pub(crate) responses_failure: Count,
     /// Requests whose answers come as streams, and began to.
-    pub stream_responses_success: Count,
+    pub(crate) stream_responses_success: Count,
     /// Those whose did not.
-    pub stream_responses_failure: Count,
+    pub(crate) stream_responses_failure: Count,
     /// Requests that went elsewhere than their URL says.
-    pub connect_to_applied: Count,
+    pub(crate) connect_to_applied: Count,
     /// Runs that could not begin.
     pub failed_starts: Count,
     /// Checkpoints that were written.
@@ -45,7 +43,7 @@ pub struct Counters {
     /// Checkpoints that were not.
     pub checkpoints_failure: Count,
     /// Times that reading changes failed, and was tried again or not.
-    pub changes_read_failures: Count,
+    pub(crate) changes_read_failures: Count,
     /// Changes readers that ended a run.
     pub changes_reader_deaths: Count,
     /// Changes managers that ended a run.
@@ -70,102 +68,56 @@ impl Counters {
     /// Returns all of them: CouchDB's name below `couch_replicator`, what it means, and the number.
     pub fn all(&self) -> [(&'static str, &'static str, u64); 19] {
         [
-            (
-                "requests",
-                "HTTP requests to databases that are replicated, every try counted",
-                &self.requests,
-            ),
-            (
-                "responses.success",
-                "HTTP requests of replications that were answered",
-                &self.responses_success,
-            ),
-            (
-                "responses.failure",
-                "HTTP requests of replications that failed, however often they were tried",
-                &self.responses_failure,
-            ),
-            (
-                "stream_responses.success",
-                "HTTP requests of replications for streams that were answered",
-                &self.stream_responses_success,
-            ),
-            (
-                "stream_responses.failure",
-                "HTTP requests of replications for streams that failed",
-                &self.stream_responses_failure,
-            ),
-            (
-                "connect_to_applied",
-                "HTTP requests of replications that went elsewhere by `connect_to`",
-                &self.connect_to_applied,
-            ),
-            (
-                "failed_starts",
-                "Runs of replications that could not begin",
-                &self.failed_starts,
-            ),
-            (
-                "checkpoints.success",
-                "Checkpoints that were written",
-                &self.checkpoints_success,
-            ),
-            (
-                "checkpoints.failure",
-                "Checkpoints that could not be written",
-                &self.checkpoints_failure,
-            ),
-            (
-                "changes_read_failures",
-                "Failures to read changes, whether they were tried again or not",
-                &self.changes_read_failures,
-            ),
-            (
-                "changes_reader_deaths",
-                "Runs that ended because changes could not be read",
-                &self.changes_reader_deaths,
-            ),
-            (
-                "changes_manager_deaths",
-                "Runs that ended because their changes manager did",
-                &self.changes_manager_deaths,
-            ),
-            (
-                "worker_deaths",
-                "Runs that ended because a worker failed",
-                &self.worker_deaths,
-            ),
-            (
-                "workers_started",
-                "Workers of replications that were started",
-                &self.workers_started,
-            ),
-            (
-                "db_scans",
-                "Times that the replicator database was read from its beginning",
-                &self.db_scans,
-            ),
-            (
-                "docs.dbs_found",
-                "Replicator databases that were found at a start",
-                &self.docs_dbs_found,
-            ),
-            (
-                "docs.db_changes",
-                "Updates of replicator documents that were looked at",
-                &self.docs_db_changes,
-            ),
-            (
-                "docs.failed_state_updates",
-                "Replicator documents that were marked as failed",
-                &self.docs_failed,
-            ),
-            (
-                "docs.completed_state_updates",
-                "Replicator documents that were marked as completed",
-                &self.docs_completed,
-            ),
+            ("requests", &self.requests),
+            ("responses.success", &self.responses_success),
+            ("responses.failure", &self.responses_failure),
+            ("stream_responses.success", &self.stream_responses_success),
+            ("stream_responses.failure", &self.stream_responses_failure),
+            ("connect_to_applied", &self.connect_to_applied),
+            ("failed_starts", &self.failed_starts),
+            ("checkpoints.success", &self.checkpoints_success),
+            ("checkpoints.failure", &self.checkpoints_failure),
+            ("changes_read_failures", &self.changes_read_failures),
+            ("changes_reader_deaths", &self.changes_reader_deaths),
+            ("changes_manager_deaths", &self.changes_manager_deaths),
+            ("worker_deaths", &self.worker_deaths),
+            ("workers_started", &self.workers_started),
+            ("db_scans", &self.db_scans),
+            ("docs.dbs_found", &self.docs_dbs_found),
+            ("docs.db_changes", &self.docs_db_changes),
+            ("docs.failed_state_updates", &self.docs_failed),
+            ("docs.completed_state_updates", &self.docs_completed),
         ]
-        .map(|(name, help, count)| (name, help, count.get()))
+        .map(|(name, count)| (name, help(name), count.get()))
+    }
+}
+
+/// Returns what a counter means.
+fn help(name: &str) -> &'static str {
+    match name {
+        "requests" => "HTTP requests to databases that are replicated, every try counted",
+        "responses.success" => "HTTP requests of replications that were answered",
+        "responses.failure" => {
+            "HTTP requests of replications that failed, however often they were tried"
+        }
+        "stream_responses.success" => {
+            "HTTP requests of replications for streams that were answered"
+        }
+        "stream_responses.failure" => "HTTP requests of replications for streams that failed",
+        "connect_to_applied" => "HTTP requests of replications that went elsewhere by `connect_to`",
+        "failed_starts" => "Runs of replications that could not begin",
+        "checkpoints.success" => "Checkpoints that were written",
+        "checkpoints.failure" => "Checkpoints that could not be written",
+        "changes_read_failures" => "Failures to read changes, whether they were tried again or not",
+        "changes_reader_deaths" => "Runs that ended because changes could not be read",
+        "changes_manager_deaths" => "Runs that ended because their changes manager did",
+        "worker_deaths" => "Runs that ended because a worker failed",
+        "workers_started" => "Workers of replications that were started",
+        "db_scans" => "Times that the replicator database was read from its beginning",
+        "docs.dbs_found" => "Replicator databases that were found at a start",
+        "docs.db_changes" => "Updates of replicator documents that were looked at",
+        "docs.failed_state_updates" => "Replicator documents that were marked as failed",
+        "docs.completed_state_updates" => "Replicator documents that were marked as completed",
+        _ => "",
     }
 }

@@ -4,7 +4,7 @@
 //! PROMISES  No credential is in it: URLs come from endpoints, which show none.
 //! SOURCE    The exit reasons of `couch_replicator_scheduler_job`, under their names.
 
-use super::endpoint::{Asked, Cause, Reply, RequestFailed};
+use super::endpoint::{Cause, Reply, RequestFailed, SentRequest};
 use super::log::{CheckpointError, LogError};
 use super::open::OpenError;
 
@@ -50,25 +50,18 @@ pub enum Crash {
     /// The source did not deliver a document that it told of, however often it was asked.
     #[error("worker_died: process_died: open_doc_revs_failed: document '{id}': {why}")]
     OpenDocRevsFailed {
-        /// The document.
         id: String,
         /// What happened the last time.
         why: String,
+        /// Why there was no answer, if there was none.
+        cause: Option<Cause>,
     },
     /// The source takes not even short requests.
     #[error("worker_died: request_uri_too_long: document '{id}'")]
-    RequestUriTooLong {
-        /// The document.
-        id: String,
-    },
+    RequestUriTooLong { id: String },
     /// The source told of a revision that it has not.
     #[error("worker_died: missing_doc: document '{id}' misses {revs}")]
-    MissingDoc {
-        /// The document.
-        id: String,
-        /// The revisions.
-        revs: String,
-    },
+    MissingDoc { id: String, revs: String },
     /// No answer to a request.
     #[error("http_request_failed: {0}")]
     HttpRequestFailed(RequestFailed),
@@ -90,25 +83,28 @@ pub enum Crash {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Method and URL of the request, where there was an answer.
-    pub asked: Option<String>,
+    pub(crate) asked: Option<String>,
     /// Its status, unless there was none.
     pub code: Option<u16>,
     /// Its body, or what happened, at most the beginning of it.
-    pub body: String,
+    pub(crate) body: String,
+    /// Why there was no answer, if there was none.
+    pub(crate) cause: Option<Cause>,
 }
 
 impl Answered {
     /// Takes an answer.
-    pub fn of(reply: &Reply) -> Self {
+    pub(crate) fn of(reply: &Reply) -> Self {
         Self::new(&reply.asked, reply.status.as_u16(), &reply.body)
     }
 
     /// Takes the beginning of an answer's body.
-    pub fn new(asked: &Asked, code: u16, body: &[u8]) -> Self {
+    pub fn new(asked: &SentRequest, code: u16, body: &[u8]) -> Self {
         Self {
             asked: Some(asked.to_string()),
             code: Some(code),
-            body: asked.said(body),
+            body: asked.excerpt(body),
+            cause: None,
         }
     }
 
@@ -118,6 +114,16 @@ impl Answered {
             asked: None,
             code: None,
             body: why.into(),
+            cause: None,
+        }
+    }
+}
+
+impl From<RequestFailed> for Answered {
+    fn from(failed: RequestFailed) -> Self {
+        Self {
+            cause: Some(failed.cause.clone()),
+            ..Self::none(failed.to_string())
         }
     }
 }
@@ -186,6 +192,20 @@ impl Crash {
             Self::Checkpoint(error) => error.log_error().is_some_and(LogError::is_refusal),
             Self::HttpRequestFailed(failed) => failed.is_refused(),
             _ => matches!(self.code(), Some(401 | 403)),
+        }
+    }
+
+    /// Returns why the request failed that ended it, if one did.
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::HttpRequestFailed(failed) | Self::Open(OpenError::Request(failed)) => {
+                Some(&failed.cause)
+            }
+            Self::ReadCheckpoint(error) => error.cause(),
+            Self::Checkpoint(error) => error.log_error()?.cause(),
+            Self::ChangesReqFailed(answered) => answered.cause.as_ref(),
+            Self::OpenDocRevsFailed { cause, .. } => cause.as_ref(),
+            _ => None,
         }
     }
 

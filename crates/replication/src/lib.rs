@@ -5,23 +5,23 @@
 //!           changed, [`progress`] knows how far a run is, [`crash`] why one ended.
 //! SOURCE    CouchDB's couch_replicator, as of 3.5. The wire is CouchDB's HTTP API.
 
-pub mod average;
+mod average;
 pub mod changes;
 pub mod counters;
 pub mod crash;
 pub mod endpoint;
 pub mod filter;
-mod heavy;
 pub mod id;
 pub mod log;
 pub mod multipart;
+mod offload;
 pub mod open;
 pub mod progress;
 pub mod refused;
+pub mod run_counters;
 pub mod seq;
 pub mod spec;
 pub mod stats;
-pub mod tally;
 #[cfg(test)]
 mod testing;
 pub mod worker;

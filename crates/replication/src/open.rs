@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::endpoint::{Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode};
+use super::endpoint::{
+    Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode, text_of,
+};
 use super::seq::Seq;
 
 /// How often it is tried again to learn how many changes there are: it is of no great importance.
@@ -19,9 +21,9 @@ const PENDING_RETRIES: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DbInfo {
     /// Where its changes stand.
-    pub update_seq: Seq,
+    pub(crate) update_seq: Seq,
     /// Changes with the database's life, as text. `0` says nothing.
-    pub instance_start_time: String,
+    pub(crate) instance_start_time: String,
 }
 
 /// Why a database cannot be opened.
@@ -77,7 +79,7 @@ impl OpenError {
             status => Self::NotFound(format!(
                 "{url} ({}: {status}: {})",
                 reply.asked,
-                reply.said()
+                reply.excerpt()
             )),
         }
     }
@@ -131,7 +133,7 @@ fn refused(endpoint: &Endpoint, status: StatusCode) -> Result<(), OpenError> {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
+pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
     #[derive(Deserialize)]
     struct Info {
         update_seq: Seq,
@@ -144,15 +146,10 @@ pub async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
     match info.and_then(|reply| reply.json::<Info>().ok()) {
         Some(info) => Ok(DbInfo {
             update_seq: info.update_seq,
-            instance_start_time: text(&info.instance_start_time),
+            instance_start_time: text_of(&info.instance_start_time),
         }),
         None => Err(OpenError::of_answer(endpoint, &reply)),
     }
-}
-
-/// Returns the text of a string, or the JSON text of anything else.
-pub(super) fn text(raw: &RawValue) -> String {
-    serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }
 
 /// Asks how many changes there are after `since`; `None` if the database does not tell.

@@ -81,16 +81,6 @@ impl<S: Clone> Progress<S> {
     pub fn has_news(&self) -> bool {
         self.through.0 != self.committed.0
     }
-
-    /// Returns how many batches are in progress.
-    pub fn in_progress(&self) -> usize {
-        self.in_progress.len()
-    }
-
-    /// Returns whether any batch was done in this run.
-    pub fn any_done(&self) -> bool {
-        self.highest_done.0 > 0
-    }
 }
 
 #[cfg(test)]
@@ -99,7 +89,7 @@ mod tests {
 
     fn numbers(progress: &Progress<&str>) -> (usize, BatchNumber, BatchNumber) {
         let (highest, through) = (progress.highest_done().0, progress.through().0);
-        (progress.in_progress(), highest, through)
+        (progress.in_progress.len(), highest, through)
     }
 
     /// Four workers; B and D come back before A, C last.
@@ -136,7 +126,7 @@ mod tests {
     #[test]
     fn nothing_done_is_nothing_to_commit() {
         let progress = Progress::new("7-x", "0");
-        assert!(!progress.has_news() && !progress.any_done());
+        assert!(!progress.has_news() && progress.highest_done().0 == 0);
         assert_eq!(progress.through(), &(0, "7-x"));
         assert_eq!(progress.highest_done(), &(0, "0"));
     }

@@ -10,7 +10,6 @@ use serde::Serialize;
 /// A document that is not at the target, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedDoc {
-    /// Its id.
     pub id: String,
     /// The revision, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,22 +22,22 @@ pub struct RefusedDoc {
 
 /// Where refused documents are told; a clone tells the same listener.
 #[derive(Clone)]
-pub struct Refused(Rc<dyn Fn(RefusedDoc)>);
+pub struct RefusalListener(Rc<dyn Fn(RefusedDoc)>);
 
-impl Refused {
+impl RefusalListener {
     /// Tells `listener`, which must not wait.
-    pub fn to(listener: impl Fn(RefusedDoc) + 'static) -> Self {
+    pub fn new(listener: impl Fn(RefusedDoc) + 'static) -> Self {
         Self(Rc::new(listener))
     }
 
     /// Tells of one.
-    pub fn tell(&self, doc: RefusedDoc) {
+    pub(crate) fn tell(&self, doc: RefusedDoc) {
         (self.0)(doc);
     }
 }
 
-impl fmt::Debug for Refused {
+impl fmt::Debug for RefusalListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Refused")
+        f.write_str("RefusalListener")
     }
 }

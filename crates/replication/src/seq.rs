@@ -26,14 +26,14 @@ impl Seq {
 
     /// Takes a sequence as it came.
     #[must_use]
-    pub fn from_raw(raw: &RawValue) -> Self {
+    pub(crate) fn from_raw(raw: &RawValue) -> Self {
         Self(raw.get().into())
     }
 
     /// Takes a sequence that was parsed. A number that does not fit 64 bits has lost digits by then:
     /// where sequences come from a database, use [`Seq::from_raw`].
     #[must_use]
-    pub fn from_value(value: &Value) -> Self {
+    pub(crate) fn from_value(value: &Value) -> Self {
         Self(value.to_string().into())
     }
 
@@ -46,7 +46,7 @@ impl Seq {
 
     /// Returns the JSON text, byte for byte as it came.
     #[must_use]
-    pub fn as_json(&self) -> &str {
+    pub(crate) fn as_json(&self) -> &str {
         &self.0
     }
 
@@ -70,15 +70,8 @@ impl Seq {
 
     /// Returns the number, if it is a whole one that fits.
     #[must_use]
-    pub fn as_number(&self) -> Option<i64> {
+    pub(crate) fn as_number(&self) -> Option<i64> {
         self.0.parse().ok()
-    }
-
-    /// Whether it is a number at all.
-    #[must_use]
-    pub fn is_number(&self) -> bool {
-        self.0
-            .starts_with(|first: char| first == '-' || first.is_ascii_digit())
     }
 }
 

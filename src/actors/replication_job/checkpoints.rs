@@ -66,8 +66,13 @@ impl Checkpoints {
             by_doc_ids: matches!(options.filter, Filter::DocIds(_)),
         };
         let result = match options.use_checkpoints {
-            true => object("\"no_changes\":true", &opened.source.log.body),
-            false => object("\"use_checkpoints\":false", &LogBody::default()),
+            true => {
+                let log = &opened.source.log.body;
+                log.with_front(&[("no_changes", true.into())])
+            }
+            false => LogBody::default()
+                .with_front(&[("use_checkpoints", false.into())])
+                .into_owned(),
         };
         Self {
             progress: Progress::new(opened.start_seq.clone(), Seq::zero()),
@@ -75,7 +80,7 @@ impl Checkpoints {
             sides: Some((opened.source.clone(), opened.target.clone())),
             run: Rc::new(run),
             use_checkpoints: options.use_checkpoints,
-            result,
+            result: result.to_raw(),
         }
     }
 
@@ -88,7 +93,7 @@ impl Checkpoints {
         self.sides = Some(made.sides);
         let body = made.body?;
         self.progress.commit(made.through);
-        self.result = object("", &body);
+        self.result = body.with_front(&[]).to_raw();
         Ok(())
     }
 }
@@ -109,7 +114,7 @@ impl ReplicationJob {
 
     /// Makes a checkpoint if there is anything to record, and goes on as the job's state says.
     pub(super) fn checkpoint(&mut self, ctx: &mut Context<Self>) {
-        let stats = self.tally.stats();
+        let stats = self.run_counters.stats();
         let Some(running) = self.running() else {
             return;
         };
@@ -186,21 +191,6 @@ impl ReplicationJob {
         };
         self.end(end, ctx);
     }
-}
-
-/// An object of a member and what is in a log.
-fn object(first: &str, body: &LogBody) -> Box<RawValue> {
-    let mut text = format!("{{{first}");
-    for (name, value) in &body.members {
-        if text.len() > 1 {
-            text.push(',');
-        }
-        text.push_str(&serde_json::Value::from(name.as_str()).to_string());
-        text.push(':');
-        text.push_str(value.get());
-    }
-    text.push('}');
-    RawValue::from_string(text).expect("an object of JSON values is JSON")
 }
 
 /// 32 hexadecimal digits that no other run has.

@@ -25,8 +25,8 @@ use replication::changes::reader::{Change, ChangesReader};
 use replication::counters::Counters;
 use replication::crash::Crash;
 use replication::progress::BatchNumber;
+use replication::run_counters::RunCounters;
 use replication::seq::Seq;
-use replication::tally::Tally;
 use replication::worker::{Averages, Worker};
 
 /// How a part ended: well, with a reason, or by a panic.
@@ -84,7 +84,7 @@ impl Parts {
     pub(super) fn start(
         start: &JobStart,
         opened: &Opened,
-        tally: &Rc<Tally>,
+        run_counters: &Rc<RunCounters>,
         reports: &Reports,
         ctx: &mut Context<ReplicationJob>,
     ) -> Self {
@@ -102,7 +102,7 @@ impl Parts {
                 .settings
                 .max_document_id_length
                 .map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
-            tally: Rc::clone(tally),
+            run_counters: Rc::clone(run_counters),
             refused: reports.refused(),
             log: log.clone(),
         };
@@ -114,7 +114,7 @@ impl Parts {
             use_bulk_get: options.use_bulk_get,
             filter: opened.filter.clone(),
             missing_doc_retry: start.settings.missing_doc_retry,
-            tally: Rc::clone(tally),
+            run_counters: Rc::clone(run_counters),
             refused: reports.refused(),
             averages: RefCell::new(Averages::default()),
             log,

@@ -19,7 +19,7 @@ use crate::messages::replication_job::{JobEnd, JobEvent, JobNews, JobProgress, J
 use replication::crash::Crash;
 use replication::id::ReplicationId;
 use replication::open::changes_pending;
-use replication::refused::Refused;
+use replication::refused::RefusalListener;
 
 /// The shortest time between two reports of progress.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
@@ -96,9 +96,9 @@ impl Reports {
     }
 
     /// Where parts of the job tell of refused documents.
-    pub(super) fn refused(&self) -> Refused {
+    pub(super) fn refused(&self) -> RefusalListener {
         let line = Rc::clone(&self.line);
-        Refused::to(move |doc| line.tell(JobNews::Refused(doc)))
+        RefusalListener::new(move |doc| line.tell(JobNews::Refused(doc)))
     }
 
     /// Nothing is left to come.
@@ -121,7 +121,7 @@ impl fmt::Debug for Reports {
 impl ReplicationJob {
     /// How far the job is; nothing before it has begun.
     pub(super) fn progress_now(&mut self) -> Option<JobProgress> {
-        let (stats, bytes_written) = (self.tally.stats(), self.tally.bytes_written());
+        let (stats, bytes_written) = (self.run_counters.stats(), self.run_counters.bytes_written());
         let changes_pending = self.reports.pending;
         let progress = &self.running()?.checkpoints.progress;
         Some(JobProgress {

@@ -1,7 +1,7 @@
 //! The text of a changes feed, in pieces as they arrive, taken apart into rows.
 //!
-//! SUMMARY   [`FeedParser::push`] takes a piece, [`FeedParser::next`] gives the next [`Line`]: a row
-//!           or a last_seq. Normal feeds (one object with `results`) and continuous ones (an object
+//! SUMMARY   [`FeedParser::push`] takes a piece, [`FeedParser::next_text`] gives the next row's text,
+//!           [`line`] reads it. Normal feeds (one object with `results`) and continuous ones (an object
 //!           a line) are read with any white space, or none, between rows.
 //! PROMISES  Sequences are the bytes that came. Nothing is held but the row that is incomplete, at
 //!           most [`ROW_MAX`] bytes. What is not a feed is an error, never a shorter feed:
@@ -16,13 +16,13 @@ use serde_json::value::RawValue;
 use crate::seq::Seq;
 
 /// The most bytes that one row may have: the revisions of a document in conflict.
-pub const ROW_MAX: usize = 16 * 1024 * 1024;
+pub(crate) const ROW_MAX: usize = 16 * 1024 * 1024;
 /// The most bytes around the rows of a normal feed.
 const FRAME_MAX: usize = 64 * 1024;
 
 /// How a feed is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub(crate) enum Framing {
     /// One object that ends: `{"results":[ROW,..],"last_seq":..}`.
     Normal,
     /// An object a line, until the server ends it with a last_seq.
@@ -31,27 +31,25 @@ pub enum Framing {
 
 /// What a feed tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub(crate) enum Line {
     /// A document changed.
     Row(Row),
     /// The feed ends here for now; everything up to this sequence was told.
     LastSeq(Seq),
 }
 
-/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its sequence.
-    pub seq: Seq,
-    /// The document's id.
-    pub id: String,
+    pub(crate) seq: Seq,
+    pub(crate) id: String,
     /// The revisions to look at.
-    pub revs: Vec<String>,
+    pub(crate) revs: Vec<String>,
 }
 
 /// A feed that is none; the source is at fault, or something between.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FeedError {
+pub(crate) enum FeedError {
     /// A row is longer than [`ROW_MAX`].
     #[error("a row of the changes feed has more than {ROW_MAX} bytes")]
     RowTooLong,
@@ -103,7 +101,7 @@ enum State {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct FeedParser {
+pub(crate) struct FeedParser {
     framing: Framing,
     state: State,
     buffer: BytesMut,
@@ -129,24 +127,11 @@ impl FeedParser {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// Returns the next row, or `None` when that takes another piece.
-    ///
-    /// # Errors
-    /// [`FeedError`]; the feed is of no further use.
-    #[allow(
-        clippy::should_implement_trait,
-        reason = "no end of an iterator is meant by None"
-    )]
-    pub fn next(&mut self) -> Result<Option<Line>, FeedError> {
-        let text = self.next_text()?;
-        text.map(|text| line(&text)).transpose()
-    }
-
     /// Returns the text of the next row, for [`line`], or `None` when that takes another piece.
     ///
     /// # Errors
-    /// As [`FeedParser::next`].
-    pub fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
+    /// [`FeedError`]; the feed is of no further use.
+    pub(crate) fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
         if self.state == State::Head && !self.head()? {
             return Ok(None);
         }
@@ -164,7 +149,7 @@ impl FeedParser {
     ///
     /// # Errors
     /// It was no end: the feed is incomplete. A continuous feed may end between any two rows.
-    pub fn finish(mut self) -> Result<Option<Seq>, FeedError> {
+    pub(crate) fn finish(mut self) -> Result<Option<Seq>, FeedError> {
         let left = self.buffer.trim_ascii();
         match (self.framing, self.state) {
             (Framing::Continuous, _) if left.is_empty() => Ok(None),
@@ -251,7 +236,7 @@ impl FeedParser {
 ///
 /// # Errors
 /// [`FeedError`]; the feed is of no further use.
-pub fn line(text: &[u8]) -> Result<Line, FeedError> {
+pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
     let parsed: RawLine<'_> =
         serde_json::from_slice(text).map_err(|error| malformed(&error.to_string(), text))?;
     match parsed {
@@ -350,6 +335,11 @@ impl Scan {
 mod tests {
     use super::*;
 
+    fn next(parser: &mut FeedParser) -> Result<Option<Line>, FeedError> {
+        let text = parser.next_text()?;
+        text.map(|text| line(&text)).transpose()
+    }
+
     fn read(
         framing: Framing,
         text: &str,
@@ -359,7 +349,7 @@ mod tests {
         let mut lines = Vec::new();
         for piece in text.as_bytes().chunks(size) {
             parser.push(piece);
-            while let Some(line) = parser.next()? {
+            while let Some(line) = next(&mut parser)? {
                 lines.push(line);
             }
         }
@@ -467,7 +457,7 @@ mod tests {
         let piece = vec![b'x'; 1 << 20];
         let refused = (0..20).find_map(|_| {
             parser.push(&piece);
-            parser.next().err()
+            next(&mut parser).err()
         });
         assert_eq!(refused, Some(FeedError::RowTooLong));
     }

@@ -7,10 +7,9 @@
 
 use std::time::Duration;
 
-use reqwest::header::ACCEPT_ENCODING;
 use serde_json::{Map, Value, json};
 
-use crate::endpoint::{HeaderValue, Request};
+use crate::endpoint::Request;
 use crate::filter::{Filter, FilterAt, param_text};
 use crate::seq::Seq;
 use crate::spec::Options;
@@ -53,19 +52,19 @@ impl FeedQuery {
     }
 
     /// Returns whether the feed goes on for ever.
-    pub fn is_continuous(&self) -> bool {
+    pub(crate) fn is_continuous(&self) -> bool {
         self.continuous
     }
 
     /// The source does not take POST. Returns `false` if that was not the question.
-    pub fn filter_here(&mut self) -> bool {
+    pub(crate) fn filter_here(&mut self) -> bool {
         let can = matches!(self.filter, Filter::DocIds(_)) && !self.filters_here;
         self.filters_here |= can;
         can
     }
 
     /// Returns whether a document of the feed is to be replicated.
-    pub fn takes(&self, id: &str) -> bool {
+    pub(crate) fn takes(&self, id: &str) -> bool {
         match &self.filter {
             Filter::DocIds(ids) if self.filters_here => {
                 ids.binary_search_by(|known| known.as_str().cmp(id)).is_ok()
@@ -81,11 +80,6 @@ impl FeedQuery {
             false => "normal",
         };
         let common = |request: Request| {
-            let request = match self.continuous {
-                // Servers that compress keep single rows back until there are enough of them.
-                true => request.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")),
-                false => request,
-            };
             request
                 .query("feed", feed)
                 .query("style", self.style)

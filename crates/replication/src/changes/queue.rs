@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Items; at least 1.
-    pub items: usize,
+    pub(crate) items: usize,
     /// Bytes; at least 1.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl QueueLimits {
@@ -35,7 +35,7 @@ impl QueueLimits {
 }
 
 /// What can stand in the queue.
-pub trait Weighed {
+pub trait QueueItem {
     /// Returns how many bytes it takes, roughly.
     fn bytes(&self) -> usize;
 }
@@ -68,8 +68,7 @@ pub struct Consumer<T> {
     shared: Rc<Shared<T>>,
 }
 
-/// Makes a queue.
-pub fn bounded<T: Weighed>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
+pub fn bounded<T: QueueItem>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
     let shared = Rc::new(Shared {
         state: RefCell::new(State {
             items: VecDeque::new(),
@@ -87,9 +86,9 @@ pub fn bounded<T: Weighed>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
     (producer, Consumer { shared })
 }
 
-impl<T: Weighed> Producer<T> {
+impl<T: QueueItem> Producer<T> {
     /// Waits for room and puts an item in. Returns `false` when nobody takes any more.
-    pub async fn put(&self, item: T) -> bool {
+    pub(crate) async fn put(&self, item: T) -> bool {
         loop {
             {
                 let mut state = self.shared.state.borrow_mut();
@@ -110,13 +109,13 @@ impl<T: Weighed> Producer<T> {
     }
 
     /// Says that everything is in the queue.
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         self.shared.state.borrow_mut().complete = true;
         self.shared.filled.notify_one();
     }
 }
 
-impl<T: Weighed> Consumer<T> {
+impl<T: QueueItem> Consumer<T> {
     /// Waits until there is something and takes it, at most `most` items; none at the end.
     pub async fn take(&self, most: usize) -> Vec<T> {
         loop {
@@ -125,7 +124,7 @@ impl<T: Weighed> Consumer<T> {
                 if !state.items.is_empty() {
                     let count = state.items.len().min(most.max(1));
                     let taken: Vec<T> = state.items.drain(..count).collect();
-                    state.bytes -= taken.iter().map(Weighed::bytes).sum::<usize>();
+                    state.bytes -= taken.iter().map(QueueItem::bytes).sum::<usize>();
                     self.shared.drained.notify_one();
                     return taken;
                 }
@@ -153,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    impl Weighed for usize {
+    impl QueueItem for usize {
         fn bytes(&self) -> usize {
             *self
         }

@@ -19,20 +19,20 @@ use tokio::time::{Instant, sleep};
 
 use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
 use super::query::FeedQuery;
-use super::queue::{Producer, Weighed};
+use super::queue::{Producer, QueueItem};
 use crate::crash::{Answered, Crash};
-use crate::endpoint::{BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode};
-use crate::heavy::heavy;
-use crate::refused::{Refused, RefusedDoc};
+use crate::endpoint::{
+    Backoff, BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
+};
+use crate::offload::offload;
+use crate::refused::{RefusalListener, RefusedDoc};
+use crate::run_counters::RunCounters;
 use crate::seq::Seq;
-use crate::tally::Tally;
 
-/// The first wait after a failure; each further one without progress doubles it.
-pub const WAIT_MIN: Duration = Duration::from_millis(250);
+/// Each failure without progress doubles the wait.
+const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
 /// The longest wait after a connection that closed in the middle.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The most of an error's body that is read.
-const ERROR_BODY_MAX: usize = 64 * 1024;
 
 /// What stands in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,16 +44,13 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns its sequence.
     pub fn seq(&self) -> &Seq {
         match self {
             Self::Row(row) => &row.seq,
             Self::Marker(seq) => seq,
         }
     }
-}
 
-impl Change {
     /// Returns the row, if it is one.
     pub fn into_row(self) -> Option<Row> {
         match self {
@@ -63,7 +60,7 @@ impl Change {
     }
 }
 
-impl Weighed for Change {
+impl QueueItem for Change {
     fn bytes(&self) -> usize {
         const FIXED: usize = 100;
         match self {
@@ -78,7 +75,6 @@ impl Weighed for Change {
 
 /// See the module's documentation.
 pub struct ChangesReader {
-    /// The database.
     pub source: Endpoint,
     /// What to ask for.
     pub query: FeedQuery,
@@ -89,9 +85,9 @@ pub struct ChangesReader {
     /// Documents with longer ids, in bytes, are passed over.
     pub id_max: Option<usize>,
     /// Where that is counted.
-    pub tally: Rc<Tally>,
+    pub run_counters: Rc<RunCounters>,
     /// Where that is told.
-    pub refused: Refused,
+    pub refused: RefusalListener,
     /// For what is worth a line.
     pub log: Logger,
 }
@@ -120,7 +116,7 @@ impl From<RequestFailed> for Interrupted {
     fn from(failed: RequestFailed) -> Self {
         match failed.is_max_backoff() || failed.is_refused() {
             true => Self::Fatal(failed.into()),
-            false => Self::Failure(Answered::none(failed.to_string())),
+            false => Self::Failure(failed.into()),
         }
     }
 }
@@ -133,7 +129,7 @@ impl ChangesReader {
     /// [`Crash::MaxBackoff`].
     pub async fn run(mut self, queue: Producer<Change>) -> Result<(), Crash> {
         let mut left = self.retries;
-        let mut wait = WAIT_MIN;
+        let mut backoff = BACKOFF;
         loop {
             let (before, began) = (self.since.clone(), Instant::now());
             let ended = self.read_feed(&queue).await;
@@ -142,7 +138,7 @@ impl ChangesReader {
             }
             let progress = self.since != before;
             if progress {
-                wait = WAIT_MIN;
+                backoff = BACKOFF;
             }
             let longest = match ended {
                 Ok(FeedEnd::Complete) => {
@@ -172,8 +168,7 @@ impl ChangesReader {
                     CLOSED_WAIT_MAX
                 }
             };
-            sleep(wait.min(longest)).await;
-            wait = wait.saturating_mul(2);
+            sleep(backoff.wait().min(longest)).await;
         }
     }
 
@@ -187,13 +182,12 @@ impl ChangesReader {
                 Ok(FeedEnd::Pause)
             }
             status => {
-                let body = reply
-                    .body
-                    .read_to_end(ERROR_BODY_MAX)
-                    .await
-                    .unwrap_or_default();
-                let answered = Answered::new(&reply.asked, status.as_u16(), &body);
-                Err(Interrupted::Failure(answered))
+                let asked = Some(reply.asked.to_string());
+                Err(Interrupted::Failure(Answered {
+                    asked,
+                    code: Some(status.as_u16()),
+                    ..Answered::none(reply.excerpt().await)
+                }))
             }
         }
     }
@@ -214,7 +208,7 @@ impl ChangesReader {
             any_byte = true;
             parser.push(&piece);
             while let Some(text) = parser.next_text().map_err(wrong)? {
-                let line = heavy(text.len(), move || line(&text))
+                let line = offload(text.len(), move || line(&text))
                     .await
                     .map_err(wrong)?;
                 if !self.take(line, queue).await {
@@ -262,7 +256,8 @@ impl ChangesReader {
 
     fn pass_over(&self, row: Row, error: &str, reason: &str) {
         warn!(self.log, "a document is passed over"; "document" => &row.id, "error" => reason);
-        self.tally.count(|stats| stats.doc_write_failures += 1);
+        self.run_counters
+            .count(|stats| stats.doc_write_failures += 1);
         self.refused.tell(RefusedDoc {
             id: row.id,
             rev: row.revs.into_iter().next(),

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The body of a request.
 #[derive(Default)]
-pub enum RequestBody {
+pub(crate) enum RequestBody {
     /// None.
     #[default]
     Empty,
@@ -32,7 +32,7 @@ pub enum RequestBody {
 
 impl RequestBody {
     /// Makes a body of a stream.
-    pub fn stream(
+    pub(crate) fn stream(
         length: Option<u64>,
         stream: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
     ) -> Self {
@@ -41,20 +41,9 @@ impl RequestBody {
     }
 }
 
-impl fmt::Debug for RequestBody {
-    /// Shows lengths only: documents are nobody's business, and may be large.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("Empty"),
-            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
-            Self::Stream { length, .. } => write!(f, "Stream({length:?})"),
-        }
-    }
-}
-
 /// Why a body ended early. Worth a retry, by the rules of who reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFailed {
+pub(crate) enum BodyFailed {
     /// Nothing came for as long as a connection may be silent.
     #[error("nothing came for {} s", .0.as_secs_f64())]
     Silent(Duration),
@@ -71,8 +60,14 @@ pub enum BodyFailed {
 
 /// The body of a streamed answer. It holds one of the endpoint's connections until it has ended or is
 /// dropped. It fails if nothing comes for as long as a connection may be silent.
-pub struct BodyStream {
-    inner: BoxStream<'static, Result<Bytes, BodyFailed>>,
+pub(crate) struct BodyStream {
+    /// Until it has ended.
+    body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
+    limits: Limits,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Only time that is spent waiting for the far side counts as silence.
+    is_waiting: bool,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 /// How long a body may take.
@@ -85,31 +80,25 @@ pub(super) struct Limits {
 }
 
 impl BodyStream {
-    /// Makes one; for tests, too.
-    pub fn new(inner: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static) -> Self {
-        let inner = inner.boxed();
-        Self { inner }
-    }
-
     pub(super) fn of_response(
         response: Response,
         limits: Limits,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        Self::new(Timed {
+        Self {
             body: Some(response.bytes_stream().boxed()),
             limits,
             timer: None,
             is_waiting: false,
             permit: Some(permit),
-        })
+        }
     }
 
     /// Reads the rest whole, `bytes_max` bytes at most.
     ///
     /// # Errors
     /// [`BodyFailed`], also if there is more than that.
-    pub async fn read_to_end(self, bytes_max: usize) -> Result<Bytes, BodyFailed> {
+    pub(crate) async fn read_to_end(self, bytes_max: usize) -> Result<Bytes, BodyFailed> {
         self.read_whole(0, bytes_max).await
     }
 
@@ -153,17 +142,7 @@ impl BodyStream {
 /// How much memory is set aside for a body before it comes, in bytes.
 const RESERVED_BYTES_MAX: usize = 16 << 20;
 
-/// A body with limits of time. Only time that is spent waiting for the far side counts as silence.
-struct Timed {
-    /// Until it has ended.
-    body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
-    limits: Limits,
-    timer: Option<Pin<Box<Sleep>>>,
-    is_waiting: bool,
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Timed {
+impl BodyStream {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<BodyFailed> {
         let Limits { silence, deadline } = self.limits;
         if !self.is_waiting {
@@ -187,7 +166,7 @@ impl Timed {
     }
 }
 
-impl Stream for Timed {
+impl Stream for BodyStream {
     type Item = Result<Bytes, BodyFailed>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -209,14 +188,6 @@ impl Stream for Timed {
             self.permit = None;
         }
         Poll::Ready(item)
-    }
-}
-
-impl Stream for BodyStream {
-    type Item = Result<Bytes, BodyFailed>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.inner.poll_next_unpin(cx)
     }
 }
 

@@ -32,19 +32,17 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// One way of connecting.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) proxy: Option<ProxySpec>,
     /// Whatever the host of a URL, connect here. Its name and port keep connections apart.
-    pub(super) instead: Option<Instead>,
+    pub(super) target_override: Option<Override>,
     /// The ports that rules of the configuration are about.
     pub(super) ports: Ports,
-    /// Whether bodies are decoded.
-    pub(super) decodes: bool,
 }
 
 /// A connection to elsewhere than a URL says.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Instead {
+pub(super) struct Override {
     /// The port of the URL, which is not in the one that is connected to.
     pub(super) port: u16,
     pub(super) target: Target,
@@ -53,7 +51,7 @@ pub(super) struct Instead {
 /// The pools, and what they are made from.
 pub(super) struct Clients {
     materials: Materials,
-    pools: FxHashMap<Way, Client>,
+    pools: FxHashMap<Route, Client>,
     /// Certificates are to be verified by the system's authorities, and it has none.
     knows_nobody: bool,
     /// When files were read last.
@@ -74,19 +72,18 @@ impl Clients {
         install_provider();
         let mut materials = Materials::read(config, listening)?;
         // So that what cannot be used is known at once.
-        let way = Way {
+        let route = Route {
             proxy: None,
-            instead: None,
+            target_override: None,
             ports: Ports::default(),
-            decodes: true,
         };
-        let mut built = materials.build(&way);
+        let mut built = materials.build(&route);
         let by_system = materials.config.verify_ssl_certificates && materials.trusted.is_none();
         let knows_nobody = by_system && built.is_err();
         if knows_nobody {
             // A machine without authorities can still speak to servers without TLS.
             materials.trusted = Some(Vec::new());
-            built = materials.build(&way);
+            built = materials.build(&route);
         }
         let client = built.map_err(|error| {
             HttpConfigError::new("verify_ssl_certificates", super::errors::describe(&error))
@@ -94,7 +91,7 @@ impl Clients {
         Ok(Self {
             materials,
             knows_nobody,
-            pools: FxHashMap::from_iter([(way, client)]),
+            pools: FxHashMap::from_iter([(route, client)]),
             read: Instant::now(),
         })
     }
@@ -113,17 +110,17 @@ impl Clients {
     }
 
     /// Returns the pool of one way of connecting.
-    pub(super) fn get(&mut self, way: &Way) -> Result<Client, String> {
-        if let Some(client) = self.pools.get(way) {
+    pub(super) fn get(&mut self, route: &Route) -> Result<Client, String> {
+        if let Some(client) = self.pools.get(route) {
             return Ok(client.clone());
         }
         if self.pools.len() >= POOLS_MAX {
             // Who has one keeps it; the others are made again when they are asked for.
             self.pools.clear();
         }
-        let client = self.materials.build(way);
+        let client = self.materials.build(route);
         let client = client.map_err(|error| super::errors::describe(&error))?;
-        self.pools.insert(way.clone(), client.clone());
+        self.pools.insert(route.clone(), client.clone());
         Ok(client)
     }
 
@@ -155,13 +152,13 @@ impl Materials {
         })
     }
 
-    fn build(&self, way: &Way) -> reqwest::Result<Client> {
+    fn build(&self, route: &Route) -> reqwest::Result<Client> {
         let mut builder = Client::builder()
             .http1_only()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
-            .gzip(way.decodes)
+            .gzip(true)
             .pool_idle_timeout(self.config.connection_close_interval)
             .pool_max_idle_per_host(IDLE_PER_SERVER_MAX)
             .tcp_keepalive(KEEPALIVE);
@@ -173,11 +170,14 @@ impl Materials {
         if let Some(identity) = &self.identity {
             builder = builder.identity(identity.clone());
         }
-        if let Some(proxy) = &way.proxy {
+        if let Some(proxy) = &route.proxy {
             builder = builder.proxy(proxy_of(proxy)?);
         }
-        let instead = way.instead.as_ref().map(|instead| instead.target.clone());
-        let resolver = Guarded::new(self.guard.clone(), way.ports.clone(), instead);
+        let target = route
+            .target_override
+            .as_ref()
+            .map(|other| other.target.clone());
+        let resolver = Guarded::new(self.guard.clone(), route.ports.clone(), target);
         builder.dns_resolver(resolver).build()
     }
 }
@@ -223,21 +223,12 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>, HttpConfigError> {
 }
 
 fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigError> {
+    let missing = |key, problem: &str| Err(HttpConfigError::new(key, problem.to_owned()));
     let (certificate, key) = match (&config.cert_file, &config.key_file) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        (Some(_), None) => {
-            return Err(HttpConfigError::new(
-                "cert_file",
-                "`key_file` is missing".into(),
-            ));
-        }
-        (None, Some(_)) => {
-            return Err(HttpConfigError::new(
-                "key_file",
-                "`cert_file` is missing".into(),
-            ));
-        }
+        (Some(_), None) => return missing("cert_file", "`key_file` is missing"),
+        (None, Some(_)) => return missing("key_file", "`cert_file` is missing"),
     };
     let mut pem = read("key_file", key)?;
     let encrypted = memchr::memmem::find(&pem, b"ENCRYPTED").is_some();
@@ -255,12 +246,6 @@ fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigErro
         )
     })?;
     Ok(Some(identity))
-}
-
-impl std::fmt::Debug for Clients {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Clients({})", self.pools.len())
-    }
 }
 
 /// Shared by all endpoints.

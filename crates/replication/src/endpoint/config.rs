@@ -10,13 +10,13 @@ use crate::spec::Options;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
     /// How long a connection may be silent.
-    pub connection_timeout: Duration,
+    pub(crate) connection_timeout: Duration,
     /// How often a request is tried again.
-    pub retries: u32,
+    pub(crate) retries: u32,
     /// Requests under way at a time; at least 1.
-    pub http_connections: u32,
+    pub(crate) http_connections: u32,
     /// No request is tried again after half of it: a job that fails must not look healthy.
-    pub health_threshold: Duration,
+    pub(crate) health_threshold: Duration,
 }
 
 impl HttpSettings {
@@ -117,9 +117,9 @@ impl Default for HttpConfig {
 #[error("`{key}` of the replicator: {problem}")]
 pub struct HttpConfigError {
     /// The key of `[replicator]`.
-    pub key: &'static str,
+    pub(crate) key: &'static str,
     /// What is wrong.
-    pub problem: String,
+    pub(crate) problem: String,
 }
 
 impl HttpConfigError {

@@ -4,29 +4,29 @@ use std::error::Error;
 
 use super::Cause;
 use super::body::BodyFailed;
-use super::send::Failed;
+use super::send::TryFailed;
 use crate::endpoint::rules::EndpointDenied;
 
 /// Says what an error of the library means.
-pub(super) fn classify(error: &reqwest::Error) -> Failed {
+pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
     let text = describe(error);
     if error.is_builder() {
-        return Failed::Final(Cause::Invalid(text));
+        return TryFailed::Final(Cause::Invalid(text));
     }
     if let Some(failed) = source_of::<BodyFailed>(error) {
-        return Failed::Final(Cause::Body(failed.to_string()));
+        return TryFailed::Final(Cause::Body(failed.to_string()));
     }
     if let Some(denied) = source_of::<EndpointDenied>(error) {
-        return Failed::Final(Cause::Denied(denied.clone()));
+        return TryFailed::Final(Cause::Denied(denied.clone()));
     }
     if error.is_connect() {
         // The resolver's errors have no type of their own that could be seen from here.
         if text.contains("dns error") {
-            return Failed::Retry(Cause::UnknownHost);
+            return TryFailed::Retry(Cause::UnknownHost);
         }
-        return Failed::Retry(Cause::Connect(text));
+        return TryFailed::Retry(Cause::Connect(text));
     }
-    Failed::Retry(Cause::Protocol(text))
+    TryFailed::Retry(Cause::Protocol(text))
 }
 
 fn source_of<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {

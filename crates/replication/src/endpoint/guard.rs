@@ -18,7 +18,7 @@ use super::config::{HttpConfig, HttpConfigError};
 use super::connect_to::Target;
 use super::resolver::look_up;
 use crate::endpoint::listening::Listening;
-use crate::endpoint::rules::{Destination, EndpointDenied, EndpointRules};
+use crate::endpoint::rules::{EndpointDenied, EndpointRules};
 
 /// Judges hosts and addresses. A clone is cheap.
 #[derive(Clone)]
@@ -115,13 +115,9 @@ impl Guard {
         address: IpAddr,
         port: Option<u16>,
     ) -> Result<(), EndpointDenied> {
-        let to = Destination {
-            name,
-            address,
-            port,
-        };
+        let own = self.listening.addresses();
         self.rules
-            .check(to, &self.listening.addresses(), is_of_this_machine)
+            .check(name, address, port, &own, is_of_this_machine)
     }
 }
 

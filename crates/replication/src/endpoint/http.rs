@@ -8,7 +8,7 @@ use reqwest::{Client, Method};
 use tokio::time::Instant;
 use url::Url;
 
-use super::clients::{Clients, Instead, SharedClients, Way};
+use super::clients::{Clients, Override, Route, SharedClients};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::connect_to::ConnectTo;
 use super::guard::Ports;
@@ -124,17 +124,11 @@ impl Http {
     }
 
     /// Returns the connections for a URL, and the URL and the `Host` to use with them.
-    pub(super) fn route(
-        &self,
-        url: &Url,
-        proxy: Option<&ProxySpec>,
-        decodes: bool,
-    ) -> Result<Route, Cause> {
-        let mut way = Way {
+    pub(super) fn route(&self, url: &Url, proxy: Option<&ProxySpec>) -> Result<Connection, Cause> {
+        let mut route = Route {
             proxy: proxy.cloned(),
-            instead: None,
+            target_override: None,
             ports: Ports::default(),
-            decodes,
         };
         let asked = url.clone();
         let mut url = url.clone();
@@ -151,7 +145,7 @@ impl Http {
                 .ok();
             if matches!(url.host(), Some(url::Host::Domain(_))) {
                 let target = target.clone();
-                way.instead = Some(Instead { port, target });
+                route.target_override = Some(Override { port, target });
                 // Without a port in the URL, the target's is connected to.
                 let _ = url.set_port(None);
             } else {
@@ -169,17 +163,17 @@ impl Http {
             self.read_certificates_again(clients.config().clone());
         }
         let guard = clients.guard();
-        match &way.instead {
+        match &route.target_override {
             // The port of the target is known to whoever looks it up.
             Some(_) => drop(guard.ports(&asked, None, true)?),
             None => {
                 let through = proxy.and_then(ProxySpec::parsed);
                 let is_looked_up_here = through.as_ref().is_none_or(|url| url.scheme() == "socks5");
-                way.ports = guard.ports(&url, through.as_ref(), is_looked_up_here)?;
+                route.ports = guard.ports(&url, through.as_ref(), is_looked_up_here)?;
             }
         }
-        let client = clients.get(&way).map_err(Cause::Invalid)?;
-        Ok(Route { client, url, host })
+        let client = clients.get(&route).map_err(Cause::Invalid)?;
+        Ok(Connection { client, url, host })
     }
 
     /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
@@ -207,7 +201,7 @@ impl From<EndpointDenied> for Cause {
 }
 
 /// How to send a request.
-pub(super) struct Route {
+pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) url: Url,
     pub(super) host: Option<HeaderValue>,

@@ -40,35 +40,22 @@ pub(super) struct Limiter {
     cleanings: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Interval {
     milliseconds: u64,
     updated: u64,
 }
 
-/// What a request has to do first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Nothing.
-    No,
-    /// To wait this long.
-    For(Duration),
-    /// To fail: the interval has reached its limit.
-    MaxBackoff,
-}
-
 impl Limiter {
-    /// Says how long a request has to wait.
-    pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Wait {
+    /// Returns how long a request has to wait; `None` if it fails, because the interval has reached its limit.
+    pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
         if self.intervals.is_empty() {
-            return Wait::No;
+            return Some(Duration::ZERO);
         }
         self.clean(now);
-        match self.intervals.get(&(url.clone(), method.clone())) {
-            None => Wait::No,
-            Some(interval) if interval.milliseconds >= INTERVAL_MAX => Wait::MaxBackoff,
-            Some(interval) => Wait::For(Duration::from_millis(interval.milliseconds)),
-        }
+        let interval = self.intervals.get(&(url.clone(), method.clone()));
+        let wait = interval.map_or(0, |interval| interval.milliseconds);
+        (wait < INTERVAL_MAX).then(|| Duration::from_millis(wait))
     }
 
     /// Takes note of a 429. Returns the interval from now on, in milliseconds.
@@ -76,10 +63,7 @@ impl Limiter {
         self.clean(now);
         let entry = self.intervals.entry((url.clone(), method.clone()));
         let interval = match entry {
-            Entry::Vacant(vacant) => vacant.insert(Interval {
-                milliseconds: 0,
-                updated: 0,
-            }),
+            Entry::Vacant(vacant) => vacant.insert(Interval::default()),
             Entry::Occupied(occupied) => {
                 let interval = occupied.into_mut();
                 if now.saturating_sub(interval.updated) < IGNORED_WITHIN {
@@ -171,7 +155,7 @@ mod tests {
             self.limiter.success(&self.url, &Method::GET, now)
         }
 
-        fn wait(&mut self, now: u64) -> Wait {
+        fn wait(&mut self, now: u64) -> Option<Duration> {
             self.limiter.wait(&self.url, &Method::GET, now)
         }
     }
@@ -179,7 +163,7 @@ mod tests {
     #[test]
     fn a_new_key_has_no_interval() {
         let mut key = Key::new();
-        assert_eq!(key.wait(0), Wait::No);
+        assert_eq!(key.wait(0), Some(Duration::ZERO));
         assert_eq!((key.success(0), key.success(100)), (0, 0));
         assert!(key.limiter.intervals.is_empty());
     }
@@ -190,7 +174,7 @@ mod tests {
         let intervals: Vec<u64> = (1..=12).map(|nth| key.failure(nth * 100)).collect();
         let known = [24, 29, 35, 42, 50, 60, 72, 86, 103, 124, 149, 179];
         assert_eq!(intervals, known);
-        assert_eq!(key.wait(1_300), Wait::For(Duration::from_millis(179)));
+        assert_eq!(key.wait(1_300), Some(Duration::from_millis(179)));
     }
 
     #[test]
@@ -208,7 +192,7 @@ mod tests {
         let mut key = Key::new();
         let series = (key.failure(0), key.success(100), key.success(200));
         assert_eq!(series, (24, 20, 0));
-        assert_eq!(key.wait(200), Wait::No);
+        assert_eq!(key.wait(200), Some(Duration::ZERO));
     }
 
     #[test]
@@ -249,7 +233,7 @@ mod tests {
         let mut slept = 0;
         let mut now = 0;
         let mut failures = 0;
-        while key.wait(now) != Wait::MaxBackoff {
+        while key.wait(now).is_some() {
             let interval = key.failure(now);
             failures += 1;
             slept += interval;
@@ -265,24 +249,27 @@ mod tests {
         for nth in 0..60 {
             key.failure(nth * 100);
         }
-        assert_eq!(key.wait(30_000), Wait::MaxBackoff);
-        assert_eq!(key.wait(49_999), Wait::MaxBackoff);
-        assert_eq!(key.wait(50_000), Wait::No);
+        assert_eq!(key.wait(30_000), None);
+        assert_eq!(key.wait(49_999), None);
+        assert_eq!(key.wait(50_000), Some(Duration::ZERO));
         for nth in 0..60 {
             key.failure(80_000 + nth * 100);
         }
-        assert_eq!(key.wait(149_999), Wait::MaxBackoff, "it was young at 100 s");
-        assert_eq!(key.wait(150_000), Wait::No);
+        assert_eq!(key.wait(149_999), None, "it was young at 100 s");
+        assert_eq!(key.wait(150_000), Some(Duration::ZERO));
     }
 
     #[test]
     fn databases_and_methods_have_intervals_of_their_own() {
         let mut key = Key::new();
         key.failure(0);
-        assert_eq!(key.limiter.wait(&key.url, &Method::POST, 0), Wait::No);
+        assert_eq!(
+            key.limiter.wait(&key.url, &Method::POST, 0),
+            Some(Duration::ZERO)
+        );
         assert_eq!(
             key.limiter.wait(&"http://h/other/".into(), &Method::GET, 0),
-            Wait::No
+            Some(Duration::ZERO)
         );
     }
 }

@@ -31,7 +31,7 @@ impl Listening {
     }
 
     /// Returns all of them.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let Addresses { daemon, services } = &*self.lock();
         [&daemon[..], services].concat()
     }

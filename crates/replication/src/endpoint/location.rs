@@ -95,7 +95,7 @@ pub(crate) fn keeps_path(url: &Url, written: &str) -> bool {
 
 /// Whether something below a database can be asked for by this path, which is percent-encoded.
 #[must_use]
-pub fn is_path(path: &str) -> bool {
+pub(crate) fn is_path(path: &str) -> bool {
     Base::new("http://h/db/").url(path, &[]).is_ok()
 }
 
@@ -122,25 +122,17 @@ pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String>
     Ok(url)
 }
 
-/// Where a redirect leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leads {
-    /// To the origin that was asked.
-    Within,
-    /// To another one, which the configuration allows.
-    Elsewhere,
-}
-
-/// Says where a redirect to `to` leads a request to `asked`; `allowed` are other origins. A name with a dot at its end
-/// and the same one without are one server, which is asked by the name that it was asked by before.
-pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<Leads, Cause> {
+/// Returns whether a redirect to `to` stays within the origin of `asked`; `allowed` are other origins that it may lead
+/// to. A name with a dot at its end and the same one without are one server, which is asked by the name that it was
+/// asked by before.
+pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<bool, Cause> {
     let (from, there) = (origin(asked), origin(to));
     if from == there {
         let _ = to.set_host(asked.host_str());
-        return Ok(Leads::Within);
+        return Ok(true);
     }
     match allowed.contains(&there) {
-        true => Ok(Leads::Elsewhere),
+        true => Ok(false),
         false => Err(Cause::RedirectedElsewhere { from, to: there }),
     }
 }
@@ -266,7 +258,7 @@ mod tests {
             let leads = leads(&asked, &mut to, &["https://b.example".to_owned()]);
             (leads.ok(), to.to_string())
         };
-        let within = Some(Leads::Within);
+        let within = Some(true);
         assert_eq!(
             leads("http://DB.example:80/x"),
             (within, "http://db.example/x".into())
@@ -275,7 +267,7 @@ mod tests {
             leads("http://db.example./x"),
             (within, "http://db.example/x".into())
         );
-        assert_eq!(leads("https://b.example/y").0, Some(Leads::Elsewhere));
+        assert_eq!(leads("https://b.example/y").0, Some(false));
         for to in [
             "http://b.example",
             "https://b.example:444",

@@ -7,17 +7,17 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::request::Timeouts;
-use super::said::shown_url;
-use super::send::{Failed, Sending};
+use super::excerpt::shown_url;
+use super::send::TryFailed;
+use super::sending::Sending;
 use super::session::{Before, Credentials, LoggedIn};
 use super::{Cause, Endpoint};
 
 impl Endpoint {
     /// Returns what a request is to carry; asks for a session first, if it is time.
-    pub(super) async fn credentials(&self) -> Result<Credentials, Failed> {
+    pub(super) async fn credentials(&self) -> Result<Credentials, TryFailed> {
         // Whoever comes while somebody else asks waits for what that brings.
-        let mut session = self.session().await;
+        let mut session = self.0.session.lock().await;
         loop {
             let now = Instant::now().into_std();
             let with_basic = match session.before(now) {
@@ -28,11 +28,11 @@ impl Endpoint {
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
                 // Which says more.
-                Failed::Retry(Cause::UnknownHost) => Failed::Retry(Cause::UnknownHost),
-                Failed::Retry(cause) | Failed::Final(cause) => {
-                    Failed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
+                TryFailed::Retry(Cause::UnknownHost) => TryFailed::Retry(Cause::UnknownHost),
+                TryFailed::Retry(cause) | TryFailed::Final(cause) => {
+                    TryFailed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
                 }
-                Failed::Again => Failed::Again,
+                TryFailed::Again => TryFailed::Again,
             })?;
             if response.status().is_redirection() {
                 self.stays(&login.url, &response)?;
@@ -44,10 +44,10 @@ impl Endpoint {
             match session.logged_in(status, &headers, now) {
                 LoggedIn::Known => {}
                 LoggedIn::Refused(text) => {
-                    return Err(Failed::Final(Cause::Refused(in_full(text))));
+                    return Err(TryFailed::Final(Cause::Refused(in_full(text))));
                 }
                 LoggedIn::Failed(text) => {
-                    return Err(Failed::Retry(Cause::Session(in_full(&text))));
+                    return Err(TryFailed::Retry(Cause::Session(in_full(&text))));
                 }
             }
         }
@@ -56,14 +56,14 @@ impl Endpoint {
     /// Makes the request for a session.
     fn login(&self, with_basic: bool) -> Sending {
         let mut form = url::form_urlencoded::Serializer::new(String::new());
-        if let Some(auth) = self.auth() {
+        if let Some(auth) = &self.0.auth {
             form.append_pair("name", &auth.user);
             form.append_pair("password", &auth.password);
         }
-        let mut headers = self.headers().clone();
+        let mut headers = self.0.headers.clone();
         let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
         headers.insert(CONTENT_TYPE, form_type);
-        if with_basic && let Some(basic) = self.basic() {
+        if with_basic && let Some(basic) = &self.0.basic {
             headers.insert(AUTHORIZATION, basic.clone());
         }
         let body = RequestBody::Bytes(form.finish().into());
@@ -77,18 +77,8 @@ impl Endpoint {
         headers: HeaderMap,
         body: RequestBody,
     ) -> Sending {
-        Sending {
-            method,
-            shown: shown_url(self.session_url().as_str()),
-            url: self.session_url().clone(),
-            headers,
-            body,
-            spent: false,
-            redirects: 0,
-            renewals: 0,
-            trusted: true,
-            timeouts: Timeouts::Configured,
-            decodes: true,
-        }
+        let url = self.0.session_url.clone();
+        let shown = shown_url(url.as_str());
+        Sending::new(method, url, shown, headers, body)
     }
 }

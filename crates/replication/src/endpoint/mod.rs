@@ -15,6 +15,7 @@ mod config;
 mod connect_to;
 mod cookie;
 mod errors;
+mod excerpt;
 mod guard;
 mod http;
 mod limiter;
@@ -26,8 +27,8 @@ mod request;
 mod resolver;
 mod retries;
 pub mod rules;
-mod said;
 mod send;
+mod sending;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -39,25 +40,24 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
-pub use self::body::{BodyFailed, BodyStream, RequestBody};
+pub(crate) use self::body::{BodyFailed, BodyStream, RequestBody};
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
+pub(crate) use self::excerpt::shown;
 pub use self::http::Http;
-pub use self::location::is_path;
+pub(crate) use self::location::is_path;
 pub(super) use self::location::keeps_path;
-pub use self::request::{
-    Asked, Cause, REPLY_BYTES_MAX, Reply, Request, RequestFailed, StreamedReply,
-};
-pub use self::retries::Retries;
-pub use self::said::shown;
-pub use reqwest::Method;
-pub use reqwest::StatusCode;
-pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+pub use self::request::{Cause, Request, RequestFailed};
+pub(crate) use self::request::{Reply, SentRequest, StreamedReply};
+pub(crate) use self::retries::{Backoff, Retries, WAIT_MIN};
+pub(crate) use reqwest::Method;
+pub(crate) use reqwest::StatusCode;
+pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
 
+use self::excerpt::Secrets;
 use self::location::{Base, session_url};
-use self::said::Secrets;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 use crate::endpoint::rules::parse_origin;
@@ -139,14 +139,14 @@ impl Endpoint {
 
     /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
     #[must_use]
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.0.url
     }
 
     /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
     /// parameters alone.
     #[must_use]
-    pub fn tag(&self) -> String {
+    pub(crate) fn tag(&self) -> String {
         let Inner { url, key, .. } = &*self.0;
         match url == key {
             true => url.to_string(),
@@ -161,14 +161,18 @@ impl Endpoint {
 
     /// Returns what may be shown of a text in this server's words.
     #[must_use]
-    pub fn said(&self, text: &str) -> String {
+    pub(crate) fn redacted(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
     }
 
-    /// Returns the settings.
     #[must_use]
-    pub fn settings(&self) -> &HttpSettings {
+    pub(crate) fn settings(&self) -> &HttpSettings {
         &self.0.settings
+    }
+
+    /// Returns so many tries, none of them so late that a job which fails would look healthy.
+    pub(crate) fn retries(&self, retries: u32) -> Retries {
+        Retries::new(retries, self.0.settings.health_threshold / 2)
     }
 
     /// Waits for a place among the connections; first come, first served.
@@ -178,58 +182,10 @@ impl Endpoint {
         permit.expect("RP-1: the connections of an endpoint are never closed")
     }
 
-    async fn session(&self) -> MutexGuard<'_, Session> {
-        self.0.session.lock().await
-    }
-
     /// Returns what all endpoints share.
     #[must_use]
-    pub fn http(&self) -> &Http {
+    pub(crate) fn http(&self) -> &Http {
         &self.0.http
-    }
-
-    fn key(&self) -> &Arc<str> {
-        &self.0.key
-    }
-
-    fn base(&self) -> &Base {
-        &self.0.base
-    }
-
-    fn base_url(&self) -> &Url {
-        &self.0.base_url
-    }
-
-    fn redirects_to(&self) -> &[String] {
-        &self.0.redirects_to
-    }
-
-    fn session_url(&self) -> &Url {
-        &self.0.session_url
-    }
-
-    fn headers(&self) -> &HeaderMap {
-        &self.0.headers
-    }
-
-    fn auth(&self) -> Option<&BasicAuth> {
-        self.0.auth.as_ref()
-    }
-
-    fn basic(&self) -> Option<&HeaderValue> {
-        self.0.basic.as_ref()
-    }
-
-    fn proxy(&self) -> Option<&ProxySpec> {
-        self.0.proxy.as_ref()
-    }
-
-    fn secrets(&self) -> &Secrets {
-        &self.0.secrets
-    }
-
-    fn request_timeout(&self) -> Option<Duration> {
-        self.0.request_timeout
     }
 }
 
@@ -254,7 +210,7 @@ pub fn encode_doc_id(id: &str) -> String {
 
 /// Percent-encodes everything but letters, digits and `-._~`.
 #[must_use]
-pub fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'-')
         .remove(b'.')
@@ -266,15 +222,20 @@ pub fn encode(text: &str) -> String {
 /// What CouchDB says in the body of an error: `{"error": .., "reason": ..}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
-pub struct ErrorBody {
+pub(crate) struct ErrorBody {
     /// Its name, like `not_found`.
-    pub error: String,
+    pub(crate) error: String,
     /// Why, in words. Other JSON than text is given as JSON text.
     #[serde(deserialize_with = "text_or_json")]
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 fn text_or_json<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let raw: Box<RawValue> = serde::Deserialize::deserialize(deserializer)?;
-    Ok(serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned()))
+    Ok(text_of(&raw))
+}
+
+/// Returns a text without its quotes, anything else as JSON.
+pub(crate) fn text_of(raw: &RawValue) -> String {
+    serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }

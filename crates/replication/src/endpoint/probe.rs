@@ -33,7 +33,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// It does not say.
-    pub async fn is_let_in(&self, refused: &Reply) -> Result<bool, RequestFailed> {
+    pub(crate) async fn is_let_in(&self, refused: &Reply) -> Result<bool, RequestFailed> {
         let epoch = refused.asked.epoch;
         let is_known = match epoch {
             Some(_) => self.is_session_known().await?,
@@ -44,7 +44,7 @@ impl Endpoint {
             let reply = self.request(Request::get("")).await?;
             reply.status == StatusCode::OK
         };
-        let mut session = self.session().await;
+        let mut session = self.0.session.lock().await;
         if let Some(epoch) = epoch
             && !is_let_in
         {
@@ -56,7 +56,7 @@ impl Endpoint {
 
     /// Whether the server knows the session; so does one that cannot be asked about it.
     async fn is_session_known(&self) -> Result<bool, RequestFailed> {
-        let asking = self.of_session(Method::GET, self.headers().clone(), RequestBody::Empty);
+        let asking = self.of_session(Method::GET, self.0.headers.clone(), RequestBody::Empty);
         let reply = self
             .send_whole(asking, self.settings().retries, REPLY_BYTES_MAX)
             .await?;

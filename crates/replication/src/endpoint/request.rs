@@ -9,15 +9,17 @@ use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::body::{BodyStream, RequestBody};
-use super::said::shown_url;
+use super::excerpt::shown_url;
 use super::{Endpoint, ErrorBody};
 use crate::endpoint::rules::EndpointDenied;
 
 /// The longest answer that is read whole, in bytes, unless a request says otherwise.
-pub const REPLY_BYTES_MAX: usize = 256 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 256 << 20;
+
+/// The most of an error's body that is read of an answer that comes as a stream, in bytes.
+const ERROR_BODY_MAX: usize = 64 * 1024;
 
 /// A request to a database.
-#[derive(Debug)]
 pub struct Request {
     pub(super) method: Method,
     /// Below the database's URL, percent-encoded, without a slash in front; empty for the database.
@@ -29,18 +31,9 @@ pub struct Request {
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
     pub(super) retries: Option<u32>,
-    pub(super) timeouts: Timeouts,
+    /// The whole may take as long as it likes.
+    pub(super) endless: bool,
     pub(super) reply_bytes_max: usize,
-    pub(super) decodes: bool,
-}
-
-/// How long a request may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Timeouts {
-    /// As configured.
-    Configured,
-    /// As a whole as long as it likes: the changes feed. Silence is limited.
-    Endless,
 }
 
 impl Request {
@@ -54,46 +47,53 @@ impl Request {
             headers: HeaderMap::new(),
             body: RequestBody::Empty,
             retries: None,
-            timeouts: Timeouts::Configured,
+            endless: false,
             reply_bytes_max: REPLY_BYTES_MAX,
-            decodes: true,
         }
     }
 
-    /// Makes a GET.
     pub fn get(path: impl Into<String>) -> Self {
         Self::new(Method::GET, path)
     }
 
-    /// Makes a POST.
     pub fn post(path: impl Into<String>) -> Self {
         Self::new(Method::POST, path)
     }
 
-    /// Makes a PUT.
-    pub fn put(path: impl Into<String>) -> Self {
+    pub(crate) fn put(path: impl Into<String>) -> Self {
         Self::new(Method::PUT, path)
     }
 
     /// Adds a parameter. The value is percent-encoded when it is sent, the name is not.
     #[must_use]
-    pub fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub(crate) fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.query.push((name.into(), value.into()));
         self
     }
 
     /// Adds a parameter of a user's, behind all others. Errors and logs show its name alone.
     #[must_use]
-    pub fn secret_query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub(crate) fn secret_query(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Self {
         self.secret_query.push((name.into(), value.into()));
         self
     }
 
     /// Sets a header, in place of the endpoint's own of that name.
     #[must_use]
-    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
+    }
+
+    /// Asks old servers not to wait for their disks.
+    #[must_use]
+    pub(crate) fn no_full_commit(self) -> Self {
+        let name = HeaderName::from_static("x-couch-full-commit");
+        self.header(name, HeaderValue::from_static("false"))
     }
 
     /// Sets a body of JSON, and its type.
@@ -106,14 +106,14 @@ impl Request {
 
     /// Sets a body. Its type is a header of its own.
     #[must_use]
-    pub fn body(mut self, body: RequestBody) -> Self {
+    pub(crate) fn body(mut self, body: RequestBody) -> Self {
         self.body = body;
         self
     }
 
     /// Sets how often it is tried again, in place of the endpoint's number.
     #[must_use]
-    pub fn retries(mut self, retries: u32) -> Self {
+    pub(crate) fn retries(mut self, retries: u32) -> Self {
         self.retries = Some(retries);
         self
     }
@@ -121,35 +121,22 @@ impl Request {
     /// Lets it take as long as it likes, as long as something comes: for the changes feed. It is not to be
     /// compressed: who compresses a feed on its way keeps back what came last.
     #[must_use]
-    pub fn endless(mut self) -> Self {
-        self.timeouts = Timeouts::Endless;
+    pub(crate) fn endless(mut self) -> Self {
+        self.endless = true;
         self.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
     }
 
     /// Sets the longest answer that [`super::Endpoint::request`] takes, in bytes.
     #[must_use]
-    pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
+    pub(crate) fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.reply_bytes_max = bytes;
         self
-    }
-
-    /// Leaves the body as it comes, with its `Content-Encoding`: for attachments in their stored encoding.
-    #[must_use]
-    pub fn undecoded(mut self) -> Self {
-        self.decodes = false;
-        self
-    }
-
-    /// Returns the method.
-    #[must_use]
-    pub fn method(&self) -> &Method {
-        &self.method
     }
 }
 
 /// A request that was answered.
 #[derive(Clone)]
-pub struct Asked {
+pub struct SentRequest {
     pub(super) endpoint: Endpoint,
     pub(super) method: Method,
     /// As it may be shown.
@@ -158,23 +145,23 @@ pub struct Asked {
     pub(super) epoch: Option<u64>,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for SentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.url)
     }
 }
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for SentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Asked({self})")
+        write!(f, "SentRequest({self})")
     }
 }
 
-impl Asked {
+impl SentRequest {
     /// Returns what may be shown of the answer's body.
     #[must_use]
-    pub fn said(&self, body: &[u8]) -> String {
-        self.endpoint.secrets().shown(body)
+    pub(crate) fn excerpt(&self, body: &[u8]) -> String {
+        self.endpoint.0.secrets.shown(body)
     }
 }
 
@@ -182,11 +169,9 @@ impl Asked {
 #[derive(Clone)]
 pub struct Reply {
     /// What it answers.
-    pub asked: Asked,
+    pub(crate) asked: SentRequest,
     /// Its status: below 500, and neither 408 nor 429.
-    pub status: StatusCode,
-    /// Its headers.
-    pub headers: HeaderMap,
+    pub(crate) status: StatusCode,
     /// Its body, decoded.
     pub body: Bytes,
 }
@@ -202,26 +187,26 @@ impl Reply {
 
     /// Returns what may be shown of the body.
     #[must_use]
-    pub fn said(&self) -> String {
-        self.asked.said(&self.body)
+    pub(crate) fn excerpt(&self) -> String {
+        self.asked.excerpt(&self.body)
     }
 
     /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
     #[must_use]
-    pub fn told(&self) -> (String, String) {
+    pub(crate) fn error_and_reason(&self) -> (String, String) {
         let ErrorBody { error, reason } = self.error();
         match error.is_empty() {
-            true => (self.status.as_u16().to_string(), self.said()),
+            true => (self.status.as_u16().to_string(), self.excerpt()),
             false => (
-                self.asked.said(error.as_bytes()),
-                self.asked.said(reason.as_bytes()),
+                self.asked.excerpt(error.as_bytes()),
+                self.asked.excerpt(reason.as_bytes()),
             ),
         }
     }
 
     /// Returns what the body of an error says; empty texts if it says nothing of the kind.
     #[must_use]
-    pub fn error(&self) -> ErrorBody {
+    pub(crate) fn error(&self) -> ErrorBody {
         self.json().unwrap_or_default()
     }
 }
@@ -234,25 +219,32 @@ impl fmt::Debug for Reply {
 
 /// An answer whose body comes.
 #[derive(Debug)]
-pub struct StreamedReply {
+pub(crate) struct StreamedReply {
     /// What it answers.
-    pub asked: Asked,
+    pub(crate) asked: SentRequest,
     /// Its status: below 500, and neither 408 nor 429.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// Its headers. `Content-Encoding` is gone where the body was decoded.
-    pub headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// Its body, decoded as it comes.
-    pub body: BodyStream,
+    pub(crate) body: BodyStream,
+}
+
+impl StreamedReply {
+    /// Reads the beginning of an error's body. Returns what may be shown of it.
+    pub(crate) async fn excerpt(self) -> String {
+        let body = self.body.read_to_end(ERROR_BODY_MAX).await;
+        self.asked.excerpt(&body.unwrap_or_default())
+    }
 }
 
 /// A request that got no answer worth the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{method} {url}: {cause}")]
 pub struct RequestFailed {
-    /// The method.
-    pub method: Method,
+    pub(crate) method: Method,
     /// The URL with its query, without credentials; of a long one the beginning.
-    pub url: String,
+    pub(crate) url: String,
     /// What happened, the last time it was tried.
     pub cause: Cause,
 }
@@ -268,7 +260,7 @@ impl RequestFailed {
 
     /// Whether the server refuses the credentials: trying again with them does not help.
     #[must_use]
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))
     }
 
@@ -289,7 +281,6 @@ pub enum Cause {
     /// An answer with this status, 408 or 500 and above.
     #[error("the answer was {status}: {said}")]
     Status {
-        /// The status.
         status: StatusCode,
         /// The beginning of the answer's body.
         said: String,

@@ -34,7 +34,7 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
 mod tests {
     use super::*;
 
-    #[actix_rt::test]
+    #[tokio::test]
     async fn a_name_has_its_addresses_and_one_that_is_none_is_an_error() {
         let found = look_up("localhost".to_owned(), 5984).await.unwrap();
         assert!(found.iter().all(|address| address.ip().is_loopback()));

@@ -1,5 +1,6 @@
-//! When a request that failed is tried again.
+//! When what failed is tried again.
 //!
+//! SUMMARY   [`Backoff`] gives waits that grow; [`Retries`] bounds how often, and for how long, a request is tried.
 //! SOURCE    couch_replicator_httpc: 250 ms, twice as long each time, and not beyond half the health
 //!           threshold, or a job that fails would look healthy.
 
@@ -8,17 +9,40 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The wait before a request is tried again for the first time; it doubles.
-const WAIT_MIN: Duration = Duration::from_millis(250);
+pub(crate) const WAIT_MIN: Duration = Duration::from_millis(250);
 
 /// The longest wait before a request is tried again.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// When a request that failed is tried again.
+/// Waits that grow up to a limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    factor: u32,
+    max: Duration,
+}
+
+impl Backoff {
+    pub const fn new(first: Duration, factor: u32, max: Duration) -> Self {
+        Self {
+            next: first,
+            factor,
+            max,
+        }
+    }
+
+    pub(crate) fn wait(&mut self) -> Duration {
+        let wait = self.next;
+        self.next = wait.saturating_mul(self.factor).min(self.max);
+        wait
+    }
+}
+
+/// The tries that are left of a request.
 #[derive(Debug)]
-pub struct Retries {
-    /// How often it may be tried again.
-    pub(super) left: u32,
-    wait: Duration,
+pub(crate) struct Retries {
+    left: u32,
+    backoff: Backoff,
     /// How old the first failure is when it is not tried again any more.
     limit: Duration,
     failing_since: Option<Instant>,
@@ -26,11 +50,10 @@ pub struct Retries {
 
 impl Retries {
     /// Allows `left` tries, the last one at most `limit` after the first failure.
-    #[must_use]
-    pub fn new(left: u32, limit: Duration) -> Self {
+    pub const fn new(left: u32, limit: Duration) -> Self {
         Self {
             left,
-            wait: WAIT_MIN,
+            backoff: Backoff::new(WAIT_MIN, 2, WAIT_MAX),
             limit,
             failing_since: None,
         }
@@ -43,9 +66,7 @@ impl Retries {
             return None;
         }
         self.left -= 1;
-        let wait = self.wait;
-        self.wait = (wait * 2).min(WAIT_MAX);
-        Some(wait)
+        Some(self.backoff.wait())
     }
 }
 

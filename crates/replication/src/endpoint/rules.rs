@@ -32,13 +32,13 @@ fn link_local() -> [IpNet; 2] {
 /// `[replicator]` `endpoints_allowed` and `endpoints_denied`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRules {
-    allowed: Vec<Entry>,
-    denied: Vec<Entry>,
+    allowed: Vec<RuleEntry>,
+    denied: Vec<RuleEntry>,
 }
 
 /// One entry: hosts or a network, at one port or at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct RuleEntry {
     hosts: Hosts,
     port: Option<u16>,
     /// As written.
@@ -87,17 +87,6 @@ impl fmt::Display for Why {
     }
 }
 
-/// Where a connection is about to go.
-#[derive(Clone, Copy, Debug)]
-pub struct Destination<'d> {
-    /// The name that has the address; `None` if the address stands in the URL.
-    pub name: Option<&'d str>,
-    /// The address.
-    pub address: IpAddr,
-    /// The port; `None` for one that no rule names.
-    pub port: Option<u16>,
-}
-
 impl EndpointRules {
     /// Reads the two lists, with commas between entries. An empty `allowed` allows nothing.
     ///
@@ -112,7 +101,7 @@ impl EndpointRules {
 
     /// Whether a rule is about this port, so that it matters where a connection goes.
     #[must_use]
-    pub fn names_port(&self, port: u16) -> bool {
+    pub(crate) fn names_port(&self, port: u16) -> bool {
         let mut all = self.allowed.iter().chain(&self.denied);
         all.any(|entry| entry.port == Some(port))
     }
@@ -122,45 +111,36 @@ impl EndpointRules {
     ///
     /// # Errors
     /// It must not be connected to.
-    pub fn check(
+    pub(crate) fn check(
         &self,
-        to: Destination<'_>,
+        name: Option<&str>,
+        address: IpAddr,
+        port: Option<u16>,
         listeners: &[SocketAddr],
         is_here: impl Fn(IpAddr) -> bool,
     ) -> Result<(), EndpointDenied> {
-        let Destination {
-            name,
-            address,
-            port,
-        } = to;
         let address = address.to_canonical();
         let denied = |why| {
-            Err(EndpointDenied {
-                place: place(name, Some(address), port),
-                why,
-            })
+            let place = place(name, Some(address), port);
+            Err(EndpointDenied { place, why })
         };
         let forms = forms(address);
-        let is_in = |entry: &&Entry| {
-            entry.is_for(port)
-                && (name.is_some_and(|name| entry.hosts.has_name(name))
-                    || forms.iter().any(|form| entry.hosts.has_address(*form)))
-        };
-        if let Some(entry) = self.denied.iter().find(is_in) {
+        if let Some(entry) = self
+            .denied
+            .iter()
+            .find(|entry| entry.is_about(name, &forms, port))
+        {
             return denied(Why::Listed(entry.text.clone()));
         }
-        let allowing = || {
-            self.allowed.iter().filter(|entry| {
-                entry.is_for(port)
-                    && (name.is_some_and(|name| entry.hosts.has_name(name))
-                        || entry.hosts.has_address(address))
-            })
-        };
-        if allowing().next().is_none() {
+        let allowing = self.allowed.iter();
+        let allowing: Vec<&RuleEntry> = allowing
+            .filter(|entry| entry.is_about(name, &[address], port))
+            .collect();
+        if allowing.is_empty() {
             return denied(Why::NotAllowed);
         }
         if forms.iter().any(|form| is_link_local(*form))
-            && !allowing().any(|entry| entry.hosts.is_link_local())
+            && !allowing.iter().any(|entry| entry.hosts.is_link_local())
         {
             return denied(Why::LinkLocal);
         }
@@ -169,7 +149,7 @@ impl EndpointRules {
                 .iter()
                 .any(|listener| reaches(*form, port, *listener, &is_here))
         };
-        if forms.iter().any(is_own) && !allowing().any(Entry::names_port) {
+        if forms.iter().any(is_own) && !allowing.iter().any(|entry| entry.names_port()) {
             return denied(Why::Own);
         }
         Ok(())
@@ -180,23 +160,21 @@ impl EndpointRules {
     /// # Errors
     /// It must not be connected to; unless `is_looked_up_later`, neither must a name that only a network could
     /// allow.
-    pub fn check_name(
+    pub(crate) fn check_name(
         &self,
         name: &str,
         port: u16,
         is_looked_up_later: bool,
     ) -> Result<(), EndpointDenied> {
         let denied = |why| {
-            Err(EndpointDenied {
-                place: place(Some(name), None, Some(port)),
-                why,
-            })
+            let place = place(Some(name), None, Some(port));
+            Err(EndpointDenied { place, why })
         };
-        let is_in = |entry: &&Entry| entry.is_for(Some(port)) && entry.hosts.has_name(name);
-        if let Some(entry) = self.denied.iter().find(is_in) {
+        let is_about = |entry: &&RuleEntry| entry.is_about(Some(name), &[], Some(port));
+        if let Some(entry) = self.denied.iter().find(is_about) {
             return denied(Why::Listed(entry.text.clone()));
         }
-        match is_looked_up_later || self.allowed.iter().any(|entry| is_in(&entry)) {
+        match is_looked_up_later || self.allowed.iter().any(|entry| is_about(&entry)) {
             true => Ok(()),
             false => denied(Why::NotAllowed),
         }
@@ -295,9 +273,16 @@ impl Hosts {
     }
 }
 
-impl Entry {
-    fn is_for(&self, port: Option<u16>) -> bool {
-        self.port.is_none() || self.port == port
+impl RuleEntry {
+    /// Whether it is about a connection to this name, or to one of these addresses, at this port.
+    fn is_about(&self, name: Option<&str>, addresses: &[IpAddr], port: Option<u16>) -> bool {
+        let has_name = || name.is_some_and(|name| self.hosts.has_name(name));
+        let has_address = || {
+            addresses
+                .iter()
+                .any(|address| self.hosts.has_address(*address))
+        };
+        (self.port.is_none() || self.port == port) && (has_name() || has_address())
     }
 
     /// Whether it names one port of some hosts.
@@ -369,20 +354,20 @@ fn network_of(text: &str) -> Option<IpNet> {
     }
 }
 
-fn entries(text: &str) -> Result<Vec<Entry>, String> {
+fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
     let texts = text
         .split(',')
         .map(str::trim)
         .filter(|text| !text.is_empty());
     texts
-        .map(|text| Entry::parse(text).ok_or_else(|| text.to_owned()))
+        .map(|text| RuleEntry::parse(text).ok_or_else(|| text.to_owned()))
         .collect()
 }
 
 /// Returns the origin of a URL: scheme, host and port, without the dot at the end that a full name may have. Two URLs
 /// with the same origin are of the same server.
 #[must_use]
-pub fn origin(url: &Url) -> String {
+pub(crate) fn origin(url: &Url) -> String {
     let mut url = url.clone();
     let host = url.host_str().map(str::to_owned);
     if let Some(host) = host.as_deref().and_then(|host| host.strip_suffix('.')) {
@@ -405,192 +390,4 @@ pub fn parse_origin(text: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OWN: &str = "127.0.0.1:5995";
-
-    fn check(rules: (&str, &str), name: Option<&str>, address: &str) -> Result<(), String> {
-        let rules = EndpointRules::parse(rules.0, rules.1).unwrap();
-        let (address, port) = match address.parse::<SocketAddr>() {
-            Ok(address) => (address.ip(), Some(address.port())),
-            Err(_) => (address.parse().unwrap(), None),
-        };
-        let to = Destination {
-            name,
-            address,
-            port,
-        };
-        let own = [OWN, "0.0.0.0:5994", "[::]:5996"].map(|text| text.parse().unwrap());
-        let is_here = |address: IpAddr| {
-            address.is_loopback() || address.is_unspecified() || address.to_string() == "10.9.9.9"
-        };
-        let judged = rules.check(to, &own, is_here);
-        judged.map_err(|denied| denied.to_string())
-    }
-
-    #[track_caller]
-    fn denied(rules: (&str, &str), address: &str) {
-        let judged = check(rules, None, address);
-        let text = judged.expect_err(address);
-        assert!(text.starts_with("endpoint_denied: "), "{text}");
-    }
-
-    #[test]
-    fn link_local_networks_and_own_listeners_are_denied_in_every_form() {
-        for address in [
-            "169.254.169.254",
-            "fe80::1",
-            "febf::1",
-            "::ffff:169.254.169.254",
-            "::ffff:0:169.254.1.1",
-            "::169.254.1.1",
-            "64:ff9b::169.254.169.254",
-            "64:ff9b:1::a9fe:a9fe",
-            "64:ff9b:1:a9fe:a9:fe00::",
-            "2002:a9fe:a9fe::1",
-            "127.0.0.1:5995",
-            "0.0.0.0:5995",
-            "[::]:5995",
-            "[::ffff:127.0.0.1]:5995",
-            "[64:ff9b::7f00:1]:5995",
-            "127.0.0.1:5994",
-            "127.3.2.1:5994",
-            "10.9.9.9:5994",
-            "[::1]:5996",
-            "10.9.9.9:5996",
-        ] {
-            denied(("*", ""), address);
-        }
-        for address in [
-            "127.0.0.1:5984",
-            "127.0.0.2:5995",
-            "[::1]:5995",
-            "10.1.1.1:5994",
-            "169.253.0.1",
-            "fec0::1",
-            "64:ff9b::8.8.8.8",
-            "::1",
-            "2001:db8::1",
-        ] {
-            assert_eq!(check(("*", ""), None, address), Ok(()), "{address}");
-        }
-    }
-
-    #[test]
-    fn an_entry_that_names_it_by_itself_allows_what_is_denied_otherwise() {
-        for (allowed, address) in [
-            ("*, 127.0.0.1:5995", "127.0.0.1:5995"),
-            ("127.0.0.0/8:5995", "127.0.0.1:5995"),
-            ("*,169.254.0.0/16", "169.254.169.254"),
-            ("*,169.254.169.254", "::ffff:169.254.169.254"),
-            ("fe80::/64", "fe80::1"),
-            ("*,[fe80::/10]:5984", "[fe80::1]:5984"),
-        ] {
-            assert_eq!(check((allowed, ""), None, address), Ok(()), "{allowed}");
-        }
-        for (allowed, address) in [
-            ("*,127.0.0.0/8", "127.0.0.1:5995"),
-            ("*,127.0.0.1:5996", "127.0.0.1:5995"),
-            ("*:5995", "127.0.0.1:5995"),
-            ("*,0.0.0.0/0", "169.254.1.1"),
-            ("*,[fe80::/10]:5984", "[fe80::1]:5985"),
-        ] {
-            denied((allowed, ""), address);
-        }
-    }
-
-    #[test]
-    fn only_what_is_allowed_and_not_denied_is_connected_to() {
-        let rules = (
-            "10.0.0.0/8, *.example.org, db.internal:5984",
-            "10.6.0.0/16,bad.example.org",
-        );
-        let named = |name, address| check(rules, Some(name), address);
-        assert_eq!(check(rules, None, "10.1.2.3"), Ok(()));
-        denied(rules, "10.6.0.1");
-        denied(rules, "64:ff9b::10.6.0.1");
-        denied(rules, "11.0.0.1");
-        assert_eq!(named("a.example.org", "11.0.0.1"), Ok(()));
-        assert_eq!(named("A.EXAMPLE.ORG.", "11.0.0.1"), Ok(()));
-        assert_eq!(named("db.internal", "11.0.0.1:5984"), Ok(()));
-        assert!(named("db.internal", "11.0.0.1:5985").is_err());
-        assert!(named("bad.example.org", "11.0.0.1").is_err());
-        assert!(named("a.example.org", "10.6.0.1").is_err());
-        assert!(named("example.org", "11.0.0.1").is_err());
-        assert!(named("10.1.2.3.evil.net", "11.0.0.1").is_err());
-    }
-
-    #[test]
-    fn a_name_that_a_proxy_looks_up_is_judged_by_itself() {
-        let rules = EndpointRules::parse("*.example.org,10.0.0.0/8", "bad.example.org").unwrap();
-        let judged = |name, later| rules.check_name(name, 80, later).is_ok();
-        assert!(judged("a.example.org", false) && judged("a.example.org", true));
-        assert!(!judged("bad.example.org", false) && !judged("bad.example.org", true));
-        assert!(!judged("other.net", false) && judged("other.net", true));
-    }
-
-    #[test]
-    fn entries_that_are_none_are_named() {
-        for wrong in [
-            "a b",
-            "*example",
-            "*.*.x",
-            "10.0.0.0/33",
-            "[::1",
-            "[::1]x",
-            "[::1]:0",
-            "h:99999",
-            "h:",
-            "http://h",
-            "a/b",
-            "*.10.0.0.1",
-        ] {
-            assert_eq!(
-                EndpointRules::parse(&format!("*,{wrong}"), ""),
-                Err(wrong.to_owned())
-            );
-        }
-        assert!(EndpointRules::parse("*:5984,ex\u{e4}mple.org,::1,10.1.2.3/8,[::1]:1", "").is_ok());
-    }
-
-    #[test]
-    fn an_origin_is_the_same_however_it_is_written() {
-        let same = |a: &str, b: &str| {
-            let [a, b] = [a, b].map(|text| origin(&Url::parse(text).unwrap()));
-            a == b
-        };
-        for (a, b) in [
-            ("http://h/", "http://H:80/x?y"),
-            ("https://h:443", "https://u:p@h"),
-            ("http://ex\u{e4}mple.org", "http://XN--EXMPLE-CUA.org."),
-            ("http://127.1:1", "http://0x7f000001:1"),
-            ("http://[::1]:5", "http://[0:0::1]:5"),
-        ] {
-            assert!(same(a, b), "{a} {b}");
-        }
-        for (a, b) in [
-            ("http://h/", "https://h/"),
-            ("http://h/", "http://h:81/"),
-            ("http://h/", "http://h.x/"),
-            ("http://127.0.0.1/", "http://localhost/"),
-            ("http://127.0.0.1/", "http://[::ffff:127.0.0.1]/"),
-        ] {
-            assert!(!same(a, b), "{a} {b}");
-        }
-        assert_eq!(
-            parse_origin("HTTPS://B.example:443/").as_deref(),
-            Some("https://b.example")
-        );
-        for wrong in [
-            "b.example",
-            "ftp://b",
-            "http://b/x",
-            "http://u@b",
-            "http://b?x",
-            "*",
-        ] {
-            assert_eq!(parse_origin(wrong), None, "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -7,29 +7,19 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use futures_util::{StreamExt, stream};
-use reqwest::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderValue,
-};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until};
 use url::Url;
 
-use super::body::{BodyFailed, BodyStream, Limits, RequestBody};
+use super::body::{BodyFailed, BodyStream, Limits};
 use super::errors::classify;
-use super::http::own_headers;
-use super::limiter::Wait;
-use super::location::{Leads, leads, redirected};
-use super::request::Timeouts;
-use super::retries::Retries;
-use super::said::shown_url;
+use super::excerpt::shown_url;
+use super::location::{leads, redirected};
+use super::sending::Sending;
 use super::session::Credentials;
-use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
-use super::{Asked, Cause, Endpoint, Reply, Request, RequestFailed, StreamedReply};
-
-/// The most redirects in a row.
-const REDIRECTS_MAX: u32 = 10;
+use super::upload::Activity;
+use super::{Cause, Endpoint, Reply, Request, RequestFailed, SentRequest, StreamedReply};
 
 /// How often a request is sent again because its session is renewed.
 const RENEWALS_MAX: u32 = 3;
@@ -41,39 +31,13 @@ const DRAINED_BYTES_MAX: usize = 64 << 10;
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// How a try ended that brought no answer to return.
-pub(super) enum Failed {
+pub(super) enum TryFailed {
     /// It is to be made again at once, and costs nothing.
     Again,
     /// It may be tried again after a wait.
     Retry(Cause),
     /// It may not.
     Final(Cause),
-}
-
-/// An answer whose body has not been read yet, and its place among the endpoint's connections.
-struct Answer {
-    response: Response,
-    permit: OwnedSemaphorePermit,
-    deadline: Option<Instant>,
-    asked: Asked,
-}
-
-/// A request under way.
-pub(super) struct Sending {
-    pub(super) method: Method,
-    /// The URL that was asked for, as it may be shown.
-    pub(super) shown: String,
-    pub(super) url: Url,
-    pub(super) headers: HeaderMap,
-    pub(super) body: RequestBody,
-    /// The body was a stream, and somebody has it.
-    pub(super) spent: bool,
-    pub(super) redirects: u32,
-    pub(super) renewals: u32,
-    /// Whether it goes to the origin that was asked, and never left it: then it carries credentials.
-    pub(super) trusted: bool,
-    pub(super) timeouts: Timeouts,
-    pub(super) decodes: bool,
 }
 
 impl Endpoint {
@@ -100,22 +64,19 @@ impl Endpoint {
         retries: u32,
         bytes_max: usize,
     ) -> Result<Reply, RequestFailed> {
-        let mut retries = Retries::new(retries, self.settings().health_threshold / 2);
+        let mut retries = self.retries(retries);
         let method = sending.method.clone();
         loop {
-            let cause = match self.try_whole(&mut sending, bytes_max).await {
+            let (cause, wait) = match self.try_whole(&mut sending, bytes_max).await {
                 Ok(reply) => {
                     self.http().counters().responses_success.one();
                     return Ok(reply);
                 }
-                Err(Failed::Again) => continue,
-                Err(Failed::Final(cause)) => {
-                    retries.left = 0;
-                    cause
-                }
-                Err(Failed::Retry(cause)) => cause,
+                Err(TryFailed::Again) => continue,
+                Err(TryFailed::Final(cause)) => (cause, None),
+                Err(TryFailed::Retry(cause)) => (cause, retries.next(Instant::now())),
             };
-            match retries.next(Instant::now()) {
+            match wait {
                 Some(wait) if !sending.spent => sleep(wait).await,
                 _ => {
                     self.http().counters().responses_failure.one();
@@ -132,16 +93,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`Endpoint::request`].
-    pub async fn stream(&self, request: Request) -> Result<StreamedReply, RequestFailed> {
+    pub(crate) async fn stream(&self, request: Request) -> Result<StreamedReply, RequestFailed> {
         let (method, mut sending) = (request.method.clone(), self.sending(request)?);
         loop {
             match self.try_once(&mut sending).await {
-                Ok(answer) => {
+                Ok(reply) => {
                     self.http().counters().stream_responses_success.one();
-                    return Ok(self.streamed(answer));
+                    return Ok(reply);
                 }
-                Err(Failed::Again) => {}
-                Err(Failed::Retry(cause) | Failed::Final(cause)) => {
+                Err(TryFailed::Again) => {}
+                Err(TryFailed::Retry(cause) | TryFailed::Final(cause)) => {
                     self.http().counters().stream_responses_failure.one();
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
@@ -151,151 +112,124 @@ impl Endpoint {
 
     fn sending(&self, request: Request) -> Result<Sending, RequestFailed> {
         let query = [&request.query[..], &request.secret_query].concat();
-        let url = self.base().url(&request.path, &query);
+        let url = self.0.base.url(&request.path, &query);
         let url = url.map_err(|problem| {
             RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
         })?;
-        let mut headers = self.headers().clone();
-        for (name, value) in &request.headers {
-            headers.insert(name, value.clone());
-        }
+        let shown = shown_url(&self.0.base.shown(&request));
+        let mut headers = self.0.headers.clone();
+        headers.extend(request.headers);
         Ok(Sending {
-            shown: shown_url(&self.base().shown(&request)),
-            method: request.method,
-            url,
-            headers,
-            body: request.body,
-            spent: false,
-            redirects: 0,
-            renewals: 0,
-            trusted: true,
-            timeouts: request.timeouts,
-            decodes: request.decodes,
+            endless: request.endless,
+            ..Sending::new(request.method, url, shown, headers, request.body)
         })
     }
 
-    async fn try_whole(&self, sending: &mut Sending, bytes_max: usize) -> Result<Reply, Failed> {
+    async fn try_whole(&self, sending: &mut Sending, bytes_max: usize) -> Result<Reply, TryFailed> {
         let StreamedReply {
             asked,
             status,
             headers,
             body,
-        } = self.streamed(self.try_once(sending).await?);
+        } = self.try_once(sending).await?;
         let length = headers.get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         let body = body.read_whole(length.unwrap_or(0), bytes_max).await;
         let body = body.map_err(|failed| match failed {
-            BodyFailed::TooLong(bytes) => Failed::Final(Cause::TooLong(bytes)),
-            BodyFailed::Silent(time) => Failed::Retry(Cause::Timeout(time)),
+            BodyFailed::TooLong(bytes) => TryFailed::Final(Cause::TooLong(bytes)),
+            BodyFailed::Silent(time) => TryFailed::Retry(Cause::Timeout(time)),
             BodyFailed::Broken(text) | BodyFailed::Source(text) => {
-                Failed::Retry(Cause::Protocol(text))
+                TryFailed::Retry(Cause::Protocol(text))
             }
         })?;
         Ok(Reply {
             asked,
             status,
-            headers,
             body,
         })
     }
 
-    fn streamed(&self, answer: Answer) -> StreamedReply {
-        let Answer {
-            mut response,
-            permit,
-            deadline,
-            asked,
-        } = answer;
-        let limits = Limits {
-            silence: self.settings().connection_timeout,
-            deadline,
-        };
-        StreamedReply {
-            asked,
-            status: response.status(),
-            headers: std::mem::take(response.headers_mut()),
-            body: BodyStream::of_response(response, limits, permit),
-        }
-    }
-
-    /// Makes one try.
-    async fn try_once(&self, sending: &mut Sending) -> Result<Answer, Failed> {
+    async fn try_once(&self, sending: &mut Sending) -> Result<StreamedReply, TryFailed> {
         self.wait_for_rate_limit(&sending.method).await?;
         let credentials = self.credentials().await?;
         let permit = self.permit().await;
-        let (response, deadline) = self.exchange(sending, &credentials).await?;
+        let (mut response, deadline) = self.exchange(sending, &credentials).await?;
         let status = response.status();
         match status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
                 sending.follow(&response, self)?;
                 drain(response).await;
-                return Err(Failed::Again);
+                return Err(TryFailed::Again);
             }
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                 self.stays(&sending.url, &response)?;
             }
             StatusCode::TOO_MANY_REQUESTS => {
                 self.http()
-                    .limiter(|limiter, now| limiter.failure(self.key(), &sending.method, now));
+                    .limiter(|limiter, now| limiter.failure(&self.0.key, &sending.method, now));
                 let said = self.drain_shown(response).await;
                 if sending.spent {
-                    return Err(Failed::Final(Cause::Status { status, said }));
+                    return Err(TryFailed::Final(Cause::Status { status, said }));
                 }
-                return Err(Failed::Again);
+                return Err(TryFailed::Again);
             }
             status if status == StatusCode::REQUEST_TIMEOUT || status.as_u16() >= 500 => {
                 let said = self.drain_shown(response).await;
-                return Err(Failed::Retry(Cause::Status { status, said }));
+                return Err(TryFailed::Retry(Cause::Status { status, said }));
             }
             _ => {}
         }
         self.http()
-            .limiter(|limiter, now| limiter.success(self.key(), &sending.method, now));
+            .limiter(|limiter, now| limiter.success(&self.0.key, &sending.method, now));
         let now = Instant::now().into_std();
         // A cookie, or a refusal, of another origin says nothing about the session.
         let again = sending.trusted
             && self
-                .session()
+                .0
+                .session
+                .lock()
                 .await
                 .answered(&credentials, status, response.headers(), now);
         if again && sending.spent {
             // What was refused was the session; the body has to come from where it came from.
-            return Err(Failed::Final(Cause::SessionLost));
+            return Err(TryFailed::Final(Cause::SessionLost));
         }
         if again && sending.renewals < RENEWALS_MAX {
             sending.renewals += 1;
             drain(response).await;
-            return Err(Failed::Again);
+            return Err(TryFailed::Again);
         }
         let epoch = match credentials {
             Credentials::Cookie(_, epoch) if sending.trusted => Some(epoch),
             _ => None,
         };
-        Ok(Answer {
-            response,
-            permit,
+        let asked = SentRequest {
+            endpoint: self.clone(),
+            method: sending.method.clone(),
+            url: sending.shown.clone(),
+            epoch,
+        };
+        let limits = Limits {
+            silence: self.settings().connection_timeout,
             deadline,
-            asked: Asked {
-                endpoint: self.clone(),
-                method: sending.method.clone(),
-                url: sending.shown.clone(),
-                epoch,
-            },
+        };
+        Ok(StreamedReply {
+            asked,
+            status,
+            headers: std::mem::take(response.headers_mut()),
+            body: BodyStream::of_response(response, limits, permit),
         })
     }
 
-    async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), Failed> {
+    async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {
         let wait = self
             .http()
-            .limiter(|limiter, now| limiter.wait(self.key(), method, now));
-        match wait {
-            Wait::No => Ok(()),
-            Wait::For(interval) => {
-                sleep(interval).await;
-                Ok(())
-            }
-            Wait::MaxBackoff => Err(Failed::Final(Cause::MaxBackoff)),
+            .limiter(|limiter, now| limiter.wait(&self.0.key, method, now));
+        let wait = wait.ok_or(TryFailed::Final(Cause::MaxBackoff))?;
+        if !wait.is_zero() {
+            sleep(wait).await;
         }
+        Ok(())
     }
 
     /// Reads a short body for what it says.
@@ -309,7 +243,7 @@ impl Endpoint {
             }
         };
         let _ = tokio::time::timeout(DRAIN_MAX, reading).await;
-        self.secrets().shown(&body)
+        self.0.secrets.shown(&body)
     }
 
     /// Sends a request once and waits for the headers of an answer.
@@ -317,12 +251,12 @@ impl Endpoint {
         &self,
         sending: &mut Sending,
         credentials: &Credentials,
-    ) -> Result<(Response, Option<Instant>), Failed> {
+    ) -> Result<(Response, Option<Instant>), TryFailed> {
         self.http().counters().requests.one();
         let route = self
             .http()
-            .route(&sending.url, self.proxy(), sending.decodes)
-            .map_err(Failed::Final)?;
+            .route(&sending.url, self.0.proxy.as_ref())
+            .map_err(TryFailed::Final)?;
         let mut headers = sending.headers.clone();
         if let Some(host) = route.host {
             headers.insert(HOST, host);
@@ -336,17 +270,15 @@ impl Endpoint {
         let mut request = reqwest::Request::new(sending.method.clone(), route.url);
         *request.headers_mut() = headers;
         *request.body_mut() = body;
-        let deadline = match (sending.timeouts, self.request_timeout()) {
-            (Timeouts::Configured, Some(timeout)) => Some((Instant::now() + timeout, timeout)),
-            _ => None,
-        };
+        let timeout = self.0.request_timeout.filter(|_| !sending.endless);
+        let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
         let response = tokio::select! {
             biased;
             response = route.client.execute(request) => response,
             () = activity.silent_for(silence) => {
-                return Err(Failed::Retry(Cause::Timeout(silence)));
+                return Err(TryFailed::Retry(Cause::Timeout(silence)));
             }
-            timeout = until(deadline) => return Err(Failed::Retry(Cause::Timeout(timeout))),
+            timeout = until(deadline) => return Err(TryFailed::Retry(Cause::Timeout(timeout))),
         };
         match response {
             Ok(response) => Ok((response, deadline.map(|(deadline, _)| deadline))),
@@ -355,24 +287,28 @@ impl Endpoint {
     }
 
     /// Requires that an answer redirects to no other origin than the configuration allows, if it redirects.
-    pub(super) fn stays(&self, from: &Url, response: &Response) -> Result<(), Failed> {
+    pub(super) fn stays(&self, from: &Url, response: &Response) -> Result<(), TryFailed> {
         if let Ok(mut to) = redirected(from, response.headers()) {
-            leads(self.base_url(), &mut to, self.redirects_to()).map_err(Failed::Final)?;
+            leads(&self.0.base_url, &mut to, &self.0.redirects_to).map_err(TryFailed::Final)?;
         }
         Ok(())
     }
 
-    fn authorize(&self, headers: &mut HeaderMap, credentials: &Credentials) -> Result<(), Failed> {
+    fn authorize(
+        &self,
+        headers: &mut HeaderMap,
+        credentials: &Credentials,
+    ) -> Result<(), TryFailed> {
         match credentials {
             Credentials::Basic => {
-                if let Some(basic) = self.basic() {
+                if let Some(basic) = &self.0.basic {
                     headers.insert(AUTHORIZATION, basic.clone());
                 }
             }
             Credentials::Nothing => {}
             Credentials::Cookie(cookie, _) => {
                 let problem = "the session cookie has bytes that no header has";
-                let invalid = |_| Failed::Final(Cause::Session(problem.into()));
+                let invalid = |_| TryFailed::Final(Cause::Session(problem.into()));
                 let mut value = HeaderValue::from_str(cookie).map_err(invalid)?;
                 value.set_sensitive(true);
                 // The user's own cookies stay.
@@ -380,90 +316,6 @@ impl Endpoint {
             }
         }
         Ok(())
-    }
-}
-
-impl Sending {
-    /// Changes to where an answer redirects to.
-    fn follow(&mut self, response: &Response, endpoint: &Endpoint) -> Result<(), Failed> {
-        let failed = |problem: String| Failed::Final(Cause::Redirect(problem));
-        if self.redirects == REDIRECTS_MAX {
-            return Err(failed(format!("more than {REDIRECTS_MAX} times in a row")));
-        }
-        let mut to = redirected(&self.url, response.headers()).map_err(failed)?;
-        let leads = leads(endpoint.base_url(), &mut to, endpoint.redirects_to());
-        if leads.map_err(Failed::Final)? == Leads::Elsewhere {
-            self.leave();
-        }
-        if response.status() == StatusCode::SEE_OTHER {
-            self.method = Method::GET;
-            self.body = RequestBody::Empty;
-            self.spent = false;
-            self.headers.remove(CONTENT_TYPE);
-            self.headers.remove(CONTENT_LENGTH);
-        }
-        if self.spent {
-            return Err(failed("with a body that can be sent once only".into()));
-        }
-        self.redirects += 1;
-        self.url = to;
-        Ok(())
-    }
-
-    /// Takes out what is for the origin that was asked alone, for good: who is elsewhere may send it back with a path
-    /// of their own.
-    fn leave(&mut self) {
-        self.trusted = false;
-        let headers = std::mem::take(&mut self.headers);
-        self.headers = own_headers();
-        for (name, value) in &headers {
-            // The user's headers are sensitive; the request's own are not.
-            if !value.is_sensitive() && !matches!(*name, AUTHORIZATION | COOKIE) {
-                self.headers.insert(name, value.clone());
-            }
-        }
-    }
-
-    fn take_body(
-        &mut self,
-        headers: &mut HeaderMap,
-        activity: &Activity,
-    ) -> Result<Option<reqwest::Body>, Failed> {
-        let activity = activity.clone();
-        match &mut self.body {
-            RequestBody::Empty if self.spent => {
-                let problem = "it has been sent before".to_owned();
-                Err(Failed::Final(Cause::Body(problem)))
-            }
-            RequestBody::Bytes(bytes) if bytes.is_empty() => {
-                headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-                Ok(None)
-            }
-            RequestBody::Empty => {
-                if matches!(self.method, Method::POST | Method::PUT) {
-                    headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-                }
-                Ok(None)
-            }
-            RequestBody::Bytes(bytes) if bytes.len() <= PIECE_BYTES => {
-                Ok(Some(reqwest::Body::from(bytes.clone())))
-            }
-            RequestBody::Bytes(bytes) => {
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-                let pieces = stream::iter(Pieces(bytes.clone())).map(Ok);
-                Ok(Some(paced(pieces, activity)))
-            }
-            RequestBody::Stream { .. } => {
-                self.spent = true;
-                let RequestBody::Stream { length, stream } = std::mem::take(&mut self.body) else {
-                    return Ok(None);
-                };
-                if let Some(length) = length {
-                    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-                }
-                Ok(Some(paced(stream, activity)))
-            }
-        }
     }
 }
 

@@ -16,7 +16,6 @@ use super::cookie::SessionCookie;
 const RENEWED_AFTER: u32 = 9;
 
 /// The session of an endpoint.
-#[derive(Debug)]
 pub(super) struct Session {
     state: State,
     /// When a session is renewed whose server does not say how long it lasts.
@@ -41,16 +40,6 @@ enum State {
         renew_at: Instant,
         with_basic: bool,
     },
-}
-
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Unknown { .. } => "Unknown",
-            Self::Plain => "Plain",
-            Self::Open { .. } => "Open",
-        })
-    }
 }
 
 /// What a request carries.

@@ -8,38 +8,6 @@ use super::Filter;
 use crate::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
 use crate::open::{OpenError, db_info};
 
-/// The code of a filter function, read from the source when it is needed, and once.
-#[derive(Debug)]
-pub struct FetchCode<'a> {
-    source: &'a Endpoint,
-    filter: &'a Filter,
-    code: Option<Option<String>>,
-}
-
-impl<'a> FetchCode<'a> {
-    /// Makes one; nothing is read yet.
-    #[must_use]
-    pub fn new(source: &'a Endpoint, filter: &'a Filter) -> Self {
-        Self {
-            source,
-            filter,
-            code: None,
-        }
-    }
-
-    /// Returns the code; `None` if the filter is none that has code.
-    ///
-    /// # Errors
-    /// See [`FilterError`].
-    pub async fn get(&mut self) -> Result<Option<&str>, FilterError> {
-        let code = match self.code.take() {
-            Some(code) => code,
-            None => fetch_code(self.source, self.filter).await?,
-        };
-        Ok(self.code.insert(code).as_deref())
-    }
-}
-
 /// Why the code of a filter is not known. Temporary, as far as the replication is concerned: the source
 /// may come back, and the design document may still be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +16,9 @@ pub struct FilterError {
     /// Whose fault it is.
     pub kind: FilterErrorKind,
     /// What happened, in words.
-    pub text: String,
+    pub(crate) text: String,
+    /// Why there was no answer, if there was none.
+    pub cause: Option<Cause>,
 }
 
 /// See [`FilterError`].
@@ -64,7 +34,8 @@ pub enum FilterErrorKind {
 
 impl FilterError {
     fn new(kind: FilterErrorKind, text: String) -> Self {
-        Self { kind, text }
+        let cause = None;
+        Self { kind, text, cause }
     }
 
     /// Returns whether the source does not let this user in.
@@ -91,7 +62,11 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
             _ => FilterErrorKind::Unknown,
         };
         let text = format!("Could not open source database `{url}`: {error}");
-        FilterError::new(kind, text)
+        let cause = match error {
+            OpenError::Request(failed) => Some(failed.cause),
+            _ => None,
+        };
+        FilterError { kind, text, cause }
     })?;
     let text = fetch_ddoc(source, ddoc).await?;
     code_of(&text, ddoc, name, source).map(Some)
@@ -118,7 +93,10 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
             Cause::Invalid(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
-        not_opened(kind, failed.to_string())
+        FilterError {
+            cause: Some(failed.cause.clone()),
+            ..not_opened(kind, failed.to_string())
+        }
     })?;
     if reply.status != StatusCode::OK {
         let kind = match reply.status {
@@ -126,13 +104,13 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
             StatusCode::NOT_FOUND => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
-        let (error, reason) = reply.told();
+        let (error, reason) = reply.error_and_reason();
         let status = reply.status.as_u16();
         let problem = format!("{error}: {reason} (status {status})");
         return Err(not_opened(kind, problem));
     }
     let text: Box<serde_json::value::RawValue> = reply.json().map_err(|error| {
-        let problem = format!("{error}: {}", reply.said());
+        let problem = format!("{error}: {}", reply.excerpt());
         not_opened(FilterErrorKind::Unknown, problem)
     })?;
     Ok(text.get().to_owned())
@@ -193,17 +171,11 @@ mod tests {
         let body = json!({"source": server.url(""), "target": "http://t/", "filter": "d d/f"});
         let filter = replication(&body).options.filter;
         let source = server.endpoint();
-        let mut code = FetchCode::new(&source, &filter);
-        let first = code.get().await.map(|code| code.map(str::to_owned));
-        if let Ok(first) = &first {
-            assert_eq!(code.get().await.unwrap(), first.as_deref());
-            assert_eq!(
-                server.lines(),
-                ["GET /db/", "GET /db/_design/d%20d"],
-                "it is read once"
-            );
+        let code = fetch_code(&source, &filter).await;
+        if code.is_ok() {
+            assert_eq!(server.lines(), ["GET /db/", "GET /db/_design/d%20d"]);
         }
-        first.map_err(|error| {
+        code.map_err(|error| {
             FilterError::new(error.kind, error.text.replace(&server.url(""), "URL"))
         })
     }

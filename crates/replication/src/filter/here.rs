@@ -30,11 +30,11 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct FilterHere(Asked);
+pub struct FilterHere(FilterEngine);
 
 /// Who is asked.
 #[derive(Debug)]
-enum Asked {
+enum FilterEngine {
     /// The selector, here: it is no program, and needs no process.
     Selector(Box<Selector>),
     /// The id: `_design` takes design documents.
@@ -66,10 +66,10 @@ impl FilterHere {
                 let text = Value::Object(selector.clone()).to_string();
                 let selector =
                     Selector::parse(&text).map_err(|error| failed(error.kind.to_string()))?;
-                Asked::Selector(Box::new(selector))
+                FilterEngine::Selector(Box::new(selector))
             }
             Filter::BuiltIn { name, query_params } => match (name.as_str(), view(query_params)) {
-                ("_design", _) => Asked::Design,
+                ("_design", _) => FilterEngine::Design,
                 ("_view", Some((ddoc, view))) => {
                     let name = view.to_owned();
                     let ddoc = text_of(source, ddoc).await?;
@@ -106,7 +106,7 @@ impl FilterHere {
     ///
     /// # Errors
     /// [`Crash::FilterFailed`]: the function failed, or no query server answered.
-    pub async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
+    pub(crate) async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
         let mut passed = Vec::with_capacity(docs.len());
         for question in questions(docs) {
             let asked = question.len();
@@ -124,18 +124,18 @@ impl FilterHere {
 
     async fn ask(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, String> {
         match &self.0 {
-            Asked::Design => {
+            FilterEngine::Design => {
                 let is_design = |(id, _): &(&str, _)| id.starts_with("_design/");
                 Ok(docs.iter().map(is_design).collect())
             }
-            Asked::Selector(selector) => {
+            FilterEngine::Selector(selector) => {
                 let matches = |(id, text): &(&str, &RawValue)| {
                     let matches = selector.matches_checked(text.get());
                     matches.map_err(|error| format!("document '{id}': {error}"))
                 };
                 docs.iter().map(matches).collect()
             }
-            Asked::Function(run) => {
+            FilterEngine::Function(run) => {
                 let texts = docs.iter().map(|(_, text)| (*text).to_owned());
                 run.ask(texts.collect()).await
             }
@@ -162,10 +162,10 @@ fn open(
     source: &Endpoint,
     ddoc: String,
     kind: FilterKind,
-) -> Result<Asked, Crash> {
+) -> Result<FilterEngine, Crash> {
     let db = source.tag().into();
     let run = pool.open(FilterFunction { db, ddoc, kind });
-    run.map(Asked::Function).map_err(failed)
+    run.map(FilterEngine::Function).map_err(failed)
 }
 
 /// What a filter function gets as its request: what the source would have been asked.

@@ -12,7 +12,7 @@ mod pool;
 
 use serde_json::{Map, Value};
 
-pub use self::code::{FetchCode, FilterError, FilterErrorKind, fetch_code};
+pub use self::code::{FilterError, FilterErrorKind, fetch_code};
 pub use self::here::FilterHere;
 pub use self::pool::{FilterFunction, FilterKind, FilterPool, FilterRun};
 
@@ -53,17 +53,6 @@ pub enum FilterAt {
     /// Settee: all changes are read, and documents that the target misses are asked about in the pool. For
     /// sources that have no such filter, or run it too slowly.
     Settee,
-}
-
-impl FilterAt {
-    /// Returns the name that it has in options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Settee => "settee",
-        }
-    }
 }
 
 /// Returns a parameter as a filter function sees it: a text, JSON text if it was given as something else.

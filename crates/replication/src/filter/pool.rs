@@ -25,7 +25,6 @@ pub struct FilterFunction {
 pub enum FilterKind {
     /// One of `filters`.
     Filter {
-        /// Its name.
         name: String,
         /// The request that it sees.
         req: Box<RawValue>,
@@ -38,7 +37,7 @@ pub enum FilterKind {
 }
 
 /// For each document whether it passes, or in words why there is no answer.
-pub type Answer = LocalBoxFuture<'static, Result<Vec<bool>, String>>;
+pub(crate) type Answer = LocalBoxFuture<'static, Result<Vec<bool>, String>>;
 
 /// A filter function that is ready to be asked. To drop an answer is to give the question up.
 pub struct FilterRun(Box<dyn Fn(Vec<Box<RawValue>>) -> Answer>);
@@ -53,7 +52,7 @@ impl FilterRun {
     ///
     /// # Errors
     /// In words: the function failed, or no query server answered.
-    pub async fn ask(&self, docs: Vec<Box<RawValue>>) -> Result<Vec<bool>, String> {
+    pub(crate) async fn ask(&self, docs: Vec<Box<RawValue>>) -> Result<Vec<bool>, String> {
         (self.0)(docs).await
     }
 }

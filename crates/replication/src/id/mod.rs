@@ -20,7 +20,7 @@ use super::filter::{Filter, FilterAt};
 use super::spec::{EndpointSpec, Options, Replication};
 
 /// The version of ids that checkpoints are written under.
-pub const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 4;
 
 /// The name of a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,7 +64,6 @@ pub struct Identity {
     pub port: u16,
 }
 
-/// Returns the id of a replication.
 ///
 /// `filter_code` is the source of the filter function, where the filter is one
 /// ([`super::filter::fetch_code`]).
@@ -83,7 +82,7 @@ pub fn replication_id(
 
 /// Returns the base ids of all versions, newest first: 4, 3, 2, 1.
 #[must_use]
-pub fn base_ids(
+pub(crate) fn base_ids(
     replication: &Replication,
     identity: &Identity,
     filter_code: Option<&str>,

@@ -15,25 +15,24 @@ use serde_json::value::RawValue;
 
 pub use self::body::{Checkpoint, HistoryEntry, LogBody};
 use super::endpoint::{
-    Endpoint, HeaderName, HeaderValue, Reply, Request, RequestFailed, StatusCode, encode_doc_id,
+    Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_of,
 };
-use super::filter::{FetchCode, FilterError};
+use super::filter::{FilterError, fetch_code};
 use super::id::{Identity, base_ids};
-use super::open::{DbInfo, text};
+use super::open::DbInfo;
 use super::seq::Seq;
 use super::spec::Replication;
-use super::stats::Stats;
 
 /// The most sessions that a log remembers.
-pub const HISTORY_MAX: usize = 50;
+pub(crate) const HISTORY_MAX: usize = 50;
 
 /// The log of one side.
 #[derive(Clone, Debug)]
 pub struct CheckpointLog {
     /// The document's id, with `_local/`.
-    pub id: String,
+    pub(crate) id: String,
     /// Its revision; `None` if it is not there yet.
-    pub rev: Option<String>,
+    pub(crate) rev: Option<String>,
     /// What is in it.
     pub body: LogBody,
 }
@@ -58,7 +57,6 @@ pub enum LogError {
     Refused {
         /// Method and URL of the request.
         asked: String,
-        /// Its status.
         status: u16,
         /// The error's name.
         error: String,
@@ -86,17 +84,26 @@ impl LogError {
             Self::Conflict | Self::Nonsense(_) => false,
         }
     }
+
+    /// Returns why there was no answer, if there was none.
+    pub(crate) fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Request(failed) => Some(&failed.cause),
+            Self::Filter(error) => error.cause.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 impl CheckpointError {
     /// Returns what went wrong at one side, if it was that.
-    pub fn log_error(&self) -> Option<&LogError> {
+    pub(crate) fn log_error(&self) -> Option<&LogError> {
         match self {
             Self::TargetCommit(error)
             | Self::SourceCommit(error)
             | Self::SourceLog(error)
             | Self::TargetLog(error) => Some(error),
-            Self::TargetRestarted | Self::SourceRestarted | Self::BothRestarted => None,
+            Self::Restarted(_) => None,
         }
     }
 }
@@ -110,15 +117,9 @@ pub enum CheckpointError {
     /// The source did not commit.
     #[error("Failure on source commit: {0}")]
     SourceCommit(LogError),
-    /// The target was restarted or replaced.
-    #[error("instance_start_time on target database has changed since last checkpoint.")]
-    TargetRestarted,
-    /// The source was restarted or replaced.
-    #[error("instance_start_time on source database has changed since last checkpoint.")]
-    SourceRestarted,
-    /// Both were.
-    #[error("instance_start_time on source and target database has changed since last checkpoint.")]
-    BothRestarted,
+    /// A database was restarted or replaced: the source, the target, or both.
+    #[error("instance_start_time on {0} database has changed since last checkpoint.")]
+    Restarted(&'static str),
     /// The source's log was not written.
     #[error("Error updating the source checkpoint document: {0}")]
     SourceLog(LogError),
@@ -130,23 +131,11 @@ pub enum CheckpointError {
 /// One side of a replication, with its log, for [`checkpoint`].
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// The database.
     pub endpoint: Endpoint,
     /// What it said when the run began; its start time is compared with.
     pub info: DbInfo,
     /// Its log. A checkpoint changes its revision.
     pub log: CheckpointLog,
-}
-
-impl CommonAncestor {
-    /// Returns what the runs before had counted.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.history
-            .first()
-            .map(|entry| entry.stats)
-            .unwrap_or_default()
-    }
 }
 
 /// The ids of a replication's logs, newest version first. Those of older versions are computed when they
@@ -157,7 +146,7 @@ pub struct LogIds<'a> {
     older: Option<Vec<String>>,
     replication: &'a Replication,
     identity: &'a Identity,
-    code: FetchCode<'a>,
+    source: &'a Endpoint,
 }
 
 impl<'a> LogIds<'a> {
@@ -174,13 +163,13 @@ impl<'a> LogIds<'a> {
             older: None,
             replication,
             identity,
-            code: FetchCode::new(source, &replication.options.filter),
+            source,
         }
     }
 
     /// Returns the base of the newest.
     #[must_use]
-    pub fn newest(&self) -> &str {
+    pub(crate) fn newest(&self) -> &str {
         &self.newest
     }
 
@@ -189,8 +178,9 @@ impl<'a> LogIds<'a> {
         let older = match self.older.take() {
             Some(older) => older,
             None => {
-                let code = self.code.get().await?;
-                let [_newest, older @ ..] = base_ids(self.replication, self.identity, code);
+                let code = fetch_code(self.source, &self.replication.options.filter).await?;
+                let [_newest, older @ ..] =
+                    base_ids(self.replication, self.identity, code.as_deref());
                 older.to_vec()
             }
         };
@@ -252,7 +242,7 @@ async fn read(endpoint: &Endpoint, id: &str) -> Result<Option<CheckpointLog>, Lo
 }
 
 fn refused(reply: &Reply) -> LogError {
-    let (error, reason) = reply.told();
+    let (error, reason) = reply.error_and_reason();
     LogError::Refused {
         asked: reply.asked.to_string(),
         status: reply.status.as_u16(),
@@ -318,9 +308,9 @@ pub async fn checkpoint(
         target.lives_since(&of_target),
     ) {
         (true, true) => {}
-        (true, false) => return Err(CheckpointError::TargetRestarted),
-        (false, true) => return Err(CheckpointError::SourceRestarted),
-        (false, false) => return Err(CheckpointError::BothRestarted),
+        (true, false) => return Err(CheckpointError::Restarted("target")),
+        (false, true) => return Err(CheckpointError::Restarted("source")),
+        (false, false) => return Err(CheckpointError::Restarted("source and target")),
     }
     let body = checkpoint.body();
     write(&source.endpoint, &mut source.log, &body)
@@ -344,7 +334,7 @@ impl Side {
 ///
 /// # Errors
 /// Any answer but that.
-pub async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
+pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
     #[derive(Deserialize)]
     struct Committed {
         instance_start_time: Box<RawValue>,
@@ -355,7 +345,7 @@ pub async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError>
         return Err(refused(&reply));
     }
     let committed: Committed = reply.json().map_err(|error| nonsense(&error))?;
-    Ok(text(&committed.instance_start_time))
+    Ok(text_of(&committed.instance_start_time))
 }
 
 fn nonsense(error: &serde_json::Error) -> LogError {
@@ -367,7 +357,7 @@ fn nonsense(error: &serde_json::Error) -> LogError {
 ///
 /// # Errors
 /// [`LogError::Conflict`] if it holds something else by now; other answers; none.
-pub async fn write(
+pub(crate) async fn write(
     endpoint: &Endpoint,
     log: &mut CheckpointLog,
     body: &LogBody,
@@ -376,16 +366,11 @@ pub async fn write(
     struct Written {
         rev: String,
     }
-    let id = Value::from(&*log.id).to_string();
-    let rev = log.rev.as_deref().map(|rev| Value::from(rev).to_string());
-    let mut before = vec![("_id", &*id)];
-    before.extend(rev.as_deref().map(|rev| ("_rev", rev)));
+    let mut front = vec![("_id", Value::from(&*log.id))];
+    front.extend(log.rev.as_deref().map(|rev| ("_rev", rev.into())));
     let request = Request::put(encode_doc_id(&log.id))
-        .header(
-            HeaderName::from_static("x-couch-full-commit"),
-            HeaderValue::from_static("false"),
-        )
-        .json(body.to_json(&before));
+        .no_full_commit()
+        .json(body.with_front(&front).to_string());
     let reply = endpoint.request(request).await?;
     let rev = match reply.status.as_u16() {
         200..=202 => Some(

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::*;
+use crate::stats::Stats;
 use crate::testing::{Answer, Received, Server, Then, endpoint, replication};
 
 fn entry(text: &str) -> Value {
@@ -147,13 +148,16 @@ fn a_log_has_its_members_in_couchdbs_order_and_sequences_as_they_came() {
         .1
         .history;
     let body = body_at(r#"[26, "g1"]"#, &old, false);
-    assert_eq!(body.to_json(&[("_id", "\"x\"")]), expected);
+    assert_eq!(
+        body.with_front(&[("_id", "x".into())]).to_string(),
+        expected
+    );
 }
 
 #[test]
 fn with_doc_ids_counters_stand_at_the_top_too() {
     let body = body_at("5", &[], true);
-    let names: Vec<&str> = body.members.iter().map(|(name, _)| &**name).collect();
+    let names: Vec<&str> = body.members.iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
         [
@@ -180,11 +184,12 @@ fn a_history_has_fifty_sessions_and_each_run_one() {
         history = second.history;
     }
     assert_eq!(history.len(), HISTORY_MAX);
-    let (_, again) = LogBody::parse(body_at("3", &history, false).to_json(&[]).as_bytes()).unwrap();
+    let third = body_at("3", &history, false).members.to_string();
+    let (_, again) = LogBody::parse(third.as_bytes()).unwrap();
     assert_eq!(again.history.len(), HISTORY_MAX);
     assert_eq!(again.history[0].recorded_seq, Seq::from_json("3"));
     assert_eq!(again.history[0].stats, STATS);
-    assert_eq!(compare(&again, &again).stats(), STATS);
+    assert_eq!(compare(&again, &again).history[0].stats, STATS);
 }
 
 /// A database of local documents. It counts revisions as CouchDB does.

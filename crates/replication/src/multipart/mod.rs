@@ -10,4 +10,4 @@
 
 pub mod parser;
 pub mod reader;
-pub mod writer;
+pub(crate) mod writer;

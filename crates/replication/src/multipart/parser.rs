@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
 
 /// The most bytes that the headers of one part may have.
-pub const HEADERS_MAX: usize = 16 * 1024;
+pub(crate) const HEADERS_MAX: usize = 16 * 1024;
 /// The most bytes that a boundary may have: RFC 2046 allows 70.
 const BOUNDARY_MAX: usize = 256;
 /// The most white space after a delimiter.
@@ -60,8 +60,7 @@ impl Headers {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the content type.
-    pub fn content_type(&self) -> Option<ContentType<'_>> {
+    pub(crate) fn content_type(&self) -> Option<ContentType<'_>> {
         self.get("content-type").map(ContentType::parse)
     }
 
@@ -82,9 +81,9 @@ impl Headers {
 
 /// A content type with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContentType<'a> {
+pub(crate) struct ContentType<'a> {
     /// The type, `application/json` say, as it was written.
-    pub essence: &'a str,
+    pub(crate) essence: &'a str,
     parameters: &'a str,
 }
 
@@ -99,18 +98,18 @@ impl<'a> ContentType<'a> {
     }
 
     /// Returns whether it is this type.
-    pub fn is(&self, essence: &str) -> bool {
+    pub(crate) fn is(&self, essence: &str) -> bool {
         self.essence.eq_ignore_ascii_case(essence)
     }
 
     /// Returns whether it is any multipart type.
-    pub fn is_multipart(&self) -> bool {
+    pub(crate) fn is_multipart(&self) -> bool {
         let kind = self.essence.split('/').next().unwrap_or_default();
         kind.eq_ignore_ascii_case("multipart")
     }
 
     /// Returns a parameter without its quotes.
-    pub fn parameter(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
         // No parameter that is of interest has a semicolon in its quotes.
         self.parameters.split(';').find_map(|parameter| {
             let (known, value) = parameter.split_once('=')?;
@@ -178,11 +177,6 @@ impl Parser {
             joined.extend_from_slice(&piece);
             self.buffer = joined.freeze();
         }
-    }
-
-    /// Returns whether the last delimiter was found.
-    pub fn is_over(&self) -> bool {
-        self.state == State::End
     }
 
     /// Returns what comes next, or `None` when that takes another piece.

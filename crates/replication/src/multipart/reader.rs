@@ -15,7 +15,7 @@ use super::parser::{Headers, MultipartError, Parser, Piece};
     async_fn_in_trait,
     reason = "everything that reads lives on one thread"
 )]
-pub trait Chunks {
+pub(crate) trait Chunks {
     /// Why no more arrive.
     type Error: From<MultipartError>;
 
@@ -36,7 +36,7 @@ impl<C: Chunks> Chunks for &mut C {
 
 /// A multipart body; as a stream, the part that is being read.
 #[derive(Debug)]
-pub struct Multipart<C> {
+pub(crate) struct Multipart<C> {
     chunks: C,
     parser: Parser,
     in_part: bool,
@@ -59,7 +59,7 @@ impl<C: Chunks> Multipart<C> {
     ///
     /// # Errors
     /// The stream broke, or is no multipart body.
-    pub async fn next_part(&mut self) -> Result<Option<Headers>, C::Error> {
+    pub(crate) async fn next_part(&mut self) -> Result<Option<Headers>, C::Error> {
         while self.chunk().await?.is_some() {}
         match self.piece().await? {
             Piece::Headers(headers) => {
@@ -75,7 +75,7 @@ impl<C: Chunks> Multipart<C> {
     ///
     /// # Errors
     /// The stream broke.
-    pub async fn finish(&mut self) -> Result<(), C::Error> {
+    pub(crate) async fn finish(&mut self) -> Result<(), C::Error> {
         while self.next_part().await?.is_some() {}
         while self.chunks.chunk().await?.is_some() {}
         Ok(())
@@ -115,7 +115,10 @@ impl<C: Chunks> Chunks for Multipart<C> {
 ///
 /// # Errors
 /// The stream broke; `None` when it has more than `max` bytes, of which nothing is kept.
-pub async fn collect<C: Chunks>(chunks: &mut C, max: usize) -> Result<Option<Bytes>, C::Error> {
+pub(crate) async fn collect<C: Chunks>(
+    chunks: &mut C,
+    max: usize,
+) -> Result<Option<Bytes>, C::Error> {
     let Some(first) = chunks.chunk().await? else {
         return Ok(Some(Bytes::new()));
     };

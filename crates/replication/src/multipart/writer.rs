@@ -16,20 +16,19 @@ use bytes::Bytes;
 
 /// An attachment whose bytes follow the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Following {
-    /// Its name.
-    pub name: String,
+pub(crate) struct Following {
+    pub(crate) name: String,
     /// Its content type, as the document tells it.
-    pub content_type: String,
+    pub(crate) content_type: String,
     /// How many bytes follow: those of the stored encoding.
-    pub length: u64,
+    pub(crate) length: u64,
     /// The encoding in which it is stored, `gzip` say.
-    pub encoding: Option<String>,
+    pub(crate) encoding: Option<String>,
 }
 
 /// Everything of a body but the bytes of the attachments.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     boundary: String,
     /// What comes before the bytes of each attachment; the first has the document in it.
     before: Vec<Bytes>,
@@ -64,22 +63,22 @@ impl Layout {
     }
 
     /// Returns the content type of the body.
-    pub fn content_type(&self) -> String {
+    pub(crate) fn content_type(&self) -> String {
         format!("multipart/related; boundary=\"{}\"", self.boundary)
     }
 
     /// Returns the bytes of the whole body.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
     /// Returns what comes before the bytes of the n-th attachment that follows.
-    pub fn before(&self, attachment: usize) -> Option<Bytes> {
+    pub(crate) fn before(&self, attachment: usize) -> Option<Bytes> {
         self.before.get(attachment).cloned()
     }
 
     /// Returns what comes behind everything.
-    pub fn end(&self) -> Bytes {
+    pub(crate) fn end(&self) -> Bytes {
         self.end.clone()
     }
 }

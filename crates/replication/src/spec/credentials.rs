@@ -13,11 +13,9 @@ use serde_json::Value;
 
 /// A name and a password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct BasicAuth {
-    /// The name.
-    pub user: String,
-    /// The password.
-    pub password: String,
+pub(crate) struct BasicAuth {
+    pub(crate) user: String,
+    pub(crate) password: String,
 }
 
 impl BasicAuth {
@@ -42,7 +40,7 @@ impl BasicAuth {
 
     /// Returns the value of a header `Authorization`. It is a secret.
     #[must_use]
-    pub fn header_value(&self) -> String {
+    pub(crate) fn header_value(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
         format!("Basic {}", BASE64.encode(both.as_bytes()))
     }

@@ -1,7 +1,7 @@
 //! What is to be replicated: a parsed replication.
 //!
 //! SUMMARY   [`Replication::parse`] makes one of the body of a replicator document or of a
-//!           `_replicate` call. [`strip_credentials`] makes of such a body what others may read.
+//!           `_replicate` call. [`strip_url`] makes of a URL what others may read.
 //! PROMISES  Parsing asks nobody: no network, no clock beside the start time. Credentials are in
 //!           [`BasicAuth`] and header values only, and no `Debug` or `Display` here shows them.
 //! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and texts are CouchDB's.
@@ -9,6 +9,7 @@
 //!           is an option of our own.
 
 mod credentials;
+mod endpoint;
 mod mask;
 mod options;
 mod parse;
@@ -19,11 +20,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
-pub use self::credentials::BasicAuth;
-pub use self::mask::{mask_params, mask_query, mask_url, strip_credentials, strip_url};
+pub(crate) use self::credentials::BasicAuth;
+pub(crate) use self::mask::{mask_params, mask_query};
+pub use self::mask::{mask_url, strip_url};
 pub use self::options::Lowered;
 pub use self::parse::CallBody;
-pub use self::proxy::ProxySpec;
+pub(crate) use self::proxy::ProxySpec;
 use super::filter::{Filter, FilterAt};
 use super::seq::Seq;
 
@@ -69,13 +71,13 @@ impl Replication {
 #[derive(Clone, PartialEq, Eq)]
 pub struct EndpointSpec {
     /// URL of the database, without credentials, ending in a slash unless it has a query.
-    pub url: String,
+    pub(crate) url: String,
     /// Name and password.
-    pub auth: Option<BasicAuth>,
+    pub(crate) auth: Option<BasicAuth>,
     /// The user's headers, sorted by name, without any `Authorization: Basic`. Values may be secret.
-    pub headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
     /// The proxy through which it is reached.
-    pub proxy: Option<ProxySpec>,
+    pub(crate) proxy: Option<ProxySpec>,
 }
 
 impl EndpointSpec {
@@ -114,7 +116,7 @@ pub struct Options {
     /// Parameters of that, as for `PUT /db`: `q`, `n`, `partitioned`.
     pub create_target_params: Map<String, Value>,
     /// Replicates the winning revision of each document only.
-    pub winning_revs_only: bool,
+    pub(crate) winning_revs_only: bool,
     /// Which documents.
     pub filter: Filter,
     /// Who runs the filter, if there is one.
@@ -138,7 +140,7 @@ pub struct Options {
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
     /// Which of the options with a default in the configuration stand in the body.
-    pub given: Vec<&'static str>,
+    pub(crate) given: Vec<&'static str>,
 }
 
 /// What the configuration says about every replication.
@@ -189,7 +191,6 @@ impl Default for Defaults {
 pub struct DocRef {
     /// The replicator database.
     pub database: String,
-    /// The document's id.
     pub id: String,
 }
 

@@ -16,21 +16,20 @@ use crate::filter::{Filter, FilterAt};
 use crate::id::normal_form;
 use crate::seq::Seq;
 
-/// The most workers of a replication.
-pub const WORKERS_MAX: u32 = 1_000;
-/// The most changes in a batch.
-pub const BATCH_MAX: u32 = 100_000;
-/// The most connections of a replication to one side.
-pub const CONNECTIONS_MAX: u32 = 10_000;
-/// The most tries of a request.
-pub const RETRIES_MAX: u32 = 1_000;
-/// The longest times, in milliseconds: 30 days.
-pub const TIME_MAX: u32 = 30 * 24 * 3600 * 1000;
+/// How many workers a replication may have.
+const WORKERS: RangeInclusive<u32> = 1..=1_000;
+/// How many changes may be in a batch.
+const BATCH: RangeInclusive<u32> = 1..=100_000;
+/// How many connections a replication may have to one side.
+const CONNECTIONS: RangeInclusive<u32> = 1..=10_000;
+/// How often a request may be tried again.
+const RETRIES: RangeInclusive<u32> = 0..=1_000;
+/// How long times may be, in milliseconds: 30 days at most.
+const TIME: RangeInclusive<u32> = 1..=30 * 24 * 3600 * 1000;
 
 /// An option that was lowered because the server said that there are too many requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowered {
-    /// The option.
     pub name: &'static str,
     /// Its value before, times in milliseconds.
     pub from: u64,
@@ -38,24 +37,14 @@ pub struct Lowered {
     pub to: u64,
 }
 
-/// The options that the configuration has defaults for.
-const CONFIGURED: [&str; 8] = [
-    "use_checkpoints",
-    "use_bulk_get",
-    "worker_processes",
-    "worker_batch_size",
-    "http_connections",
-    "connection_timeout",
-    "retries_per_request",
-    "checkpoint_interval",
-];
-
 impl Options {
     /// Returns whether two bodies ask for the same. Defaults of the configuration do not count: they
     /// may have changed since one of the bodies was read.
     pub(super) fn same_as(&self, other: &Self) -> bool {
-        let same = |name, is_same| is_same || !self.given.contains(&name);
+        let configured = self.configured().into_iter().zip(other.configured());
+        let mut given = configured.filter(|((name, _), _)| self.given.contains(name));
         self.given == other.given
+            && given.all(|(one, other)| one == other)
             && self.continuous == other.continuous
             && self.create_target == other.create_target
             && self.create_target_params == other.create_target_params
@@ -63,35 +52,20 @@ impl Options {
             && self.filter == other.filter
             && self.filter_at == other.filter_at
             && self.since_seq == other.since_seq
-            && same(
-                "use_checkpoints",
-                self.use_checkpoints == other.use_checkpoints,
-            )
-            && same("use_bulk_get", self.use_bulk_get == other.use_bulk_get)
-            && same(
-                "worker_processes",
-                self.worker_processes == other.worker_processes,
-            )
-            && same(
-                "worker_batch_size",
-                self.worker_batch_size == other.worker_batch_size,
-            )
-            && same(
-                "http_connections",
-                self.http_connections == other.http_connections,
-            )
-            && same(
-                "connection_timeout",
-                self.connection_timeout == other.connection_timeout,
-            )
-            && same(
-                "retries_per_request",
-                self.retries_per_request == other.retries_per_request,
-            )
-            && same(
-                "checkpoint_interval",
-                self.checkpoint_interval == other.checkpoint_interval,
-            )
+    }
+
+    /// The options that the configuration has defaults for, as numbers.
+    fn configured(&self) -> [(&'static str, u128); 8] {
+        [
+            ("use_checkpoints", self.use_checkpoints.into()),
+            ("use_bulk_get", self.use_bulk_get.into()),
+            ("worker_processes", self.worker_processes.into()),
+            ("worker_batch_size", self.worker_batch_size.into()),
+            ("http_connections", self.http_connections.into()),
+            ("connection_timeout", self.connection_timeout.as_millis()),
+            ("retries_per_request", self.retries_per_request.into()),
+            ("checkpoint_interval", self.checkpoint_interval.as_millis()),
+        ]
     }
 
     /// Reads the options of a body; other members are ignored.
@@ -102,7 +76,7 @@ impl Options {
         let filter = filter(body)?;
         let filter_at = filter_at(body, &filter)?;
         // In the order of CouchDB's options for none in particular: a body with two mistakes hears of one.
-        Ok(Self {
+        let mut options = Self {
             continuous: flag("continuous", false)?,
             create_target: flag("create_target", false)?,
             create_target_params: object(body, "create_target_params", "a JSON object")?
@@ -116,33 +90,21 @@ impl Options {
                 .map(Seq::from_value),
             use_checkpoints: flag("use_checkpoints", defaults.use_checkpoints)?,
             use_bulk_get: flag("use_bulk_get", defaults.use_bulk_get)?,
-            worker_processes: number(
-                "worker_processes",
-                defaults.worker_processes,
-                1..=WORKERS_MAX,
-            )?,
-            worker_batch_size: number(
-                "worker_batch_size",
-                defaults.worker_batch_size,
-                1..=BATCH_MAX,
-            )?,
-            http_connections: number(
-                "http_connections",
-                defaults.http_connections,
-                1..=CONNECTIONS_MAX,
-            )?,
+            worker_processes: number("worker_processes", defaults.worker_processes, WORKERS)?,
+            worker_batch_size: number("worker_batch_size", defaults.worker_batch_size, BATCH)?,
+            http_connections: number("http_connections", defaults.http_connections, CONNECTIONS)?,
             connection_timeout: time("connection_timeout", defaults.connection_timeout)?,
             retries_per_request: number(
                 "retries_per_request",
                 defaults.retries_per_request,
-                0..=RETRIES_MAX,
+                RETRIES,
             )?,
             checkpoint_interval: time("checkpoint_interval", defaults.checkpoint_interval)?,
-            given: CONFIGURED
-                .into_iter()
-                .filter(|name| body.contains_key(*name))
-                .collect(),
-        })
+            given: Vec::new(),
+        };
+        let names = options.configured().map(|(name, _)| name).into_iter();
+        options.given = names.filter(|name| body.contains_key(*name)).collect();
+        Ok(options)
     }
 
     /// Lowers what makes many requests, after a run that a server's rate limit ended. Says what was
@@ -226,7 +188,7 @@ fn milliseconds(
     if !body.contains_key(name) {
         return Ok(default);
     }
-    let number = integer(body, name, 0, 1..=TIME_MAX)?;
+    let number = integer(body, name, 0, TIME)?;
     Ok(Duration::from_millis(number.into()))
 }
 
@@ -255,10 +217,14 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
 fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
     let at = match body.get("filter_at") {
         None | Some(Value::Null) => FilterAt::default(),
-        Some(value) => [FilterAt::Source, FilterAt::Settee]
-            .into_iter()
-            .find(|at| value == at.name())
-            .ok_or_else(|| SpecError::bad("parameter `filter_at` must be `source` or `settee`"))?,
+        Some(value) => match value.as_str() {
+            Some("source") => FilterAt::Source,
+            Some("settee") => FilterAt::Settee,
+            _ => {
+                let text = "parameter `filter_at` must be `source` or `settee`";
+                return Err(SpecError::bad(text));
+            }
+        },
     };
     match (at, filter) {
         (FilterAt::Settee, Filter::BuiltIn { name, .. })

@@ -7,7 +7,7 @@ use super::{BasicAuth, SpecError, SpecErrorKind, mask_params, mask_url};
 
 /// A proxy: `http`, `https` or `socks5`. Displayed with its password masked.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ProxySpec {
+pub(crate) struct ProxySpec {
     url: String,
 }
 
@@ -29,26 +29,20 @@ impl ProxySpec {
 
     /// Returns the URL without its credentials.
     #[must_use]
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         split_url(&self.url).0
     }
 
     /// Returns the URL without its credentials, in parts.
     #[must_use]
-    pub fn parsed(&self) -> Option<url::Url> {
+    pub(crate) fn parsed(&self) -> Option<url::Url> {
         url::Url::parse(&self.url()).ok()
     }
 
     /// Returns the credentials.
     #[must_use]
-    pub fn auth(&self) -> Option<BasicAuth> {
+    pub(crate) fn auth(&self) -> Option<BasicAuth> {
         split_url(&self.url).1
-    }
-
-    /// Returns the URL with its credentials: a secret.
-    #[must_use]
-    pub fn secret_url(&self) -> &str {
-        &self.url
     }
 }
 

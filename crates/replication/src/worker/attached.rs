@@ -4,8 +4,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::Worker;
-use super::document::{self, Attachment, Look};
-use super::failed::Failed;
+use super::document::{self, Attachment, DocMeta};
+use super::failed::DocFailed;
 use super::put::Attachments;
 use crate::endpoint::{BodyStream, HeaderValue, Request, StatusCode, encode};
 use crate::multipart::reader::{Chunks, Multipart};
@@ -15,14 +15,14 @@ use crate::multipart::writer::Following;
 pub(super) struct Body(pub(super) BodyStream);
 
 impl Chunks for Body {
-    type Error = Failed;
+    type Error = DocFailed;
 
-    async fn chunk(&mut self) -> Result<Option<Bytes>, Failed> {
+    async fn chunk(&mut self) -> Result<Option<Bytes>, DocFailed> {
         loop {
             match self.0.next().await.transpose() {
                 Ok(Some(piece)) if piece.is_empty() => {}
                 Ok(piece) => return Ok(piece),
-                Err(failed) => return Err(Failed::Retry(failed.to_string())),
+                Err(failed) => return Err(DocFailed::Retry(failed.to_string())),
             }
         }
     }
@@ -35,9 +35,9 @@ pub(super) struct Parts<'a, 'b>(
 );
 
 impl Attachments for Parts<'_, '_> {
-    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed> {
+    async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed> {
         let Some(headers) = self.0.next_part().await? else {
-            return Err(Failed::Retry(format!(
+            return Err(DocFailed::Retry(format!(
                 "attachment '{}' is missing",
                 attachment.name
             )));
@@ -49,14 +49,14 @@ impl Attachments for Parts<'_, '_> {
         });
         let is_another = |name| self.1.iter().any(|known| known.name == name);
         match named {
-            Some(name) if name != attachment.name && is_another(name) => Err(Failed::Retry(
+            Some(name) if name != attachment.name && is_another(name) => Err(DocFailed::Retry(
                 format!("attachment '{name}' is out of order"),
             )),
             _ => Ok(()),
         }
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Failed> {
+    async fn piece(&mut self) -> Result<Option<Bytes>, DocFailed> {
         self.0.chunk().await
     }
 }
@@ -70,23 +70,23 @@ pub(super) struct Fetched<'a> {
 }
 
 impl Attachments for Fetched<'_> {
-    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed> {
+    async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed> {
         let path = format!("{}/{}", self.path, encode(&attachment.name));
         let request = Request::get(path).query("rev", &self.rev).header(
             reqwest::header::ACCEPT_ENCODING,
             HeaderValue::from_static("identity"),
         );
         let reply = self.worker.source.stream(request).await;
-        let reply = reply.map_err(Failed::of_request)?;
+        let reply = reply.map_err(DocFailed::of_request)?;
         if reply.status != StatusCode::OK {
             let why = format!("{}: {}", reply.asked, reply.status);
-            return Err(Failed::Retry(why));
+            return Err(DocFailed::Retry(why));
         }
         self.body = Some(Body(reply.body));
         Ok(())
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Failed> {
+    async fn piece(&mut self) -> Result<Option<Bytes>, DocFailed> {
         match &mut self.body {
             Some(body) => body.chunk().await,
             None => Ok(None),
@@ -96,13 +96,13 @@ impl Attachments for Fetched<'_> {
 
 /// The attachments of a document that are to be sent with it.
 pub(super) fn following(
-    look: &Look<'_>,
+    meta: &DocMeta<'_>,
     sends: impl Fn(&Attachment) -> bool,
-) -> Result<Vec<Following>, Failed> {
-    let Some(raw) = look.attachments.filter(|_| look.has_attachments()) else {
+) -> Result<Vec<Following>, DocFailed> {
+    let Some(raw) = meta.attachments.filter(|_| meta.has_attachments()) else {
         return Ok(Vec::new());
     };
-    let nonsense = || Failed::Retry("attachments that are none".to_owned());
+    let nonsense = || DocFailed::Retry("attachments that are none".to_owned());
     let all = document::attachments(raw).ok_or_else(nonsense)?;
     let sent = all.into_iter().filter(|(_, attachment)| sends(attachment));
     sent.map(|(name, attachment)| {

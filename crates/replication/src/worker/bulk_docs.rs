@@ -18,15 +18,15 @@ use slog::warn;
 use tokio::time::{Instant, sleep};
 
 use super::Worker;
-use super::document::Look;
+use super::document::DocMeta;
 use super::entries;
 use super::verdict::{self, Verdict};
 use crate::crash::{Answered, Crash};
-use crate::endpoint::{HeaderName, HeaderValue, Reply, Request, Retries, StatusCode};
+use crate::endpoint::{Reply, Request, StatusCode};
 use crate::refused::RefusedDoc;
 
 /// The most bytes of documents in a request, unless one document alone has more.
-pub const BATCH_BYTES_MAX: usize = 4 << 20;
+pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 const OPEN: &[u8] = b"{\"new_edits\":false,\"docs\":[";
 const CLOSE: &[u8] = b"]}";
@@ -34,7 +34,7 @@ const EXPECTATION_FAILED: StatusCode = StatusCode::EXPECTATION_FAILED;
 
 /// Documents that are to be written together.
 #[derive(Clone, Debug, Default)]
-pub struct WriteBatch {
+pub(crate) struct WriteBatch {
     /// The documents with commas between.
     text: Vec<u8>,
     /// Where each is in it.
@@ -97,7 +97,7 @@ impl Worker {
 
     /// Writes the batch, and empties it.
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
-        let mut retries = Retries::new(self.retries, self.target.settings().health_threshold / 2);
+        let mut retries = self.target.retries(self.retries);
         let mut documents: Vec<usize> = (0..batch.places.len()).collect();
         while !documents.is_empty() {
             let Unclear {
@@ -160,11 +160,9 @@ impl Worker {
 
     async fn bulk_docs(&self, body: Bytes) -> Result<Reply, Crash> {
         let bytes = body.len();
-        let request = Request::post("_bulk_docs")
-            .header(FULL_COMMIT, HeaderValue::from_static("false"))
-            .json(body);
+        let request = Request::post("_bulk_docs").no_full_commit().json(body);
         let reply = self.target.request(request).await?;
-        self.tally.count_bytes(bytes);
+        self.run_counters.count_bytes(bytes);
         Ok(reply)
     }
 
@@ -186,22 +184,23 @@ impl Worker {
                 Verdict::Refused => self.refuse_text(document, error, reason),
                 _ => {
                     unclear.documents.push(*index);
-                    let id = Look::at(document).map(|look| look.id.into_owned());
+                    let id = DocMeta::read(document).map(|meta| meta.id.into_owned());
                     let said = format!("document '{}': {error}: {reason}", id.unwrap_or_default());
                     let code = reply.status.as_u16();
                     unclear.why = Some(Answered::new(&reply.asked, code, said.as_bytes()));
                 }
             }
         }
-        self.tally.count(|stats| stats.docs_written += written);
+        self.run_counters
+            .count(|stats| stats.docs_written += written);
     }
 
     fn refuse_text(&self, document: &[u8], error: &str, reason: &str) {
-        let look = Look::at(document);
-        let id = look.as_ref().map(|look| look.id.clone().into_owned());
+        let meta = DocMeta::read(document);
+        let id = meta.as_ref().map(|meta| meta.id.clone().into_owned());
         self.refuse(RefusedDoc {
             id: id.unwrap_or_default(),
-            rev: look.and_then(|look| look.rev).map(Cow::into_owned),
+            rev: meta.and_then(|meta| meta.rev).map(Cow::into_owned),
             error: error.to_owned(),
             reason: reason.to_owned(),
         });
@@ -210,15 +209,13 @@ impl Worker {
     /// Counts a document that is passed over, and tells of it.
     pub(super) fn refuse(&self, mut doc: RefusedDoc) {
         // In the target's words, which may repeat what it was sent.
-        doc.error = self.target.said(&doc.error);
-        doc.reason = self.target.said(&doc.reason);
-        self.tally.count(|stats| stats.doc_write_failures += 1);
+        doc.error = self.target.redacted(&doc.error);
+        doc.reason = self.target.redacted(&doc.reason);
+        self.run_counters
+            .count(|stats| stats.doc_write_failures += 1);
         self.refused.tell(doc);
     }
 }
-
-/// Asks old servers not to wait for their disks with each request.
-pub(super) const FULL_COMMIT: HeaderName = HeaderName::from_static("x-couch-full-commit");
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use slog::{debug, info};
 use tokio::task::yield_now;
@@ -20,12 +20,12 @@ use tokio::time::Instant;
 
 use super::Worker;
 use super::bulk_docs::WriteBatch;
-use super::document::Look;
-use super::missing::{Wanted, push_json};
+use super::document::DocMeta;
+use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
 use crate::endpoint::{Cause, Reply, Request, RequestFailed, StatusCode};
-use crate::heavy::heavy;
+use crate::offload::offload;
 
 /// The longest answer, in bytes: it is in memory as a whole, once for each worker.
 const ANSWER_MAX: usize = 64 << 20;
@@ -34,15 +34,21 @@ const ANSWER_MAX: usize = 64 << 20;
 const ANCESTORS_MAX: usize = 10;
 
 /// One revision that is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct RevRequest<'a> {
     pub(super) id: &'a str,
     pub(super) rev: &'a str,
-    pub(super) ancestors: &'a [String],
+    /// Revisions that the target has.
+    pub(super) atts_since: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Question<'a> {
+    docs: &'a [RevRequest<'a>],
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct BulkGetAnswer<'a> {
     #[serde(borrow)]
     results: Vec<Results<'a>>,
 }
@@ -50,11 +56,11 @@ struct Answer<'a> {
 #[derive(Deserialize)]
 struct Results<'a> {
     #[serde(borrow, default)]
-    docs: Vec<Entry<'a>>,
+    docs: Vec<BulkGetEntry<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Entry<'a> {
+struct BulkGetEntry<'a> {
     #[serde(borrow, default)]
     ok: Option<&'a RawValue>,
 }
@@ -81,9 +87,9 @@ impl Found {
 
 /// What is wanted of many documents, and has not come yet.
 #[derive(Debug)]
-pub(super) struct Opens(FxHashMap<String, OpenRevs>);
+pub(super) struct OpenDocs(FxHashMap<String, OpenRevs>);
 
-impl Opens {
+impl OpenDocs {
     pub(super) fn of(wanted: &[Wanted]) -> Self {
         let of_one = |wanted: &Wanted| (wanted.id.clone(), OpenRevs::of(&wanted.revs));
         Self(wanted.iter().map(of_one).collect())
@@ -105,20 +111,20 @@ impl Opens {
 
     /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer is none.
     pub(super) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
-        let Answer { results } = serde_json::from_slice(answer).ok()?;
+        let BulkGetAnswer { results } = serde_json::from_slice(answer).ok()?;
         let documents = results.iter().flat_map(|result| &result.docs);
         let found = documents.filter_map(|entry| {
             let text = entry.ok?.get();
-            let look = Look::at(text.as_bytes())?;
-            let is_plain = !look.has_attachments();
-            let answers = self.0.get(&*look.id)?.answered_by(&look);
+            let meta = DocMeta::read(text.as_bytes())?;
+            let is_plain = !meta.has_attachments();
+            let answers = self.0.get(&*meta.id)?.answered_by(&meta);
             if answers.is_empty() || !(is_plain || attached) {
                 return None;
             }
             // The raw value is a slice of the answer.
             let at = text.as_ptr() as usize - answer.as_ptr() as usize;
             Some(Found {
-                id: look.id.into_owned(),
+                id: meta.id.into_owned(),
                 place: at..at + text.len(),
                 answers,
                 is_plain,
@@ -152,10 +158,10 @@ impl Worker {
         if !self.use_bulk_get || wanted.is_empty() || !asks() {
             return Ok(wanted);
         }
-        let mut open = Opens::of(&wanted);
+        let mut open = OpenDocs::of(&wanted);
         // With very many leaves each step takes its time.
         yield_now().await;
-        let mut asked: Vec<Asked<'_>> = wanted.iter().flat_map(revisions_of).collect();
+        let mut asked: Vec<RevRequest<'_>> = wanted.iter().flat_map(revisions_of).collect();
         asked.sort_unstable_by_key(|asked| (asked.id, asked.rev));
         yield_now().await;
         // Halves of what was too long, the first of them last.
@@ -179,14 +185,14 @@ impl Worker {
         Ok(left)
     }
 
-    async fn bulk_get(&self, asked: &[Asked<'_>]) -> Result<Reply, Cause> {
+    async fn bulk_get(&self, asked: &[RevRequest<'_>]) -> Result<Reply, Cause> {
         let reply = self.ask_bulk_get(asked, false).await;
         let reply = reply.map_err(|failed| failed.cause)?;
         match reply.status {
             StatusCode::OK => Ok(reply),
             status => Err(Cause::Status {
                 status,
-                said: reply.said(),
+                said: reply.excerpt(),
             }),
         }
     }
@@ -194,7 +200,7 @@ impl Worker {
     /// Asks for revisions, with their attachments in them or as stubs.
     pub(super) async fn ask_bulk_get(
         &self,
-        asked: &[Asked<'_>],
+        asked: &[RevRequest<'_>],
         attachments: bool,
     ) -> Result<Reply, RequestFailed> {
         let question = question(asked);
@@ -212,16 +218,16 @@ impl Worker {
     async fn take(
         &self,
         reply: Reply,
-        open: Opens,
+        open: OpenDocs,
         batch: &mut WriteBatch,
-    ) -> Result<Opens, Crash> {
+    ) -> Result<OpenDocs, Crash> {
         // For the filter, attachments matter not.
         let attached = self.filter.is_some();
         let body = reply.body.clone();
         let finding = move || (open.find(&body, attached), open);
-        let (found, mut open) = heavy(reply.body.len(), finding).await;
+        let (found, mut open) = offload(reply.body.len(), finding).await;
         let Some(found) = found else {
-            info!(self.log, "the answer to _bulk_get is not understood"; "error" => reply.said());
+            info!(self.log, "the answer to _bulk_get is not understood"; "error" => reply.excerpt());
             return Ok(open);
         };
         let passing = self.which_pass(&found, &reply.body).await?;
@@ -241,19 +247,18 @@ impl Worker {
         if self.filter.is_none() {
             return Ok(vec![true; found.len()]);
         }
-        let raw = |found: &Found| {
-            RawValue::from_string(found.text(answer).to_owned()).unwrap_or_default()
-        };
-        let texts: Vec<Box<RawValue>> = found.iter().map(raw).collect();
-        let with_ids = found
+        let docs: Vec<(&str, &RawValue)> = found
             .iter()
-            .map(|found| &*found.id)
-            .zip(texts.iter().map(|text| &**text));
-        self.passing(&with_ids.collect::<Vec<_>>()).await
+            .map(|found| {
+                let text = serde_json::from_str(found.text(answer));
+                (found.id.as_str(), text.unwrap_or(RawValue::NULL))
+            })
+            .collect();
+        self.passing(&docs).await
     }
 
     fn count_bulk(&self, usable: usize, asked: usize) {
-        self.tally.count(|stats| {
+        self.run_counters.count(|stats| {
             stats.bulk_get_attempts += asked as u64;
             stats.bulk_get_docs += usable as u64;
         });
@@ -264,32 +269,16 @@ impl Worker {
     }
 }
 
-fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = Asked<'_>> {
-    wanted.revs.iter().map(|rev| Asked {
+fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = RevRequest<'_>> {
+    wanted.revs.iter().map(|rev| RevRequest {
         id: &wanted.id,
         rev,
-        ancestors: &wanted.ancestors,
+        atts_since: &wanted.ancestors[..wanted.ancestors.len().min(ANCESTORS_MAX)],
     })
 }
 
-fn question(asked: &[Asked<'_>]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(asked.len() * 96);
-    body.extend_from_slice(b"{\"docs\":[");
-    for (index, asked) in asked.iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
-        }
-        body.extend_from_slice(b"{\"id\":");
-        push_json(&mut body, asked.id);
-        body.extend_from_slice(b",\"rev\":");
-        push_json(&mut body, asked.rev);
-        body.extend_from_slice(b",\"atts_since\":");
-        let ancestors = asked.ancestors.len().min(ANCESTORS_MAX);
-        push_json(&mut body, &asked.ancestors[..ancestors]);
-        body.push(b'}');
-    }
-    body.extend_from_slice(b"]}");
-    body
+fn question(docs: &[RevRequest<'_>]) -> Vec<u8> {
+    serde_json::to_vec(&Question { docs }).expect("RP-3: texts are JSON")
 }
 
 /// Whether less may be had: the answer is longer than is read, or the source takes no question of so many.
@@ -332,11 +321,11 @@ mod tests {
             .map(|(id, docs)| format!(r#"{{"id":"{id}","docs":[{}]}}"#, docs.join(",")))
             .collect();
         let text = format!(r#"{{"results":[{}]}}"#, results.join(","));
-        let mut open = Opens::of(wanted);
+        let mut open = OpenDocs::of(wanted);
         let mut taken = Vec::new();
         for found in open.find(text.as_bytes(), false).unwrap() {
             let text = Bytes::from(text.clone());
-            assert!(Look::at(found.text(&text).as_bytes()).is_some());
+            assert!(DocMeta::read(found.text(&text).as_bytes()).is_some());
             if open.close_all(&found) {
                 taken.extend(found.answers);
             }
@@ -399,7 +388,7 @@ mod tests {
         let mut wanted = wanted(&[("a", &["2-x", "2-y"])]);
         wanted[0].ancestors = vec!["1-z".into()];
         let text = |wanted: &[Wanted]| {
-            let asked: Vec<Asked<'_>> = wanted.iter().flat_map(revisions_of).collect();
+            let asked: Vec<RevRequest<'_>> = wanted.iter().flat_map(revisions_of).collect();
             String::from_utf8(question(&asked)).unwrap()
         };
         assert_eq!(

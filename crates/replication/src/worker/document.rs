@@ -1,42 +1,41 @@
 //! What has to be known of a document's text; the text itself travels as it is.
 
 use std::borrow::Cow;
-use std::fmt;
 
+use json::object::RawObject;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// The most bytes of one document without its attachments: longer ones are refused.
-pub const DOCUMENT_MAX: usize = 256 << 20;
+pub(crate) const DOCUMENT_MAX: usize = 256 << 20;
 
-/// A look at a document.
+/// What has to be known of a document: its metadata.
 #[derive(Debug, Deserialize)]
-pub struct Look<'a> {
-    /// Its id.
+pub(crate) struct DocMeta<'a> {
     #[serde(borrow, rename = "_id")]
-    pub id: Cow<'a, str>,
+    pub(crate) id: Cow<'a, str>,
     /// Its revision.
     #[serde(borrow, default, rename = "_rev")]
-    pub rev: Option<Cow<'a, str>>,
+    pub(crate) rev: Option<Cow<'a, str>>,
     /// The revision's ancestors, without which the target can not place it.
     #[serde(borrow, default, rename = "_revisions")]
-    pub revisions: Option<&'a RawValue>,
+    pub(crate) revisions: Option<&'a RawValue>,
     /// Its attachments.
     #[serde(borrow, default, rename = "_attachments")]
-    pub attachments: Option<&'a RawValue>,
+    pub(crate) attachments: Option<&'a RawValue>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> DocMeta<'a> {
     /// Looks at a document; `None` if the text is none that can be replicated.
-    pub fn at(text: &'a [u8]) -> Option<Self> {
-        let look: Self = serde_json::from_slice(text).ok()?;
-        let whole = look.rev.is_some() && look.revisions.is_some() && !look.id.is_empty();
-        whole.then_some(look)
+    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
+        let meta: Self = serde_json::from_slice(text).ok()?;
+        let whole = meta.rev.is_some() && meta.revisions.is_some() && !meta.id.is_empty();
+        whole.then_some(meta)
     }
 
     /// Returns whether it has attachments.
-    pub fn has_attachments(&self) -> bool {
+    pub(crate) fn has_attachments(&self) -> bool {
         let is_empty = |raw: &RawValue| {
             let text = raw.get();
             text == "null" || text.trim_matches(['{', '}']).trim_ascii().is_empty()
@@ -50,7 +49,7 @@ impl<'a> Look<'a> {
     }
 
     /// Returns the revision.
-    pub fn rev(&self) -> &str {
+    pub(crate) fn rev(&self) -> &str {
         self.rev.as_deref().unwrap_or_default()
     }
 }
@@ -77,26 +76,28 @@ impl Branch<'_> {
 }
 
 /// What a document says of an attachment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Attachment {
+pub(crate) struct Attachment {
     /// Its content type.
-    pub content_type: Option<String>,
+    pub(crate) content_type: Option<String>,
     /// Its bytes.
-    pub length: Option<u64>,
+    pub(crate) length: Option<u64>,
     /// The encoding in which it is stored.
-    pub encoding: Option<String>,
+    pub(crate) encoding: Option<String>,
     /// Its bytes as it is stored.
-    pub encoded_length: Option<u64>,
+    pub(crate) encoded_length: Option<u64>,
     /// It follows the document.
-    pub follows: bool,
+    pub(crate) follows: bool,
     /// It stays where it is.
-    pub stub: bool,
+    pub(crate) stub: bool,
+    /// Its bytes are in the document's text.
+    pub(crate) data: Option<IgnoredAny>,
 }
 
 impl Attachment {
     /// Returns how many bytes are sent of it.
-    pub fn stored_length(&self) -> Option<u64> {
+    pub(crate) fn stored_length(&self) -> Option<u64> {
         match self.encoding {
             Some(_) => self.encoded_length.or(self.length),
             None => self.length,
@@ -104,54 +105,26 @@ impl Attachment {
     }
 
     /// Returns its content type.
-    pub fn content_type(&self) -> &str {
+    pub(crate) fn content_type(&self) -> &str {
         const UNKNOWN: &str = "application/octet-stream";
         self.content_type.as_deref().unwrap_or(UNKNOWN)
     }
 }
 
 /// Reads the attachments of a document, in its order; `None` if they are none.
-pub fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
-    in_order(raw)
-}
-
-/// Reads the members of an object, in its order.
-pub(super) fn in_order<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<Vec<(String, T)>> {
-    serde_json::from_str(raw.get()).ok().map(|InOrder(all)| all)
-}
-
-struct InOrder<T>(Vec<(String, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for InOrder<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reading<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reading<T> {
-            type Value = Vec<(String, T)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of attachments")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
-                let mut all = Vec::new();
-                while let Some(attachment) = members.next_entry()? {
-                    all.push(attachment);
-                }
-                Ok(all)
-            }
-        }
-
-        let reading = Reading(std::marker::PhantomData);
-        deserializer.deserialize_map(reading).map(InOrder)
-    }
+pub(super) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
+    let all: RawObject<'_> = serde_json::from_str(raw.get()).ok()?;
+    let read = |(name, raw): (&str, &RawValue)| {
+        Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?))
+    };
+    all.iter().map(read).collect()
 }
 
 /// Returns the document's text with its stubs turned into attachments that follow.
 ///
 /// Only the value of `_attachments` is written anew: the rest stays byte for byte.
-pub fn with_following(text: &str, look: &Look<'_>) -> Option<String> {
-    let raw = look.attachments?.get();
+pub(crate) fn with_following(text: &str, meta: &DocMeta<'_>) -> Option<String> {
+    let raw = meta.attachments?.get();
     let mut all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(raw).ok()?;
     for attachment in all.values_mut() {
         let attachment = attachment.as_object_mut()?;
@@ -174,16 +147,16 @@ mod tests {
     fn a_document_is_looked_at_and_not_parsed() {
         let text =
             br#"{"_id":"a\u00e9","_rev":"1-x","n":1.0,"_revisions":{"start":1,"ids":["x"]}}"#;
-        let look = Look::at(text).unwrap();
-        assert_eq!((&*look.id, look.rev()), ("a\u{e9}", "1-x"));
-        assert!(!look.has_attachments());
+        let meta = DocMeta::read(text).unwrap();
+        assert_eq!((&*meta.id, meta.rev()), ("a\u{e9}", "1-x"));
+        assert!(!meta.has_attachments());
         for text in [
             "{}",
             "[]",
             r#"{"_id":"a","_rev":"1-x"}"#,
             r#"{"_id":"","_rev":"1-x","_revisions":{}}"#,
         ] {
-            assert!(Look::at(text.as_bytes()).is_none(), "{text}");
+            assert!(DocMeta::read(text.as_bytes()).is_none(), "{text}");
         }
         for (attachments, has) in [
             ("{}", false),
@@ -195,7 +168,7 @@ mod tests {
                 r#"{{"_id":"a","_rev":"1-x","_revisions":1,"_attachments":{attachments}}}"#
             );
             assert_eq!(
-                Look::at(text.as_bytes()).unwrap().has_attachments(),
+                DocMeta::read(text.as_bytes()).unwrap().has_attachments(),
                 has,
                 "{attachments}"
             );
@@ -222,9 +195,9 @@ mod tests {
     #[test]
     fn stubs_are_made_to_follow_and_nothing_else_changes() {
         let text = r#"{"_id":"a", "big":12345678901234567890123, "_rev":"1-x","_revisions":{},"_attachments":{"x":{"stub":true,"length":3},"y":{"data":"YQ=="}} ,"z":1.0}"#;
-        let look = Look::at(text.as_bytes()).unwrap();
+        let meta = DocMeta::read(text.as_bytes()).unwrap();
         assert_eq!(
-            with_following(text, &look).unwrap(),
+            with_following(text, &meta).unwrap(),
             r#"{"_id":"a", "big":12345678901234567890123, "_rev":"1-x","_revisions":{},"_attachments":{"x":{"length":3,"follows":true},"y":{"data":"YQ=="}} ,"z":1.0}"#
         );
     }

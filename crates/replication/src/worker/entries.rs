@@ -6,57 +6,42 @@
 
 use rustc_hash::FxHashMap;
 
-use super::document::Look;
-use super::verdict::{Entry, Verdict, of_entry};
-
-/// What became of a document, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) verdict: Verdict,
-    pub(super) error: String,
-    pub(super) reason: String,
-}
+use super::document::DocMeta;
+use super::verdict::{Outcome, Verdict, WriteEntry, of_entry};
 
 /// Returns what an answer says of each document; `None` if it is no answer. `aborted` is one after which nothing is
 /// written that it does not say to be.
 pub(super) fn verdicts(answer: &[u8], documents: &[&[u8]], aborted: bool) -> Option<Vec<Outcome>> {
-    let entries: Vec<Entry<'_>> = serde_json::from_slice(answer).ok()?;
+    let entries: Vec<WriteEntry<'_>> = serde_json::from_slice(answer).ok()?;
     let mut outcomes: Vec<Option<Outcome>> = vec![None; documents.len()];
     let mut names_all = aborted;
     let mut stray = String::new();
     if !entries.is_empty() {
-        let looks: Vec<Option<Look<'_>>> = documents.iter().map(|text| Look::at(text)).collect();
-        let places = Places::new(&entries, &looks);
+        let metas: Vec<Option<DocMeta<'_>>> =
+            documents.iter().map(|text| DocMeta::read(text)).collect();
+        let places = Places::new(&entries, &metas);
         for (nth, entry) in entries.iter().enumerate() {
-            let (verdict, error, reason) = of_entry(entry);
-            let is_written = verdict == Verdict::Written;
+            let said = of_entry(entry);
+            let is_written = said.verdict == Verdict::Written;
             let place = places.of(nth, entry, &outcomes);
             names_all |= is_written || place.is_none();
             if place.is_none() && !is_written {
+                let Outcome { error, reason, .. } = &said;
                 stray = format!(", and says of nobody knows which: {error}: {reason}");
             }
             // Of what is said twice, the worse holds.
             let outcome = place.and_then(|place| outcomes.get_mut(place));
             if let Some(outcome) = outcome.filter(|known| !is_written || known.is_none()) {
-                *outcome = Some(Outcome {
-                    verdict,
-                    error,
-                    reason,
-                });
+                *outcome = Some(said);
             }
         }
     }
     let unnamed = || match names_all {
-        true => Outcome {
-            verdict: Verdict::Unclear,
-            error: "unknown".to_owned(),
-            reason: format!("the answer does not name it{stray}"),
-        },
-        false => Outcome {
-            verdict: Verdict::Written,
-            error: String::new(),
-            reason: String::new(),
-        },
+        true => {
+            let reason = format!("the answer does not name it{stray}");
+            Outcome::new(Verdict::Unclear, "unknown", reason)
+        }
+        false => Outcome::new(Verdict::Written, "", String::new()),
     };
     Some(
         outcomes
@@ -75,28 +60,34 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn new(entries: &[Entry<'_>], looks: &'a [Option<Look<'_>>]) -> Self {
+    fn new(entries: &[WriteEntry<'_>], metas: &'a [Option<DocMeta<'_>>]) -> Self {
         let mut places = Self {
-            is_positional: entries.len() == looks.len(),
+            is_positional: entries.len() == metas.len(),
             by_rev: FxHashMap::default(),
             by_id: FxHashMap::default(),
         };
-        for (place, look) in looks.iter().enumerate() {
-            let Some(look) = look else {
+        for (place, meta) in metas.iter().enumerate() {
+            let Some(meta) = meta else {
                 continue;
             };
-            places.by_rev.insert((&look.id, look.rev()), place);
-            places.by_id.entry(&look.id).or_default().push(place);
+            places.by_rev.insert((&meta.id, meta.rev()), place);
+            places.by_id.entry(&meta.id).or_default().push(place);
         }
-        let fits = |(entry, look): (&Entry<'_>, &Option<Look<'_>>)| match (&entry.id, look) {
-            (Some(id), Some(look)) => *id == look.id,
+        let fits = |(entry, meta): (&WriteEntry<'_>, &Option<DocMeta<'_>>)| match (&entry.id, meta)
+        {
+            (Some(id), Some(meta)) => *id == meta.id,
             _ => true,
         };
-        places.is_positional &= entries.iter().zip(looks).all(fits);
+        places.is_positional &= entries.iter().zip(metas).all(fits);
         places
     }
 
-    fn of(&self, nth: usize, entry: &Entry<'_>, outcomes: &[Option<Outcome>]) -> Option<usize> {
+    fn of(
+        &self,
+        nth: usize,
+        entry: &WriteEntry<'_>,
+        outcomes: &[Option<Outcome>],
+    ) -> Option<usize> {
         let id = entry.id.as_deref();
         let rev = entry.rev.as_deref();
         let by_rev = id
@@ -123,7 +114,7 @@ mod tests {
     const REVS: [(&str, &str); 4] = [("a", "1-x"), ("a", "1-y"), ("b", "1-x"), ("c", "1-x")];
 
     /// `w`ritten, `r`efused or `u`nclear, for each document.
-    fn said(answer: &Value, aborted: bool) -> String {
+    fn summary(answer: &Value, aborted: bool) -> String {
         let text = |(id, rev): &(&str, &str)| {
             json!({"_id": id, "_rev": rev, "_revisions": {"start": 1, "ids": ["x"]}}).to_string()
         };
@@ -175,9 +166,9 @@ mod tests {
             ),
             (json!([{"id": "a", "ok": false}]), "uwww"),
         ] {
-            assert_eq!(said(&answer, false), expected, "{answer}");
+            assert_eq!(summary(&answer, false), expected, "{answer}");
         }
-        assert_eq!(said(&json!([refused("b", "1-x")]), true), "uuru");
+        assert_eq!(summary(&json!([refused("b", "1-x")]), true), "uuru");
     }
 
     #[test]

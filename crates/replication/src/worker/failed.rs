@@ -7,10 +7,13 @@ use crate::multipart::writer::Following;
 
 /// Why a read, or the write that hangs on it, brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failed {
+pub(super) enum DocFailed {
     /// It is worth another try.
     #[error("{0}")]
     Retry(String),
+    /// No answer; it is worth another try.
+    #[error("{0}")]
+    Request(RequestFailed),
     /// It is worth another try; if it stays it is the job's end.
     #[error("{0}")]
     RetryThen(Box<Crash>),
@@ -34,12 +37,12 @@ pub(super) enum Failed {
     Crash(Crash),
 }
 
-impl Failed {
+impl DocFailed {
     pub(super) fn of_request(failed: RequestFailed) -> Self {
         match failed.cause {
             Cause::MaxBackoff | Cause::Refused(_) => Self::Crash(failed.into()),
             Cause::SessionLost => Self::LockedOut(Box::new(failed.into())),
-            _ => Self::Retry(failed.to_string()),
+            _ => Self::Request(failed),
         }
     }
 
@@ -49,7 +52,7 @@ impl Failed {
     }
 }
 
-impl From<MultipartError> for Failed {
+impl From<MultipartError> for DocFailed {
     fn from(error: MultipartError) -> Self {
         Self::Retry(error.to_string())
     }

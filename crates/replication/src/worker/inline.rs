@@ -6,19 +6,17 @@
 //!           tells of a revision and does not deliver it, ends the job as with other documents.
 //! LIMITS    An answer has at most 64 MiB; what is longer is refused.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use slog::warn;
 use tokio::time::{Instant, sleep};
 
 use super::Worker;
 use super::bulk_docs::WriteBatch;
-use super::bulk_get::{Asked, Opens};
-use super::document::{self, Look};
+use super::bulk_get::{OpenDocs, RevRequest};
+use super::document::{DocMeta, attachments};
 use super::missing::Wanted;
 use crate::crash::Crash;
-use crate::endpoint::{Cause, Reply, Retries, StatusCode, encode, encode_doc_id, is_path};
+use crate::endpoint::{Cause, Reply, StatusCode, encode, encode_doc_id, is_path};
 use crate::refused::RefusedDoc;
 
 /// Whether a document can be asked for by a path with its id.
@@ -31,11 +29,8 @@ pub(super) fn attachment_has_path(name: &str) -> bool {
     is_path(&format!("x/{}", encode(name)))
 }
 
-/// Why a revision cannot be had in this way.
-struct Unreadable {
-    error: &'static str,
-    reason: String,
-}
+/// Why a revision cannot be read like this: the error's name and the reason.
+type Unreadable = (&'static str, String);
 
 impl Worker {
     /// See the module's documentation.
@@ -45,13 +40,13 @@ impl Worker {
         batch: &mut WriteBatch,
     ) -> Result<(), Crash> {
         for wanted in wanted {
-            let mut open = Opens::of(std::slice::from_ref(&wanted));
+            let mut open = OpenDocs::of(std::slice::from_ref(&wanted));
             for rev in &wanted.revs {
                 if !open.is_open(&wanted.id, rev) {
                     continue;
                 }
                 let read = self.inline(&wanted.id, rev, &mut open, batch).await?;
-                if let Err(Unreadable { error, reason }) = read {
+                if let Some((error, reason)) = read {
                     open.close(&wanted.id, rev);
                     self.refuse(RefusedDoc {
                         id: wanted.id.clone(),
@@ -69,31 +64,28 @@ impl Worker {
         &self,
         id: &str,
         rev: &str,
-        open: &mut Opens,
+        open: &mut OpenDocs,
         batch: &mut WriteBatch,
-    ) -> Result<Result<(), Unreadable>, Crash> {
-        let asked = [Asked {
+    ) -> Result<Option<Unreadable>, Crash> {
+        let asked = [RevRequest {
             id,
             rev,
-            ancestors: &[],
+            atts_since: &[],
         }];
-        let mut retries = Retries::new(self.retries, self.source.settings().health_threshold / 2);
+        let mut retries = self.source.retries(self.retries);
         loop {
             let reply = match self.ask_bulk_get(&asked, true).await {
                 Ok(reply) => reply,
                 Err(failed) => match failed.cause {
                     Cause::TooLong(_) => {
                         let reason = "it is too long to be read with its attachments in one piece, and no URL can name it";
-                        return Ok(Err(Unreadable {
-                            error: "too_large",
-                            reason: reason.to_owned(),
-                        }));
+                        return Ok(Some(("too_large", reason.to_owned())));
                     }
                     Cause::Status {
                         status: StatusCode::NOT_IMPLEMENTED,
                         ..
                     } => {
-                        return Ok(Err(cannot(&failed.to_string())));
+                        return Ok(Some(cannot(&failed.to_string())));
                     }
                     _ => return Err(failed.into()),
                 },
@@ -104,20 +96,17 @@ impl Worker {
                     return Err(self.undelivered(id, &reply));
                 }
                 status => {
-                    let why = format!("{}: {status}: {}", reply.asked, reply.said());
-                    return Ok(Err(cannot(&why)));
+                    let why = format!("{}: {status}: {}", reply.asked, reply.excerpt());
+                    return Ok(Some(cannot(&why)));
                 }
             }
             if !self.take_inline(&reply, open, batch).await? {
                 let reason =
                     "the source sends its attachments by URLs alone, which cannot name them";
-                return Ok(Err(Unreadable {
-                    error: "no_url",
-                    reason: reason.to_owned(),
-                }));
+                return Ok(Some(("no_url", reason.to_owned())));
             }
             if !open.is_open(id, rev) {
-                return Ok(Ok(()));
+                return Ok(None);
             }
             let Some(wait) = retries.next(Instant::now()) else {
                 return Err(self.undelivered(id, &reply));
@@ -130,7 +119,8 @@ impl Worker {
     fn undelivered(&self, id: &str, reply: &Reply) -> Crash {
         Crash::OpenDocRevsFailed {
             id: id.to_owned(),
-            why: format!("{}: {}: {}", reply.asked, reply.status, reply.said()),
+            why: format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt()),
+            cause: None,
         }
     }
 
@@ -138,7 +128,7 @@ impl Worker {
     async fn take_inline(
         &self,
         reply: &Reply,
-        open: &mut Opens,
+        open: &mut OpenDocs,
         batch: &mut WriteBatch,
     ) -> Result<bool, Crash> {
         let body = &reply.body;
@@ -163,25 +153,17 @@ impl Worker {
 
 /// Whether the bytes of all attachments are in the text.
 fn is_whole(document: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Attached {
-        data: Option<IgnoredAny>,
-    }
-    let look = Look::at(document.as_bytes());
-    let raw = look.as_ref().filter(|look| look.has_attachments());
-    let Some(raw) = raw.and_then(|look| look.attachments) else {
+    let meta = DocMeta::read(document.as_bytes());
+    let raw = meta.as_ref().filter(|meta| meta.has_attachments());
+    let Some(raw) = raw.and_then(|meta| meta.attachments) else {
         return true;
     };
-    document::in_order::<Attached>(raw)
-        .is_some_and(|all| all.iter().all(|(_, attached)| attached.data.is_some()))
+    attachments(raw).is_some_and(|all| all.iter().all(|(_, one)| one.data.is_some()))
 }
 
 fn cannot(why: &str) -> Unreadable {
     let reason = format!(
         "no URL can name the document, and the source does not deliver it otherwise: {why}"
     );
-    Unreadable {
-        error: "no_url",
-        reason,
-    }
+    ("no_url", reason)
 }

@@ -3,12 +3,9 @@
 //! SOURCE    `couch_replicator_worker:find_missing`; `POST _revs_diff`.
 //! DIFFERS   Whatever the answer names beyond what was asked is ignored.
 
-use std::borrow::Cow;
-use std::fmt;
-
+use json::object::RawObject;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
@@ -17,17 +14,16 @@ use super::document::Text;
 use crate::changes::feed::Row;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{Request, StatusCode};
-use crate::heavy::heavy;
+use crate::offload::offload;
 
 /// Revisions of a document that are to be replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Its id.
-    pub id: String,
+pub(crate) struct Wanted {
+    pub(crate) id: String,
     /// The revisions, at least one.
-    pub revs: Vec<String>,
+    pub(crate) revs: Vec<String>,
     /// Revisions that the target has, and that may be their ancestors.
-    pub ancestors: Vec<String>,
+    pub(crate) ancestors: Vec<String>,
 }
 
 /// What the target says of one document.
@@ -55,7 +51,7 @@ impl Worker {
             true => self.revs_diff(asked, count).await?,
             false => asked,
         };
-        self.tally.count(|stats| {
+        self.run_counters.count(|stats| {
             stats.missing_checked += count as u64;
             if self.filter.is_none() {
                 stats.missing_found += revisions(&wanted) as u64;
@@ -74,7 +70,7 @@ impl Worker {
             return Err(failed());
         }
         let body = reply.body.clone();
-        let picked = heavy(body.len(), move || pick(asked, &body)).await;
+        let picked = offload(body.len(), move || pick(asked, &body)).await;
         let (wanted, in_vain) = picked.ok_or_else(failed)?;
         let mut averages = self.averages.borrow_mut();
         averages.revs_diff.count(in_vain, count, Instant::now());
@@ -112,26 +108,25 @@ fn revisions(wanted: &[Wanted]) -> usize {
 
 /// `{"id":["rev",..],..}`
 fn question(asked: &[Wanted]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(asked.len() * 64);
-    for (index, wanted) in asked.iter().enumerate() {
-        body.push(if index == 0 { b'{' } else { b',' });
-        push_json(&mut body, &wanted.id);
-        body.push(b':');
-        push_json(&mut body, &wanted.revs);
+    let mut question = RawObject::default();
+    for wanted in asked {
+        question.push(&*wanted.id, &wanted.revs);
     }
-    body.push(b'}');
-    body
-}
-
-/// Appends a value as JSON.
-pub(super) fn push_json<T: serde::Serialize + ?Sized>(body: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(body, value).expect("texts are JSON, and memory takes them");
+    serde_json::to_vec(&question).expect("RP-2: texts are JSON")
 }
 
 /// Keeps what is missing. Also tells how many revisions are missing that have no ancestor to name;
 /// `None` if the answer is none.
 fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
-    let Diffs(diffs) = serde_json::from_slice(answer).ok()?;
+    let answer: RawObject<'_> = serde_json::from_slice(answer).ok()?;
+    let mut diffs: FxHashMap<&str, Diff<'_>> = FxHashMap::default();
+    for (id, diff) in answer.iter() {
+        let diff: Diff<'_> = serde_json::from_str(diff.get()).ok()?;
+        // One that is named twice misses what either says.
+        let known = diffs.entry(id).or_default();
+        known.missing.extend(diff.missing);
+        known.possible_ancestors.extend(diff.possible_ancestors);
+    }
     let mut in_vain = 0;
     asked.retain_mut(|wanted| {
         let Some(diff) = diffs.get(wanted.id.as_str()) else {
@@ -149,36 +144,6 @@ fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
         !wanted.revs.is_empty()
     });
     Some((asked, in_vain))
-}
-
-/// An answer, by id.
-struct Diffs<'a>(FxHashMap<Cow<'a, str>, Diff<'a>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Diffs<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reading;
-
-        impl<'de> Visitor<'de> for Reading {
-            type Value = FxHashMap<Cow<'de, str>, Diff<'de>>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of missing revisions")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
-                let mut diffs = FxHashMap::default();
-                while let Some((Text(id), diff)) = members.next_entry::<_, Diff<'_>>()? {
-                    // One that is named twice misses what either says.
-                    let known: &mut Diff<'_> = diffs.entry(id).or_default();
-                    known.missing.extend(diff.missing);
-                    known.possible_ancestors.extend(diff.possible_ancestors);
-                }
-                Ok(diffs)
-            }
-        }
-
-        deserializer.deserialize_map(Reading).map(Diffs)
-    }
 }
 
 #[cfg(test)]

@@ -14,16 +14,17 @@
 //!           attachments read one by one.
 
 mod attached;
-pub mod bulk_docs;
-pub mod bulk_get;
-pub mod document;
+pub(crate) mod bulk_docs;
+pub(crate) mod bulk_get;
+pub(crate) mod document;
 mod entries;
 mod failed;
 mod inline;
-pub mod missing;
+pub(crate) mod missing;
 mod open_revs;
-pub mod put;
-pub mod single;
+pub(crate) mod put;
+mod single;
+mod single_answer;
 mod verdict;
 
 use std::cell::RefCell;
@@ -39,8 +40,8 @@ use super::changes::feed::Row;
 use super::crash::Crash;
 use super::endpoint::Endpoint;
 use super::filter::FilterHere;
-use super::refused::Refused;
-use super::tally::Tally;
+use super::refused::RefusalListener;
+use super::run_counters::RunCounters;
 use bulk_docs::WriteBatch;
 use missing::Wanted;
 
@@ -62,9 +63,9 @@ pub struct Worker {
     /// How long to wait for a revision that the source told of and does not deliver.
     pub missing_doc_retry: Duration,
     /// Where is counted.
-    pub tally: Rc<Tally>,
+    pub run_counters: Rc<RunCounters>,
     /// Where refused documents are told.
-    pub refused: Refused,
+    pub refused: RefusalListener,
     /// What has become of calls of `_revs_diff` and `_bulk_get`.
     pub averages: RefCell<Averages>,
     /// For what is worth a line.
@@ -75,9 +76,9 @@ pub struct Worker {
 #[derive(Debug)]
 pub struct Averages {
     /// Of `_revs_diff`.
-    pub revs_diff: FailureAverage,
+    pub(crate) revs_diff: FailureAverage,
     /// Of `_bulk_get`.
-    pub bulk_get: FailureAverage,
+    pub(crate) bulk_get: FailureAverage,
 }
 
 impl Default for Averages {
@@ -120,7 +121,7 @@ impl Worker {
 
     /// Counts a revision that was read and passed. Only then it is known that it was really missing.
     fn count_read(&self) {
-        self.tally.count(|stats| {
+        self.run_counters.count(|stats| {
             stats.docs_read += 1;
             stats.missing_found += u64::from(self.filter.is_some());
         });

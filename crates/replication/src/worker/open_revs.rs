@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
-use super::document::Look;
+use super::document::DocMeta;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
@@ -55,8 +55,8 @@ impl OpenRevs {
     }
 
     /// Returns the open revisions that a document answers for.
-    pub(super) fn answered_by(&self, look: &Look<'_>) -> Vec<String> {
-        let rev = look.rev();
+    pub(super) fn answered_by(&self, meta: &DocMeta<'_>) -> Vec<String> {
+        let rev = meta.rev();
         let mut answered = Vec::new();
         if self.is_open(rev) {
             answered.push(rev.to_owned());
@@ -66,7 +66,7 @@ impl OpenRevs {
         if older.peek().is_none() {
             return answered;
         }
-        let branch = look.branch();
+        let branch = meta.branch();
         let Some(branch) =
             branch.filter(|branch| (branch.start, branch.id(newest)) == (newest, Some(hash)))
         else {
@@ -101,7 +101,7 @@ mod tests {
 
     fn answered(open: &OpenRevs, rev: &str, start: u64, ids: &[&str]) -> Vec<String> {
         let text = serde_json::json!({"_id": "a", "_rev": rev, "_revisions": {"start": start, "ids": ids}}).to_string();
-        open.answered_by(&Look::at(text.as_bytes()).unwrap())
+        open.answered_by(&DocMeta::read(text.as_bytes()).unwrap())
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
                 r#"{{"_id":"a","_rev":"{rev}","_revisions":{{"start":2,"ids":["{}","b"]}}}}"#,
                 &rev[2..]
             );
-            let answered = open.answered_by(&Look::at(text.as_bytes()).unwrap());
+            let answered = open.answered_by(&DocMeta::read(text.as_bytes()).unwrap());
             assert!(answered == [&**rev] && open.close(rev));
         }
         assert!(open.is_empty());

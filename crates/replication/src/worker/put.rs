@@ -15,9 +15,8 @@ use futures_util::stream;
 use tokio::sync::mpsc;
 
 use super::Worker;
-use super::bulk_docs::FULL_COMMIT;
-use super::document::Look;
-use super::failed::Failed;
+use super::document::DocMeta;
+use super::failed::DocFailed;
 use super::verdict::{self, Verdict};
 use crate::crash::Crash;
 use crate::endpoint::{BodyFailed, HeaderValue, Reply, Request, RequestBody, encode_doc_id};
@@ -30,43 +29,43 @@ const PIECES_MAX: usize = 4;
 /// Where attachments are read, one after the other.
 pub(super) trait Attachments {
     /// Goes to the next attachment, which must be this one.
-    async fn begin(&mut self, attachment: &Following) -> Result<(), Failed>;
+    async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed>;
 
     /// Reads the next piece of it.
-    async fn piece(&mut self) -> Result<Option<Bytes>, Failed>;
+    async fn piece(&mut self) -> Result<Option<Bytes>, DocFailed>;
 }
 
 impl Worker {
     /// Writes a document as it is.
-    pub(super) async fn put(&self, document: &str, look: &Look<'_>) -> Result<(), Failed> {
+    pub(super) async fn put(&self, document: &str, meta: &DocMeta<'_>) -> Result<(), DocFailed> {
         let body = Bytes::copy_from_slice(document.as_bytes());
-        self.tally.count_bytes(body.len());
+        self.run_counters.count_bytes(body.len());
         // The read is repeated together with the write, so the write by itself is not.
-        let request = put_request(look).retries(0).json(body);
+        let request = put_request(meta).retries(0).json(body);
         let reply = self
             .target
             .request(request)
             .await
-            .map_err(Failed::of_request)?;
-        self.judge(&reply, look).await
+            .map_err(DocFailed::of_request)?;
+        self.judge(&reply, meta).await
     }
 
     /// Writes a document with the attachments that follow it.
     pub(super) async fn put_with(
         &self,
         document: &str,
-        look: &Look<'_>,
+        meta: &DocMeta<'_>,
         following: &[Following],
         source: impl Attachments,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DocFailed> {
         let layout = Layout::new(&boundary()?, document, following);
         let (pieces, waiting) = mpsc::channel(PIECES_MAX);
         let body = stream::unfold(waiting, |mut waiting: mpsc::Receiver<_>| async move {
             waiting.recv().await.map(|piece| (piece, waiting))
         });
         let content_type = HeaderValue::from_str(&layout.content_type())
-            .map_err(|_| Failed::Retry("no content type".to_owned()))?;
-        let request = put_request(look)
+            .map_err(|_| DocFailed::Retry("no content type".to_owned()))?;
+        let request = put_request(meta)
             .header(reqwest::header::CONTENT_TYPE, content_type)
             .body(RequestBody::stream(Some(layout.length()), body));
         let sending = self.target.request(request);
@@ -74,8 +73,8 @@ impl Worker {
         let (reply, read) = tokio::join!(sending, reading);
         // If the source failed, what the target says is of no interest.
         read?;
-        let reply = reply.map_err(Failed::of_request)?;
-        self.judge(&reply, look).await
+        let reply = reply.map_err(DocFailed::of_request)?;
+        self.judge(&reply, meta).await
     }
 
     /// Passes the attachments on.
@@ -85,7 +84,7 @@ impl Worker {
         following: &[Following],
         source: impl Attachments,
         pieces: mpsc::Sender<Result<Bytes, BodyFailed>>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DocFailed> {
         let passed = self.pass_on(layout, following, source, &pieces).await;
         if let Err(failed) = &passed {
             // The target must not take what has come so far for the whole. If it is gone already,
@@ -102,10 +101,10 @@ impl Worker {
         following: &[Following],
         mut source: impl Attachments,
         pieces: &mpsc::Sender<Result<Bytes, BodyFailed>>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DocFailed> {
         for (index, attachment) in following.iter().enumerate() {
             let before = layout.before(index).unwrap_or_default();
-            self.tally.count_bytes(before.len());
+            self.run_counters.count_bytes(before.len());
             if pieces.send(Ok(before)).await.is_err() {
                 // The target has answered already; its answer says why.
                 return Ok(());
@@ -115,14 +114,14 @@ impl Worker {
             while let Some(piece) = source.piece().await? {
                 left = left
                     .checked_sub(piece.len() as u64)
-                    .ok_or_else(|| Failed::wrong_length(attachment))?;
-                self.tally.count_bytes(piece.len());
+                    .ok_or_else(|| DocFailed::wrong_length(attachment))?;
+                self.run_counters.count_bytes(piece.len());
                 if pieces.send(Ok(piece)).await.is_err() {
                     return Ok(());
                 }
             }
             if left > 0 {
-                return Err(Failed::wrong_length(attachment));
+                return Err(DocFailed::wrong_length(attachment));
             }
         }
         drop(pieces.send(Ok(layout.end())).await);
@@ -130,13 +129,13 @@ impl Worker {
     }
 
     /// What the answer means.
-    async fn judge(&self, reply: &Reply, look: &Look<'_>) -> Result<(), Failed> {
+    async fn judge(&self, reply: &Reply, meta: &DocMeta<'_>) -> Result<(), DocFailed> {
         let verdict = verdict::of_put(reply);
         if verdict == Verdict::Written {
-            self.tally.count(|stats| stats.docs_written += 1);
+            self.run_counters.count(|stats| stats.docs_written += 1);
             return Ok(());
         }
-        let (error, reason) = verdict::told(reply);
+        let (error, reason) = verdict::error_and_reason(reply);
         let crash = || {
             Box::new(Crash::DocWriteFailed {
                 asked: reply.asked.to_string(),
@@ -148,18 +147,18 @@ impl Worker {
         match verdict {
             Verdict::RefusedIfLetIn => {
                 let is_let_in = self.target.is_let_in(reply).await;
-                if !is_let_in.map_err(Failed::of_request)? {
-                    return Err(Failed::LockedOut(crash()));
+                if !is_let_in.map_err(DocFailed::of_request)? {
+                    return Err(DocFailed::LockedOut(crash()));
                 }
             }
-            Verdict::MissingStub => return Err(Failed::MissingStub),
-            Verdict::Unclear => return Err(Failed::RetryThen(crash())),
-            Verdict::Wrong => return Err(Failed::Crash(*crash())),
+            Verdict::MissingStub => return Err(DocFailed::MissingStub),
+            Verdict::Unclear => return Err(DocFailed::RetryThen(crash())),
+            Verdict::Wrong => return Err(DocFailed::Crash(*crash())),
             Verdict::Refused | Verdict::Written => {}
         }
         self.refuse(RefusedDoc {
-            id: look.id.clone().into_owned(),
-            rev: Some(look.rev().to_owned()),
+            id: meta.id.clone().into_owned(),
+            rev: Some(meta.rev().to_owned()),
             error,
             reason,
         });
@@ -167,15 +166,15 @@ impl Worker {
     }
 }
 
-fn put_request(look: &Look<'_>) -> Request {
-    Request::put(encode_doc_id(&look.id))
+fn put_request(meta: &DocMeta<'_>) -> Request {
+    Request::put(encode_doc_id(&meta.id))
         .query("new_edits", "false")
-        .header(FULL_COMMIT, HeaderValue::from_static("false"))
+        .no_full_commit()
 }
 
 /// Digits that occur nowhere by accident.
-fn boundary() -> Result<String, Failed> {
+fn boundary() -> Result<String, DocFailed> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Failed::Retry(error.to_string()))?;
+    getrandom::fill(&mut bytes).map_err(|error| DocFailed::Retry(error.to_string()))?;
     Ok(data_encoding::HEXLOWER.encode(&bytes))
 }

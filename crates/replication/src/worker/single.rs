@@ -1,8 +1,6 @@
 //! Reads one document by itself: the revisions that are wanted of it, as one stream.
 //!
-//! SUMMARY   [`Worker::single`] reads until everything wanted was had. Design documents and what
-//!           has attachments are written while the answer is still coming; the texts of others are
-//!           returned.
+//! SUMMARY   [`Worker::single`] asks until everything wanted was had; [`super::single_answer`] reads the answers.
 //! PROMISES  Each revision comes, itself or a descendant in its place, or is said to be missing; if
 //!           neither, it is asked for again, and then the job ends. After a failure only what has not
 //!           come yet is asked for. A request's line stays below [`LINE_MAX`] bytes, or what the source
@@ -10,57 +8,28 @@
 //! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits,
 //!           tries, and `atts_since`.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustc_hash::FxHashSet;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use slog::{info, warn};
 use tokio::time::sleep;
 
 use super::Worker;
-use super::attached::{Body, Fetched, Parts, following};
-use super::document::{self, DOCUMENT_MAX, Look};
-use super::failed::Failed;
-use super::inline::attachment_has_path;
+use super::failed::DocFailed;
 use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
-use crate::endpoint::{
-    BodyStream, HeaderValue, Request, StatusCode, StreamedReply, encode_doc_id, shown,
-};
-use crate::multipart::reader::{Multipart, collect};
-use crate::refused::RefusedDoc;
+use crate::endpoint::{Backoff, HeaderValue, Request, StatusCode, encode_doc_id};
 
 /// The longest line of a request, in bytes; halved when a source finds it too long.
-pub const LINE_MAX: usize = 7000;
+pub(crate) const LINE_MAX: usize = 7000;
 /// A source that takes no line of this length takes none.
 const LINE_MIN: usize = 200;
-/// What waits are computed from; the first is four times as long.
-const WAIT_START: Duration = Duration::from_millis(250);
-/// No wait is more than twice as long.
-const WAIT_MAX: Duration = Duration::from_secs(300);
+/// The waits before a document is read again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_secs(600));
 /// How often a document is read again at once because the target does not know us any more.
 const RENEWALS_MAX: u32 = 3;
-/// The most of an error's body that is read.
-const ERROR_BODY_MAX: usize = 64 * 1024;
-
-/// A result in an answer of plain JSON.
-#[derive(Deserialize)]
-struct Entry<'a> {
-    #[serde(borrow, default)]
-    ok: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    missing: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-struct Missing {
-    missing: String,
-}
-
 /// What was read of a document.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -93,30 +62,30 @@ impl Worker {
 }
 
 /// A document that is being read.
-struct Single<'a> {
-    worker: &'a Worker,
-    id: String,
+pub(super) struct Single<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) id: String,
     /// Revisions that are to be asked for. Those that have come in place of others are passed over.
     queue: VecDeque<String>,
     /// Revisions that have not come yet.
-    open: OpenRevs,
+    pub(super) open: OpenRevs,
     ancestors: Vec<String>,
     line_max: usize,
     /// One revision is asked for at a time.
     singly: bool,
     /// What the document at hand answers for, once it is written.
-    answers: Vec<String>,
+    pub(super) answers: Vec<String>,
     /// Revisions that were counted as read.
-    counted: FxHashSet<String>,
+    pub(super) counted: FxHashSet<String>,
     /// Revisions that the source says it has not.
-    missing: FxHashSet<String>,
-    texts: Vec<String>,
+    pub(super) missing: FxHashSet<String>,
+    pub(super) texts: Vec<String>,
 }
 
 impl Single<'_> {
     /// Reads until everything has come. Returns what cannot be read like this.
     async fn run(&mut self) -> Result<Option<Wanted>, Crash> {
-        let (mut tries, mut wait) = (self.worker.retries, WAIT_START);
+        let (mut tries, mut backoff) = (self.worker.retries, BACKOFF);
         let (mut waited_for_missing, mut waited_for_stub) = (false, false);
         let mut renewals = RENEWALS_MAX;
         while !self.open.is_empty() {
@@ -130,7 +99,7 @@ impl Single<'_> {
                     self.ancestors.clear();
                     self.worker.missing_doc_retry
                 }
-                Err(Failed::UriTooLong) => {
+                Err(DocFailed::UriTooLong) => {
                     self.line_max /= 2;
                     if self.line_max < LINE_MIN {
                         let id = self.id.clone();
@@ -138,30 +107,29 @@ impl Single<'_> {
                     }
                     continue;
                 }
-                Err(Failed::AskSingly) => {
+                Err(DocFailed::AskSingly) => {
                     self.singly = true;
                     continue;
                 }
-                Err(Failed::Unnameable) => return Ok(Some(self.left())),
-                Err(Failed::LockedOut(_)) if renewals > 0 => {
+                Err(DocFailed::Unnameable) => return Ok(Some(self.left())),
+                Err(DocFailed::LockedOut(_)) if renewals > 0 => {
                     renewals -= 1;
                     continue;
                 }
-                Err(Failed::MissingStub) if !waited_for_stub => {
+                Err(DocFailed::MissingStub) if !waited_for_stub => {
                     waited_for_stub = true;
                     self.ancestors.clear();
                     self.worker.missing_doc_retry
                 }
-                Err(Failed::Crash(crash)) => return Err(crash),
+                Err(DocFailed::Crash(crash)) => return Err(crash),
                 Err(failed) => {
                     tries = tries.saturating_sub(1);
-                    if tries == 0 || failed == Failed::MissingStub {
+                    if tries == 0 || failed == DocFailed::MissingStub {
                         return Err(self.failed(failed));
                     }
                     warn!(self.worker.log, "a document is read again";
                         "document" => &self.id, "error" => %failed);
-                    wait = 2 * (2 * wait).min(WAIT_MAX);
-                    wait
+                    backoff.wait()
                 }
             };
             sleep(pause).await;
@@ -185,12 +153,16 @@ impl Single<'_> {
         }
     }
 
-    fn failed(&self, failed: Failed) -> Crash {
+    fn failed(&self, failed: DocFailed) -> Crash {
         match failed {
-            Failed::RetryThen(crash) | Failed::LockedOut(crash) => *crash,
+            DocFailed::RetryThen(crash) | DocFailed::LockedOut(crash) => *crash,
             failed => Crash::OpenDocRevsFailed {
                 id: self.id.clone(),
                 why: failed.to_string(),
+                cause: match failed {
+                    DocFailed::Request(failed) => Some(failed.cause),
+                    _ => None,
+                },
             },
         }
     }
@@ -249,7 +221,7 @@ impl Single<'_> {
     }
 
     /// Reads some of the open revisions.
-    async fn read_some(&mut self) -> Result<(), Failed> {
+    async fn read_some(&mut self) -> Result<(), DocFailed> {
         let asked = self.next_revs();
         let read = self.read(&asked).await;
         for rev in asked.into_iter().rev() {
@@ -260,24 +232,19 @@ impl Single<'_> {
         read
     }
 
-    async fn read(&mut self, asked: &[String]) -> Result<(), Failed> {
+    async fn read(&mut self, asked: &[String]) -> Result<(), DocFailed> {
         self.missing.clear();
         let source = &self.worker.source;
         let reply = source.stream(self.request(asked)).await;
-        let reply = reply.map_err(Failed::of_request)?;
+        let reply = reply.map_err(DocFailed::of_request)?;
         let request = reply.asked.clone();
         match reply.status {
             StatusCode::OK => self.read_answer(reply, asked).await?,
-            StatusCode::URI_TOO_LONG => return Err(Failed::UriTooLong),
+            StatusCode::URI_TOO_LONG => return Err(DocFailed::UriTooLong),
             StatusCode::NOT_FOUND => self.missing.extend(asked.iter().cloned()),
             status => {
-                let body = reply
-                    .body
-                    .read_to_end(ERROR_BODY_MAX)
-                    .await
-                    .unwrap_or_default();
-                let said = request.said(&body);
-                return Err(Failed::Retry(format!("{request}: {status}: {said}")));
+                let said = reply.excerpt().await;
+                return Err(DocFailed::Retry(format!("{request}: {status}: {said}")));
             }
         }
         // Each revision comes, itself or something newer in its place, or is said to be missing.
@@ -289,211 +256,13 @@ impl Single<'_> {
             None => Ok(()),
             Some(first) => {
                 let count = 1 + silent.count();
-                Err(Failed::Retry(format!(
+                Err(DocFailed::Retry(format!(
                     "{request}: the answer says nothing of {count} of the {} revisions, of {first} for one",
                     asked.len()
                 )))
             }
         }
     }
-
-    async fn read_answer(&mut self, reply: StreamedReply, asked: &[String]) -> Result<(), Failed> {
-        let content_type = reply.headers.get(reqwest::header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok());
-        match content_type {
-            Some(kind)
-                if kind
-                    .trim_start()
-                    .to_ascii_lowercase()
-                    .starts_with("multipart/") =>
-            {
-                let body = Multipart::new(kind, Body(reply.body))?;
-                self.read_parts(body, asked).await
-            }
-            _ => self.read_array(reply.body).await,
-        }
-    }
-
-    /// An answer in parts: documents, documents with attachments, what is missing.
-    async fn read_parts(
-        &mut self,
-        mut body: Multipart<Body>,
-        asked: &[String],
-    ) -> Result<(), Failed> {
-        while let Some(headers) = body.next_part().await? {
-            let value = headers.get("content-type").unwrap_or_default();
-            let kind = headers.content_type();
-            let is = |essence| kind.is_some_and(|kind| kind.is(essence));
-            if is("multipart/related") {
-                let parts = Multipart::new(value, &mut body)?;
-                self.read_related(parts, asked).await?;
-            } else if kind.and_then(|kind| kind.parameter("error")) == Some("true") {
-                let text = collect(&mut body, ERROR_BODY_MAX)
-                    .await?
-                    .unwrap_or_default();
-                let Ok(Missing { missing }) = serde_json::from_slice(&text) else {
-                    return Err(Failed::Retry(format!(
-                        "a revision failed: {}",
-                        shown(&text)
-                    )));
-                };
-                self.missing.insert(missing);
-            } else if is("application/json") {
-                match collect(&mut body, DOCUMENT_MAX).await? {
-                    Some(text) => self.document(utf8(&text)?).await?,
-                    None => self.too_large(asked)?,
-                }
-            } else {
-                return Err(Failed::Retry(format!("a part of type '{value}'")));
-            }
-        }
-        body.finish().await
-    }
-
-    /// A document and its attachments.
-    async fn read_related(
-        &mut self,
-        mut parts: Multipart<&mut Multipart<Body>>,
-        asked: &[String],
-    ) -> Result<(), Failed> {
-        if parts.next_part().await?.is_none() {
-            return Err(Failed::Retry("a document has no part".to_owned()));
-        }
-        let Some(text) = collect(&mut parts, DOCUMENT_MAX).await? else {
-            return self.too_large(asked);
-        };
-        let text = utf8(&text)?;
-        let look = self.look(text)?;
-        let following = following(&look, |attachment| attachment.follows)?;
-        if following.is_empty() {
-            return self.document(text).await;
-        }
-        if self.begins(&look, text).await? {
-            let worker = self.worker;
-            let parts = Parts(parts, &following);
-            worker.put_with(text, &look, &following, parts).await?;
-            self.close();
-        }
-        Ok(())
-    }
-
-    /// An answer of plain JSON, in which attachments are mere stubs.
-    async fn read_array(&mut self, body: BodyStream) -> Result<(), Failed> {
-        let body = body.read_to_end(DOCUMENT_MAX).await;
-        let body = body.map_err(|failed| Failed::Retry(failed.to_string()))?;
-        let Ok(entries) = serde_json::from_slice::<Vec<Entry<'_>>>(&body) else {
-            return Err(Failed::Retry(format!("no revisions: {}", shown(&body))));
-        };
-        for entry in entries {
-            match entry {
-                Entry { ok: Some(raw), .. } => self.stubbed(raw.get()).await?,
-                Entry {
-                    missing: Some(rev), ..
-                } => {
-                    self.missing.insert(rev.into_owned());
-                }
-                Entry { .. } => return Err(Failed::Retry("a revision failed".to_owned())),
-            }
-        }
-        Ok(())
-    }
-
-    /// A document whose attachments are to be read one by one.
-    async fn stubbed(&mut self, text: &str) -> Result<(), Failed> {
-        let look = self.look(text)?;
-        let following = following(&look, |attachment| attachment.stub)?;
-        if following.is_empty() {
-            return self.document(text).await;
-        }
-        if following.iter().any(|one| !attachment_has_path(&one.name)) {
-            return Err(Failed::Unnameable);
-        }
-        if self.begins(&look, text).await? {
-            let nonsense = || Failed::Retry("attachments that are none".to_owned());
-            let text = document::with_following(text, &look).ok_or_else(nonsense)?;
-            let worker = self.worker;
-            let fetched = Fetched {
-                worker,
-                path: encode_doc_id(&self.id),
-                rev: look.rev().to_owned(),
-                body: None,
-            };
-            worker.put_with(&text, &look, &following, fetched).await?;
-            self.close();
-        }
-        Ok(())
-    }
-
-    /// A document that comes alone.
-    async fn document(&mut self, text: &str) -> Result<(), Failed> {
-        let look = self.look(text)?;
-        if !self.begins(&look, text).await? {
-            return Ok(());
-        }
-        if look.has_attachments() || self.id.starts_with("_design/") {
-            self.worker.put(text, &look).await?;
-        } else {
-            self.texts.push(text.to_owned());
-        }
-        self.close();
-        Ok(())
-    }
-
-    fn look<'t>(&self, text: &'t str) -> Result<Look<'t>, Failed> {
-        let look = Look::at(text.as_bytes()).filter(|look| look.id == self.id);
-        let beginning = || shown(text.as_bytes());
-        look.ok_or_else(|| Failed::Retry(format!("not the document asked for: {}", beginning())))
-    }
-
-    /// Counts a document and returns `true`, unless nobody waits for it, or it does not pass the filter.
-    async fn begins(&mut self, look: &Look<'_>, text: &str) -> Result<bool, Failed> {
-        self.answers = self.open.answered_by(look);
-        if self.answers.is_empty() {
-            return Ok(false);
-        }
-        if self.worker.filter.is_some() && !self.passes(text).await? {
-            self.close();
-            return Ok(false);
-        }
-        if self.counted.insert(look.rev().to_owned()) {
-            self.worker.count_read();
-        }
-        Ok(true)
-    }
-
-    /// The document at hand is where it should be.
-    fn close(&mut self) {
-        for rev in std::mem::take(&mut self.answers) {
-            self.open.close(&rev);
-        }
-    }
-
-    async fn passes(&self, text: &str) -> Result<bool, Failed> {
-        let wrong = |error: serde_json::Error| Failed::Retry(error.to_string());
-        let document: &RawValue = serde_json::from_str(text).map_err(wrong)?;
-        let passing = self.worker.passing(&[(&self.id, document)]).await;
-        Ok(passing.map_err(Failed::Crash)?.contains(&true))
-    }
-
-    /// Refuses a document of which nothing is known but that it was asked for.
-    fn too_large(&mut self, asked: &[String]) -> Result<(), Failed> {
-        let [rev] = asked else {
-            return Err(Failed::AskSingly);
-        };
-        if self.open.close(rev) {
-            self.worker.refuse(RefusedDoc {
-                id: self.id.clone(),
-                rev: Some(rev.clone()),
-                error: "too_large".to_owned(),
-                reason: format!("it has more than {DOCUMENT_MAX} bytes without its attachments"),
-            });
-        }
-        Ok(())
-    }
-}
-
-fn utf8(text: &[u8]) -> Result<&str, Failed> {
-    std::str::from_utf8(text).map_err(|_| Failed::Retry("a document is no UTF-8".to_owned()))
 }
 
 fn json(revs: &[String]) -> String {

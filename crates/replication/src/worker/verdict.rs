@@ -48,6 +48,24 @@ pub(super) enum Verdict {
     Wrong,
 }
 
+/// What became of a document, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) verdict: Verdict,
+    pub(super) error: String,
+    pub(super) reason: String,
+}
+
+impl Outcome {
+    pub(super) fn new(verdict: Verdict, error: impl Into<String>, reason: String) -> Self {
+        Self {
+            verdict,
+            error: error.into(),
+            reason,
+        }
+    }
+}
+
 /// Reads the answer to a PUT.
 pub(super) fn of_put(reply: &Reply) -> Verdict {
     let ErrorBody { error, reason } = reply.error();
@@ -66,11 +84,11 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
 }
 
 /// Returns the error's name and its reason, as they may be shown; of an answer without them its status and its beginning.
-pub(super) fn told(reply: &Reply) -> (String, String) {
+pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     let is_json = serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
     match reply.error().error.is_empty() && !is_json && !reply.status.is_success() {
-        true => ("invalid_json".to_owned(), reply.said()),
-        false => reply.told(),
+        true => ("invalid_json".to_owned(), reply.excerpt()),
+        false => reply.error_and_reason(),
     }
 }
 
@@ -94,7 +112,7 @@ pub(super) fn of_batch(reply: &Reply) -> Option<(String, String)> {
 
 /// What `_bulk_docs` says of a document.
 #[derive(Debug, Deserialize)]
-pub(super) struct Entry<'a> {
+pub(super) struct WriteEntry<'a> {
     #[serde(borrow, default)]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -114,13 +132,13 @@ pub(super) struct Entry<'a> {
     status: Option<u16>,
 }
 
-/// Reads an entry. Returns error and reason, too.
-pub(super) fn of_entry(entry: &Entry<'_>) -> (Verdict, String, String) {
+/// Reads an entry.
+pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
     let is = |raw: Option<&RawValue>, text| raw.is_some_and(|raw| raw.get() == text);
     if entry.error.is_none() || is(entry.error, "false") {
         return match is(entry.ok, "false") || entry.status.is_some_and(|status| status >= 400) {
-            true => (Verdict::Unclear, "not_ok".to_owned(), text_of(entry.reason)),
-            false => (Verdict::Written, String::new(), String::new()),
+            true => Outcome::new(Verdict::Unclear, "not_ok", text_of(entry.reason)),
+            false => Outcome::new(Verdict::Written, "", String::new()),
         };
     }
     let error = match is(entry.error, "true") {
@@ -133,7 +151,7 @@ pub(super) fn of_entry(entry: &Entry<'_>) -> (Verdict, String, String) {
         true => Verdict::Refused,
         false => Verdict::Unclear,
     };
-    (verdict, error, reason)
+    Outcome::new(verdict, error, reason)
 }
 
 /// A text without its quotes, anything else as JSON.

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 const LIGHT_BYTES: usize = 512 << 10;
 
 /// Does work on so many bytes.
-pub async fn heavy<T: Send + 'static>(
+pub(crate) async fn offload<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {

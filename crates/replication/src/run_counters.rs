@@ -1,6 +1,6 @@
 //! What the workers of one run count into together.
 //!
-//! SUMMARY   A [`Tally`] starts with the numbers of earlier runs and is shared by the parts of a
+//! SUMMARY   A [`RunCounters`] starts with the numbers of earlier runs and is shared by the parts of a
 //!           run; whoever asks sees the numbers as they are.
 //! SOURCE    `couch_replicator_stats`: of what the scheduler kept and what the last checkpoint
 //!           recorded, the larger of each number counts.
@@ -12,12 +12,12 @@ use super::stats::Stats;
 
 /// The counters of a run.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct RunCounters {
     stats: Cell<Stats>,
     bytes_written: Cell<u64>,
 }
 
-impl Tally {
+impl RunCounters {
     /// Starts with what earlier runs counted.
     pub fn starting_with(stats: Stats) -> Self {
         Self {
@@ -26,20 +26,18 @@ impl Tally {
         }
     }
 
-    /// Counts.
-    pub fn count(&self, change: impl FnOnce(&mut Stats)) {
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Stats)) {
         let mut stats = self.stats.get();
         change(&mut stats);
         self.stats.set(stats);
     }
 
     /// Counts bytes of documents and attachments that are sent to the target.
-    pub fn count_bytes(&self, bytes: usize) {
+    pub(crate) fn count_bytes(&self, bytes: usize) {
         let before = self.bytes_written.get();
         self.bytes_written.set(before.saturating_add(bytes as u64));
     }
 
-    /// Returns the numbers.
     pub fn stats(&self) -> Stats {
         self.stats.get()
     }
@@ -66,9 +64,9 @@ mod tests {
             docs_written: 9,
             ..Stats::default()
         };
-        let tally = Tally::starting_with(kept.max(&recorded));
-        tally.count(|stats| stats.docs_read += 1);
-        let stats = tally.stats();
+        let run_counters = RunCounters::starting_with(kept.max(&recorded));
+        run_counters.count(|stats| stats.docs_read += 1);
+        let stats = run_counters.stats();
         assert_eq!((stats.docs_read, stats.docs_written), (7, 9));
         assert_eq!(stats.missing_found, 0);
     }

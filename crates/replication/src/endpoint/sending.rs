@@ -1,0 +1,144 @@
+//! A request under way: where it goes by now, and what it carries.
+//!
+//! PROMISES  Behind a redirect to another origin a request carries no credentials, no cookies and none of the user's
+//!           headers, wherever it is redirected to afterwards.
+
+use futures_util::{StreamExt, stream};
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue,
+};
+use reqwest::{Method, Response, StatusCode};
+use url::Url;
+
+use super::body::RequestBody;
+use super::http::own_headers;
+use super::location::{leads, redirected};
+use super::send::TryFailed;
+use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
+use super::{Cause, Endpoint};
+
+/// The most redirects in a row.
+const REDIRECTS_MAX: u32 = 10;
+
+/// A request under way.
+pub(super) struct Sending {
+    pub(super) method: Method,
+    /// The URL that was asked for, as it may be shown.
+    pub(super) shown: String,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: RequestBody,
+    /// The body was a stream, and somebody has it.
+    pub(super) spent: bool,
+    pub(super) redirects: u32,
+    pub(super) renewals: u32,
+    /// Whether it goes to the origin that was asked, and never left it: then it carries credentials.
+    pub(super) trusted: bool,
+    /// The whole may take as long as it likes.
+    pub(super) endless: bool,
+}
+
+impl Sending {
+    pub(super) fn new(
+        method: Method,
+        url: Url,
+        shown: String,
+        headers: HeaderMap,
+        body: RequestBody,
+    ) -> Self {
+        Self {
+            method,
+            shown,
+            url,
+            headers,
+            body,
+            spent: false,
+            redirects: 0,
+            renewals: 0,
+            trusted: true,
+            endless: false,
+        }
+    }
+
+    /// Changes to where an answer redirects to.
+    pub(super) fn follow(
+        &mut self,
+        response: &Response,
+        endpoint: &Endpoint,
+    ) -> Result<(), TryFailed> {
+        let failed = |problem: String| TryFailed::Final(Cause::Redirect(problem));
+        if self.redirects == REDIRECTS_MAX {
+            return Err(failed(format!("more than {REDIRECTS_MAX} times in a row")));
+        }
+        let mut to = redirected(&self.url, response.headers()).map_err(failed)?;
+        let stays = leads(&endpoint.0.base_url, &mut to, &endpoint.0.redirects_to);
+        if !stays.map_err(TryFailed::Final)? {
+            self.leave();
+        }
+        if response.status() == StatusCode::SEE_OTHER {
+            self.method = Method::GET;
+            self.body = RequestBody::Empty;
+            self.spent = false;
+            self.headers.remove(CONTENT_TYPE);
+            self.headers.remove(CONTENT_LENGTH);
+        }
+        if self.spent {
+            return Err(failed("with a body that can be sent once only".into()));
+        }
+        self.redirects += 1;
+        self.url = to;
+        Ok(())
+    }
+
+    /// Takes out what is for the origin that was asked alone, for good: who is elsewhere may send it back with a path
+    /// of their own.
+    fn leave(&mut self) {
+        self.trusted = false;
+        let headers = std::mem::take(&mut self.headers);
+        self.headers = own_headers();
+        for (name, value) in &headers {
+            // The user's headers are sensitive; the request's own are not.
+            if !value.is_sensitive() && !matches!(*name, AUTHORIZATION | COOKIE) {
+                self.headers.insert(name, value.clone());
+            }
+        }
+    }
+
+    pub(super) fn take_body(
+        &mut self,
+        headers: &mut HeaderMap,
+        activity: &Activity,
+    ) -> Result<Option<reqwest::Body>, TryFailed> {
+        let activity = activity.clone();
+        match &mut self.body {
+            RequestBody::Empty if self.spent => {
+                let problem = "it has been sent before".to_owned();
+                Err(TryFailed::Final(Cause::Body(problem)))
+            }
+            RequestBody::Empty => {
+                if matches!(self.method, Method::POST | Method::PUT) {
+                    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+                }
+                Ok(None)
+            }
+            RequestBody::Bytes(bytes) => {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+                Ok(match bytes.len() {
+                    0 => None,
+                    1..=PIECE_BYTES => Some(reqwest::Body::from(bytes.clone())),
+                    _ => Some(paced(stream::iter(Pieces(bytes.clone())).map(Ok), activity)),
+                })
+            }
+            RequestBody::Stream { .. } => {
+                self.spent = true;
+                let RequestBody::Stream { length, stream } = std::mem::take(&mut self.body) else {
+                    return Ok(None);
+                };
+                if let Some(length) = length {
+                    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+                }
+                Ok(Some(paced(stream, activity)))
+            }
+        }
+    }
+}

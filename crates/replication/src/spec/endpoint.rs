@@ -1,0 +1,105 @@
+//! One side of a replication, from its member of a body.
+//!
+//! SOURCE    couch_replicator_parse: parse_rep_db.
+//! DIFFERS   Headers and proxies are checked here, not when the job starts.
+
+use reqwest::header::{HeaderName, HeaderValue};
+use serde_json::Value;
+
+use super::credentials::{BasicAuth, split_headers, split_url};
+use super::{Defaults, EndpointSpec, ProxySpec, SpecError};
+use crate::endpoint::keeps_path;
+
+impl EndpointSpec {
+    pub(super) fn parse(
+        name: &str,
+        value: Option<&Value>,
+        proxy: Option<&str>,
+        defaults: &Defaults,
+    ) -> Result<Self, SpecError> {
+        let wrong_url = || SpecError::invalid("endpoint has an invalid url");
+        let (url, headers, auth) = match value {
+            None | Some(Value::Null) => {
+                return Err(SpecError::invalid("Missing replicator database"));
+            }
+            Some(Value::String(url)) if !is_http(url) => {
+                return Err(SpecError::invalid("local_endpoints_not_supported"));
+            }
+            Some(Value::String(url)) => (url, None, None),
+            Some(Value::Object(members)) => {
+                let url = members.get("url").and_then(Value::as_str);
+                let Some(Value::String(url)) = url.and(members.get("url")) else {
+                    return Err(wrong_url());
+                };
+                (url, members.get("headers"), members.get("auth"))
+            }
+            Some(_) => return Err(wrong_url()),
+        };
+        let (url, url_auth) = split_url(url);
+        let parsed = url::Url::parse(&url).map_err(|_| wrong_url())?;
+        let allowed = &defaults.valid_endpoint_protocols;
+        if !parsed.has_host() || !allowed.iter().any(|scheme| scheme == parsed.scheme()) {
+            return Err(wrong_url());
+        }
+        // Segments like `..`, backslashes and what is behind a `#` would lead to another database.
+        if !keeps_path(&parsed, url.split('?').next().unwrap_or_default()) {
+            return Err(wrong_url());
+        }
+        let mut headers = parse_headers(name, headers)?;
+        let header_auth = split_headers(&mut headers);
+        let auth = match auth {
+            None | Some(Value::Object(_)) => auth.and_then(BasicAuth::of_auth),
+            Some(_) => {
+                let text = format!("`auth` of `{name}`: must be a JSON object");
+                return Err(SpecError::invalid(text));
+            }
+        };
+        let proxy = proxy
+            .map(|url| ProxySpec::parse(url, &defaults.valid_proxy_protocols))
+            .transpose()?;
+        Ok(Self {
+            url: with_slash(url),
+            auth: auth.or(url_auth).or(header_auth),
+            headers,
+            proxy,
+        })
+    }
+}
+
+fn is_http(url: &str) -> bool {
+    url.starts_with("http://") || url.starts_with("https://")
+}
+
+fn with_slash(mut url: String) -> String {
+    if !url.contains('?') && !url.ends_with('/') {
+        url.push('/');
+    }
+    url
+}
+
+fn parse_headers(side: &str, headers: Option<&Value>) -> Result<Vec<(String, String)>, SpecError> {
+    let wrong = |what: String| SpecError::invalid(format!("`headers` of `{side}`: {what}"));
+    let members = match headers {
+        None => return Ok(Vec::new()),
+        Some(Value::Object(members)) => members,
+        Some(_) => return Err(wrong("must be a JSON object".into())),
+    };
+    let mut headers = Vec::with_capacity(members.len());
+    for (name, value) in members {
+        let Some(value) = value.as_str() else {
+            return Err(wrong(format!("the value of `{name}` must be a text")));
+        };
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            return Err(wrong(format!("`{name}` is no name of a header")));
+        }
+        if HeaderValue::from_str(value).is_err() {
+            // Not shown: it may be a secret.
+            return Err(wrong(format!(
+                "the value of `{name}` has bytes that no header has"
+            )));
+        }
+        headers.push((name.clone(), value.to_owned()));
+    }
+    headers.sort_unstable();
+    Ok(headers)
+}

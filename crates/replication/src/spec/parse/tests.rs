@@ -1,0 +1,413 @@
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::filter::{Filter, FilterAt};
+use crate::seq::Seq;
+
+fn parse(extra: Value) -> Result<Replication, SpecError> {
+    let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
+    let members = body.as_object_mut().unwrap();
+    for (name, value) in extra.as_object().unwrap().clone() {
+        members.insert(name, value);
+    }
+    members.retain(|_, value| value != "ABSENT");
+    Replication::parse(&body, &Defaults::default(), UserCtx::default(), None)
+}
+
+#[track_caller]
+fn refused(extra: Value) -> String {
+    parse(extra).unwrap_err().text
+}
+
+#[test]
+fn a_body_with_both_sides_gets_the_defaults() {
+    let replication = parse(json!({"_id": "x", "whatever": [1]})).unwrap();
+    assert_eq!(replication.source.url, "http://s/a/");
+    assert_eq!(replication.target.url, "http://t/b/");
+    let options = replication.options;
+    assert!(!options.continuous && !options.create_target && !options.winning_revs_only);
+    assert!(options.use_checkpoints && options.use_bulk_get);
+    assert_eq!(
+        (
+            options.worker_processes,
+            options.worker_batch_size,
+            options.http_connections,
+            options.retries_per_request
+        ),
+        (4, 500, 20, 5)
+    );
+    assert_eq!(options.connection_timeout, Duration::from_secs(30));
+    assert_eq!(options.checkpoint_interval, Duration::from_secs(30));
+    assert_eq!(options.filter, Filter::All);
+    assert_eq!(options.since_seq, None);
+}
+
+#[test]
+fn endpoints_that_are_none_are_refused_in_couchdbs_words() {
+    for (source, text) in [
+        (json!("ABSENT"), "Missing replicator database"),
+        (json!("db"), "local_endpoints_not_supported"),
+        (json!("ftp://h/db"), "local_endpoints_not_supported"),
+        (json!("http://"), "endpoint has an invalid url"),
+        (json!("http://h:99999/db"), "endpoint has an invalid url"),
+        (json!({"url": "ftp://h/db"}), "endpoint has an invalid url"),
+        (json!({"url": 1}), "endpoint has an invalid url"),
+        (json!({}), "endpoint has an invalid url"),
+        (json!(1), "endpoint has an invalid url"),
+        (json!("http://h/../db"), "endpoint has an invalid url"),
+        (
+            json!("http://h/a/%2E%2e/db/"),
+            "endpoint has an invalid url",
+        ),
+        (json!("http://h/a/./db?q=1"), "endpoint has an invalid url"),
+        (json!("http://h/a\\db"), "endpoint has an invalid url"),
+        (json!("http://h/a\tdb"), "endpoint has an invalid url"),
+        (json!("http://u:p@h/db#x"), "endpoint has an invalid url"),
+        (json!("http://h/db?x=1#y"), "endpoint has an invalid url"),
+    ] {
+        let error = parse(json!({"source": source})).unwrap_err();
+        assert_eq!(error.text, text, "{source}");
+        assert_eq!(error.kind, SpecErrorKind::InvalidReplication);
+    }
+    let only_https = Defaults {
+        valid_endpoint_protocols: vec!["https".into()],
+        ..Defaults::default()
+    };
+    let body = json!({"source": "http://s/a", "target": "https://t/b"});
+    let error = Replication::parse(&body, &only_https, UserCtx::default(), None).unwrap_err();
+    assert_eq!(error.text, "endpoint has an invalid url");
+    for not_an_object in [json!([]), json!("x"), json!(null)] {
+        let user = UserCtx::default();
+        assert!(Replication::parse(&not_an_object, &Defaults::default(), user, None).is_err());
+    }
+}
+
+#[test]
+fn headers_are_checked_and_their_values_never_shown() {
+    let source = |headers: Value| json!({"source": {"url": "http://h/d", "headers": headers}});
+    assert!(refused(source(json!([]))).contains("must be a JSON object"));
+    assert!(refused(source(json!({"a b": "c"}))).contains("`a b` is no name"));
+    assert!(refused(source(json!({"a": 1}))).contains("must be a text"));
+    let text = refused(source(json!({"a": "s3cret\n"})));
+    assert!(!text.contains("s3cret"), "{text}");
+}
+
+#[test]
+fn auth_and_headers_that_are_no_objects_are_refused() {
+    for side in ["source", "target"] {
+        for name in ["auth", "headers"] {
+            for value in [
+                json!(null),
+                json!([]),
+                json!("basic"),
+                json!(1),
+                json!(false),
+            ] {
+                let body = json!({side: {"url": "http://h/d", name: value}});
+                let expected = format!("`{name}` of `{side}`: must be a JSON object");
+                assert_eq!(refused(body), expected);
+            }
+            assert!(parse(json!({side: {"url": "http://h/d", name: {}}})).is_ok());
+        }
+    }
+}
+
+#[test]
+fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
+    let of = |body: &Value, defaults: &Defaults| {
+        Replication::parse(body, defaults, UserCtx::default(), None).unwrap()
+    };
+    let others = Defaults {
+        worker_processes: 9,
+        worker_batch_size: 9,
+        http_connections: 9,
+        connection_timeout: Duration::from_secs(9),
+        retries_per_request: 9,
+        checkpoint_interval: Duration::from_secs(9),
+        use_checkpoints: false,
+        use_bulk_get: false,
+        ..Defaults::default()
+    };
+    let plain = json!({"source": "http://s/a", "target": "http://t/b"});
+    assert!(of(&plain, &Defaults::default()).same_as(&of(&plain, &others)));
+    let usual = json!({
+        "use_checkpoints": true, "use_bulk_get": true, "worker_processes": 4,
+        "worker_batch_size": "500", "http_connections": 20, "connection_timeout": 30_000,
+        "retries_per_request": 5, "checkpoint_interval": 30_000,
+    });
+    for (name, value) in usual.as_object().unwrap() {
+        let mut asked = plain.clone();
+        asked[name] = value.clone();
+        let asked = of(&asked, &Defaults::default());
+        assert!(
+            !asked.same_as(&of(&plain, &Defaults::default())),
+            "{name} was added"
+        );
+        assert!(
+            !of(&plain, &Defaults::default()).same_as(&asked),
+            "{name} was taken out"
+        );
+    }
+}
+
+#[test]
+fn proxies_are_of_both_sides_or_of_each() {
+    let proxy = "http://u:p@proxy:1";
+    let both = parse(json!({"proxy": proxy})).unwrap();
+    let masked = Some("http://u:*****@proxy:1".to_owned());
+    assert_eq!(both.source.shown_proxy(), masked);
+    assert_eq!(both.target.shown_proxy(), masked);
+    let one = parse(json!({"target_proxy": "socks5://proxy:1", "proxy": ""})).unwrap();
+    assert_eq!(one.source.proxy, None);
+    assert_eq!(one.target.shown_proxy().unwrap(), "socks5://proxy:1");
+    for side in ["source_proxy", "target_proxy"] {
+        assert_eq!(
+            refused(json!({"proxy": proxy, side: proxy})),
+            format!("`proxy` is mutually exclusive with `{side}`")
+        );
+    }
+    assert_eq!(refused(json!({"proxy": 1})), "proxy has an invalid url");
+    assert_eq!(
+        refused(json!({"proxy": "ftp://x:1"})),
+        "proxy has an invalid url"
+    );
+    assert_eq!(refused(json!({"proxy": "proxy"})), "Invalid proxy url");
+}
+
+#[test]
+fn options_of_the_wrong_type_are_refused_in_couchdbs_words() {
+    for name in [
+        "continuous",
+        "create_target",
+        "cancel",
+        "winning_revs_only",
+        "use_bulk_get",
+    ] {
+        for value in [json!("true"), json!(1), json!(null)] {
+            assert_eq!(
+                refused(json!({name: value})),
+                format!("parameter `{name}` must be a boolean")
+            );
+        }
+    }
+    for name in ["create_target_params", "selector"] {
+        let text = format!("parameter `{name}` must be a JSON object");
+        assert_eq!(refused(json!({name: "x"})), text);
+    }
+    let text = "parameter `query_params` must be an object";
+    assert_eq!(refused(json!({"query_params": []})), text);
+    let text = "parameter `doc_ids` must be an array";
+    assert_eq!(refused(json!({"doc_ids": "x"})), text);
+    for bad in [json!("f"), json!(1)] {
+        let text = "Invalid filter. Must match `ddocname/filtername`.";
+        assert_eq!(refused(json!({"filter": bad})), text);
+    }
+    for view in [json!("ABSENT"), json!("v"), json!("d/v/w"), json!(1)] {
+        let body = json!({"filter": "_view", "query_params": {"view": view}});
+        assert_eq!(refused(body), "Invalid `view` parameter.");
+    }
+    let text = "`doc_ids`,`filter`,`selector` are mutually exclusive";
+    for body in [
+        json!({"doc_ids": [], "filter": "a/b"}),
+        json!({"doc_ids": [], "selector": {}}),
+        json!({"filter": "a/b", "selector": {}}),
+    ] {
+        assert_eq!(refused(body), text);
+    }
+}
+
+#[test]
+fn numbers_are_integers_or_texts_of_their_digits_within_bounds() {
+    let options = parse(json!({
+        "worker_processes": "2", "worker_batch_size": 7, "http_connections": "9",
+        "connection_timeout": "100", "checkpoint_interval": 200, "retries_per_request": 0,
+    }))
+    .unwrap()
+    .options;
+    assert_eq!(
+        (options.worker_processes, options.worker_batch_size),
+        (2, 7)
+    );
+    assert_eq!(
+        (options.http_connections, options.retries_per_request),
+        (9, 0)
+    );
+    assert_eq!(options.connection_timeout, Duration::from_millis(100));
+    assert_eq!(options.checkpoint_interval, Duration::from_millis(200));
+    for name in [
+        "worker_processes",
+        "worker_batch_size",
+        "http_connections",
+        "connection_timeout",
+        "checkpoint_interval",
+    ] {
+        for value in [
+            json!(0),
+            json!("0"),
+            json!(-1),
+            json!(1.5),
+            json!("x"),
+            json!([]),
+        ] {
+            let text = refused(json!({name: value}));
+            let start = format!("parameter `{name}` must be an integer from 1 to ");
+            assert!(text.starts_with(&start), "{text}");
+        }
+    }
+}
+
+#[test]
+fn filters_are_parsed_with_their_parameters_in_order() {
+    let filter = |body| parse(body).unwrap().options.filter;
+    let ids = json!({"doc_ids": ["b", "_design%2Ffoo", "a", "b", "a+b", "100%"]});
+    let sorted = ["100%", "_design/foo", "a", "a+b", "b"].map(String::from);
+    assert_eq!(filter(ids), Filter::DocIds(sorted.to_vec()));
+    assert_eq!(filter(json!({"doc_ids": null})), Filter::All);
+    let body = json!({"filter": "d/f/g", "query_params": {"z": 1, "a": "2"}});
+    let Filter::Function {
+        ddoc,
+        name,
+        query_params,
+    } = filter(body)
+    else {
+        panic!("a function");
+    };
+    assert_eq!((&*ddoc, &*name), ("d", "f/g"));
+    assert_eq!(query_params.keys().collect::<Vec<_>>(), ["z", "a"]);
+    let body = json!({"filter": "_view", "query_params": {"view": "d/v"}});
+    assert!(matches!(filter(body), Filter::BuiltIn { name, .. } if name == "_view"));
+}
+
+#[test]
+fn who_runs_a_filter_is_said_beside_it() {
+    let at = |body: Value| parse(body).map(|replication| replication.options.filter_at);
+    let (source, settee) = (Ok(FilterAt::Source), Ok(FilterAt::Settee));
+    let view = json!({"filter": "_view", "query_params": {"view": "d/v"}, "filter_at": "settee"});
+    for (body, expected) in [
+        (json!({"filter": "d/f"}), source.clone()),
+        (json!({"filter": "d/f", "filter_at": null}), source.clone()),
+        (
+            json!({"filter": "d/f", "filter_at": "settee"}),
+            settee.clone(),
+        ),
+        (
+            json!({"selector": {}, "filter_at": "settee"}),
+            settee.clone(),
+        ),
+        (
+            json!({"filter": "_design", "filter_at": "settee"}),
+            settee.clone(),
+        ),
+        (view, settee),
+        (json!({"filter_at": "settee"}), source.clone()),
+        (json!({"filter": "_other", "filter_at": "source"}), source),
+    ] {
+        assert_eq!(at(body.clone()), expected, "{body}");
+    }
+    let text = "parameter `filter_at` must be `source` or `settee`";
+    for wrong in [json!("target"), json!(true), json!("")] {
+        assert_eq!(refused(json!({"filter": "d/f", "filter_at": wrong})), text);
+    }
+    assert_eq!(
+        refused(json!({"filter": "_other", "filter_at": "settee"})),
+        "the filter `_other` is the source's own: `filter_at` must be `source`"
+    );
+}
+
+#[test]
+fn since_seq_keeps_its_type() {
+    let since = |value: Value| {
+        parse(json!({"since_seq": value}))
+            .unwrap()
+            .options
+            .since_seq
+    };
+    assert_eq!(since(json!(5)), Seq::from_json("5"));
+    assert_eq!(since(json!("5")), Seq::from_json("\"5\""));
+    assert_eq!(since(json!([1, "x"])), Seq::from_json("[1,\"x\"]"));
+    assert_eq!(since(json!(null)), None);
+}
+
+#[test]
+fn replications_are_compared_without_user_and_time() {
+    let one = parse(json!({"source": "http://u:p@s/a"})).unwrap();
+    let auth = json!({"basic": {"username": "u", "password": "p"}});
+    let mut other = parse(json!({"source": {"url": "http://s/a/", "auth": auth}})).unwrap();
+    other.user.name = Some("bob".into());
+    other.start_time += Duration::from_secs(1);
+    assert!(one.same_as(&other));
+    assert!(!one.same_as(&parse(json!({"source": "http://u:q@s/a"})).unwrap()));
+    assert!(!one.same_as(&parse(json!({"source": "http://s/a"})).unwrap()));
+    other.doc = Some(DocRef {
+        database: "_replicator".into(),
+        id: "r".into(),
+    });
+    assert!(!one.same_as(&other));
+    let batch = json!({"source": "http://u:p@s/a", "worker_batch_size": 501});
+    assert!(!one.same_as(&parse(batch).unwrap()));
+}
+
+#[test]
+fn a_call_starts_or_cancels() {
+    let call = |extra: Value| {
+        let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
+        let members = body.as_object_mut().unwrap();
+        members.extend(extra.as_object().unwrap().clone());
+        CallBody::parse(&body, &Defaults::default(), UserCtx::default())
+    };
+    assert!(matches!(call(json!({})), Ok(CallBody::Start(_))));
+    assert!(matches!(call(json!({"id": "x"})), Ok(CallBody::Start(_))));
+    assert!(matches!(
+        call(json!({"cancel": false})),
+        Ok(CallBody::Start(_))
+    ));
+    assert!(matches!(
+        call(json!({"cancel": true})),
+        Ok(CallBody::Cancel(_))
+    ));
+    for name in ["id", "_local_id", "replication_id"] {
+        let body = json!({"cancel": true, name: "abc+continuous"});
+        let Ok(CallBody::CancelId(id)) =
+            CallBody::parse(&body, &Defaults::default(), UserCtx::default())
+        else {
+            panic!("cancels by id");
+        };
+        assert_eq!(id.to_string(), "abc+continuous");
+    }
+    assert!(call(json!({"cancel": "yes"})).is_err());
+}
+
+#[test]
+fn the_user_of_a_body_is_read() {
+    let user = UserCtx::of_body(&json!({"user_ctx": {"name": "bob", "roles": ["a", 1]}}));
+    assert_eq!(user.name.as_deref(), Some("bob"));
+    assert_eq!(user.roles, ["a"]);
+    assert_eq!(
+        UserCtx::of_body(&json!({"user_ctx": 1})),
+        UserCtx::default()
+    );
+    assert_eq!(UserCtx::of_body(&json!({})), UserCtx::default());
+}
+
+#[test]
+fn a_run_ended_by_a_rate_limit_lowers_what_makes_requests() {
+    let mut options = parse(json!({})).unwrap().options;
+    let lowered = options.lower_for_rate_limit();
+    let shown: Vec<_> = lowered
+        .iter()
+        .map(|one| (one.name, one.from, one.to))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("worker_processes", 4, 2),
+            ("worker_batch_size", 500, 100),
+            ("http_connections", 20, 5),
+            ("checkpoint_interval", 30_000, 5_000),
+        ]
+    );
+    assert!(options.lower_for_rate_limit().is_empty());
+    assert_eq!(options.checkpoint_interval, Duration::from_secs(5));
+}

@@ -1,0 +1,243 @@
+//! Reads the answer to a request for revisions of one document.
+//!
+//! SUMMARY   An answer has parts, or is a JSON array. Design documents and what has attachments are written while it is
+//!           still coming; the texts of others are put beside.
+//! PROMISES  Of attachments only pieces are in memory. What cannot be read is asked for again, or refused by name.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::attached::{Body, Fetched, Parts, following};
+use super::document::{self, DOCUMENT_MAX, DocMeta};
+use super::failed::DocFailed;
+use super::inline::attachment_has_path;
+use super::single::Single;
+use crate::endpoint::{BodyStream, StreamedReply, encode_doc_id, shown};
+use crate::multipart::reader::{Multipart, collect};
+use crate::refused::RefusedDoc;
+
+/// The most of a part that tells an error, in bytes.
+const ERROR_PART_MAX: usize = 64 * 1024;
+
+/// A result in an answer of plain JSON.
+#[derive(Deserialize)]
+struct OpenRevsEntry<'a> {
+    #[serde(borrow, default)]
+    ok: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    missing: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct MissingPart {
+    missing: String,
+}
+
+impl Single<'_> {
+    /// Takes what an answer has of the revisions asked for.
+    pub(super) async fn read_answer(
+        &mut self,
+        reply: StreamedReply,
+        asked: &[String],
+    ) -> Result<(), DocFailed> {
+        let content_type = reply.headers.get(reqwest::header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok());
+        match content_type {
+            Some(kind)
+                if kind
+                    .trim_start()
+                    .to_ascii_lowercase()
+                    .starts_with("multipart/") =>
+            {
+                let body = Multipart::new(kind, Body(reply.body))?;
+                self.read_parts(body, asked).await
+            }
+            _ => self.read_array(reply.body).await,
+        }
+    }
+
+    /// An answer in parts: documents, documents with attachments, what is missing.
+    async fn read_parts(
+        &mut self,
+        mut body: Multipart<Body>,
+        asked: &[String],
+    ) -> Result<(), DocFailed> {
+        while let Some(headers) = body.next_part().await? {
+            let value = headers.get("content-type").unwrap_or_default();
+            let kind = headers.content_type();
+            let is = |essence| kind.is_some_and(|kind| kind.is(essence));
+            if is("multipart/related") {
+                let parts = Multipart::new(value, &mut body)?;
+                self.read_related(parts, asked).await?;
+            } else if kind.and_then(|kind| kind.parameter("error")) == Some("true") {
+                let text = collect(&mut body, ERROR_PART_MAX)
+                    .await?
+                    .unwrap_or_default();
+                let Ok(MissingPart { missing }) = serde_json::from_slice(&text) else {
+                    return Err(DocFailed::Retry(format!(
+                        "a revision failed: {}",
+                        shown(&text)
+                    )));
+                };
+                self.missing.insert(missing);
+            } else if is("application/json") {
+                match collect(&mut body, DOCUMENT_MAX).await? {
+                    Some(text) => self.document(utf8(&text)?).await?,
+                    None => self.too_large(asked)?,
+                }
+            } else {
+                return Err(DocFailed::Retry(format!("a part of type '{value}'")));
+            }
+        }
+        body.finish().await
+    }
+
+    /// A document and its attachments.
+    async fn read_related(
+        &mut self,
+        mut parts: Multipart<&mut Multipart<Body>>,
+        asked: &[String],
+    ) -> Result<(), DocFailed> {
+        if parts.next_part().await?.is_none() {
+            return Err(DocFailed::Retry("a document has no part".to_owned()));
+        }
+        let Some(text) = collect(&mut parts, DOCUMENT_MAX).await? else {
+            return self.too_large(asked);
+        };
+        let text = utf8(&text)?;
+        let meta = self.meta(text)?;
+        let following = following(&meta, |attachment| attachment.follows)?;
+        if following.is_empty() {
+            return self.document(text).await;
+        }
+        if self.accept(&meta, text).await? {
+            let worker = self.worker;
+            let parts = Parts(parts, &following);
+            worker.put_with(text, &meta, &following, parts).await?;
+            self.close();
+        }
+        Ok(())
+    }
+
+    /// An answer of plain JSON, in which attachments are mere stubs.
+    async fn read_array(&mut self, body: BodyStream) -> Result<(), DocFailed> {
+        let body = body.read_to_end(DOCUMENT_MAX).await;
+        let body = body.map_err(|failed| DocFailed::Retry(failed.to_string()))?;
+        let Ok(entries) = serde_json::from_slice::<Vec<OpenRevsEntry<'_>>>(&body) else {
+            return Err(DocFailed::Retry(format!("no revisions: {}", shown(&body))));
+        };
+        for entry in entries {
+            match entry {
+                OpenRevsEntry { ok: Some(raw), .. } => self.stubbed(raw.get()).await?,
+                OpenRevsEntry {
+                    missing: Some(rev), ..
+                } => {
+                    self.missing.insert(rev.into_owned());
+                }
+                OpenRevsEntry { .. } => {
+                    return Err(DocFailed::Retry("a revision failed".to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A document whose attachments are to be read one by one.
+    async fn stubbed(&mut self, text: &str) -> Result<(), DocFailed> {
+        let meta = self.meta(text)?;
+        let following = following(&meta, |attachment| attachment.stub)?;
+        if following.is_empty() {
+            return self.document(text).await;
+        }
+        if following.iter().any(|one| !attachment_has_path(&one.name)) {
+            return Err(DocFailed::Unnameable);
+        }
+        if self.accept(&meta, text).await? {
+            let nonsense = || DocFailed::Retry("attachments that are none".to_owned());
+            let text = document::with_following(text, &meta).ok_or_else(nonsense)?;
+            let worker = self.worker;
+            let fetched = Fetched {
+                worker,
+                path: encode_doc_id(&self.id),
+                rev: meta.rev().to_owned(),
+                body: None,
+            };
+            worker.put_with(&text, &meta, &following, fetched).await?;
+            self.close();
+        }
+        Ok(())
+    }
+
+    /// A document that comes alone.
+    async fn document(&mut self, text: &str) -> Result<(), DocFailed> {
+        let meta = self.meta(text)?;
+        if !self.accept(&meta, text).await? {
+            return Ok(());
+        }
+        if meta.has_attachments() || self.id.starts_with("_design/") {
+            self.worker.put(text, &meta).await?;
+        } else {
+            self.texts.push(text.to_owned());
+        }
+        self.close();
+        Ok(())
+    }
+
+    fn meta<'t>(&self, text: &'t str) -> Result<DocMeta<'t>, DocFailed> {
+        let meta = DocMeta::read(text.as_bytes()).filter(|meta| meta.id == self.id);
+        let beginning = || shown(text.as_bytes());
+        meta.ok_or_else(|| DocFailed::Retry(format!("not the document asked for: {}", beginning())))
+    }
+
+    /// Counts a document and returns `true`, unless nobody waits for it, or it does not pass the filter.
+    async fn accept(&mut self, meta: &DocMeta<'_>, text: &str) -> Result<bool, DocFailed> {
+        self.answers = self.open.answered_by(meta);
+        if self.answers.is_empty() {
+            return Ok(false);
+        }
+        if self.worker.filter.is_some() && !self.passes(text).await? {
+            self.close();
+            return Ok(false);
+        }
+        if self.counted.insert(meta.rev().to_owned()) {
+            self.worker.count_read();
+        }
+        Ok(true)
+    }
+
+    /// The document at hand is where it should be.
+    fn close(&mut self) {
+        for rev in std::mem::take(&mut self.answers) {
+            self.open.close(&rev);
+        }
+    }
+
+    async fn passes(&self, text: &str) -> Result<bool, DocFailed> {
+        let wrong = |error: serde_json::Error| DocFailed::Retry(error.to_string());
+        let document: &RawValue = serde_json::from_str(text).map_err(wrong)?;
+        let passing = self.worker.passing(&[(&self.id, document)]).await;
+        Ok(passing.map_err(DocFailed::Crash)?.contains(&true))
+    }
+
+    /// Refuses a document of which nothing is known but that it was asked for.
+    fn too_large(&mut self, asked: &[String]) -> Result<(), DocFailed> {
+        let [rev] = asked else {
+            return Err(DocFailed::AskSingly);
+        };
+        if self.open.close(rev) {
+            self.worker.refuse(RefusedDoc {
+                id: self.id.clone(),
+                rev: Some(rev.clone()),
+                error: "too_large".to_owned(),
+                reason: format!("it has more than {DOCUMENT_MAX} bytes without its attachments"),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn utf8(text: &[u8]) -> Result<&str, DocFailed> {
+    std::str::from_utf8(text).map_err(|_| DocFailed::Retry("a document is no UTF-8".to_owned()))
+}
