@@ -10,10 +10,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use actix_web::dev::Payload;
 use actix_web::http::{StatusCode, header};
-use actix_web::{HttpMessage, HttpRequest, web};
+use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -109,6 +111,24 @@ impl Body {
     }
 }
 
+/// A body of up to `MAX` bytes.
+pub(super) struct AtMost<const MAX: usize>(pub(super) Body);
+
+impl<const MAX: usize> FromRequest for AtMost<MAX> {
+    type Error = Error;
+    type Future = LocalBoxFuture<'static, Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let given = <(web::Payload, web::Data<Shared>)>::from_request(request, payload);
+        let request = request.clone();
+        let read = async move {
+            let (payload, shared) = given.await?;
+            Ok(Self(read_at_most(MAX, &request, payload, &shared).await?))
+        };
+        read.boxed_local()
+    }
+}
+
 /// Reads a body of up to `[server] body_max`.
 ///
 /// # Errors
@@ -179,17 +199,24 @@ pub(super) struct Incoming {
     line: Option<(Progress, usize)>,
 }
 
-impl Incoming {
-    /// Begins to read.
-    pub(super) fn new(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Self {
-        Self {
+impl FromRequest for Incoming {
+    type Error = Error;
+    type Future = LocalBoxFuture<'static, Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let given = <(web::Payload, web::Data<Shared>)>::from_request(request, payload);
+        let account = Account::of(request);
+        let begin = given.map_ok(|(payload, shared)| Self {
             payload,
-            account: Account::of(request),
+            account,
             timeout: shared.config.borrow().server.request_timeout,
             line: None,
-        }
+        });
+        begin.boxed_local()
     }
+}
 
+impl Incoming {
     /// Waits for the next piece; none at the end. Between lines a client has [`IDLE_MAX`], in the middle
     /// of one it has to be as fast as with a whole body.
     ///
