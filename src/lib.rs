@@ -14,6 +14,7 @@ mod machine_bounds;
 pub mod messages;
 pub mod metrics;
 pub mod otp;
+mod pace;
 pub mod query_server;
 pub mod replicator;
 pub mod store;

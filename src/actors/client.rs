@@ -21,7 +21,6 @@ mod jobs;
 mod lent;
 mod lines;
 mod login;
-mod pace;
 mod peer;
 mod relay;
 mod session;

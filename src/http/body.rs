@@ -22,9 +22,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::answer::Refusal;
-use super::progress::Progress;
 use super::request::text;
 use crate::in_flight::{NoRoom, Share};
+use crate::pace::Pace;
 
 /// How long a client of a stream may let pass without sending or taking anything.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -170,10 +170,10 @@ pub(super) async fn read_at_most(
     if let Some(account) = &account {
         account.set(announced)?;
     }
-    let mut progress = Progress::new(shared.config.borrow().server.request_timeout);
+    let pace = Pace::new(shared.config.borrow().server.request_timeout);
     let mut body = BytesMut::new();
-    while let Some(chunk) = next(&mut payload, progress.deadline()).await? {
-        progress.add(chunk.len());
+    while let Some(chunk) = next(&mut payload, pace.deadline()).await? {
+        pace.took(chunk.len());
         if body.len() + chunk.len() > limit {
             return Err(too_large());
         }
@@ -196,7 +196,7 @@ pub(super) struct Incoming {
     account: Option<Account>,
     timeout: Duration,
     /// What came of the line that is not complete yet.
-    line: Option<(Progress, usize)>,
+    line: Option<(Pace, usize)>,
 }
 
 impl FromRequest for Incoming {
@@ -224,23 +224,22 @@ impl Incoming {
     /// It is too slow or cut off, or there is no room for so long a line.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let idle = Instant::now() + IDLE_MAX;
-        let deadline = self
-            .line
-            .map_or(idle, |(progress, _)| progress.deadline().min(idle));
+        let line = self.line.as_ref();
+        let deadline = line.map_or(idle, |(pace, _)| pace.deadline().min(idle));
         let Some(chunk) = next(&mut self.payload, deadline).await? else {
             return Ok(None);
         };
         let begun = memchr::memrchr(b'\n', &chunk).map_or(0, |end| end + 1);
         let rest = chunk.len() - begun;
-        let (mut progress, before) = match self.line.filter(|_| begun == 0) {
+        let (pace, before) = match self.line.take().filter(|_| begun == 0) {
             Some(line) => line,
-            None => (Progress::new(self.timeout), 0),
+            None => (Pace::new(self.timeout), 0),
         };
-        progress.add(rest);
+        pace.took(rest);
         if let Some(account) = &self.account {
             account.set(before + rest)?;
         }
-        self.line = (before + rest > 0).then_some((progress, before + rest));
+        self.line = (before + rest > 0).then_some((pace, before + rest));
         Ok(Some(chunk))
     }
 }

@@ -67,7 +67,8 @@ async fn let_in(
     Ok(())
 }
 
-fn is_public(path: &str) -> bool {
+/// Returns whether a path is for visitors who have not logged in, too.
+pub(super) fn is_public(path: &str) -> bool {
     let path = trimmed(path);
     matches!(path, "" | "_up" | "_session" | "_dashboard") || path.starts_with("_dashboard/")
 }

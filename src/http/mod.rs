@@ -30,7 +30,6 @@ mod origin;
 mod outgoing;
 mod params;
 mod pools_api;
-mod progress;
 mod query;
 mod replicate;
 mod replicator;

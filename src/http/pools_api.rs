@@ -39,7 +39,7 @@ impl From<PoolError> for Refusal {
 }
 
 /// `POST /_reload_query_servers`.
-pub(super) async fn reload_query_servers(_: IsJson, shared: Data<Shared>) -> Answer {
+pub(super) async fn reload(_: IsJson, shared: Data<Shared>) -> Answer {
     ask(&shared.manager, SetThresholdTs).await?;
     Ok(answer::done())
 }

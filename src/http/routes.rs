@@ -1,7 +1,7 @@
 //! The paths: which handler answers what, and what that takes.
 //!
-//! SUMMARY   [`routes`] is the table. A method of a path cannot be declared without the rights of which
-//!           one is needed; no right is for what is public, or for a handler that asks for itself.
+//! SUMMARY   [`table`] says it. A method of a path cannot be declared without the rights of which one is
+//!           needed; that none is needed can be declared of what is public alone.
 //! PROMISES  A method that a path does not have is told with those that it has. `HEAD` may stand wherever
 //!           `GET` may, and a slash at the end makes no difference.
 
@@ -20,8 +20,9 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::request::{is_lines, segments};
 use super::{
-    Shared, config_api, dashboard, info, list_stream, map_stream, pools_api, query, replicate,
-    scheduler_api, session_api, tasks,
+    Shared, config_api as config, dashboard, entrance, info, list_stream, map_stream,
+    pools_api as pools, query, replicate, scheduler_api as scheduler, session_api as session,
+    tasks,
 };
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
 use crate::otp::named::Named;
@@ -31,141 +32,109 @@ const PUT: Method = Method::PUT;
 const POST: Method = Method::POST;
 const DELETE: Method = Method::DELETE;
 
+const CONFIG_KEY: &str = "/_node/_local/_config/{section}/{key}";
+const JOB_ORDER: &str = "/_scheduler/jobs/{id}/{order:_pause|_resume|_restart|_priority}";
+
 /// Declares all paths.
 pub(super) fn routes(app: &mut ServiceConfig) {
-    app.service(resource("/", [on(GET, [], info::welcome)]))
-        .service(resource("/_up", [on(GET, [], info::up)]))
-        .service(resource(
-            "/_session",
-            [
-                on(GET, [], session_api::who),
-                on(POST, [], session_api::log_in),
-                on(DELETE, [], session_api::log_out),
-            ],
-        ))
-        .service(resource("/_dashboard", [on(GET, [], dashboard::page)]))
-        .service(resource(
-            "/_dashboard/page.css",
-            [on(GET, [], dashboard::style)],
-        ))
-        .service(resource(
-            "/_dashboard/page.js",
-            [on(GET, [], dashboard::script)],
-        ))
-        .service(resource(
-            "/_dashboard/state",
-            [on(GET, [], dashboard::state)],
-        ))
-        .service(resource("/_active_tasks", [on(GET, [Look], tasks::list)]))
-        .service(resource("/metrics", [on(GET, [Look], info::prometheus)]))
-        .service(resource(
-            "/_reload_query_servers",
-            [on(POST, [Operate], pools_api::reload_query_servers)],
-        ))
-        .service(resource(
-            "/_replicate",
-            [on(POST, [Replicate], replicate::replicate)],
-        ))
-        .service(web::resource(tree("/_replicator")).to(replicator))
-        .service(web::scope("/_pools").configure(pools))
-        .service(web::scope("/_query").configure(functions))
-        .service(web::scope("/_scheduler").configure(scheduler))
-        .service(web::scope("/_node/_local").configure(node))
-        .service(web::resource(tree("/_node/{name}")).to(no_such_node))
+    let mut table = table().into_iter().peekable();
+    while let Some(first) = table.next() {
+        let path = first.path;
+        let mut methods = vec![first];
+        methods.extend(std::iter::from_fn(|| {
+            table.next_if(|next| next.path == path)
+        }));
+        app.service(resource(path, methods));
+    }
+    app.service(web::resource(["/_replicator", "/_replicator/{below:.*}"]).to(replicator))
+        .service(web::resource(["/_node/{name}", "/_node/{name}/{below:.*}"]).to(no_such_node))
         .default_service(web::to(|| ready(Answer::Err(Refusal::no_such_path()))));
 }
 
-fn pools(scope: &mut ServiceConfig) {
-    scope
-        .service(resource("", [on(GET, [Look], pools_api::list)]))
-        .service(resource(
-            "/{name}",
-            [
-                on(GET, [Look], pools_api::show),
-                on(PUT, [Operate], pools_api::put),
-                on(DELETE, [Operate], pools_api::delete),
-            ],
-        ))
-        .service(resource(
-            "/{name}/_procs",
-            [on(GET, [Look], pools_api::procs)],
-        ))
-        .service(resource(
-            "/{name}/_terminate_stale",
-            [on(POST, [Operate], pools_api::terminate_stale)],
-        ))
-        .service(resource(
-            "/{name}/_unthrottle",
-            [on(POST, [Operate], pools_api::unthrottle)],
-        ));
-}
-
-fn functions(scope: &mut ServiceConfig) {
-    let whole = || on(POST, [Call], query::call);
-    scope
-        .service(resource(
-            "/{name:map}",
-            [on(POST, [Call], map_stream::map).of_lines(), whole()],
-        ))
-        .service(resource(
-            "/{name:list}",
-            [on(POST, [Call], list_stream::list).of_lines(), whole()],
-        ))
-        .service(resource("/{name}", [whole()]));
-}
-
-fn scheduler(scope: &mut ServiceConfig) {
-    scope
-        .service(resource(
-            "/jobs",
-            [on(GET, [Look, Replicate], scheduler_api::jobs)],
-        ))
-        .service(resource(
-            "/jobs/{id}",
-            [on(GET, [Look, Replicate], scheduler_api::job)],
-        ))
-        .service(resource(
-            "/jobs/{id}/{order:_pause|_resume|_restart|_priority}",
-            [on(POST, [Operate, Replicate], scheduler_api::order)],
-        ))
-        .service(resources(
-            tree("/docs"),
-            [on(GET, [Inspect, Replicate], scheduler_api::docs)],
-        ));
-}
-
-fn node(scope: &mut ServiceConfig) {
-    scope
-        .service(resources(tree("/_stats"), [on(GET, [Look], info::stats)]))
-        .service(resource(
-            "/_prometheus",
-            [on(GET, [Look], info::prometheus)],
-        ))
-        .service(resource("/_system", [on(GET, [Look], info::system)]))
-        .service(resource(
-            "/_config",
-            [on(GET, [Inspect], config_api::everything)],
-        ))
-        .service(resource(
-            "/_config/_reload",
-            [on(POST, [Administer], config_api::reload)],
-        ))
-        .service(resource(
-            "/_config/{section}",
-            [on(GET, [Inspect], config_api::section)],
-        ))
-        .service(resource(
-            "/_config/{section}/{key}",
-            [
-                on(GET, [Inspect], config_api::value),
-                on(PUT, [Administer], config_api::put),
-                on(DELETE, [Administer], config_api::delete),
-            ],
-        ));
+/// A path's methods stand together.
+fn table() -> Vec<Declared> {
+    vec![
+        on(GET, "/", [], info::welcome),
+        on(GET, "/_up", [], info::up),
+        on(GET, "/_session", [], session::who),
+        on(POST, "/_session", [], session::log_in),
+        on(DELETE, "/_session", [], session::log_out),
+        on(GET, "/_dashboard", [], dashboard::page),
+        on(GET, "/_dashboard/page.css", [], dashboard::style),
+        on(GET, "/_dashboard/page.js", [], dashboard::script),
+        on(GET, "/_dashboard/state", [], dashboard::state),
+        on(GET, "/_active_tasks", [Look], tasks::list),
+        on(GET, "/metrics", [Look], info::prometheus),
+        on(POST, "/_reload_query_servers", [Operate], pools::reload),
+        on(POST, "/_replicate", [Replicate], replicate::replicate),
+        on(GET, "/_pools", [Look], pools::list),
+        on(GET, "/_pools/{name}", [Look], pools::show),
+        on(PUT, "/_pools/{name}", [Operate], pools::put),
+        on(DELETE, "/_pools/{name}", [Operate], pools::delete),
+        on(GET, "/_pools/{name}/_procs", [Look], pools::procs),
+        on(
+            POST,
+            "/_pools/{name}/_terminate_stale",
+            [Operate],
+            pools::terminate_stale,
+        ),
+        on(
+            POST,
+            "/_pools/{name}/_unthrottle",
+            [Operate],
+            pools::unthrottle,
+        ),
+        on(POST, "/_query/{name:map}", [Call], map_stream::map).of_lines(),
+        on(POST, "/_query/{name:map}", [Call], query::call),
+        on(POST, "/_query/{name:list}", [Call], list_stream::list).of_lines(),
+        on(POST, "/_query/{name:list}", [Call], query::call),
+        on(POST, "/_query/{name}", [Call], query::call),
+        on(GET, "/_scheduler/jobs", [Look, Replicate], scheduler::jobs),
+        on(
+            GET,
+            "/_scheduler/jobs/{id}",
+            [Look, Replicate],
+            scheduler::job,
+        ),
+        on(POST, JOB_ORDER, [Operate, Replicate], scheduler::order),
+        on(
+            GET,
+            "/_scheduler/docs",
+            [Inspect, Replicate],
+            scheduler::docs,
+        ),
+        on(
+            GET,
+            "/_scheduler/docs/{below:.*}",
+            [Inspect, Replicate],
+            scheduler::docs,
+        ),
+        on(GET, "/_node/_local/_stats", [Look], info::stats),
+        on(GET, "/_node/_local/_stats/{below:.*}", [Look], info::stats),
+        on(GET, "/_node/_local/_prometheus", [Look], info::prometheus),
+        on(GET, "/_node/_local/_system", [Look], info::system),
+        on(GET, "/_node/_local/_config", [Inspect], config::everything),
+        on(
+            POST,
+            "/_node/_local/_config/_reload",
+            [Administer],
+            config::reload,
+        ),
+        on(
+            GET,
+            "/_node/_local/_config/{section}",
+            [Inspect],
+            config::section,
+        ),
+        on(GET, CONFIG_KEY, [Inspect], config::value),
+        on(PUT, CONFIG_KEY, [Administer], config::put),
+        on(DELETE, CONFIG_KEY, [Administer], config::delete),
+    ]
 }
 
 /// A method of a path, with what answers it.
 struct Declared {
+    path: &'static str,
     method: Method,
     route: Route,
 }
@@ -180,12 +149,21 @@ impl Declared {
     }
 }
 
-/// Declares a method: which rights, of which one is needed, and what answers.
-fn on<F, Args, const N: usize>(method: Method, rights: [Right; N], handler: F) -> Declared
+/// Declares a method of a path: which rights, of which one is needed, and what answers.
+fn on<F, Args, const N: usize>(
+    method: Method,
+    path: &'static str,
+    rights: [Right; N],
+    handler: F,
+) -> Declared
 where
     F: Handler<Args, Output = Answer>,
     Args: FromRequest + 'static,
 {
+    assert!(
+        N > 0 || entrance::is_public(path),
+        "{path} takes no right, and is not public"
+    );
     let wanted = method.clone();
     let is_wanted = fn_guard(move |request| {
         let given = &request.head().method;
@@ -199,22 +177,14 @@ where
     };
     let route = web::route().guard(is_wanted).to(handler);
     Declared {
+        path,
         method,
         route: route.wrap(from_fn(check)),
     }
 }
 
-/// Declares a path with its methods.
-fn resource<const N: usize>(path: &str, methods: [Declared; N]) -> Resource {
-    resources([path.to_owned(), format!("{path}/")], methods)
-}
-
-/// Returns the patterns of a path and of all below it.
-fn tree(path: &str) -> [String; 2] {
-    [path.to_owned(), format!("{path}/{{below:.*}}")]
-}
-
-fn resources<const N: usize>(paths: [String; 2], methods: [Declared; N]) -> Resource {
+/// Makes the resource of a path with its methods.
+fn resource(path: &str, methods: Vec<Declared>) -> Resource {
     let mut allowed: Vec<&str> = Vec::new();
     for Declared { method, .. } in &methods {
         match *method {
@@ -225,7 +195,8 @@ fn resources<const N: usize>(paths: [String; 2], methods: [Declared; N]) -> Reso
     allowed.dedup();
     let allowed = allowed.join(",");
     let other = move || ready(Answer::Err(Refusal::method_not_allowed(&allowed)));
-    let resource = web::resource(paths).default_service(web::to(other));
+    let resource = web::resource([path.to_owned(), format!("{path}/")]);
+    let resource = resource.default_service(web::to(other));
     let routes = methods.into_iter().map(|declared| declared.route);
     routes.fold(resource, Resource::route)
 }
@@ -244,10 +215,10 @@ async fn replicator(
 
 async fn no_such_node(request: HttpRequest) -> Answer {
     let path = segments(request.path())?;
-    let name = path.get(1).map_or("", String::as_str);
-    Err(Refusal::not_found(&format!(
-        "no such node: {name}; this one is _local"
-    )))
+    Err(match path.get(1).map_or("", String::as_str) {
+        "_local" => Refusal::no_such_path(),
+        name => Refusal::not_found(&format!("no such node: {name}; this one is _local")),
+    })
 }
 
 /// Asks an actor on the pool's arbiter.
@@ -263,4 +234,29 @@ where
 /// The manager is gone: the service ends, or it is being started again.
 pub(super) fn shutting_down() -> Refusal {
     Refusal::unavailable("shutting_down", "the service is shutting down")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_no_right_is_public_and_nothing_else_is() {
+        for declared in table() {
+            let public = ["/", "/_up", "/_session"].contains(&declared.path);
+            let public = public || declared.path.starts_with("/_dashboard");
+            assert_eq!(
+                entrance::is_public(declared.path),
+                public,
+                "{}",
+                declared.path
+            );
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "takes no right")]
+    fn a_path_that_takes_no_right_by_mistake_cannot_be_declared() {
+        on(GET, "/_pools", [], pools::list);
+    }
 }
