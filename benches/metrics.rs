@@ -86,7 +86,6 @@ fn checking() {
             client: ClientId(number),
             target: Target::Pool(pool),
             lane: Lane::Interactive,
-            share: None,
             affinity: None,
             deadline: Timestamp::ZERO + Duration::from_secs(number),
         };

@@ -212,7 +212,6 @@ impl Bench {
             client: CLIENT,
             target: self.target,
             lane: Lane::Interactive,
-            share: None,
             affinity,
             deadline: Timestamp::from_nanoseconds(self.now + 5_000_000_000),
         });
@@ -329,7 +328,6 @@ fn queue_up(bench: &mut Bench, wishes: &[Affinity]) {
             client: ClientId(bench.request),
             target: Target::Pool(PoolId(0)),
             lane: Lane::Interactive,
-            share: None,
             affinity: Some(wish.clone()),
             deadline: Timestamp::from_nanoseconds(5_000_000_000),
         });

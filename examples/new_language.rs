@@ -3,10 +3,10 @@
 
 use futures_util::future::{LocalBoxFuture, ready};
 use serde_json::{Value, json};
+use settee::actors::language::{Language, StartContext};
 use settee::actors::native_process::{NativeProcess, NativeServer};
 use settee::messages::opener::StartError;
 use settee::messages::process::ProcessRef;
-use settee::query_server::language::{Language, StartContext};
 use settee::testkit::TestPool;
 
 type Start = LocalBoxFuture<'static, Result<ProcessRef, StartError>>;

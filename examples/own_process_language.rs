@@ -2,12 +2,12 @@
 //! of hashes in every process, and short lines. Run: `cargo run --example own_process_language`.
 
 use futures_util::future::LocalBoxFuture;
+use settee::actors::language::{Language, StartContext};
 use settee::actors::os_process::OsProcess;
 use settee::messages::opener::StartError;
 use settee::messages::process::{Fault, ProcessRef};
 use settee::query_server::abilities::{Abilities, Ability};
 use settee::query_server::child::CommandSpec;
-use settee::query_server::language::{Language, StartContext};
 use settee::testkit::TestPool;
 
 type Start = LocalBoxFuture<'static, Result<ProcessRef, StartError>>;

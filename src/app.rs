@@ -27,6 +27,7 @@ use tokio::sync::{oneshot, watch};
 use crate::actors::client::Services;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::front_door::{FrontDoor, FrontDoorOptions};
+use crate::actors::language::Registry;
 use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
 use crate::actors::listener::{Listener, ListenerOptions};
@@ -34,19 +35,19 @@ use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
 use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::service::socket::{ServiceSocketError, ServiceSockets};
+use crate::actors::service::socket::ServiceSockets;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
 use crate::http::server::{HttpOptions, HttpServer};
 use crate::in_flight::InFlight;
+use crate::messages::config_listener::ServiceSocketError;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
 use crate::otp::lifeline::{Down, ExitReason, Pulse};
 use crate::otp::named::Named;
 use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
-use crate::query_server::language::Registry;
 use crate::query_server::reduce::OverflowLog;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
@@ -164,8 +165,10 @@ impl App {
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(options.sources),
             service_sockets: Rc::clone(&service_sockets),
-            program: options.program,
-            languages: options.languages,
+            manager_settings: {
+                let (program, languages) = (options.program, options.languages);
+                Box::new(move |config| manager_settings(config, &program, &languages))
+            },
             current,
             set_log_level: options.set_log_level,
         });
@@ -376,7 +379,7 @@ fn manager_spec(
     log: Logger,
 ) -> (Named<ProcManager>, ChildSpec) {
     let make = move || {
-        let settings = manager_settings(&active.config(), &active.program, &active.languages);
+        let settings = (active.manager_settings)(&active.config());
         let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
             .with_metrics(metrics.clone());
         (manager.pulse(), manager.start())

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use settee::messages::proc_manager::{GetProcError, GetStatus, ReloadConfig, Want};
+use settee::actors::proc_manager::ReloadConfig;
+use settee::messages::proc_manager::{GetProcError, GetStatus, Want};
 use settee::messages::process::PromptError;
 use settee::testkit::{Script, ScriptedChild, Step, TestClient, TestPool, TestRandom, within};
 

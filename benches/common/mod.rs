@@ -7,14 +7,14 @@ use std::time::Duration;
 use actix::prelude::*;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use settee::actors::language::{Language, Registry, StartContext};
+use settee::actors::proc_manager::ManagerSettings;
 use settee::messages::opener::StartError;
-use settee::messages::proc_manager::ManagerSettings;
 use settee::messages::process::{
     ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout, StopProc,
 };
 use settee::otp::lifeline::{ExitReason, Lifeline};
 use settee::policy::pool::Limits;
-use settee::query_server::language::{Language, Registry, StartContext};
 
 /// An operation that is run in batches, each of which says how many it did.
 pub type Batch<'a> = Box<dyn FnMut() -> LocalBoxFuture<'a, u64> + 'a>;

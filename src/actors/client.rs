@@ -39,16 +39,17 @@ use bytes::Bytes;
 use slog::{Logger, debug, o};
 use tokio::sync::Notify;
 
-use crate::actors::caller::{CallError, Caller};
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::auth::Authority;
 use crate::auth::rights::Rights;
 use crate::config::Config;
 use crate::config::Role;
+use crate::functions::caller::Caller;
 use crate::in_flight::InFlight;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
+use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, Metrics};

@@ -8,7 +8,6 @@
 //! SOURCE    couch_proc_manager's config listener; config:reload/0.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,17 +15,15 @@ use actix::prelude::*;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
 
-use crate::actors::proc_manager::ProcManager;
+use crate::actors::proc_manager::ReloadConfig;
+use crate::actors::proc_manager::{ManagerSettings, ProcManager};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
-use crate::app::settings::manager_settings;
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
 use crate::messages::pools::UnthrottleAll;
-use crate::messages::proc_manager::ReloadConfig;
 use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::otp::named::Named;
 use crate::otp::supervisor::Stop;
-use crate::query_server::language::Registry;
 use blocking;
 
 /// What the service works by, shared by those who have to start over with it after a failure.
@@ -35,10 +32,8 @@ pub struct ActiveConfig {
     pub sources: RefCell<Option<Sources>>,
     /// The sockets of services, which are taken before a configuration that names them is in force.
     pub service_sockets: Rc<ServiceSockets>,
-    /// The program that runs the built-in query servers.
-    pub program: PathBuf,
-    /// Languages that the configuration does not know of.
-    pub languages: Registry,
+    /// Makes the manager's settings of a configuration.
+    pub manager_settings: Box<dyn Fn(&Config) -> ManagerSettings>,
     /// The configuration in force.
     pub current: watch::Sender<Arc<Config>>,
     /// Follows a change of the log's level.
@@ -88,7 +83,7 @@ impl ConfigListener {
             self.manager.address().do_send(UnthrottleAll);
             return Ok(changes);
         }
-        let settings = manager_settings(&new, &self.active.program, &self.active.languages);
+        let settings = (self.active.manager_settings)(&new);
         // Ignores the mailbox's bound: it must not be lost, and whoever asks the manager for
         // something after the answer comes after it.
         self.manager

@@ -2,12 +2,12 @@
 //! it decides; they decide nothing themselves.
 
 pub(crate) mod answerer;
-pub mod caller;
 pub mod client;
 mod config_changes;
 pub mod config_listener;
 pub mod front_door;
 pub mod job_supervisor;
+pub mod language;
 pub mod listener;
 pub mod native_process;
 pub mod opener;

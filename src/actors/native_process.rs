@@ -20,6 +20,7 @@ use slog::{info, warn};
 use tokio::sync::oneshot;
 
 use crate::actors::answerer::{Answerer, each};
+use crate::actors::language::StartContext;
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::messages::opener::StartError;
 use crate::messages::process::{
@@ -29,7 +30,6 @@ use crate::messages::process::{
 use crate::metrics::KillReason;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::lifeline::{Down, ExitReason, Lifeline, Watch};
-use crate::query_server::language::StartContext;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::prompt::{
     PromptClass, PromptKind, Work, kind_and_class_of, leaves_list_open,

@@ -20,6 +20,7 @@ use actix::prelude::*;
 use actix_rt::time::{Instant, timeout};
 use bytes::Bytes;
 
+use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::process::{
     Fault, MANAGER_TOKEN, ProcessRef, Prompt, PromptError, StopProc, shorten,
@@ -27,7 +28,6 @@ use crate::messages::process::{
 use crate::metrics::{OpenFailure, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::lifeline::Down;
-use crate::query_server::language::{Language, StartContext};
 use policy::pool::ProcId;
 use policy::time::Timestamp;
 

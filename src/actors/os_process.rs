@@ -30,6 +30,7 @@ use slog::{Logger, info, o, warn};
 
 use self::unanswered::{Pending, Unanswered};
 use crate::actors::answerer::{Answerer, commands};
+use crate::actors::language::StartContext;
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::logging::RepeatLimiter;
 use crate::messages::process::{
@@ -40,7 +41,6 @@ use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::lifeline::{Lifeline, Watch};
 use crate::query_server::child::Child;
 use crate::query_server::child_log::ChildLog;
-use crate::query_server::language::StartContext;
 use crate::query_server::line::LineBuffer;
 use crate::query_server::pipe::{PipeReader, PipeWriter};
 use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of};

@@ -17,15 +17,15 @@ use bytes::Bytes;
 use slog::{Logger, debug, o};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::actors::caller::Caller;
 use crate::actors::proc_manager::ProcManager;
 use crate::auth::rights::CallerLimits;
+use crate::functions::QueryServers;
+use crate::functions::caller::{Caller, Manager};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
 use crate::otp::named::Named;
 use crate::otp::supervisor::Stop;
-use crate::query_server::client::QueryServers;
 use crate::query_server::reduce::OverflowLog;
 use crate::query_server::status::Holder;
 
@@ -70,7 +70,7 @@ struct Execute<W: PoolWork> {
 
 /// Runs work on its arbiter.
 pub(crate) struct PoolExecutor {
-    manager: Named<ProcManager>,
+    manager: Manager,
     /// Where built-in sums that are too long are told.
     sums: Rc<OverflowLog>,
     log: Logger,
@@ -80,7 +80,7 @@ pub(crate) struct PoolExecutor {
 impl PoolExecutor {
     pub(crate) fn new(manager: Named<ProcManager>, sums: Rc<OverflowLog>, log: &Logger) -> Self {
         Self {
-            manager,
+            manager: manager.into(),
             sums,
             log: log.new(o!("component" => "pool_executor")),
             lifeline: Lifeline::new(),
@@ -193,7 +193,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::messages::proc_manager::GetProcCount;
     use crate::testkit::{TestPool, eventually, within};
 
     /// Work of a test.
@@ -250,14 +249,11 @@ mod tests {
         HERE.set(true);
         let (pool, handle) = handle();
         let result = elsewhere(async move {
-            let here = run(&handle, |servers| async move {
-                let count = servers.caller().ask(GetProcCount).await;
-                (HERE.get(), count.unwrap())
-            });
+            let here = run(&handle, |_| async { HERE.get() });
             (HERE.get(), here.await)
         });
         let result = within("the result", result).await.unwrap();
-        assert_eq!(result, (false, Ok((true, 0))));
+        assert_eq!(result, (false, Ok(true)));
         pool.assert_quiet().await;
     }
 

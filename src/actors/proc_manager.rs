@@ -20,6 +20,7 @@ mod pools;
 mod processes;
 mod requests;
 mod self_check;
+mod settings;
 mod status;
 mod table;
 mod warnings;
@@ -33,12 +34,14 @@ use slog::{Logger, info, o};
 
 use crate::actors::opener::Opener;
 use crate::config::password::random;
+use crate::functions::caller::Manager;
 use crate::messages::pools::HolderDown;
-use crate::messages::proc_manager::{ManagerSettings, RetProc};
+use crate::messages::proc_manager::{ManagerAddress, RetProc};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
+use crate::otp::named::Named;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
 use crate::query_server::status::Holder;
@@ -49,6 +52,8 @@ use requests::{Answer, Cause, Request};
 use table::PoolTable;
 use warnings::Repeats;
 use watch::Watched;
+
+pub use settings::{ManagerSettings, ReloadConfig};
 
 /// How many messages may wait for the manager before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
@@ -283,6 +288,19 @@ impl ProcManager {
             self.lifeline.ending(ExitReason::Shutdown);
             ctx.stop();
         }
+    }
+}
+
+impl From<Named<ProcManager>> for Manager {
+    fn from(manager: Named<ProcManager>) -> Self {
+        Self::new(move || {
+            let address = manager.address();
+            ManagerAddress {
+                get_proc: address.clone().recipient(),
+                require: address.clone().recipient(),
+                reset_config: address.recipient(),
+            }
+        })
     }
 }
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
+use crate::actors::language::StartContext;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{ProcShared, SetTimeout};
-use crate::query_server::language::StartContext;
 
 /// The least time between two looks at whether a process is idle.
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);

@@ -26,6 +26,7 @@ use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOption
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
+use crate::functions::{QueryServers, SourceFilter};
 use crate::messages::function::Json;
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
@@ -34,7 +35,6 @@ use crate::metrics::Metrics;
 use crate::otp::lifeline::Lifeline;
 use crate::otp::named::Named;
 use crate::otp::supervisor::ChildSpec;
-use crate::query_server::client::{QueryServers, SourceFilter};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, Replications, http_config};
 use blocking;

@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::actors::language::Registry;
+use crate::actors::proc_manager::ManagerSettings;
 use crate::config::keys::MANGO;
 use crate::config::{Config, DbTag, LanguageCommand};
-use crate::messages::proc_manager::ManagerSettings;
+use crate::languages::command::CommandLanguage;
+use crate::languages::echo::Echo;
+use crate::languages::query::Query;
 use crate::query_server::child::CommandSpec;
-use crate::query_server::language::{LanguageName, Registry};
-use crate::query_server::languages::command::CommandLanguage;
-use crate::query_server::languages::echo::Echo;
-use crate::query_server::languages::query::Query;
+use crate::query_server::language::LanguageName;
 use policy::pool::{self, Limits};
 
 /// What a query server may print on a line even where clients may send less, in bytes.

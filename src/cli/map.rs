@@ -23,11 +23,11 @@ use slog::{Logger, o};
 
 use crate::client::Client;
 use crate::config::{Config, LanguageCommand};
-use crate::query_server::ddoc::DEFAULT_LANGUAGE;
-use crate::query_server::view::{
+use crate::functions::view::{
     self, Batches, Counts, Grouping, InputError, MapSink, Mapped, Members, Module, Order,
     ProcessError, Processes, ReducePlan, Reducer, Rows, Run, View, ViewError,
 };
+use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use couchjs::{members, syntax};
 
 use super::config_args::ConfigArgs;

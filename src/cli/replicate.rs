@@ -21,18 +21,18 @@ use slog::{Drain, Level, LevelFilter, Logger, o};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::actors::caller::Caller;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
 use crate::app::replication::job_settings;
 use crate::auth::rights::CallerLimits;
 use crate::config::Config;
+use crate::functions::caller::Caller;
+use crate::functions::{QueryServers, filter_pool};
 use crate::logging::Logging;
 use crate::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
 };
 use crate::otp::named::Named;
-use crate::query_server::client::{QueryServers, filter_pool};
 use crate::replicator;
 use replication::crash::Crash;
 use replication::endpoint::{Cause, Http, HttpSettings};

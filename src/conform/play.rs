@@ -54,20 +54,6 @@ pub enum Kind {
     Silence,
 }
 
-impl Failure {
-    /// Returns what came as a sentence about the command: `it answered ..`, `it exited ..`.
-    pub fn came(&self) -> String {
-        match self.kind {
-            Kind::Error | Kind::Line => format!("it answered {}", self.got),
-            Kind::End => self.got.trim_start_matches(NO_OUTPUT).to_owned(),
-            Kind::Start | Kind::Exit | Kind::Silence => self.got.clone(),
-        }
-    }
-}
-
-/// How what came begins when the output ended.
-const NO_OUTPUT: &str = "no more output; ";
-
 /// Plays a case. The command is started once, for this case alone.
 ///
 /// # Errors
@@ -241,7 +227,7 @@ impl Failed {
                 (quote(&line), difference, kind)
             }
             Got::End => {
-                let got = format!("{NO_OUTPUT}it {}", dialogue.obituary().await);
+                let got = format!("no more output; it {}", dialogue.obituary().await);
                 let problem = format!("expected {}, got {got}", quote(&self.expected));
                 (got, problem, Kind::End)
             }

@@ -16,9 +16,9 @@ use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
 use crate::actors::pool_executor::PoolWork;
+use crate::functions::{FunctionError, ListPart, QueryServers, Rows, Trouble};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{ListRow, ListStart};
-use crate::query_server::client::{FunctionError, ListPart, QueryServers, Rows, Trouble};
 
 /// Rows that wait for the function.
 const ROWS_AHEAD: usize = 64;

@@ -22,13 +22,13 @@ use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
 use super::tasks::Task;
 use crate::actors::pool_executor::PoolWork;
-use crate::messages::client_error::ErrorReply;
-use crate::messages::function::MapStart;
-use crate::query_server::client::QueryServers;
-use crate::query_server::view::{
+use crate::functions::QueryServers;
+use crate::functions::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
     Mapped, Order, ProcessError, Processes, Run, View, ViewError,
 };
+use crate::messages::client_error::ErrorReply;
+use crate::messages::function::MapStart;
 
 /// Processes that work for one stream, if they can be had.
 const PROCESSES: usize = 2;

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::actors::caller::CallError;
 use crate::messages::pools::PoolError;
+use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::GetProcError;
 use crate::messages::process::{Fault, Obituary, PromptError};
 

@@ -1,10 +1,10 @@
 //! Messages to the ConfigListener.
 
+use std::io;
 use std::sync::Arc;
 
 use actix::Message;
 
-use crate::actors::service::socket::ServiceSocketError;
 use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
 
@@ -31,6 +31,22 @@ pub struct SetValue {
 /// The changes that were applied; none when the value was in force already.
 impl Message for SetValue {
     type Result = Result<Vec<Change>, ReloadError>;
+}
+
+/// A service's socket cannot be had. The operator's fault, or that of another program.
+#[derive(Debug, thiserror::Error)]
+#[error("[services.{service}] listen = \"{address}\": {what}")]
+pub struct ServiceSocketError {
+    /// The service.
+    pub service: String,
+    /// Where it is to listen.
+    pub address: String,
+    /// What is wrong.
+    pub what: String,
+    /// What kind of error it is.
+    pub kind: io::ErrorKind,
+    /// What to do about it.
+    pub remedy: &'static str,
 }
 
 /// Why nothing changed. The operator's fault; not worth a retry.

@@ -9,20 +9,16 @@
 //! CALLED    By the ProcManager, on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
 //!           manager with it (D1). couchpy is such a server.
-//! LIMITS    A probe of an ability that takes a function needs one in the language: there are some in
-//!           those that the conformance cases are written in. One child at a time for each language
-//!           lives beside `os_process_limit`, and each probe once.
+//! LIMITS    One child at a time for each language lives beside `os_process_limit`, and each probe once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::conform::play::{Failure, Kind, play};
-use crate::conform::run::Subject;
-use crate::conform::suite;
 use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::language::LanguageName;
+use crate::query_server::probe::probe;
 
 /// The longest that a probe may take.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -68,19 +64,6 @@ impl Ability {
             Self::SeveralReducers => "several_reducers",
             Self::Pipelining => "pipelining",
             Self::IndexDoc => "index_doc",
-        }
-    }
-
-    /// The conformance case that tells whether it is there: the smallest.
-    const fn probe(self) -> &'static str {
-        match self {
-            Self::Ddoc => "common/ddoc/new",
-            Self::AddLib => "common/lib/empty",
-            Self::Reduce => "basic/reduce/sum",
-            Self::ReduceContext => "basic/reduce.context/reduce",
-            Self::SeveralReducers => "basic/reduce.several/two",
-            Self::Pipelining => "common/pipelining/resets",
-            Self::IndexDoc => "common/index/no-function",
         }
     }
 }
@@ -186,12 +169,7 @@ impl Abilities {
             None => Finding::Open,
             Some(command) => {
                 let time = time.min(PROBE_TIME_MAX);
-                let subject = Subject {
-                    command: command.clone(),
-                    time,
-                    spawner: spawner.clone(),
-                };
-                let tried = try_out(&subject, ability, language);
+                let tried = probe(ability, language.as_str(), command, spawner);
                 let tried = actix_rt::time::timeout(time, tried).await;
                 tried.unwrap_or(Finding::Open)
             }
@@ -202,45 +180,6 @@ impl Abilities {
 
     fn found(&self) -> MutexGuard<'_, [Option<Finding>; Ability::ALL.len()]> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The steps of a probe's case that come before the question: a reset and its answer.
-const RESET_STEPS: usize = 2;
-
-/// Plays the ability's case: in the language that has the name, or else in that of which the command
-/// runs functions.
-async fn try_out(subject: &Subject, ability: Ability, language: &LanguageName) -> Finding {
-    let case = match suite::case(ability.probe(), language.as_str()) {
-        None => {
-            let found = subject.language().await;
-            found.and_then(|found| suite::case(ability.probe(), found))
-        }
-        case => case,
-    };
-    let Some(case) = case else {
-        return Finding::Open;
-    };
-    let played = play(&case, &subject.command, &subject.spawner, subject.time);
-    judge(played.await, ability)
-}
-
-fn judge(played: Result<(), Failure>, ability: Ability) -> Finding {
-    let Err(failure) = played else {
-        return Finding::Present;
-    };
-    match failure.kind {
-        // It is no query server as it stands: whoever gets a process of it will hear that.
-        _ if failure.step.is_some_and(|step| step <= RESET_STEPS) => Finding::Open,
-        // It did what was asked, and something else at its end.
-        Kind::Line | Kind::Exit | Kind::Silence if failure.step.is_none() => Finding::Present,
-        Kind::Error | Kind::End => {
-            Finding::Absent(format!("when tried, {}", failure.came()).into())
-        }
-        Kind::Line if ability == Ability::SeveralReducers => {
-            Finding::Absent(format!("when tried with two, it answered {}", failure.got).into())
-        }
-        Kind::Start | Kind::Line | Kind::Exit | Kind::Silence => Finding::Open,
     }
 }
 
@@ -354,13 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn every_ability_has_its_probe() {
+    fn abilities_are_kept_in_their_order() {
         for (index, ability) in Ability::ALL.into_iter().enumerate() {
             assert_eq!(ability as usize, index);
-            assert!(
-                suite::case(ability.probe(), "python").is_some(),
-                "{ability:?}"
-            );
         }
     }
 }

@@ -1,29 +1,9 @@
-//! The extension point: what a language is, and the registry that finds it by name.
+//! Names of languages.
 //!
-//! SUMMARY   [`Language`] starts one process and says what it can do; [`Registry`] maps names to it.
-//! CALLED    By openers, on the pool's arbiter.
-//! SOURCE    couch_proc_manager's `servers` table and new_proc/1.
 //! DIFFERS   Names are one whatever their case, so each language has one pool and one limit (D16).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-
-use actix::Recipient;
-use futures_util::future::LocalBoxFuture;
-use slog::Logger;
-
-use crate::messages::opener::StartError;
-use crate::messages::proc_manager::OsProcIdle;
-use crate::messages::process::ProcessRef;
-use crate::metrics::ProcessMetrics;
-use crate::otp::clock::Clock;
-use crate::otp::lifeline::Pulse;
-use crate::query_server::abilities::Abilities;
-use crate::query_server::child::Spawner;
-use crate::query_server::child_log::LogTerms;
-use policy::pool::ProcId;
 
 /// A language's name, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,96 +28,5 @@ impl LanguageName {
 impl fmt::Display for LanguageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// What a process needs to start and to live.
-#[derive(Clone)]
-pub struct StartContext {
-    /// The identity it gets: its generation, in logs and in every notice about it.
-    pub proc: ProcId,
-    /// Its language.
-    pub language: LanguageName,
-    /// The service's clock.
-    pub clock: Clock,
-    /// Starts children.
-    pub spawner: Spawner,
-    /// Where to say that it has been idle for `idle_limit`.
-    pub manager: Recipient<OsProcIdle>,
-    /// The manager's life: a process ends with it.
-    pub owner: Pulse,
-    /// The timeout of a prompt that brings none.
-    pub prompt_timeout: Duration,
-    /// `os_process_idle_limit`.
-    pub idle_limit: Duration,
-    /// The line that a process is sent before its input is closed, where it is stopped politely.
-    pub stop_send: Option<Arc<str>>,
-    /// How long a polite stop may take.
-    pub stop_grace: Duration,
-    /// The longest line that it may print, in bytes.
-    pub line_bytes_max: usize,
-    /// Whether its pool is under stress: it should work for shorter times.
-    pub stress: bool,
-    /// The log, with the process's identity.
-    pub log: Logger,
-    /// How much of what the process writes for the log goes there.
-    pub log_terms: LogTerms,
-    /// Where its prompts, answers and ends are counted.
-    pub metrics: ProcessMetrics,
-}
-
-/// A language: how one process of it is started.
-///
-/// Implement this to bring a language that a command in the configuration cannot describe: one
-/// that runs inside this program ([`NativeProcess`](crate::actors::native_process::NativeProcess)),
-/// or children with options of their own ([`OsProcess`](crate::actors::os_process::OsProcess)).
-pub trait Language: Send + Sync {
-    /// Describes how it is started, for `status` and the log: a command, or `native`.
-    fn describe(&self) -> String;
-
-    /// Tells what its processes can do: what it declares, or that it is to be probed. Asked once
-    /// when the language is registered with a manager, so that a reload begins anew. Nothing is
-    /// declared unless a language says otherwise, and then nothing is refused.
-    fn abilities(&self) -> Abilities {
-        Abilities::undeclared()
-    }
-
-    /// Starts one process. Runs inside an opener, which may be dropped at any time: whatever is
-    /// started by then must end with the future or with the returned process.
-    ///
-    /// # Errors
-    /// What happened and what to do; nothing may be left running.
-    fn start(
-        &self,
-        context: StartContext,
-    ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>>;
-}
-
-/// Languages by name (`servers`). Cheap to clone; a reload builds a new one.
-#[derive(Clone, Default)]
-pub struct Registry {
-    languages: BTreeMap<LanguageName, Arc<dyn Language>>,
-}
-
-impl Registry {
-    /// Makes an empty registry.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a language, in place of an earlier one of the same name.
-    pub fn register(&mut self, name: &str, language: impl Language + 'static) {
-        self.languages
-            .insert(LanguageName::new(name), Arc::new(language));
-    }
-
-    /// Finds a language.
-    pub fn get(&self, name: &LanguageName) -> Option<Arc<dyn Language>> {
-        self.languages.get(name).cloned()
-    }
-
-    /// Returns the names of all languages, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &LanguageName> {
-        self.languages.keys()
     }
 }

@@ -3,17 +3,15 @@
 pub mod abilities;
 pub mod child;
 pub mod child_log;
-pub mod client;
 pub mod ddoc;
 pub mod dialogue;
 pub mod language;
-pub mod languages;
 pub mod line;
 pub mod pipe;
+mod probe;
 pub mod prompt;
 pub mod reduce;
 pub mod sandbox;
 pub mod status;
 pub mod stderr;
 pub(crate) mod taught;
-pub mod view;

@@ -19,6 +19,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::actors::answerer::{Answerer, each};
+use crate::actors::language::{Language, StartContext};
 use crate::actors::process_duties::{ProcessDuties, set_timeout, watch_idleness};
 use crate::messages::opener::StartError;
 use crate::messages::process::{
@@ -26,7 +27,6 @@ use crate::messages::process::{
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::lifeline::{Down, ExitReason, Lifeline, Watch};
-use crate::query_server::language::{Language, StartContext};
 use crate::query_server::prompt::{Work, kind_and_class_of};
 
 /// What becomes of one start of a fake process.

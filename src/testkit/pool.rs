@@ -13,11 +13,13 @@ use super::quiet::alive;
 use super::recorder::{Recorded, Started};
 use super::scripted_child::ScriptedChild;
 use super::wait::eventually;
-use crate::actors::caller::Caller;
+use crate::actors::language::{Language, Registry};
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::proc_manager::{ManagerSettings, ReloadConfig};
+use crate::functions::caller::Caller;
+use crate::languages::command::CommandLanguage;
 use crate::messages::proc_manager::{
-    GetProcCount, GetStaleProcCount, GetStatus, ManagerSettings, ReloadConfig, SetThresholdTs,
-    TerminateStaleProcs, Want,
+    GetProcCount, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs, Want,
 };
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, Snapshot};
@@ -26,8 +28,7 @@ use crate::otp::named::Named;
 use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
-use crate::query_server::language::{Language, LanguageName, Registry};
-use crate::query_server::languages::command::CommandLanguage;
+use crate::query_server::language::LanguageName;
 use crate::query_server::status::PoolStatus;
 use policy::pool::Limits;
 use policy::pool::db_tag::DbTag;

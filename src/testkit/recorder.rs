@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::StartError;
 use crate::messages::process::ProcessRef;
 use crate::query_server::abilities::Abilities;
-use crate::query_server::language::{Language, StartContext};
 
 /// The processes that were started so far.
 #[derive(Clone, Default)]

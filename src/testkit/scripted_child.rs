@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::script::Script;
 use super::wait::eventually;
+use crate::languages::command::CommandLanguage;
 use crate::query_server::child::CommandSpec;
-use crate::query_server::languages::command::CommandLanguage;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 

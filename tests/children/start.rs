@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use settee::actors::caller::CallError;
+use settee::functions::{QueryServers, Trouble};
 use settee::messages::function::{DdocPrompt, InDdoc};
+use settee::messages::proc_manager::CallError;
 use settee::messages::proc_manager::{GetProcError, TakeFrom, What};
 use settee::messages::process::Fault;
 use settee::policy::pool::Phase;
-use settee::query_server::client::{QueryServers, Trouble};
 use settee::testkit::{Script, ScriptedChild, Step, TestPool};
 
 const SHORT: Duration = Duration::from_millis(400);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::Functions;
 use serde_json::{Value, json};
+use settee::functions::ListPart;
 use settee::messages::function::{FunctionCall, ListRow, ListStart};
-use settee::query_server::client::ListPart;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
 

@@ -4,8 +4,8 @@
 
 use crate::support::Functions;
 use serde_json::{Value, json};
+use settee::functions::view;
 use settee::messages::function::MapStart;
-use settee::query_server::view;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
 

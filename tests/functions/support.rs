@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::{Value, json};
+use settee::functions::QueryServers;
 use settee::messages::client_error::ErrorReply;
 use settee::messages::function::FunctionCall;
-use settee::query_server::client::QueryServers;
 use settee::testkit::{Script, ScriptedChild, TestPool, TestPoolBuilder};
 
 /// A pool, and a client of it that runs functions.

@@ -4,7 +4,7 @@
 
 use crate::service::Service;
 use serde_json::{Value, json};
-use settee::query_server::languages::query::Query;
+use settee::languages::query::Query;
 use settee::testkit::TestPool;
 
 #[actix_rt::test]

@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use settee::languages::command::CommandLanguage;
 use settee::messages::proc_manager::GetProcError;
 use settee::query_server::abilities::{Abilities, Ability};
 use settee::query_server::language::LanguageName;
-use settee::query_server::languages::command::CommandLanguage;
 use settee::testkit::{TestPool, TestPoolBuilder, eventually};
 use tempfile::TempDir;
 
@@ -193,7 +193,7 @@ async fn a_command_that_cannot_be_started_is_told_as_that() {
 async fn what_a_language_declares_is_taken_at_its_word() {
     struct Declared(CommandLanguage);
 
-    impl settee::query_server::language::Language for Declared {
+    impl settee::actors::language::Language for Declared {
         fn describe(&self) -> String {
             self.0.describe()
         }
@@ -202,7 +202,7 @@ async fn what_a_language_declares_is_taken_at_its_word() {
         }
         fn start(
             &self,
-            context: settee::query_server::language::StartContext,
+            context: settee::actors::language::StartContext,
         ) -> futures_util::future::LocalBoxFuture<
             'static,
             Result<settee::messages::process::ProcessRef, settee::messages::opener::StartError>,

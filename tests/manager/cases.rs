@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use settee::languages::command::CommandLanguage;
 use settee::messages::proc_manager::GetProcError;
 use settee::messages::process::PromptError;
 use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::child::CommandSpec;
-use settee::query_server::languages::command::CommandLanguage;
 use settee::testkit::{TestPool, TestPoolBuilder, eventually};
 
 fn builder() -> TestPoolBuilder {

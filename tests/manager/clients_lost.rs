@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
+use settee::actors::language::{Language, StartContext};
+use settee::actors::proc_manager::ReloadConfig;
 use settee::messages::opener::StartError;
-use settee::messages::proc_manager::ReloadConfig;
 use settee::messages::process::ProcessRef;
 use settee::otp::lifeline::{Down, ExitReason};
-use settee::query_server::language::{Language, StartContext};
 use settee::testkit::{Probe, Script, ScriptedChild, Step, TestPool};
 
 fn pool_of_one(child: &ScriptedChild) -> TestPool {

@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
+use settee::actors::language::{Language, StartContext};
 use settee::actors::native_process::{NativeProcess, NativeServer};
 use settee::messages::opener::StartError;
 use settee::messages::process::{ProcessRef, Prompt, PromptError};
-use settee::query_server::language::{Language, StartContext};
 use settee::testkit::{TestPool, TestPoolBuilder};
 
 #[path = "../../examples/new_language.rs"]

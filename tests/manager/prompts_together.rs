@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
-use settee::actors::caller::Caller;
+use settee::actors::language::{Language, StartContext};
 use settee::actors::native_process::{NativeProcess, NativeServer};
+use settee::functions::caller::Caller;
 use settee::messages::opener::StartError;
 use settee::messages::proc_manager::Lease;
 use settee::messages::process::{ProcessRef, PromptError};
 use settee::policy::pool::ReturnStatus;
-use settee::query_server::language::{Language, StartContext};
 use settee::query_server::prompt::Work;
 use settee::testkit::{
     FakeLanguage, Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually,

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use settee::actors::caller::CallError;
-use settee::messages::proc_manager::TakeFrom;
-use settee::messages::process::PromptError;
-use settee::query_server::view::{
+use settee::functions::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, MapSink, Mapped, Order, Part, Processes, Run,
     View, ViewError,
 };
+use settee::messages::proc_manager::CallError;
+use settee::messages::proc_manager::TakeFrom;
+use settee::messages::process::PromptError;
 use settee::testkit::{FakeAnswer, FakeLanguage, TestPool, eventually};
 use tokio::sync::mpsc;
 

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use settee::languages::command::CommandLanguage;
 use settee::messages::process::PromptError;
 use settee::metrics::{Metrics, Snapshot, Value};
 use settee::query_server::child::CommandSpec;
-use settee::query_server::languages::command::CommandLanguage;
 use settee::testkit::{
     FakeAnswer, FakeLanguage, FakeStart, Script, ScriptedChild, Step, TestClient, TestPool,
     eventually,

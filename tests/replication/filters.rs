@@ -3,10 +3,10 @@
 use actix::Actor;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use settee::actors::caller::Caller;
 use settee::actors::replication_job::ReplicationJob;
+use settee::functions::caller::Caller;
+use settee::functions::{QueryServers, filter_pool};
 use settee::otp::named::Named;
-use settee::query_server::client::{QueryServers, filter_pool};
 use settee::replication::filter::FilterPool;
 use settee::testkit::{TestPool, eventually};
 

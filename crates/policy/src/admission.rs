@@ -19,9 +19,13 @@ mod stress;
 mod throttle;
 mod warning;
 
-pub use stress::{STRESS_DURATION, Stress, StressEntry, is_pressed, stress_applies};
-pub use throttle::{THROTTLE_DELAY, THROTTLE_DELAY_MAX, Throttle, ThrottleSettings};
-pub use warning::{LIMIT_WARNING_INTERVAL, LimitWarning};
+pub(crate) use stress::is_pressed;
+pub use stress::{STRESS_DURATION, Stress, StressEntry, stress_applies};
+#[cfg(test)]
+pub(crate) use throttle::THROTTLE_DELAY_MAX;
+pub(crate) use throttle::Throttle;
+pub use throttle::{THROTTLE_DELAY, ThrottleSettings};
+pub use warning::LimitWarning;
 
 /// What a service's pool is like at one moment. All counts are processes, except [`claims`].
 ///
@@ -94,7 +98,7 @@ pub fn listening(now: &Snapshot) -> bool {
 
 /// What a process would be created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     /// For a request; so many of the available processes could serve it.
     Request {
         /// How many.
@@ -132,7 +136,7 @@ impl std::fmt::Display for SpawnRefused {
 ///
 /// # Errors
 /// The rule that is broken. A mistake of ours, and to be treated as one.
-pub fn may_spawn(now: &Snapshot, need: Need) -> Result<(), SpawnRefused> {
+pub(crate) fn may_spawn(now: &Snapshot, need: Need) -> Result<(), SpawnRefused> {
     if now.throttled {
         return Err(SpawnRefused::Throttled);
     }

@@ -15,7 +15,7 @@ pub const TURN: Duration = Duration::from_millis(50);
 
 /// How long a client that keeps others waiting may pause between two lines. CouchDB sends the next
 /// line of a view much sooner.
-pub const PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// A process that is lent and has nothing to do.
 #[derive(Clone, Copy, Debug)]

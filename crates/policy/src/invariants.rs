@@ -195,7 +195,8 @@ impl std::error::Error for Violation {}
 ///
 /// # Errors
 /// The first one that does not hold: a fault of ours, never a client's.
-pub fn check_all(pools: &Pools) -> Result<(), Violation> {
+#[cfg(test)]
+pub(crate) fn check_all(pools: &Pools) -> Result<(), Violation> {
     violations(pools).next().map_or(Ok(()), Err)
 }
 

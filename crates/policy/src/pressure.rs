@@ -13,20 +13,20 @@
 use std::fmt;
 
 /// From which share of the time on that somebody waits the limits go down, in percent.
-pub const HIGH_PERCENT: f64 = 40.0;
+pub(crate) const HIGH_PERCENT: f64 = 40.0;
 
 /// Below which share they go up again, in percent.
-pub const LOW_PERCENT: f64 = 20.0;
+pub(crate) const LOW_PERCENT: f64 = 20.0;
 
 /// How many steps there are between the soft limit and the hard one.
-pub const STEPS: u8 = 10;
+pub(crate) const STEPS: u8 = 10;
 
 /// How many steps it goes down at a time: twice as fast as up, for a machine that is pressed does not
 /// recover by itself.
-pub const STEPS_DOWN: u8 = 2;
+pub(crate) const STEPS_DOWN: u8 = 2;
 
 /// How many calm looks in a row it takes to go up by one step.
-pub const CALM_LOOKS: u8 = 3;
+pub(crate) const CALM_LOOKS: u8 = 3;
 
 /// Below which share of memory that is available the fallback for machines without `/proc/pressure`
 /// begins to speak of pressure, in percent; at half of it the limits go down, at nothing it is 100 %.

@@ -27,8 +27,9 @@ use super::held_max::HeldBy;
 use super::holding::Holding;
 use super::stream::Stream;
 use super::{Services, login, peer};
-use crate::actors::caller::Caller;
 use crate::auth::rights::Rights;
+use crate::functions::QueryServers;
+use crate::functions::caller::Caller;
 use crate::in_flight::network_of;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
@@ -36,7 +37,6 @@ use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::ClientMetrics;
 use crate::pace::Pace;
-use crate::query_server::client::QueryServers;
 use crate::query_server::pipe::read_chunk;
 use policy::pool::Token;
 

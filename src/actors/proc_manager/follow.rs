@@ -11,8 +11,8 @@ use slog::warn;
 
 use super::ProcManager;
 use super::table::Pool;
+use crate::actors::proc_manager::ManagerSettings;
 use crate::config::PoolConfig;
-use crate::messages::proc_manager::ManagerSettings;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
 use policy::pool::{Event, PoolId, PoolKind, PoolSettings, RemoveMode};

@@ -8,10 +8,11 @@ use slog::{info, warn};
 
 use super::requests::{Answer, Request};
 use super::{Party, ProcManager};
+use crate::actors::proc_manager::ReloadConfig;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, HelperDone, OsProcIdle, ReloadConfig,
-    RetProc, SetThresholdTs, TerminateStaleProcs, What,
+    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, HelperDone, OsProcIdle, RetProc,
+    SetThresholdTs, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
@@ -73,7 +74,6 @@ impl Handler<GetProc> for ProcManager {
                 client,
                 target,
                 lane,
-                share: None,
                 affinity,
                 deadline,
             },

@@ -10,6 +10,7 @@ use actix::prelude::*;
 use slog::o;
 
 use super::ProcManager;
+use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::proc_manager::{HelpError, HelperDone, What};
@@ -19,7 +20,6 @@ use crate::messages::process::{
 use crate::metrics::{OpenFailure, ProcessMetrics};
 use crate::otp::lifeline::ExitReason;
 use crate::query_server::child_log::LogTerms;
-use crate::query_server::language::StartContext;
 use crate::query_server::prompt;
 use policy::pool::{Event, ProcId, RequestId};
 

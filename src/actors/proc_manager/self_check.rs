@@ -163,7 +163,6 @@ mod tests {
                 client: ClientId(number),
                 target: Target::Pool(pool),
                 lane: Lane::Interactive,
-                share: None,
                 affinity: None,
                 deadline: Timestamp::ZERO + Duration::from_secs(5),
             };

@@ -28,24 +28,9 @@ use tokio::sync::Notify;
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::socket::{SocketError, clear};
 use crate::config::{ServiceAddress, ServiceConfig};
+use crate::messages::config_listener::ServiceSocketError;
 use crate::query_server::child::watch;
 use replication::endpoint::listening::Listening;
-
-/// A service's socket cannot be had. The operator's fault, or that of another program.
-#[derive(Debug, thiserror::Error)]
-#[error("[services.{service}] listen = \"{address}\": {what}")]
-pub struct ServiceSocketError {
-    /// The service.
-    pub service: String,
-    /// Where it is to listen.
-    pub address: String,
-    /// What is wrong.
-    pub what: String,
-    /// What kind of error it is.
-    pub kind: io::ErrorKind,
-    /// What to do about it.
-    pub remedy: &'static str,
-}
 
 enum Bound {
     Unix {

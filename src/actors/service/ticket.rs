@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::claims::Claim;
-use crate::actors::caller::Caller;
 use crate::actors::proc_manager::ProcManager;
+use crate::functions::caller::Caller;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::otp::lifeline::{ExitReason, Lifeline};
 use crate::otp::named::Named;

@@ -7,18 +7,18 @@ use std::time::Duration;
 use actix::{Actor, Addr};
 use slog::Logger;
 
-use crate::actors::caller::Caller;
+use crate::actors::language::Registry;
 use crate::actors::proc_manager::ProcManager;
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
+use crate::functions::caller::Caller;
+use crate::functions::view::Processes;
 use crate::messages::proc_manager::TakeFrom;
 use crate::otp::lifeline::Pulse;
 use crate::otp::named::Named;
 use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
-use crate::query_server::language::Registry;
-use crate::query_server::view::Processes;
 
 /// How long processes may take to end before they are left to their own end: they are killed by
 /// then, and only the system can keep them.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
-use crate::query_server::view::{MapSink, Mapped};
+use crate::functions::view::{MapSink, Mapped};
 
 /// How much text goes out at a time, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;

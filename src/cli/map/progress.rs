@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::cli::terminal::{CLEAR_LINE, clear_line};
-use crate::query_server::view::Counts;
+use crate::functions::view::Counts;
 
 /// How often the line is drawn.
 const INTERVAL: Duration = Duration::from_millis(200);

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
 use crate::config::Config;
-use crate::query_server::view::{InputError, Selected};
+use crate::functions::view::{InputError, Selected};
 use mango::Selector;
 
 /// Reads, selects and prints, in turns: there is nothing to wait for in between.

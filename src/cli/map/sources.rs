@@ -13,8 +13,8 @@ use slog::Logger;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::config::keys::MANGO;
+use crate::functions::view::{Library, Module, Reducer};
 use crate::query_server::reduce::{Builtin, OverflowLog, SumLimit};
-use crate::query_server::view::{Library, Module, Reducer};
 use couchjs::syntax::SyntaxError;
 use mango::{Index, Selector};
 

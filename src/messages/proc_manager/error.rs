@@ -7,6 +7,20 @@ use crate::messages::process::{Fault, Obituary, PromptError};
 use crate::query_server::abilities::Ability;
 use policy::pool::Phase;
 
+/// Why a compound call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// There was no process for it.
+    #[error(transparent)]
+    GetProc(#[from] GetProcError),
+    /// No process that it got could be reset.
+    #[error("the query server could not be reset: {0}")]
+    Reset(PromptError),
+    /// The process gave no answer.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+}
+
 /// Why there is no process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GetProcError {

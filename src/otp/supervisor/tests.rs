@@ -162,7 +162,7 @@ async fn a_child_that_panicked_or_failed_is_started_again() {
 
 #[actix_rt::test]
 async fn children_are_stopped_in_reverse_order_of_start_one_after_the_other() {
-    let plans = ["a", "b", "c"].map(|id| plan(id));
+    let plans = ["a", "b", "c"].map(plan);
     let family = family(plans.into(), 10);
     family.diary(3).await;
     let (diary, _) = family.stop(true).await;
@@ -181,7 +181,7 @@ async fn children_are_stopped_in_reverse_order_of_start_one_after_the_other() {
 
 #[actix_rt::test]
 async fn children_that_fail_too_often_end_the_supervisor_and_the_others() {
-    let plans = ["steady", "failing"].map(|id| plan(id));
+    let plans = ["steady", "failing"].map(plan);
     let mut family = family(plans.into(), 2);
     for lines in 2..=4 {
         family.diary(lines).await;

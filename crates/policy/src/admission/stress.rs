@@ -38,7 +38,7 @@ impl Stress {
     }
 
     /// Returns whether a process that is started now is started with stress on.
-    pub fn is_on(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_on(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
@@ -59,7 +59,7 @@ impl Stress {
 }
 
 /// Returns whether creating one more process would reach the limit.
-pub fn is_pressed(now: &Snapshot) -> bool {
+pub(crate) fn is_pressed(now: &Snapshot) -> bool {
     now.max
         .is_some_and(|max| now.total.saturating_add(1) >= max)
 }

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 
 /// How long at most, however often it fails.
-pub const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
+pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
 /// How long no process is created after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Default for ThrottleSettings {
 /// # Source
 /// Postfix master_throttle: a fixed delay there (`service_throttle_time`), which does not grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Throttle {
+pub(crate) struct Throttle {
     /// How long the last throttling was; `None` after a success.
     last_delay: Option<Duration>,
     /// While it is on.
@@ -65,13 +65,13 @@ impl Throttle {
 
     /// Takes a success: a process has started. The next failure is a first one again.
     /// What is on stays on: processes that are there say nothing about creating another.
-    pub fn succeeded(&mut self) {
+    pub(crate) fn succeeded(&mut self) {
         self.last_delay = None;
     }
 
     /// Ends it, and forgets the failures: at a reload, which may have corrected the command, or
     /// because an operator says so. Returns whether it was on.
-    pub fn lift(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn lift(&mut self, now: Timestamp) -> bool {
         let was_on = self.is_on(now);
         *self = Self::default();
         was_on
@@ -83,7 +83,7 @@ impl Throttle {
     }
 
     /// Returns whether no process is created now.
-    pub fn is_on(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_on(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 

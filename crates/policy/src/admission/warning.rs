@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::time::Timestamp;
 
 /// The least time between two of them.
-pub const LIMIT_WARNING_INTERVAL: Duration = Duration::from_secs(1000);
+pub(crate) const LIMIT_WARNING_INTERVAL: Duration = Duration::from_secs(1000);
 
 /// What the operator is told of a service at its limit, and how often.
 ///

@@ -3,8 +3,8 @@
 //! SUMMARY   [`Event`], the input of [`super::Pools`]; the ProcManager actor makes it of messages.
 //! SOURCE    couch_proc_manager 001: the calls, casts and infos of its gen_server, as data.
 
-use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, ProcId, RequestId, Target, Token};
-use super::settings::{Limits, PoolSettings};
+use super::id::{Affinity, ClientId, Lane, PoolId, ProcId, RequestId, Target, Token};
+use super::settings::PoolSettings;
 use crate::time::Timestamp;
 
 /// How a pool goes.
@@ -53,18 +53,10 @@ pub enum Event {
         target: Target,
         /// What kind of work it is for; of no account in a pool without reserved capacity.
         lane: Lane,
-        /// Whose turn it counts as where databases are served in turn; `None`: the database of the
-        /// affinity, if it has one.
-        share: Option<DbKey>,
         /// The database and design document, or `None` for an untagged client.
         affinity: Option<Affinity>,
         /// When the client must have its answer.
         deadline: Timestamp,
-    },
-    /// The caller of this request went away without its client ending (a dropped future).
-    CancelRequest {
-        /// The request; unknown ones are ignored.
-        request: RequestId,
     },
     /// A client gives a process back (`ret_proc`). Ignored unless `client` holds `proc` with `token`.
     RetProc {
@@ -121,13 +113,6 @@ pub enum Event {
     SetThresholdTs,
     /// `terminate_stale_procs`: idle processes older than the threshold go.
     TerminateStaleProcs,
-    /// `reload_config`: limits of one pool changed.
-    Configure {
-        /// The pool.
-        pool: PoolId,
-        /// Its new limits.
-        limits: Limits,
-    },
     /// How many processes there may be in all pools together, stopping ones included.
     SetCeiling {
         /// Most; `None` is no ceiling.

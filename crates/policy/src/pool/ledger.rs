@@ -26,8 +26,6 @@ pub(crate) struct Request {
     /// The one of them where it is.
     pub(crate) pool: PoolId,
     pub(crate) lane: Lane,
-    /// Whose turn it counts as, if that is not the database of the affinity.
-    pub(super) share: Option<DbKey>,
     /// Its rank in the queue, from when it joined it.
     pub(crate) rank: u64,
     pub(crate) affinity: Option<Affinity>,
@@ -39,8 +37,7 @@ pub(crate) struct Request {
 impl Request {
     /// The database whose turn it counts as.
     pub(super) fn share(&self) -> Option<&DbKey> {
-        let own = || self.affinity.as_ref()?.db.as_ref();
-        self.share.as_ref().or_else(own)
+        self.affinity.as_ref()?.db.as_ref()
     }
 
     /// Whether other pools than the one where it waits may serve it.

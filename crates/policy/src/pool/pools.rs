@@ -77,7 +77,6 @@ impl Pools {
                 client,
                 target,
                 lane,
-                share,
                 affinity,
                 deadline,
             } => {
@@ -86,7 +85,6 @@ impl Pools {
                     target,
                     pool: NOWHERE,
                     lane,
-                    share,
                     rank: 0,
                     affinity,
                     arrived: self.ledger.now,
@@ -95,7 +93,6 @@ impl Pools {
                 };
                 self.get_proc(request, row, out);
             }
-            Event::CancelRequest { request } => self.abandon(&[request], &mut BTreeSet::new(), out),
             Event::RetProc {
                 client,
                 proc,
@@ -127,9 +124,6 @@ impl Pools {
             // No stale process becomes idle (PM-13), so that this finds nothing to stop; it keeps
             // its meaning all the same.
             Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
-            Event::Configure { pool, limits } => {
-                self.on_pool(pool, out, |turn| turn.configure(limits));
-            }
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
             Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
             Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings, out),

@@ -8,18 +8,11 @@
 use super::action::StopReason;
 use super::fairness::Rounds;
 use super::id::RequestId;
-use super::settings::{Limits, PoolSettings};
+use super::settings::PoolSettings;
 use super::tables::Pool;
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// `reload_config`: idle processes above the limit go, tagged ones first, then the oldest.
-    pub(super) fn configure(&mut self, limits: Limits) {
-        self.pool.settings.limits = limits;
-        self.stop_over_limit();
-        self.pool.count_max = self.pool.count.max(limits.hard_limit);
-    }
-
     /// New settings are in force, and what they bring about is done; what can only be done when
     /// processes come back, or in the background, follows by itself.
     pub(super) fn reconfigure(&mut self, new: PoolSettings) {
@@ -40,6 +33,7 @@ impl Turn<'_> {
         self.pool.count_max = self.pool.count.max(new.limits.hard_limit);
     }
 
+    /// Stops idle processes above the limit, tagged ones first, then the oldest.
     fn stop_over_limit(&mut self) {
         while self.pool.is_over_limit() && self.stop_idle_over_limit() {}
     }

@@ -31,7 +31,7 @@ pub struct Limits {
 
 impl Limits {
     /// How many idle tagged processes are reaped at most at a time: a tenth of the limit and one.
-    pub fn reap_batch(&self) -> u32 {
+    pub(crate) fn reap_batch(&self) -> u32 {
         (f64::from(self.hard_limit) * 0.1 + 1.0).round() as u32
     }
 }

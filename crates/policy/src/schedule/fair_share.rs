@@ -19,7 +19,7 @@ use super::settings::{Coefficient, Shares};
 
 /// A key while it is known; reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeyId(u32);
+pub(crate) struct KeyId(u32);
 
 /// What is kept of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Key {
 
 /// The accounts of all keys.
 #[derive(Clone, Debug, Default)]
-pub struct FairShare {
+pub(crate) struct FairShare {
     shares: Shares,
     /// Key number -> its account; rows that are not in use are in `free`.
     keys: Vec<Key>,
@@ -61,7 +61,7 @@ impl FairShare {
     }
 
     /// Divides anew from now on.
-    pub fn set_shares(&mut self, shares: Shares) {
+    pub(crate) fn set_shares(&mut self, shares: Shares) {
         for key in &mut self.keys {
             key.shares = shares.get(&key.name);
         }
@@ -69,7 +69,7 @@ impl FairShare {
     }
 
     /// One more job of a key.
-    pub fn job_added(&mut self, name: &Arc<str>) -> KeyId {
+    pub(crate) fn job_added(&mut self, name: &Arc<str>) -> KeyId {
         let id = match self.by_name.get(name) {
             Some(id) => *id,
             None => self.open(name),
@@ -79,21 +79,21 @@ impl FairShare {
     }
 
     /// One job fewer. What it used stays, so that a key gains nothing by adding a job anew.
-    pub fn job_removed(&mut self, id: KeyId) {
+    pub(crate) fn job_removed(&mut self, id: KeyId) {
         let key = &mut self.keys[id.0 as usize];
         key.jobs -= 1;
         self.close_unused(id);
     }
 
     /// Charges running time to a key.
-    pub fn charge(&mut self, id: KeyId, time: Duration) {
+    pub(crate) fn charge(&mut self, id: KeyId, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let key = &mut self.keys[id.0 as usize];
         key.charges = key.charges.saturating_add(micros);
     }
 
     /// Decays usage and adds what was charged since the last time. Once a cycle.
-    pub fn update_usage(&mut self, coefficient: Coefficient) {
+    pub(crate) fn update_usage(&mut self, coefficient: Coefficient) {
         for number in 0..self.keys.len() as u32 {
             let key = &mut self.keys[number as usize];
             let charges = std::mem::take(&mut key.charges);

@@ -10,7 +10,7 @@ use super::wall_time::WallTime;
 
 /// What the text of a reason may take, in bytes; what is longer is cut. Histories are kept for every
 /// job, and reasons come from remote servers.
-pub const REASON_BYTES_MAX: usize = 512;
+pub(crate) const REASON_BYTES_MAX: usize = 512;
 
 /// Why a job crashed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ impl History {
     }
 
     /// Returns the reason of the newest event, if that is a crash.
-    pub fn fresh_crash(&self) -> Option<&Arc<Reason>> {
+    pub(crate) fn fresh_crash(&self) -> Option<&Arc<Reason>> {
         match &self.newest()?.what {
             What::Crashed(reason) => Some(reason),
             What::Added | What::Started | What::Stopped => None,
@@ -110,7 +110,7 @@ impl History {
     }
 
     /// Returns the reason of the latest crash that is still known.
-    pub fn latest_crash_reason(&self) -> Option<&Arc<Reason>> {
+    pub(crate) fn latest_crash_reason(&self) -> Option<&Arc<Reason>> {
         self.iter().find_map(|entry| match &entry.what {
             What::Crashed(reason) => Some(reason),
             What::Added | What::Started | What::Stopped => None,
@@ -118,7 +118,7 @@ impl History {
     }
 
     /// Returns when the latest crash was, [`WallTime::ZERO`] without one.
-    pub fn latest_crash(&self) -> WallTime {
+    pub(crate) fn latest_crash(&self) -> WallTime {
         let mut entries = self.iter();
         let crash = entries.find(|entry| matches!(entry.what, What::Crashed(_)));
         crash.map_or(WallTime::ZERO, |entry| entry.at)
@@ -137,7 +137,7 @@ impl History {
     /// job had not run for long enough to be called healthy. A crash after a longer time ends the
     /// count and is not part of it; so does a run that was stopped. A crash before which nothing is
     /// known does not count.
-    pub fn consecutive_crashes(&self, health_threshold: Duration) -> u32 {
+    pub(crate) fn consecutive_crashes(&self, health_threshold: Duration) -> u32 {
         let mut count = 0;
         let mut entries = self.iter().peekable();
         while let Some(entry) = entries.next() {
@@ -156,7 +156,7 @@ impl History {
     }
 
     /// Returns how long the job ran before its newest event, zero if that is not known.
-    pub fn last_run(&self) -> Duration {
+    pub(crate) fn last_run(&self) -> Duration {
         let mut entries = self.iter();
         match (entries.next(), entries.next()) {
             (Some(newest), Some(before)) if before.what == What::Started => {

@@ -44,10 +44,9 @@ mod wall_time;
 mod tests;
 
 pub use event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
-pub use fair_share::FairShare;
-pub use history::{Entry, History, REASON_BYTES_MAX, Reason, What};
+pub use history::{Entry, History, Reason, What};
 pub use scheduler::{Scheduler, Totals};
-pub use settings::{Backoff, Coefficient, RESTART_MIN, Refill, RuleSet, Settings, Shares};
+pub use settings::{Backoff, Coefficient, Refill, RuleSet, Settings, Shares};
 pub use table::Census;
 pub use view::{JobState, JobView, Summary, WhyNot};
 pub use wall_time::WallTime;

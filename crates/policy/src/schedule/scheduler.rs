@@ -105,11 +105,6 @@ impl Scheduler {
         &self.totals
     }
 
-    /// Returns whether nothing runs any more after [`Event::Shutdown`].
-    pub fn is_shut_down(&self) -> bool {
-        self.shutting_down && self.jobs.occupied() == 0
-    }
-
     pub(super) const fn is_shutting_down(&self) -> bool {
         self.shutting_down
     }

@@ -45,7 +45,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// It doubles this often; further crashes change nothing.
-    pub const DOUBLINGS_MAX: u32 = 10;
+    pub(crate) const DOUBLINGS_MAX: u32 = 10;
 
     /// Returns the wait after this many crashes in a row: none after none.
     pub fn after(&self, crashes: u32) -> Duration {
@@ -115,7 +115,7 @@ impl Shares {
     /// The share of a key that has none set.
     pub const DEFAULT: u16 = 100;
     /// The smallest share.
-    pub const MIN: u16 = 1;
+    pub(crate) const MIN: u16 = 1;
     /// The largest share.
     pub const MAX: u16 = 1000;
 
@@ -138,7 +138,7 @@ impl Shares {
 
 /// A job that crashed sooner than this after its start is not started again before as much time has
 /// passed, even if its crash does not count: nothing is tried in a tight loop.
-pub const RESTART_MIN: Duration = Duration::from_secs(1);
+pub(crate) const RESTART_MIN: Duration = Duration::from_secs(1);
 
 /// What the scheduler works by.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,7 +171,7 @@ pub struct Settings {
 impl Settings {
     /// Returns when a job with this history may run again (`not_recently_crashed`); in the past
     /// unless its newest event is a crash.
-    pub fn rested_at(&self, history: &History) -> WallTime {
+    pub(crate) fn rested_at(&self, history: &History) -> WallTime {
         if history.fresh_crash().is_none() {
             return WallTime::ZERO;
         }

@@ -101,7 +101,8 @@ async fn watch_pool(session: &Session, name: Arc<str>) -> Option<WatchedPool> {
     let question = WatchPool {
         pool: name.to_string(),
     };
-    let state = session.query_servers.caller().ask(question).await.ok()??;
+    let manager = session.services.manager.address();
+    let state = manager.send(question).await.ok()??;
     Some(WatchedPool { name, state })
 }
 

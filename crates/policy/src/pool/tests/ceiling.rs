@@ -289,7 +289,6 @@ impl Crowd {
             client: ClientId(self.next_client),
             target,
             lane: Lane::default(),
-            share: None,
             affinity,
             deadline: self.world.now + Duration::from_secs(1_000_000),
         });

@@ -65,7 +65,6 @@ fn teaching_holds_up_nobody_else() {
         client: ClientId(3),
         target: Target::Pool(other),
         lane: Lane::default(),
-        share: None,
         affinity: None,
         deadline: world.now + PATIENCE,
     });
@@ -231,16 +230,10 @@ fn raised_limit_serves_the_waiters() {
     let first = world.ask(1, None);
     let second = world.ask(2, tagged("db", "_design/1"));
     assert_eq!(world.last, []);
-    let actions = world.on(Event::Configure {
-        pool: PoolId(0),
-        limits: limits(1, 1),
-    });
+    let actions = world.limit(limits(1, 1));
     assert_eq!(opened(&actions).len(), 1);
     assert_eq!(opened(&actions)[0].1, Some(first));
-    let actions = world.on(Event::Configure {
-        pool: PoolId(0),
-        limits: limits(2, 1),
-    });
+    let actions = world.limit(limits(2, 1));
     assert_eq!(opened(&actions)[0].1, Some(second));
 }
 

@@ -67,14 +67,14 @@ fn process_taught_for_a_client_that_gave_up_keeps_what_it_learned() {
 }
 
 #[test]
-fn cancelled_requests_get_no_answer_and_leave_no_trace() {
+fn requests_of_clients_that_ended_get_no_answer_and_leave_no_trace() {
     let mut world = World::new(1, 1);
-    let opening = world.ask(1, tagged("db", "_design/1"));
+    world.ask(1, tagged("db", "_design/1"));
     let (proc, _) = opened(&world.last)[0];
-    let queued = world.ask(2, None);
-    assert_eq!(world.on(Event::CancelRequest { request: queued }), []);
-    assert_eq!(world.on(Event::CancelRequest { request: opening }), []);
-    assert_eq!(world.on(Event::CancelRequest { request: opening }), []);
+    world.ask(2, None);
+    assert_eq!(world.down(2, false), []);
+    assert_eq!(world.down(1, false), []);
+    assert_eq!(world.down(1, false), []);
     assert_eq!(world.pools.next_deadline(), None);
     assert_eq!(world.on(Event::SpawnOk { proc }), []);
     assert_eq!((world.status().free, world.status().free_tagged), (1, 0));
@@ -167,13 +167,9 @@ fn lowered_limit_stops_idle_ones_now_and_held_ones_when_they_come_back() {
     let untagged = world.take(4, None);
     world.give_back(untagged);
     world.give_back(tagged_one);
-    let lower = |hard| Event::Configure {
-        pool: PoolId(0),
-        limits: limits(hard, 1),
-    };
-    let first = world.on(lower(3));
+    let first = world.limit(limits(3, 1));
     assert_eq!(first, stop(tagged_one.proc, StopReason::OverLimit));
-    let second = world.on(lower(1));
+    let second = world.limit(limits(1, 1));
     assert_eq!(second, stop(untagged.proc, StopReason::OverLimit));
     assert_eq!(world.pools.proc_count(), 2);
     let third = world.give_back(held[0]);

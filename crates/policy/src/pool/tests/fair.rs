@@ -74,13 +74,11 @@ fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen 
             Next::Ask(caller) => {
                 let who = &callers[caller];
                 let deadline = at + Duration::from_secs(1000);
-                let db: DbKey = who.db.as_str().into();
                 let request = world.ask_at(Event::GetProc {
                     request: RequestId(0),
                     client: ClientId(caller as u64),
                     target: Target::Pool(POOL),
                     lane: who.lane,
-                    share: (!who.tagged).then_some(db),
                     affinity: who.tagged.then(|| tagged(&who.db, "_design/1")).flatten(),
                     deadline,
                 });
@@ -157,7 +155,7 @@ fn jain(served: &BTreeMap<String, u64>, databases: usize) -> f64 {
 }
 
 /// Twenty databases: the first has forty callers, the next four have ten, the others have one each.
-fn uneven(tagged: bool) -> Vec<Caller> {
+fn uneven() -> Vec<Caller> {
     let callers = |db: usize| match db {
         0 => 40,
         1..=4 => 10,
@@ -167,7 +165,7 @@ fn uneven(tagged: bool) -> Vec<Caller> {
     all.map(|db| Caller {
         db: format!("db{db:02}"),
         lane: Lane::Interactive,
-        tagged,
+        tagged: true,
         rest: Duration::ZERO,
     })
     .collect()
@@ -183,8 +181,8 @@ fn fair(max: u32, fairness: Fairness) -> PoolSettings {
 #[test]
 fn twenty_databases_are_served_evenly_however_many_callers_each_has() {
     let time = Duration::from_secs(20);
-    let in_turn = simulate(fair(4, Fairness::PerDb), &uneven(false), time);
-    let by_arrival = simulate(fair(4, Fairness::Fifo), &uneven(false), time);
+    let in_turn = simulate(fair(4, Fairness::PerDb), &uneven(), time);
+    let by_arrival = simulate(fair(4, Fairness::Fifo), &uneven(), time);
     let (fair, unfair) = (jain(&in_turn.served, 20), jain(&by_arrival.served, 20));
     println!("Jain's index: {fair:.4} in turn, {unfair:.4} by arrival");
     assert!(fair >= 0.95, "{fair}: {:?}", in_turn.served);
@@ -207,7 +205,7 @@ fn databases_with_design_documents_are_served_evenly_too() {
         limits,
         ..fair(20, Fairness::PerDb)
     };
-    let seen = simulate(settings, &uneven(true), Duration::from_secs(10));
+    let seen = simulate(settings, &uneven(), Duration::from_secs(10));
     let fair = jain(&seen.served, 20);
     println!("Jain's index with design documents: {fair:.4}");
     assert!(fair >= 0.95, "{fair}: {:?}", seen.served);
@@ -223,8 +221,7 @@ fn databases_are_served_in_turn_and_each_in_order_of_arrival() {
             client: ClientId(client),
             target: Target::Pool(POOL),
             lane: Lane::Interactive,
-            share: Some(db.into()),
-            affinity: None,
+            affinity: tagged(db, "_design/1"),
             deadline,
         })
     };
@@ -236,6 +233,7 @@ fn databases_are_served_in_turn_and_each_in_order_of_arrival() {
         .collect();
     for next in [0, 3, 5, 1, 4, 2] {
         world.give_back(lease);
+        world.run();
         let served = world.lease(asked[next], next as u64);
         lease = served.unwrap_or_else(|| panic!("{next} is next"));
     }
@@ -303,7 +301,6 @@ fn interactive_waiters_go_before_bulk_waiters() {
             client: ClientId(client),
             target: Target::Pool(POOL),
             lane,
-            share: None,
             affinity: None,
             deadline,
         });
@@ -337,7 +334,6 @@ fn lanes_make_no_difference_without_reserved_capacity() {
             client: ClientId(2),
             target: Target::Pool(POOL),
             lane,
-            share: None,
             affinity: None,
             deadline,
         })

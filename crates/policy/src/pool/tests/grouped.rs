@@ -203,7 +203,6 @@ fn waiters_design_document_finds_the_pool_that_has_a_process_of_its_database() {
             client: ClientId(1),
             target,
             lane: Lane::Interactive,
-            share: None,
             affinity: tagged(db, "_design/1"),
             deadline,
         });

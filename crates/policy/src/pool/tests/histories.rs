@@ -31,7 +31,6 @@ enum Step {
         lane: Lane,
         patience_s: u64,
     },
-    Cancel(usize),
     Return(usize, ReturnStatus, Condition),
     Down(u64, bool),
     EndOpening(usize, bool),
@@ -142,7 +141,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         30 => ask.prop_map(|(client, target, affinity, lane, patience_s)| Step::Ask {
             client, target, affinity, lane, patience_s,
         }),
-        1 => pick.clone().prop_map(Step::Cancel),
+        1 => pick.clone().prop_map(|n| Step::Down(n as u64 % 8, true)),
         20 => (pick.clone(), status, condition)
             .prop_map(|(n, status, condition)| Step::Return(n, status, condition)),
         3 => (0..8_u64, any::<bool>()).prop_map(|(client, normal)| Step::Down(client, normal)),
@@ -202,11 +201,6 @@ impl Manager {
                 lane,
                 patience_s,
             } => Some(self.ask(client, target, affinity, lane, patience_s)),
-            Step::Cancel(n) => {
-                let request = RequestId(n as u64 % (self.next_request + 1));
-                self.unanswered.remove(&request);
-                Some(Event::CancelRequest { request })
-            }
             Step::Return(n, status, condition) => {
                 pick(&self.leases, n).map(|lease| Event::RetProc {
                     client: lease.client,
@@ -287,7 +281,6 @@ impl Manager {
             client,
             target,
             lane,
-            share: None,
             affinity,
             deadline: self.now + Duration::from_secs(patience_s),
         }

@@ -124,6 +124,14 @@ impl World {
         self.last.clone()
     }
 
+    /// Changes the limits of the first pool.
+    fn limit(&mut self, limits: Limits) -> Vec<Action> {
+        let pool = PoolId(0);
+        let old = *self.pools.settings(pool).expect("there is a first pool");
+        let settings = Box::new(PoolSettings { limits, ..old });
+        self.on(Event::Reconfigure { pool, settings })
+    }
+
     fn advance(&mut self, by: Duration) -> Vec<Action> {
         self.now = self.now + by;
         self.on(Event::Tick)
@@ -146,7 +154,6 @@ impl World {
             client: ClientId(client),
             target: Target::Pool(PoolId(0)),
             lane: Lane::default(),
-            share: None,
             affinity,
             deadline,
         })
@@ -160,7 +167,6 @@ impl World {
             client: ClientId(client),
             target,
             lane: Lane::default(),
-            share: None,
             affinity: None,
             deadline,
         })

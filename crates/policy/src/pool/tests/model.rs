@@ -195,11 +195,6 @@ impl Model {
                 };
                 self.ask(pool.0 as usize, ask);
             }
-            Event::CancelRequest { request } => {
-                for pool in &mut self.pools {
-                    pool.pull(request);
-                }
-            }
             Event::RetProc {
                 client,
                 proc,
@@ -231,7 +226,9 @@ impl Model {
                 self.stop_stale();
             }
             Event::TerminateStaleProcs => self.stop_stale(),
-            Event::Configure { pool, limits } => self.configure(pool.0 as usize, limits),
+            Event::Reconfigure { pool, settings } => {
+                self.configure(pool.0 as usize, settings.limits);
+            }
             Event::Tick => {}
             Event::Shutdown => self.shut_down(),
             other => panic!("the model knows language pools only: {other:?}"),

@@ -28,7 +28,6 @@ enum Step {
         affinity: Option<Affinity>,
         patience_ms: u64,
     },
-    Cancel(usize),
     Return {
         lease: usize,
         status: ReturnStatus,
@@ -51,6 +50,14 @@ enum Step {
     TerminateStale,
     Configure(u32, Limits),
     Shutdown,
+}
+
+/// Drawn as it is so that the seeds that are kept give the histories that they were kept for.
+fn client_ends(n: usize) -> Step {
+    Step::Down {
+        client: n as u64 % 30,
+        condition: None,
+    }
 }
 
 fn any_limits() -> impl Strategy<Value = Limits> {
@@ -99,7 +106,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         30 => ask.prop_map(|(client, pool, affinity, patience_ms)| Step::Ask {
             client, pool, affinity, patience_ms,
         }),
-        2 => pick.clone().prop_map(Step::Cancel),
+        2 => pick.clone().prop_map(client_ends),
         20 => give.prop_map(|(lease, status, condition, rightful)| Step::Return {
             lease, status, condition, rightful,
         }),
@@ -125,7 +132,7 @@ fn any_busy_step() -> impl Strategy<Value = Step> {
         20 => ask.prop_map(|(client, affinity, patience_ms)| Step::Ask {
             client, pool: 0, affinity, patience_ms,
         }),
-        1 => pick.clone().prop_map(Step::Cancel),
+        1 => pick.clone().prop_map(client_ends),
         20 => pick.clone().prop_map(|lease| Step::Return {
             lease, status: ReturnStatus::Ok, condition: Condition::Clean, rightful: true,
         }),
@@ -186,11 +193,6 @@ impl Trial {
                 affinity,
                 patience_ms,
             } => return self.ask(client, pool, affinity, patience_ms),
-            Step::Cancel(n) => {
-                let request = RequestId(n as u64 % self.next_request);
-                self.unanswered.remove(&request);
-                Event::CancelRequest { request }
-            }
             Step::Return {
                 lease,
                 status,
@@ -228,9 +230,9 @@ impl Trial {
             }
             Step::Reload => Event::SetThresholdTs,
             Step::TerminateStale => Event::TerminateStaleProcs,
-            Step::Configure(pool, limits) => Event::Configure {
+            Step::Configure(pool, limits) => Event::Reconfigure {
                 pool: PoolId(pool),
-                limits,
+                settings: Box::new(limits.into()),
             },
             Step::Shutdown => Event::Shutdown,
         };
@@ -251,7 +253,6 @@ impl Trial {
             client,
             target: Target::Pool(PoolId(pool)),
             lane: Lane::default(),
-            share: None,
             affinity,
             deadline: self.now + Duration::from_millis(patience_ms),
         });

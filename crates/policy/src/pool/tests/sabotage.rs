@@ -16,12 +16,9 @@ fn one_of_everything() -> World {
     let (learning, _) = opened(&world.last)[0];
     world.ask(4, tagged("d", "_design/1"));
     world.on(Event::SpawnOk { proc: learning });
-    world.on(Event::Configure {
-        pool: PoolId(0),
-        limits: Limits {
-            affinity_wait: PATIENCE,
-            ..limits(4, 4)
-        },
+    world.limit(Limits {
+        affinity_wait: PATIENCE,
+        ..limits(4, 4)
     });
     world.ask(5, tagged("b", "_design/2"));
     assert_eq!(world.last, []);
@@ -186,7 +183,6 @@ fn named_pools() -> World {
             client: ClientId(1),
             target: Target::Pool(PoolId(0)),
             lane,
-            share: None,
             affinity: None,
             deadline,
         });

@@ -342,9 +342,9 @@ fn stress_ends_1000_s_after_the_last_time_at_the_limit() {
     let mut world = stressed(1);
     let lease = world.take(1, None);
     world.now = world.now + Duration::from_secs(900);
-    let waiter = world.ask(2, None);
+    world.ask(2, None);
     assert!(world.pools.is_stressed(POOL));
-    world.on(Event::CancelRequest { request: waiter });
+    world.down(2, false);
     world.advance(Duration::from_secs(999));
     assert!(world.pools.is_stressed(POOL));
     world.advance(Duration::from_secs(1));

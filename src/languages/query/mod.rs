@@ -9,11 +9,11 @@ mod server;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::actors::language::{Language, StartContext};
 use crate::actors::native_process::NativeProcess;
 use crate::messages::opener::StartError;
 use crate::messages::process::ProcessRef;
 use crate::query_server::abilities::{Abilities, Ability};
-use crate::query_server::language::{Language, StartContext};
 
 pub use server::QueryServer;
 

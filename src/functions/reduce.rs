@@ -12,11 +12,11 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::decode::{broken, decode, elements};
 use super::{FunctionError, QueryServers, Trouble};
-use crate::actors::caller::CallError;
 use crate::config::ReduceLimit;
 use crate::messages::client_error::Place;
 use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
-use crate::messages::proc_manager::{GetProcError, GetResetConfig};
+use crate::messages::proc_manager::CallError;
+use crate::messages::proc_manager::GetProcError;
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
@@ -227,8 +227,8 @@ impl QueryServers {
         if !matters {
             return Ok(SumLimit::NONE);
         }
-        let config = self.caller.ask(GetResetConfig).await;
-        let config = config.map_err(|error: GetProcError| CallError::from(error))?;
+        let config = self.caller.reset_config().await;
+        let config = config.map_err(CallError::GetProc)?;
         Ok(sum_limit_of(&config))
     }
 }

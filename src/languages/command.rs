@@ -10,13 +10,13 @@
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::actors::language::{Language, StartContext};
 use crate::actors::os_process::OsProcess;
 use crate::config::stressed::{Stressed, expand};
 use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
 use crate::query_server::child::{CommandSpec, SpawnError};
-use crate::query_server::language::{Language, StartContext};
 
 /// Characters that mean something to a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";

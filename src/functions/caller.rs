@@ -6,19 +6,18 @@
 //! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15).
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::dev::ToEnvelope;
-use actix::{Addr, Context, Handler, Message};
 use bytes::Bytes;
 
-use crate::actors::proc_manager::ProcManager;
 use crate::auth::rights::CallerLimits;
-use crate::messages::proc_manager::{GetProc, GetProcError, Lease, Require, Want};
+use crate::messages::proc_manager::{
+    CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
+};
 use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};
 use crate::otp::lifeline::{Lifeline, Pulse};
-use crate::otp::named::Named;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
@@ -30,25 +29,22 @@ pub(crate) const RESET_TRIES: u32 = 3;
 /// The delay before the second try; it doubles.
 const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Why a compound call has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// There was no process for it.
-    #[error(transparent)]
-    GetProc(#[from] GetProcError),
-    /// No process that it got could be reset.
-    #[error("the query server could not be reset: {0}")]
-    Reset(PromptError),
-    /// The process gave no answer.
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
+/// The ProcManager under its registered name.
+#[derive(Clone)]
+pub struct Manager(Rc<dyn Fn() -> ManagerAddress>);
+
+impl Manager {
+    /// Asks `address` for the manager in force, at first and whenever one is gone.
+    pub fn new(address: impl Fn() -> ManagerAddress + 'static) -> Self {
+        Self(Rc::new(address))
+    }
 }
 
 /// A client inside this program. Its drop is its death.
 pub struct Caller {
-    manager: Named<ProcManager>,
+    manager: Manager,
     /// The manager's address as it was last seen: looking it up costs more than a call.
-    address: RefCell<Addr<ProcManager>>,
+    address: RefCell<ManagerAddress>,
     client: Pulse,
     /// Which pools it may use, where that is not any.
     limits: RefCell<Option<CallerLimits>>,
@@ -61,7 +57,7 @@ pub struct Caller {
 
 impl Caller {
     /// Makes a client of a manager.
-    pub fn new(manager: Named<ProcManager>) -> Self {
+    pub fn new(manager: impl Into<Manager>) -> Self {
         let lifeline = Lifeline::new();
         let mut caller = Self::in_the_name_of(lifeline.pulse(), manager);
         caller._lifeline = Some(lifeline);
@@ -70,8 +66,9 @@ impl Caller {
 
     /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
     /// through it comes back when that client ends.
-    pub fn in_the_name_of(client: Pulse, manager: Named<ProcManager>) -> Self {
-        let address = RefCell::new(manager.address());
+    pub fn in_the_name_of(client: Pulse, manager: impl Into<Manager>) -> Self {
+        let manager = manager.into();
+        let address = RefCell::new((manager.0)());
         Self {
             manager,
             address,
@@ -113,34 +110,26 @@ impl Caller {
             limits: self.limits.borrow().clone(),
             who: self.who.borrow().clone(),
         };
-        let call = self.address.borrow().send(request);
+        let call = self.address.borrow().get_proc.send(request);
         match call.await {
             Ok(answer) => answer.map_err(|error| *error),
-            Err(_) => {
-                // A successor, if there is one, serves the next call.
-                self.address.replace(self.manager.address());
-                Err(GetProcError::ShuttingDown)
-            }
+            Err(_) => Err(self.manager_is_gone()),
         }
     }
 
-    /// Asks the manager something that it answers at once.
+    /// Returns the arguments of `reset`.
     ///
     /// # Errors
-    /// [`GetProcError::ShuttingDown`]: there is none now.
-    pub async fn ask<M>(&self, question: M) -> Result<M::Result, GetProcError>
-    where
-        M: Message + Send + 'static,
-        M::Result: Send,
-        ProcManager: Handler<M>,
-        Context<ProcManager>: ToEnvelope<ProcManager, M>,
-    {
-        let call = self.address.borrow().send(question);
-        call.await.map_err(|_| {
-            // A successor, if there is one, serves the next call.
-            self.address.replace(self.manager.address());
-            GetProcError::ShuttingDown
-        })
+    /// [`GetProcError::ShuttingDown`]: there is no manager now.
+    pub async fn reset_config(&self) -> Result<Arc<str>, GetProcError> {
+        let call = self.address.borrow().reset_config.send(GetResetConfig);
+        call.await.map_err(|_| self.manager_is_gone())
+    }
+
+    /// A successor, if there is one, serves the next call.
+    fn manager_is_gone(&self) -> GetProcError {
+        self.address.replace((self.manager.0)());
+        GetProcError::ShuttingDown
     }
 
     /// Requires that the query servers of a language can do something, before it is asked of one.
@@ -155,12 +144,13 @@ impl Caller {
     ) -> Result<(), GetProcError> {
         let language = language.clone();
         let limits = self.limits.borrow().clone();
-        self.ask(Require {
+        let question = Require {
             language,
             ability,
             limits,
-        })
-        .await?
+        };
+        let call = self.address.borrow().require.send(question);
+        call.await.unwrap_or_else(|_| Err(self.manager_is_gone()))
     }
 
     /// Takes a process and resets it.

@@ -11,8 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{FunctionError, QueryServers};
-use crate::actors::caller::{CallError, ResetRetry};
+use crate::functions::caller::ResetRetry;
 use crate::messages::function::{InDdoc, InLanguage};
+use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::PromptError;
 use crate::query_server::abilities::Ability;

@@ -16,13 +16,13 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::decode::decode;
 use super::{FunctionError, PROTOCOL_ERROR, QueryServers, Trouble};
-use crate::messages::client_error::Place;
-use crate::messages::function::{MapDocs, MapStart};
-use crate::messages::process::Fault;
-use crate::query_server::view::{
+use crate::functions::view::{
     self, Batches, Cause, Counts, InputError, MapSink, Mapped, Order, Part, ProcessError,
     Processes, Run, View, ViewError, batches_of,
 };
+use crate::messages::client_error::Place;
+use crate::messages::function::{MapDocs, MapStart};
+use crate::messages::process::Fault;
 
 /// For how many documents a further process is taken.
 const DOCUMENTS_PER_PROCESS: usize = 256;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::actors::caller::{CallError, Caller};
 use crate::client::{Borrowed, Client, ClientError, ReturnStatus, ServiceError};
+use crate::functions::caller::Caller;
+use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;

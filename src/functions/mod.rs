@@ -10,6 +10,7 @@
 //!           times, with a delay, and not for ever.
 
 mod acquire;
+pub mod caller;
 mod compile;
 mod ddoc;
 mod decode;
@@ -26,6 +27,7 @@ mod rewrite;
 mod scrub;
 mod source_filter;
 mod validate;
+pub mod view;
 
 use std::rc::Rc;
 
@@ -42,7 +44,7 @@ pub use validate::Verdict;
 
 use decode::PROTOCOL_ERROR;
 
-use crate::actors::caller::Caller;
+use crate::functions::caller::Caller;
 use crate::messages::function::FunctionCall;
 use crate::query_server::reduce::OverflowLog;
 

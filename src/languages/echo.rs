@@ -6,11 +6,11 @@
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::actors::language::{Language, StartContext};
 use crate::actors::native_process::{NativeProcess, NativeServer};
 use crate::messages::opener::StartError;
 use crate::messages::process::ProcessRef;
 use crate::query_server::abilities::{Abilities, Ability};
-use crate::query_server::language::{Language, StartContext};
 use crate::query_server::prompt::{PromptKind, kind_of};
 
 /// The language.

@@ -1,0 +1,54 @@
+//! What the ProcManager takes from the configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Message;
+use policy::pool::Limits;
+
+use crate::actors::language::Registry;
+use crate::config::{FrontTerms, PoolConfig};
+use crate::query_server::language::LanguageName;
+
+/// The settings that the manager works by (`reload_config`). They hold from now on.
+#[derive(Clone)]
+pub struct ReloadConfig(pub Arc<ManagerSettings>);
+
+impl Message for ReloadConfig {
+    type Result = ();
+}
+
+/// What the ProcManager takes from the configuration.
+#[derive(Clone)]
+pub struct ManagerSettings {
+    /// The limits of every language's pool, where its section says nothing else.
+    pub limits: Limits,
+    /// `processes_max`: most processes of all pools together; `None` is any number.
+    pub processes_max: Option<u32>,
+    /// Name -> the section of a pool, in lower case: a language's own, or a named one.
+    /// Shared with the pool while that follows it.
+    pub pools: BTreeMap<String, Arc<PoolConfig>>,
+    /// Name -> what services ask of a pool that is in no section, in lower case.
+    pub fronts: BTreeMap<String, FrontTerms>,
+    /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
+    pub os_process_timeout: Duration,
+    /// `os_process_idle_limit`.
+    pub idle_limit: Duration,
+    /// How long a process that was told to stop may take before it is killed.
+    pub stop_grace: Duration,
+    /// The longest line that a process may print, in bytes.
+    pub line_bytes_max: usize,
+    /// Lines of a process that are logged in a second.
+    pub log_lines_max: usize,
+    /// Bytes of lines of a pool's processes that are logged in a minute.
+    pub log_bytes_max: usize,
+    /// How a database's name becomes a tag.
+    pub db_tag: policy::pool::db_tag::DbTag,
+    /// The arguments of `reset`: a JSON object.
+    pub reset_config: Arc<str>,
+    /// The languages and how their processes are started.
+    pub languages: Registry,
+    /// Those of them whose command comes from the configuration.
+    pub external: BTreeSet<LanguageName>,
+}

@@ -1,0 +1,213 @@
+//! Asks a query server of its own, in a child beside the pool, whether it can do something.
+//!
+//! SUMMARY   [`probe`] starts the command, resets it, asks the smallest question that needs the ability, and
+//!           judges the answer.
+//! PROMISES  An ability is absent only where the child clearly said no: an error, its end, or one result for
+//!           two functions. Everything else leaves it open. Dropping a probe ends its child.
+//! CALLED    By [`Abilities`](super::abilities::Abilities), which puts a deadline around it.
+//! LIMITS    What needs a function is asked in JavaScript, Python or Perl: in that which has the language's
+//!           name, or else in that of which the command runs a map function.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::abilities::{Ability, Finding};
+use super::child::{CommandSpec, Spawner};
+use super::dialogue::Dialogue;
+use super::line::{Line, classify};
+
+/// The longest line that is read, in bytes.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// The most characters of an answer that a finding quotes.
+const QUOTED_CHARACTERS: usize = 400;
+
+/// Functions in one language.
+struct Functions {
+    language: &'static str,
+    /// Emits the document's id and 1.
+    map: &'static str,
+    /// Adds values up.
+    sum: &'static str,
+}
+
+const FUNCTIONS: [Functions; 3] = [
+    Functions {
+        language: "javascript",
+        map: "function(doc) { emit(doc._id, 1); }",
+        sum: "function(keys, values, rereduce) { return sum(values); }",
+    },
+    Functions {
+        language: "python",
+        map: "def fun(doc):\n    yield doc['_id'], 1\n",
+        sum: "def fun(keys, values, rereduce):\n    return sum(values)\n",
+    },
+    Functions {
+        language: "perl",
+        map: "sub { my ($doc) = @_; emit($doc->{_id}, 1) }",
+        sum: "sub { my ($keys, $values, $rereduce) = @_; my $sum = 0; $sum += $_ for @$values; $sum }",
+    },
+];
+
+/// Commands with the answer that is expected of each.
+type Questions = Vec<(Value, Value)>;
+
+/// How the child took the questions.
+enum Outcome {
+    /// It answered each as expected.
+    AsExpected,
+    /// It answered an error; its line.
+    Error(String),
+    /// It answered something else; its line.
+    Other(String),
+    /// It ended; how.
+    Ended(String),
+    /// It was no query server in the first place, or cannot be spoken to.
+    Unknown,
+}
+
+/// Finds out about one ability of the query servers of a language.
+pub(super) async fn probe(
+    ability: Ability,
+    language: &str,
+    command: &CommandSpec,
+    spawner: &Spawner,
+) -> Finding {
+    let questions = match questions(ability) {
+        Some(questions) => questions,
+        None => match functions_of(language, command, spawner).await {
+            Some(functions) => questions_about(ability, functions.sum),
+            None => return Finding::Open,
+        },
+    };
+    let together = ability == Ability::Pipelining;
+    match ask(&questions, together, command, spawner).await {
+        Outcome::AsExpected => Finding::Present,
+        Outcome::Error(line) => absent(&format!("it answered {line}")),
+        Outcome::Ended(how) => absent(&format!("it {how}")),
+        Outcome::Other(line) if ability == Ability::SeveralReducers => {
+            Finding::Absent(format!("when tried with two, it answered {line}").into())
+        }
+        Outcome::Other(_) | Outcome::Unknown => Finding::Open,
+    }
+}
+
+fn absent(how: &str) -> Finding {
+    Finding::Absent(format!("when tried, {how}").into())
+}
+
+/// Returns what is asked where no function is needed.
+fn questions(ability: Ability) -> Option<Questions> {
+    let ddoc = |rev| {
+        let ddoc = json!({"_id": "_design/a", "_rev": rev});
+        (json!(["ddoc", "new", "_design/a", ddoc]), json!(true))
+    };
+    Some(match ability {
+        Ability::Ddoc => vec![ddoc("1-a"), ddoc("2-b")],
+        Ability::AddLib => vec![(json!(["add_lib", {}]), json!(true))],
+        Ability::IndexDoc => vec![(json!(["index_doc", {"_id": "a"}]), json!([]))],
+        Ability::Pipelining => vec![(json!(["reset", {}]), json!(true)); 3],
+        Ability::Reduce | Ability::ReduceContext | Ability::SeveralReducers => return None,
+    })
+}
+
+/// Returns what is asked of reducers.
+fn questions_about(ability: Ability, sum: &str) -> Questions {
+    let rows = json!([[["x", "d1"], 1], [["y", "d2"], 2], [["z", "d3"], 3.5]]);
+    match ability {
+        Ability::SeveralReducers => vec![(
+            json!(["reduce", [sum, sum], rows]),
+            json!([true, [6.5, 6.5]]),
+        )],
+        Ability::ReduceContext => ["db/_design/d/_view/v", ""]
+            .map(|context| {
+                let question = json!(["reduce", [sum], rows, context]);
+                (question, json!([true, [6.5]]))
+            })
+            .into(),
+        _ => vec![(json!(["reduce", [sum], rows]), json!([true, [6.5]]))],
+    }
+}
+
+/// Returns functions that the command runs; none if it runs none of ours.
+async fn functions_of(
+    language: &str,
+    command: &CommandSpec,
+    spawner: &Spawner,
+) -> Option<&'static Functions> {
+    let named = FUNCTIONS
+        .iter()
+        .find(|functions| functions.language == language);
+    if named.is_some() {
+        return named;
+    }
+    for functions in &FUNCTIONS {
+        let questions = vec![
+            (json!(["add_fun", functions.map]), json!(true)),
+            (json!(["map_doc", {"_id": "a"}]), json!([[["a", 1]]])),
+        ];
+        if let Outcome::AsExpected = ask(&questions, false, command, spawner).await {
+            return Some(functions);
+        }
+    }
+    None
+}
+
+/// Starts the command, resets it and asks: one question after the other, or all `together`.
+async fn ask(
+    questions: &[(Value, Value)],
+    together: bool,
+    command: &CommandSpec,
+    spawner: &Spawner,
+) -> Outcome {
+    let Ok(mut child) = Dialogue::start(spawner, command.clone(), LINE_BYTES_MAX).await else {
+        return Outcome::Unknown;
+    };
+    let send = |child: &Dialogue, command: &Value| child.send(format!("{command}\n").as_bytes());
+    send(&child, &json!(["reset", {}]));
+    let Outcome::AsExpected = answer(&mut child, &json!(true)).await else {
+        return Outcome::Unknown;
+    };
+    if together {
+        let all: String = questions
+            .iter()
+            .map(|(asked, _)| format!("{asked}\n"))
+            .collect();
+        child.send(all.as_bytes());
+    }
+    for (asked, expected) in questions {
+        if !together {
+            send(&child, asked);
+        }
+        match answer(&mut child, expected).await {
+            Outcome::AsExpected => {}
+            outcome => return outcome,
+        }
+    }
+    Outcome::AsExpected
+}
+
+/// Reads the next answer, past log lines.
+async fn answer(child: &mut Dialogue, expected: &Value) -> Outcome {
+    loop {
+        let line = match child.line().await {
+            Ok(Some(line)) => line,
+            Ok(None) => return Outcome::Ended(child.obituary().await),
+            Err(_) => return Outcome::Unknown,
+        };
+        return match classify(line.clone()) {
+            Line::Log(_) => continue,
+            Line::Error(_) | Line::Fatal(_) => Outcome::Error(quoted(&line)),
+            Line::Answer(_) => match serde_json::from_slice::<Value>(&line) {
+                Ok(value) if value == *expected => Outcome::AsExpected,
+                _ => Outcome::Other(quoted(&line)),
+            },
+            Line::Malformed(_) => Outcome::Other(quoted(&line)),
+        };
+    }
+}
+
+fn quoted(line: &Bytes) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.chars().take(QUOTED_CHARACTERS).collect()
+}
