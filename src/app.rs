@@ -1,7 +1,7 @@
 //! App: the service as a whole, from its configuration to its end.
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
-//!           ConfigListener, PressureGauge, Gate, ReplicationScheduler, ReplicatorDocuments,
+//!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
 //!           Listener, HttpServer, FrontDoor, in this order; stops them in reverse.
 //! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
@@ -27,12 +27,11 @@ use tokio::sync::{oneshot, watch};
 use crate::actors::client::Services;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::front_door::{FrontDoor, FrontDoorOptions};
-use crate::actors::gate::{Gate, Gateway, Inside};
-use crate::actors::http_server::{HttpOptions, HttpServer};
 use crate::actors::language::Registry;
 use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
 use crate::actors::listener::{Listener, ListenerOptions};
+use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
 use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
@@ -40,6 +39,7 @@ use crate::actors::service::socket::ServiceSockets;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
+use crate::http::server::{HttpOptions, HttpServer};
 use crate::in_flight::InFlight;
 use crate::messages::config_listener::ServiceSocketError;
 use crate::messages::config_listener::SetLogLevel;
@@ -181,19 +181,15 @@ impl App {
         let (config_listener, config_spec) =
             config_spec(Rc::clone(&active), manager.clone(), log.clone());
         let sums = Rc::new(OverflowLog::new(log.clone()));
-        let inside = Rc::new(Inside {
-            manager: manager.clone(),
-            config: config_listener.clone(),
-            sums: Rc::clone(&sums),
-        });
-        let (gate, gate_spec) = gate_spec(inside, log.clone());
-        let gateway = Gateway::new(gate);
+        let (executor, executor_spec) =
+            executor_spec(manager.clone(), Rc::clone(&sums), log.clone());
+        let pool = PoolHandle::new(executor);
         let replicator = ReplicationOptions {
             http: replicator_http,
             identity: ServerIdentity::default(),
             config: changes.clone(),
             metrics: metrics.clone(),
-            filters: replication::filters_through(gateway.clone()),
+            filters: replication::filters_through(pool.clone()),
             log: log.clone(),
         };
         // Where there is no room for its thread, the start of an arbiter panics.
@@ -249,26 +245,29 @@ impl App {
             manager_spec,
             config_spec,
             pressure_spec,
-            gate_spec,
+            executor_spec,
             scheduler_spec,
             documents_spec,
             listener_spec,
         ];
         if let Some(address) = &http {
-            let shared = Shared::new(
-                gateway,
-                changes,
+            let shared = Shared {
+                pool,
+                manager: manager.clone(),
+                config_listener: config_listener.clone(),
+                config: changes,
                 authority,
-                metrics.clone(),
-                address.address(),
+                metrics: metrics.clone(),
+                address: address.address(),
                 replications,
                 in_flight,
-                log.clone(),
-            );
+                tasks: Default::default(),
+                stopping: watch::Sender::new(false),
+                log: log.clone(),
+            };
             let options = HttpOptions {
                 address: Rc::clone(address),
                 shared: Arc::new(shared),
-                log: log.clone(),
             };
             children.push(ChildSpec::new("http", SHUTDOWN_MAX, move || {
                 let server = HttpServer::new(options.clone());
@@ -438,12 +437,16 @@ fn bind(
     Ok(bound.transpose()?.map(Rc::new))
 }
 
-fn gate_spec(inside: Rc<Inside>, log: Logger) -> (Named<Gate>, ChildSpec) {
+fn executor_spec(
+    manager: Named<ProcManager>,
+    sums: Rc<OverflowLog>,
+    log: Logger,
+) -> (Named<PoolExecutor>, ChildSpec) {
     let make = move || {
-        let gate = Gate::new(Rc::clone(&inside), &log);
-        (gate.pulse(), gate.start())
+        let executor = PoolExecutor::new(manager.clone(), Rc::clone(&sums), &log);
+        (executor.pulse(), executor.start())
     };
-    ChildSpec::named("gate", SHUTDOWN_MAX, make)
+    ChildSpec::named("pool_executor", SHUTDOWN_MAX, make)
 }
 
 /// Returns what resolves when a party ends.

@@ -16,6 +16,7 @@ mod machine_bounds;
 pub mod messages;
 pub mod metrics;
 pub mod otp;
+mod pace;
 pub mod query_server;
 mod replicator;
 mod store;

@@ -20,7 +20,6 @@ mod jobs;
 mod lent;
 mod lines;
 mod login;
-mod pace;
 mod peer;
 mod relay;
 mod session;

@@ -19,15 +19,16 @@ use slog::{Logger, error};
 use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
-use crate::actors::gate::Gateway;
 use crate::actors::job_supervisor::LiveRuns;
+use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
 use crate::actors::replication_job::JobStarter;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
-use crate::functions::SourceFilter;
+use crate::functions::{QueryServers, SourceFilter};
+use crate::messages::function::Json;
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
 use crate::messages::replication_scheduler::Configure;
@@ -244,23 +245,35 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
     }
 }
 
-/// Returns the way from replications to the service's pool, over its gate. The code, and its language,
-/// are another database's: it is held to languages that are built in.
-pub(super) fn filters_through(gateway: Gateway) -> FilterPool {
+/// Documents that a filter of another database is asked about.
+struct AskFilter {
+    filter: SourceFilter,
+    docs: Vec<Json>,
+}
+
+impl PoolWork for AskFilter {
+    type Output = Result<Vec<bool>, String>;
+
+    async fn run(self, servers: QueryServers) -> Self::Output {
+        let passed = self.filter.ask(self.docs, &servers).await;
+        passed.map_err(|error| error.to_string())
+    }
+}
+
+/// Returns the way from replications to the service's pool. The code, and its language, are another
+/// database's: it is held to languages that are built in.
+pub(super) fn filters_through(pool: PoolHandle) -> FilterPool {
     FilterPool::new(move |function| {
         let filter = SourceFilter::parse(function).map_err(|error| error.to_string())?;
-        let gateway = gateway.clone();
+        let pool = pool.clone();
         Ok(FilterRun::new(move |docs| {
-            let (filter, gateway) = (filter.clone(), gateway.clone());
-            Box::pin(async move {
-                let asking = gateway.run(move |inside| async move {
-                    let limits = Some(CallerLimits::of_other_databases());
-                    let servers = inside.query_servers_for(limits, None);
-                    let passed = filter.ask(docs, &servers).await;
-                    passed.map_err(|error| error.to_string())
-                });
-                asking.await.unwrap_or_else(|error| Err(error.to_string()))
-            })
+            let filter = filter.clone();
+            let principal = Principal {
+                limits: Some(CallerLimits::of_other_databases()),
+                who: None,
+            };
+            let asking = pool.run(AskFilter { filter, docs }, principal);
+            Box::pin(async move { asking.await.unwrap_or_else(|error| Err(error.to_string())) })
         }))
     })
 }

@@ -76,6 +76,11 @@ impl QueryServers {
         &self.caller
     }
 
+    /// Returns that client, for what takes processes by itself.
+    pub(crate) fn into_caller(self) -> Rc<Caller> {
+        self.caller
+    }
+
     /// Carries out a call and returns its value as JSON text.
     ///
     /// # Errors

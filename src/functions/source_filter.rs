@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`SourceFilter`] is a filter function with its design document parsed; it is asked about documents.
 //!           [`filter_pool`] has them run on this thread.
-//! CALLED    By the service over its gate, and by `settee replicate` with a pool of its own.
+//! CALLED    By the service on its pool, and by `settee replicate` with a pool of its own.
 
 use std::sync::Arc;
 

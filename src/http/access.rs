@@ -7,17 +7,20 @@
 //!           cookie_authentication_handler/1.
 //! DIFFERS   CouchDB lets web pages of other origins in when CORS is enabled; here they never are.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::cookie::{Cookie, SameSite, time};
 use actix_web::http::header;
+use actix_web::web::ReqData;
 use data_encoding::BASE64;
 
 use super::answer::Refusal;
 use super::request::text;
 use super::{Shared, origin};
+use crate::actors::pool_executor::Principal;
 use crate::auth::rights::{Right, Rights};
 use crate::auth::session::{COOKIE, Session};
 use crate::query_server::status::Holder;
@@ -33,16 +36,30 @@ pub(super) struct Visitor {
     pub(super) session: Option<Session>,
     /// What they may do.
     pub(super) rights: Rights,
+    /// The address at the other end.
+    address: Option<SocketAddr>,
 }
 
+/// Who asks, as handlers get it.
+pub(super) type User = ReqData<Rc<Visitor>>;
+
 impl Visitor {
-    /// Returns who it is, for `status`.
-    pub(super) fn holder(&self, request: &HttpRequest) -> Option<Arc<Holder>> {
-        Some(Arc::new(Holder {
+    /// Returns in whose name functions run.
+    pub(super) fn principal(&self) -> Principal {
+        let who = Holder {
             user: self.name.clone(),
-            peer: request.peer_addr().map(|peer| peer.to_string()),
+            peer: self.address.map(|peer| peer.to_string()),
             ..Holder::default()
-        }))
+        };
+        Principal {
+            limits: self.rights.limits(),
+            who: Some(Arc::new(who)),
+        }
+    }
+
+    /// Returns the address at the other end.
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
     }
 
     pub(super) fn is_admin(&self) -> bool {
@@ -64,6 +81,16 @@ impl Visitor {
                 "{missing}, which {name} has not"
             ))),
             None => Err(Refusal::unauthorized("Authentication required.")),
+        }
+    }
+
+    /// Lets nobody pass who has none of these rights, and everybody where none is needed. The last one is
+    /// told as missing.
+    pub(super) fn needs_one_of(&self, rights: &[Right]) -> Result<(), Refusal> {
+        match rights {
+            [] => Ok(()),
+            [others @ .., _] if others.iter().any(|right| self.may(*right)) => Ok(()),
+            [.., last] => self.needs(*last),
         }
     }
 
@@ -92,6 +119,7 @@ pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visi
         by: None,
         session: None,
         rights: Rights::default(),
+        address: request.peer_addr(),
     };
     if shared.authority.is_open() {
         refuse_forwarded(request)?;
@@ -102,7 +130,7 @@ pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visi
         let (name, password) = basic(credentials)?;
         shared
             .authority
-            .log_in(&name, &password, peer(request))
+            .log_in(&name, &password, visitor.peer())
             .await?;
         visitor.name = Some(name);
         visitor.by = Some("default");
@@ -131,11 +159,6 @@ fn refuse_forwarded(request: &HttpRequest) -> Result<(), Refusal> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Returns the address at the other end.
-pub(super) fn peer(request: &HttpRequest) -> Option<IpAddr> {
-    request.peer_addr().map(|address| address.ip())
 }
 
 /// Returns the cookie that begins a session.

@@ -7,14 +7,14 @@
 use std::fmt;
 use std::num::NonZero;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName};
+use actix_web::{HttpResponse, ResponseError};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::actors::gate::GateError;
+use crate::actors::pool_executor::ExecuteError;
 use crate::auth::LoginError;
 use crate::messages::client_error::ErrorReply;
 
@@ -48,6 +48,10 @@ impl Refusal {
 
     pub(super) fn not_found(reason: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", reason)
+    }
+
+    pub(super) fn no_such_path() -> Self {
+        Self::not_found("missing: there is nothing at this path")
     }
 
     pub(super) fn forbidden(reason: impl Into<Value>) -> Self {
@@ -136,6 +140,22 @@ impl Refusal {
     }
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason())
+    }
+}
+
+impl ResponseError for Refusal {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        self.response()
+    }
+}
+
 /// CouchDB's codes for the errors of functions and of the pool; what it does not know is 500 there.
 impl From<ErrorReply> for Refusal {
     fn from(error: ErrorReply) -> Self {
@@ -174,12 +194,12 @@ impl From<ErrorReply> for Refusal {
     }
 }
 
-impl From<GateError> for Refusal {
-    fn from(error: GateError) -> Self {
+impl From<ExecuteError> for Refusal {
+    fn from(error: ExecuteError) -> Self {
         let reason = error.to_string();
         match error {
-            GateError::Full => Self::unavailable("too_many_requests", reason),
-            GateError::Lost => {
+            ExecuteError::Full => Self::unavailable("too_many_requests", reason),
+            ExecuteError::Lost => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", reason)
             }
         }

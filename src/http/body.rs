@@ -10,19 +10,21 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use actix_web::dev::Payload;
 use actix_web::http::{StatusCode, header};
-use actix_web::{HttpMessage, HttpRequest, web};
+use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::answer::Refusal;
-use super::progress::Progress;
 use super::request::text;
 use crate::in_flight::{NoRoom, Share};
+use crate::pace::Pace;
 
 /// How long a client of a stream may let pass without sending or taking anything.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -109,6 +111,24 @@ impl Body {
     }
 }
 
+/// A body of up to `MAX` bytes.
+pub(super) struct AtMost<const MAX: usize>(pub(super) Body);
+
+impl<const MAX: usize> FromRequest for AtMost<MAX> {
+    type Error = Error;
+    type Future = LocalBoxFuture<'static, Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let given = <(web::Payload, web::Data<Shared>)>::from_request(request, payload);
+        let request = request.clone();
+        let read = async move {
+            let (payload, shared) = given.await?;
+            Ok(Self(read_at_most(MAX, &request, payload, &shared).await?))
+        };
+        read.boxed_local()
+    }
+}
+
 /// Reads a body of up to `[server] body_max`.
 ///
 /// # Errors
@@ -150,10 +170,10 @@ pub(super) async fn read_at_most(
     if let Some(account) = &account {
         account.set(announced)?;
     }
-    let mut progress = Progress::new(shared.config.borrow().server.request_timeout);
+    let pace = Pace::new(shared.config.borrow().server.request_timeout);
     let mut body = BytesMut::new();
-    while let Some(chunk) = next(&mut payload, progress.deadline()).await? {
-        progress.add(chunk.len());
+    while let Some(chunk) = next(&mut payload, pace.deadline()).await? {
+        pace.took(chunk.len());
         if body.len() + chunk.len() > limit {
             return Err(too_large());
         }
@@ -176,20 +196,27 @@ pub(super) struct Incoming {
     account: Option<Account>,
     timeout: Duration,
     /// What came of the line that is not complete yet.
-    line: Option<(Progress, usize)>,
+    line: Option<(Pace, usize)>,
+}
+
+impl FromRequest for Incoming {
+    type Error = Error;
+    type Future = LocalBoxFuture<'static, Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let given = <(web::Payload, web::Data<Shared>)>::from_request(request, payload);
+        let account = Account::of(request);
+        let begin = given.map_ok(|(payload, shared)| Self {
+            payload,
+            account,
+            timeout: shared.config.borrow().server.request_timeout,
+            line: None,
+        });
+        begin.boxed_local()
+    }
 }
 
 impl Incoming {
-    /// Begins to read.
-    pub(super) fn new(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Self {
-        Self {
-            payload,
-            account: Account::of(request),
-            timeout: shared.config.borrow().server.request_timeout,
-            line: None,
-        }
-    }
-
     /// Waits for the next piece; none at the end. Between lines a client has [`IDLE_MAX`], in the middle
     /// of one it has to be as fast as with a whole body.
     ///
@@ -197,23 +224,22 @@ impl Incoming {
     /// It is too slow or cut off, or there is no room for so long a line.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let idle = Instant::now() + IDLE_MAX;
-        let deadline = self
-            .line
-            .map_or(idle, |(progress, _)| progress.deadline().min(idle));
+        let line = self.line.as_ref();
+        let deadline = line.map_or(idle, |(pace, _)| pace.deadline().min(idle));
         let Some(chunk) = next(&mut self.payload, deadline).await? else {
             return Ok(None);
         };
         let begun = memchr::memrchr(b'\n', &chunk).map_or(0, |end| end + 1);
         let rest = chunk.len() - begun;
-        let (mut progress, before) = match self.line.filter(|_| begun == 0) {
+        let (pace, before) = match self.line.take().filter(|_| begun == 0) {
             Some(line) => line,
-            None => (Progress::new(self.timeout), 0),
+            None => (Pace::new(self.timeout), 0),
         };
-        progress.add(rest);
+        pace.took(rest);
         if let Some(account) = &self.account {
             account.set(before + rest)?;
         }
-        self.line = (before + rest > 0).then_some((progress, before + rest));
+        self.line = (before + rest > 0).then_some((pace, before + rest));
         Ok(Some(chunk))
     }
 }

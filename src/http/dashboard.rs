@@ -9,15 +9,17 @@
 //! LIMITS    [`JOBS_MAX`] jobs, those that need attention first; [`TASKS_MAX`] views that are being
 //!           mapped.
 
-use actix_web::http::{Method, header};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
+use actix_web::http::header;
+use actix_web::web::Data;
 use serde_json::{Value, json};
 
-use super::access::Visitor;
+use super::Shared;
+use super::access::User;
 use super::answer::{self, Answer, Refusal};
-use super::request::allow;
-use super::{Shared, pools_api};
+use super::routes::ask;
 use crate::auth::rights::Right;
+use crate::messages::proc_manager::GetStatus;
 use policy::schedule::JobState;
 
 /// How many jobs the page shows.
@@ -33,52 +35,50 @@ const SHOWN_FIRST: [JobState; 3] = [JobState::Crashing, JobState::Running, JobSt
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Answers a request for `/_dashboard` and what is below.
-pub(super) async fn answer(
-    path: &[&str],
-    request: &HttpRequest,
-    shared: &Shared,
-    visitor: &Visitor,
-) -> Answer {
-    allow(request, &[Method::GET])?;
-    match path {
-        [] => Ok(file(
-            "text/html; charset=utf-8",
-            include_str!("dashboard/page.html"),
-        )),
-        ["page.css"] => Ok(file(
-            "text/css; charset=utf-8",
-            include_str!("dashboard/page.css"),
-        )),
-        ["page.js"] => Ok(file(
-            "text/javascript; charset=utf-8",
-            include_str!("dashboard/page.js"),
-        )),
-        ["state"] => state(shared, visitor).await,
-        _ => Err(Refusal::not_found("missing: there is nothing at this path")),
-    }
+/// `GET /_dashboard`.
+pub(super) async fn page() -> Answer {
+    file(
+        "text/html; charset=utf-8",
+        include_str!("dashboard/page.html"),
+    )
 }
 
-fn file(content_type: &str, text: &'static str) -> HttpResponse {
-    HttpResponse::Ok()
+/// `GET /_dashboard/page.css`.
+pub(super) async fn style() -> Answer {
+    file(
+        "text/css; charset=utf-8",
+        include_str!("dashboard/page.css"),
+    )
+}
+
+/// `GET /_dashboard/page.js`.
+pub(super) async fn script() -> Answer {
+    file(
+        "text/javascript; charset=utf-8",
+        include_str!("dashboard/page.js"),
+    )
+}
+
+fn file(content_type: &str, text: &'static str) -> Answer {
+    Ok(HttpResponse::Ok()
         .content_type(content_type)
         .insert_header((header::CACHE_CONTROL, "no-cache"))
         .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
         .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((header::REFERRER_POLICY, "no-referrer"))
-        .body(text)
+        .body(text))
 }
 
-/// Everything that this visitor may see.
-async fn state(shared: &Shared, visitor: &Visitor) -> Answer {
-    visitor.needs(Right::Look).map_err(Refusal::for_a_form)?;
-    let status = pools_api::status(None, shared).await?;
+/// `GET /_dashboard/state`: everything that this visitor may see.
+pub(super) async fn state(shared: Data<Shared>, user: User) -> Answer {
+    user.needs(Right::Look).map_err(Refusal::for_a_form)?;
+    let status = ask(&shared.manager, GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
-    let jobs = jobs(shared).await?;
+    let jobs = jobs(&shared).await?;
     Ok(answer::ok(&json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "user": visitor.name,
+        "user": user.name,
         "status": status,
         "tasks": tasks,
         "jobs": jobs,

@@ -24,8 +24,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::{Conduct, Place};
-use super::progress::Progress;
 use crate::config::Config;
+use crate::pace::Pace;
 
 /// How long a client may take to send a head.
 pub(super) const HEAD_WAIT: Duration = Duration::from_secs(5);
@@ -149,7 +149,7 @@ pub(super) struct Guarded {
     reading: Timer,
     writing: Timer,
     /// What the client has taken since it last took nothing; none while it takes everything.
-    blocked: Option<Progress>,
+    blocked: Option<Pace>,
 }
 
 impl Guarded {
@@ -185,15 +185,15 @@ impl Guarded {
                 if self.connection.is_stream.get() {
                     self.blocked = None;
                 }
-                if let Some(progress) = &mut self.blocked {
-                    progress.add(*length);
+                if let Some(pace) = &self.blocked {
+                    pace.took(*length);
                 }
             }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
                 let timeout = self.connection.timeout();
-                let progress = self.blocked.get_or_insert_with(|| Progress::new(timeout));
-                if self.writing.is_past(progress.deadline(), cx) {
+                let pace = self.blocked.get_or_insert_with(|| Pace::new(timeout));
+                if self.writing.is_past(pace.deadline(), cx) {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }
             }

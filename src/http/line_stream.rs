@@ -7,104 +7,85 @@
 //!           answer has its code. However the request ends, the work and what it holds end with it.
 //! LIMITS    A client has to read while it writes. The head of the answer comes with its first piece.
 
-use std::future::Future;
-use std::pin::Pin;
-
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use futures_util::future::{LocalBoxFuture, OptionFuture};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::Shared;
+use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
-use crate::actors::gate::GateError;
-
-/// The content type of both directions.
-pub(super) const NDJSON: &str = "application/x-ndjson";
+use super::request::NDJSON;
+use crate::actors::pool_executor::{ExecuteError, PoolWork};
+use crate::query_server::line::LineBuffer;
 
 /// Pieces of the answer that wait for the client.
 pub(super) const ANSWERS_AHEAD: usize = 16;
 
-/// What brings the body to the work, until the body ends or nobody takes more of it.
-pub(super) type Pump = Pin<Box<dyn Future<Output = ()>>>;
-
-/// The work: its own result, unless it is lost on the way to the pool.
-type Work = Pin<Box<dyn Future<Output = Result<Result<(), Refusal>, GateError>>>>;
-
-/// The first line of a body, and what came after it.
-pub(super) struct FirstLine {
-    line: BytesMut,
-    /// The beginning of the lines that follow.
-    pub(super) rest: BytesMut,
+/// The lines of a body, as they come.
+pub(super) struct Lines {
+    pub(super) incoming: Incoming,
+    /// What came and is not taken yet.
+    pub(super) buffer: LineBuffer,
 }
 
-impl FirstLine {
-    /// Reads up to the first line feed.
+impl Lines {
+    /// Takes the arguments out of the first line.
     ///
     /// # Errors
-    /// The line is too long, or the body is too slow or cut off.
-    pub(super) async fn read(incoming: &mut Incoming, shared: &Shared) -> Result<Self, Refusal> {
-        let limit = shared.config.borrow().server.line_max;
-        let mut line = BytesMut::new();
+    /// The line is too long, the body is too slow or cut off; or what is wrong with the arguments,
+    /// with the line's number.
+    pub(super) async fn begin<T, E: Into<Refusal>>(
+        incoming: Incoming,
+        shared: &Shared,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<(T, Self), Refusal> {
+        let buffer = LineBuffer::new(shared.config.borrow().server.line_max);
+        let mut lines = Self { incoming, buffer };
+        let line = lines.first().await?;
+        let text = std::str::from_utf8(&line)
+            .map_err(|_| Refusal::bad_request("the first line is not UTF-8"));
+        let parsed = text.and_then(|text| parse(text).map_err(Into::into));
+        let arguments = parsed.map_err(|refusal| {
+            let reason = format!("the first line holds the arguments: {}", refusal.reason());
+            refusal.because(reason).with_member("line", 1)
+        })?;
+        Ok((arguments, lines))
+    }
+
+    async fn first(&mut self) -> Result<Bytes, Refusal> {
         loop {
-            let searched = line.len();
-            let chunk = incoming.next().await?;
-            let is_end = chunk.is_none();
-            line.extend_from_slice(&chunk.unwrap_or_default());
-            let end = memchr::memchr(b'\n', &line[searched..]).map(|at| searched + at);
-            if end.unwrap_or(line.len()) > limit {
-                return Err(Refusal::too_large(
-                    "the first line",
-                    limit,
-                    Some("line_max"),
-                ));
+            let line = self.buffer.next_line().map_err(|error| {
+                Refusal::too_large("the first line", error.limit, Some("line_max"))
+            })?;
+            if let Some(line) = line {
+                return Ok(line);
             }
-            match end {
-                Some(end) => {
-                    let rest = line.split_off(end + 1);
-                    return Ok(Self { line, rest });
-                }
-                None if is_end => {
-                    let rest = BytesMut::new();
-                    return Ok(Self { line, rest });
-                }
-                None => {}
+            match self.incoming.next().await? {
+                Some(chunk) => self.buffer.add(chunk),
+                None => return Ok(self.buffer.take_rest()),
             }
         }
     }
-
-    /// Takes the arguments out of the line.
-    ///
-    /// # Errors
-    /// What is wrong with them, with the line's number.
-    pub(super) fn arguments<T, E: Into<Refusal>>(
-        &self,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<T, Refusal> {
-        let text = std::str::from_utf8(&self.line)
-            .map_err(|_| Refusal::bad_request("the first line is not UTF-8"));
-        let parsed = text.and_then(|text| parse(text).map_err(Into::into));
-        parsed.map_err(|refusal| {
-            let reason = format!("the first line holds the arguments: {}", refusal.reason());
-            refusal.because(reason).with_member("line", 1)
-        })
-    }
 }
 
-/// Answers with what comes out of `answers` until the work lets go of its end of it. What has to
-/// last as long as the request is `kept`.
-pub(super) async fn answer(
-    pump: Pump,
+/// Answers with what comes out of `answers` until the work lets go of its end of it. Meanwhile `pump`
+/// brings the body to the work. What has to last as long as the request is `kept`.
+pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
+    pump: impl Future<Output = ()> + 'static,
     answers: mpsc::Receiver<Bytes>,
-    work: impl Future<Output = Result<Result<(), Refusal>, GateError>> + 'static,
+    work: W,
+    (shared, user): (&Shared, &User),
     kept: impl Sized + 'static,
 ) -> Answer {
+    let work = shared.pool.run(work, user.principal());
     let mut stream = Stream {
-        pump: Some(pump),
+        pump: Some(Box::pin(pump)),
         answers,
-        work: Some(Box::pin(work)),
+        work: Some(Box::pin(async move { work.await? })),
     };
     // What fails before there is anything to answer fails with a code.
     let first = stream.next().await?;
@@ -116,7 +97,7 @@ pub(super) async fn answer(
             Err(refusal) => Some((Ok(refusal.line()), None)),
         }
     });
-    let first = stream::iter(first.map(Ok::<_, GateError>));
+    let first = stream::iter(first.map(Ok::<_, ExecuteError>));
     Ok(HttpResponse::Ok()
         .content_type(NDJSON)
         .streaming(first.chain(rest)))
@@ -125,40 +106,29 @@ pub(super) async fn answer(
 /// A request in progress: what comes, what is done with it, what goes out.
 struct Stream {
     /// None once everything has come.
-    pump: Option<Pump>,
+    pump: Option<LocalBoxFuture<'static, ()>>,
     answers: mpsc::Receiver<Bytes>,
     /// None once it is over.
-    work: Option<Work>,
+    work: Option<LocalBoxFuture<'static, Result<(), Refusal>>>,
 }
 
 impl Stream {
     /// Returns the next piece of the answer; none at its end.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
-        loop {
+        let answer = loop {
             tokio::select! {
                 biased;
-                answer = self.answers.recv() => match answer {
-                    Some(answer) => return Ok(Some(answer)),
-                    // The work lets go of its end when it is over.
-                    None => return self.finish().await.map(|()| None),
-                },
-                () = pending_or(&mut self.pump) => self.pump = None,
+                answer = self.answers.recv() => break answer,
+                Some(()) = OptionFuture::from(self.pump.as_mut()) => self.pump = None,
             }
+        };
+        // The work lets go of its end when it is over.
+        if answer.is_none()
+            && let Some(work) = self.work.take()
+        {
+            work.await?;
         }
-    }
-
-    async fn finish(&mut self) -> Result<(), Refusal> {
-        match self.work.take() {
-            Some(work) => work.await?,
-            None => Ok(()),
-        }
-    }
-}
-
-async fn pending_or(pump: &mut Option<Pump>) {
-    match pump {
-        Some(pump) => pump.await,
-        None => std::future::pending().await,
+        Ok(answer)
     }
 }
 

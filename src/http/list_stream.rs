@@ -6,22 +6,19 @@
 //!           enough ends the answer, however many rows are still to come.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 
-use std::sync::Arc;
-
-use actix_web::web;
-use bytes::{Bytes, BytesMut};
+use actix_web::web::Data;
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::Shared;
+use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
-use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
-use crate::auth::rights::CallerLimits;
-use crate::functions::{FunctionError, ListPart, QueryServers, Trouble};
+use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
+use crate::actors::pool_executor::PoolWork;
+use crate::functions::{FunctionError, ListPart, QueryServers, Rows, Trouble};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{ListRow, ListStart};
-use crate::query_server::line::LineBuffer;
-use crate::query_server::status::Holder;
 
 /// Rows that wait for the function.
 const ROWS_AHEAD: usize = 64;
@@ -29,37 +26,30 @@ const ROWS_AHEAD: usize = 64;
 /// A row, or why there is none.
 type Row = Result<ListRow, FunctionError>;
 
-pub(super) async fn answer(
-    mut incoming: Incoming,
-    shared: &web::Data<Shared>,
-    limits: Option<CallerLimits>,
-    who: Option<Arc<Holder>>,
-) -> Answer {
-    let first = FirstLine::read(&mut incoming, shared).await?;
-    let start = first.arguments(ListStart::parse)?;
-    let (rows, rows_in) = mpsc::channel(ROWS_AHEAD);
+/// `POST /_query/list`, where the body is lines.
+pub(super) async fn list(incoming: Incoming, shared: Data<Shared>, user: User) -> Answer {
+    let (start, lines) = Lines::begin(incoming, &shared, ListStart::parse).await?;
+    let (rows_in, rows) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
-    let work = shared.gateway.run(move |inside| {
-        list(
-            inside.query_servers_for(limits, who),
-            start,
-            rows_in,
-            answers,
-        )
-    });
-    let line_max = shared.config.borrow().server.line_max;
-    let pump = Box::pin(pump(incoming, first.rest, line_max, rows));
-    line_stream::answer(pump, answers_out, work, ()).await
+    let work = List {
+        start,
+        rows,
+        answers,
+    };
+    let pump = pump(lines, rows_in);
+    line_stream::answer(pump, answers_out, work, (&shared, &user), ()).await
 }
 
 /// Cuts what comes into rows and hands them over, until the end or an error.
-async fn pump(mut incoming: Incoming, first: BytesMut, line_max: usize, rows: mpsc::Sender<Row>) {
-    let mut lines = LineBuffer::new(line_max);
-    lines.add(first.freeze());
+async fn pump(lines: Lines, rows: mpsc::Sender<Row>) {
+    let Lines {
+        mut incoming,
+        mut buffer,
+    } = lines;
     // The arguments are the first line.
     let mut number = 1_u64;
     loop {
-        match lines.next_line() {
+        match buffer.next_line() {
             Ok(Some(line)) => {
                 number += 1;
                 // Nobody takes it any more: the function has enough, or the work is over and says
@@ -69,14 +59,14 @@ async fn pump(mut incoming: Incoming, first: BytesMut, line_max: usize, rows: mp
                 }
             }
             Ok(None) => match incoming.next().await {
-                Ok(Some(chunk)) => lines.add(chunk),
+                Ok(Some(chunk)) => buffer.add(chunk),
                 Ok(None) => break,
                 Err(refusal) => return give_up(&rows, number, &refusal.reason()).await,
             },
             Err(error) => return give_up(&rows, number + 1, &error.to_string()).await,
         }
     }
-    hand_over(&rows, number + 1, &lines.take_rest()).await;
+    hand_over(&rows, number + 1, &buffer.take_rest()).await;
 }
 
 /// Hands a row over. `false`: nobody wants more.
@@ -103,26 +93,32 @@ async fn give_up(rows: &mpsc::Sender<Row>, number: u64, problem: &str) {
     let _ = rows.send(Err(Trouble::BadCall(reason).into())).await;
 }
 
-/// Runs the function, on the pool's arbiter.
-async fn list(
-    query_servers: QueryServers,
+/// Runs the function over rows as they come.
+struct List {
     start: ListStart,
-    rows: mpsc::Receiver<Row>,
+    rows: Rows,
     answers: mpsc::Sender<Bytes>,
-) -> Result<(), Refusal> {
-    let (parts_in, mut parts) = mpsc::channel(ANSWERS_AHEAD);
-    let forward = async move {
-        while let Some(part) = parts.recv().await {
-            let sent = answers.send_timeout(line_of(&part), IDLE_MAX).await;
-            // To let go of the parts is to tell the list that nobody wants more.
-            sent.map_err(|_| not_read())?;
-        }
-        Ok(())
-    };
-    let (listed, forwarded) =
-        futures_util::join!(query_servers.list(&start, rows, parts_in), forward);
-    listed.map_err(|error| Refusal::from(ErrorReply::from(error)))?;
-    forwarded
+}
+
+impl PoolWork for List {
+    type Output = Result<(), Refusal>;
+
+    async fn run(self, servers: QueryServers) -> Self::Output {
+        let (parts_in, mut parts) = mpsc::channel(ANSWERS_AHEAD);
+        let answers = self.answers;
+        let forward = async move {
+            while let Some(part) = parts.recv().await {
+                let sent = answers.send_timeout(line_of(&part), IDLE_MAX).await;
+                // To let go of the parts is to tell the list that nobody wants more.
+                sent.map_err(|_| not_read())?;
+            }
+            Ok(())
+        };
+        let list = servers.list(&self.start, self.rows, parts_in);
+        let (listed, forwarded) = futures_util::join!(list, forward);
+        listed.map_err(|error| Refusal::from(ErrorReply::from(error)))?;
+        forwarded
+    }
 }
 
 fn line_of(part: &ListPart) -> Bytes {

@@ -7,70 +7,63 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use actix_web::http::StatusCode;
-use actix_web::web;
+use actix_web::web::Data;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
 use super::Shared;
+use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
-use super::line_stream::{self, ANSWERS_AHEAD, FirstLine, not_read};
+use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
 use super::tasks::Task;
-use crate::auth::rights::CallerLimits;
-use crate::functions::caller::Caller;
+use crate::actors::pool_executor::PoolWork;
+use crate::functions::QueryServers;
 use crate::functions::view::{
     self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
     Mapped, Order, ProcessError, Processes, Run, View, ViewError,
 };
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::MapStart;
-use crate::query_server::status::Holder;
 
 /// Processes that work for one stream, if they can be had.
 const PROCESSES: usize = 2;
 
-pub(super) async fn answer(
-    mut incoming: Incoming,
-    shared: &web::Data<Shared>,
-    limits: Option<CallerLimits>,
-    who: Option<Arc<Holder>>,
-) -> Answer {
-    let first = FirstLine::read(&mut incoming, shared).await?;
-    let start = first.arguments(MapStart::parse)?;
+/// `POST /_query/map`, where the body is lines.
+pub(super) async fn map(incoming: Incoming, shared: Data<Shared>, user: User) -> Answer {
+    let (start, lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
     let running = shared.tasks.begin(start.at.language.as_str());
+    let task = Arc::clone(&running.task);
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
-    let task = Arc::clone(&running.task);
-    let work = shared.gateway.run(move |inside| {
-        let caller = Caller::new(inside.manager.clone());
-        caller.hold_to(limits);
-        caller.speak_for(who);
-        map(caller, start, input, sink, task)
-    });
-    let line_max = shared.config.borrow().server.line_max;
-    let task = Arc::clone(&running.task);
-    let pump = Box::pin(pump(incoming, first.rest, line_max, batches, task));
-    line_stream::answer(pump, answers, work, running).await
+    let cutter = DocumentCutter::new(shared.config.borrow().server.line_max);
+    let pump = pump(lines, cutter, batches, Arc::clone(&task));
+    let work = Map {
+        start,
+        input,
+        sink: Sink {
+            answers: sink,
+            ready: RefCell::default(),
+            task,
+        },
+    };
+    line_stream::answer(pump, answers, work, (&shared, &user), running).await
 }
-
-type Batch = Result<Vec<Document>, InputError>;
 
 /// Cuts what comes into documents and hands them over, until the end or an error.
 async fn pump(
-    mut incoming: Incoming,
-    first: BytesMut,
-    line_max: usize,
-    batches: mpsc::Sender<Batch>,
+    mut lines: Lines,
+    cutter: DocumentCutter,
+    batches: mpsc::Sender<Result<Vec<Document>, InputError>>,
     task: Arc<Task>,
 ) {
     // The arguments are the first line.
-    let mut cutter = DocumentCutter::new(line_max).after_lines(1);
-    cutter.add(first.freeze());
+    let mut cutter = cutter.after_lines(1);
+    cutter.add(lines.buffer.take_rest());
     let mut is_ended = false;
     loop {
         let batch = cutter.next_batch();
@@ -88,7 +81,7 @@ async fn pump(
         if is_ended {
             return;
         }
-        match incoming.next().await {
+        match lines.incoming.next().await {
             Ok(Some(chunk)) => cutter.add(chunk),
             Ok(None) => {
                 cutter.end();
@@ -104,39 +97,39 @@ async fn pump(
     }
 }
 
-/// Runs the functions, on the pool's arbiter.
-async fn map(
-    caller: Caller,
+/// Runs the functions over documents as they come.
+struct Map {
     start: MapStart,
     input: Batches,
-    answers: mpsc::Sender<Bytes>,
-    task: Arc<Task>,
-) -> Result<(), Refusal> {
-    let view = View {
-        language: start.at.language.to_string(),
-        funs: start.funs,
-        lib: start.lib,
-    };
-    let run = Run {
-        width: PROCESSES,
-        order: Order::AsRead,
-        timeout: start.at.timeout,
-        counts: &Counts::default(),
-    };
-    let processes = Processes::Pool(Rc::new(caller), start.at.from);
-    let sink = Sink {
-        answers,
-        ready: RefCell::default(),
-        task,
-    };
-    let result = view::map(&view, &processes, input, &sink, run).await;
-    // What was mapped before an error is told first.
-    let is_read = sink.ready().await;
-    match result {
-        Err(ViewError::Unwanted) => Err(not_read()),
-        Err(error) => Err(refusal_of(error)),
-        Ok(()) if is_read => Ok(()),
-        Ok(()) => Err(not_read()),
+    sink: Sink,
+}
+
+impl PoolWork for Map {
+    type Output = Result<(), Refusal>;
+
+    async fn run(self, servers: QueryServers) -> Self::Output {
+        let (start, sink) = (self.start, self.sink);
+        let view = View {
+            language: start.at.language.to_string(),
+            funs: start.funs,
+            lib: start.lib,
+        };
+        let run = Run {
+            width: PROCESSES,
+            order: Order::AsRead,
+            timeout: start.at.timeout,
+            counts: &Counts::default(),
+        };
+        let processes = Processes::Pool(servers.into_caller(), start.at.from);
+        let result = view::map(&view, &processes, self.input, &sink, run).await;
+        // What was mapped before an error is told first.
+        let is_read = sink.ready().await;
+        match result {
+            Err(ViewError::Unwanted) => Err(not_read()),
+            Err(error) => Err(refusal_of(error)),
+            Ok(()) if is_read => Ok(()),
+            Ok(()) => Err(not_read()),
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and the errors that it throws.
 
+use std::future::{Ready, ready};
 use std::time::Duration;
 
+use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::{FromRequest, HttpRequest, web};
 use serde_json::Value;
 
 use super::answer::Refusal;
@@ -107,6 +109,15 @@ impl Params {
     ) -> Result<Duration, Refusal> {
         let given = self.count(name)?.map(Duration::from_millis);
         Ok(given.unwrap_or(default).min(max))
+    }
+}
+
+impl FromRequest for Params {
+    type Error = Refusal;
+    type Future = Ready<Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Self::of(request))
     }
 }
 

@@ -6,18 +6,18 @@
 //!           changes something takes an operator.
 //! SOURCE    The calls `add_pool`, `remove_pool` and `reconfigure_pool` of the client socket.
 
-use actix::dev::ToEnvelope;
-use actix::{Context, Handler, Message};
-use actix_web::http::{Method, StatusCode};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
 use serde_json::{Map, Value, json};
 
-use super::access::Visitor;
+use super::Shared;
+use super::access::User;
 use super::answer::{self, Answer, Refusal};
+use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
-use super::request::{allow, require_json};
-use super::{Shared, body, routes};
-use crate::actors::proc_manager::ProcManager;
+use super::request::IsJson;
+use super::routes::ask;
 use crate::auth::rights::Right;
 use crate::config::keys::CALLERS;
 use crate::config::language_name;
@@ -25,78 +25,12 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
 };
-use crate::messages::proc_manager::GetStatus;
-use crate::query_server::status::{PoolStatus, ServiceStatus};
+use crate::messages::proc_manager::{GetStatus, SetThresholdTs};
+use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
 /// The parameter that asks for what would change, and changes nothing.
 const DRY_RUN: &str = "dry_run";
-
-/// Answers a request for `/_pools` and what is below.
-pub(super) async fn answer(
-    path: &[&str],
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &Shared,
-    visitor: &Visitor,
-) -> Answer {
-    const GET: &[Method] = &[Method::GET];
-    const POST: &[Method] = &[Method::POST];
-    match path {
-        [] => {
-            allow(request, GET)?;
-            visitor.needs(Right::Look)?;
-            let pools = status(None, shared).await?.pools;
-            let rows: Vec<Value> = pools.iter().map(without_procs).collect();
-            Ok(answer::ok(
-                &json!({"total_rows": rows.len(), "pools": rows}),
-            ))
-        }
-        [name] => {
-            allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
-            match *request.method() {
-                Method::PUT => {
-                    visitor.needs(Right::Operate)?;
-                    require_json(request)?;
-                    put(name, request, payload, (shared, visitor)).await
-                }
-                Method::DELETE => {
-                    visitor.needs(Right::Operate)?;
-                    delete(name, request, shared).await
-                }
-                _ => {
-                    visitor.needs(Right::Look)?;
-                    Ok(answer::ok(&without_procs(&one(name, shared).await?)))
-                }
-            }
-        }
-        [name, "_procs"] => {
-            allow(request, GET)?;
-            visitor.needs(Right::Look)?;
-            let procs = one(name, shared).await?.procs;
-            Ok(answer::ok(
-                &json!({"total_rows": procs.len(), "procs": procs}),
-            ))
-        }
-        [name, "_terminate_stale"] => {
-            allow(request, POST)?;
-            visitor.needs(Right::Operate)?;
-            require_json(request)?;
-            let name = (*name).to_owned();
-            tell(shared, TerminateStaleOf { name }).await??;
-            Ok(answer::done())
-        }
-        [name, "_unthrottle"] => {
-            allow(request, POST)?;
-            visitor.needs(Right::Operate)?;
-            require_json(request)?;
-            let name = (*name).to_owned();
-            let lifted = tell(shared, UnthrottlePool { name }).await??;
-            Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
-        }
-        _ => Err(Refusal::not_found("missing: there is nothing at this path")),
-    }
-}
 
 impl From<PoolError> for Refusal {
     fn from(error: PoolError) -> Self {
@@ -104,16 +38,58 @@ impl From<PoolError> for Refusal {
     }
 }
 
-/// Adds a pool, or changes the one that is there.
-async fn put(
-    name: &str,
-    request: &HttpRequest,
-    payload: web::Payload,
-    (shared, visitor): (&Shared, &Visitor),
+/// `POST /_reload_query_servers`.
+pub(super) async fn reload(_: IsJson, shared: Data<Shared>) -> Answer {
+    ask(&shared.manager, SetThresholdTs).await?;
+    Ok(answer::done())
+}
+
+/// `GET /_pools`.
+pub(super) async fn list(shared: Data<Shared>) -> Answer {
+    let status = ask(&shared.manager, GetStatus { pool: None }).await?;
+    let rows: Vec<Value> = status.pools.iter().map(without_procs).collect();
+    Ok(answer::ok(
+        &json!({"total_rows": rows.len(), "pools": rows}),
+    ))
+}
+
+/// `GET /_pools/NAME`.
+pub(super) async fn show(name: Path<String>, shared: Data<Shared>) -> Answer {
+    Ok(answer::ok(&without_procs(&one(&name, &shared).await?)))
+}
+
+/// `GET /_pools/NAME/_procs`.
+pub(super) async fn procs(name: Path<String>, shared: Data<Shared>) -> Answer {
+    let procs = one(&name, &shared).await?.procs;
+    Ok(answer::ok(
+        &json!({"total_rows": procs.len(), "procs": procs}),
+    ))
+}
+
+/// `POST /_pools/NAME/_terminate_stale`.
+pub(super) async fn terminate_stale(_: IsJson, name: Path<String>, shared: Data<Shared>) -> Answer {
+    let name = name.into_inner();
+    ask(&shared.manager, TerminateStaleOf { name }).await??;
+    Ok(answer::done())
+}
+
+/// `POST /_pools/NAME/_unthrottle`.
+pub(super) async fn unthrottle(_: IsJson, name: Path<String>, shared: Data<Shared>) -> Answer {
+    let name = name.into_inner();
+    let lifted = ask(&shared.manager, UnthrottlePool { name }).await??;
+    Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
+}
+
+/// `PUT /_pools/NAME`: adds a pool, or changes the one that is there.
+pub(super) async fn put(
+    _: IsJson,
+    name: Path<String>,
+    body: AtMost<ORDER_BYTES_MAX>,
+    params: Params,
+    shared: Data<Shared>,
+    user: User,
 ) -> Answer {
-    let body = body::read_at_most(body::ORDER_BYTES_MAX, request, payload, shared).await?;
-    let text = body.text()?;
-    let mut settings: Map<String, Value> = match text.trim() {
+    let mut settings: Map<String, Value> = match body.0.text()?.trim() {
         "" => Map::new(),
         text => serde_json::from_str(text).map_err(|_| {
             Refusal::bad_request("the body must be a JSON object of settings, {\"max\": 3}")
@@ -121,48 +97,44 @@ async fn put(
     };
     // Who may run commands is not the operators' to say.
     if settings.contains_key(CALLERS) {
-        visitor.needs(Right::Administer)?;
+        user.needs(Right::Administer)?;
     }
     // A body may say again what the path says.
     let named = settings.remove("name");
-    if named.is_some_and(|named| named.as_str().map(language_name) != Some(language_name(name))) {
+    if named.is_some_and(|named| named.as_str().map(language_name) != Some(language_name(&name))) {
         return Err(Refusal::bad_request(
             "the 'name' in the body is not that of the path",
         ));
     }
-    let params = Params::of(request)?;
     if params.names().any(|name| name != DRY_RUN) {
         return Err(Refusal::bad_request("the query may be dry_run=true"));
     }
     let dry_run = params.boolean(DRY_RUN, false)?;
-    let order = ReconfigurePool {
-        name: name.to_owned(),
-        settings,
+    let change = ReconfigurePool {
+        name: name.to_string(),
+        settings: settings.clone(),
         dry_run,
     };
-    let again = order.clone();
-    match tell(shared, order).await? {
+    match ask(&shared.manager, change).await? {
         Err(PoolError::NotFound(_)) => {
-            let ReconfigurePool { name, settings, .. } = again;
-            let pool = name.clone();
             let order = AddPool {
-                name,
+                name: name.to_string(),
                 settings,
                 dry_run,
             };
-            let changes = tell(shared, order).await??;
+            let changes = ask(&shared.manager, order).await??;
             let code = match dry_run {
                 true => StatusCode::OK,
                 false => StatusCode::CREATED,
             };
-            Ok(changed(code, &pool, &changes))
+            Ok(changed(code, &name, &changes))
         }
-        result => Ok(changed(StatusCode::OK, name, &result?)),
+        result => Ok(changed(StatusCode::OK, &name, &result?)),
     }
 }
 
-async fn delete(name: &str, request: &HttpRequest, shared: &Shared) -> Answer {
-    let params = Params::of(request)?;
+/// `DELETE /_pools/NAME`.
+pub(super) async fn delete(name: Path<String>, params: Params, shared: Data<Shared>) -> Answer {
     let wrong = || {
         Refusal::bad_request("the query may be mode=graceful or mode=immediate, and dry_run=true")
     };
@@ -178,12 +150,12 @@ async fn delete(name: &str, request: &HttpRequest, shared: &Shared) -> Answer {
         Some(_) => return Err(wrong()),
     };
     let order = RemovePool {
-        name: name.to_owned(),
+        name: name.to_string(),
         mode,
         dry_run: params.boolean(DRY_RUN, false)?,
     };
-    let changes = tell(shared, order).await??;
-    Ok(changed(StatusCode::OK, name, &changes))
+    let changes = ask(&shared.manager, order).await??;
+    Ok(changed(StatusCode::OK, &name, &changes))
 }
 
 fn changed(code: StatusCode, pool: &str, changes: &[PoolChange]) -> HttpResponse {
@@ -202,33 +174,12 @@ fn without_procs(pool: &PoolStatus) -> Value {
 
 async fn one(name: &str, shared: &Shared) -> Result<PoolStatus, Refusal> {
     let name = language_name(name);
-    let mut pools = status(Some(name.clone()), shared).await?.pools;
+    let pool = Some(name.clone());
+    let mut pools = ask(&shared.manager, GetStatus { pool }).await?.pools;
     // Of two with the name one is going.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
     match pools.is_empty() {
         true => Err(PoolError::NotFound(name).into()),
         false => Ok(pools.swap_remove(staying.unwrap_or_default())),
     }
-}
-
-/// Returns the state of a pool, or of all of them.
-pub(super) async fn status(
-    pool: Option<String>,
-    shared: &Shared,
-) -> Result<ServiceStatus, Refusal> {
-    tell(shared, GetStatus { pool }).await
-}
-
-/// Tells the manager something and returns what it answers.
-async fn tell<M>(shared: &Shared, message: M) -> Result<M::Result, Refusal>
-where
-    M: Message + Send + 'static,
-    M::Result: Send,
-    ProcManager: Handler<M>,
-    Context<ProcManager>: ToEnvelope<ProcManager, M>,
-{
-    let told = shared
-        .gateway
-        .run(|inside| async move { inside.manager.address().send(message).await });
-    told.await?.map_err(|_| routes::shutting_down())
 }

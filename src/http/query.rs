@@ -4,18 +4,16 @@
 //!           answer is `{"ok": VALUE}`.
 //! SOURCE    couch_query_servers; for the codes of a refusing validate function, chttpd.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Data, Path, Payload};
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::access::Visitor;
+use super::access::User;
 use super::answer::{self, Answer, Refusal};
-use super::body::Incoming;
-use super::line_stream::NDJSON;
-use super::request::{content_type, require_json};
-use super::{Shared, body, list_stream, map_stream};
-use crate::messages::client_error::ErrorReply;
+use super::request::require_json;
+use super::{Shared, body};
 use crate::messages::function::FunctionCall;
 
 /// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
@@ -40,42 +38,32 @@ const NAMES: &[(&str, &str)] = &[
     ("compile", "try_compile"),
 ];
 
-pub(super) async fn answer(
-    name: &str,
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &web::Data<Shared>,
-    visitor: &Visitor,
+/// Returns the name of the call for a name in a path.
+fn call_of(name: &str) -> Result<&'static str, Refusal> {
+    let known = NAMES.iter().find(|(known, _)| *known == name);
+    let call = known.map(|(_, call)| *call);
+    call.ok_or_else(|| Refusal::not_found("missing: there is no such query"))
+}
+
+/// `POST /_query/NAME`, where the body is one JSON object.
+pub(super) async fn call(
+    name: Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+    shared: Data<Shared>,
+    user: User,
 ) -> Answer {
-    let limits = visitor.rights.limits();
-    let who = visitor.holder(request);
-    if content_type(request) == NDJSON && matches!(name, "map" | "list") {
-        let incoming = Incoming::new(request, payload, shared);
-        return match name {
-            "map" => map_stream::answer(incoming, shared, limits, who).await,
-            _ => list_stream::answer(incoming, shared, limits, who).await,
-        };
-    }
-    let call = NAMES
-        .iter()
-        .find(|(known, call)| *known == name && FunctionCall::NAMES.contains(call));
-    let Some((_, call)) = call else {
-        return Err(Refusal::not_found("missing: there is no such query"));
-    };
-    require_json(request)?;
-    let body = body::read(request, payload, shared).await?;
+    let name = call_of(&name)?;
+    require_json(&request)?;
+    let body = body::read(&request, payload, &shared).await?;
     body.count_parsed(RAW_VALUE_BYTES)?;
-    let call = FunctionCall::parse(call, body.text()?)?;
+    let call = FunctionCall::parse(name, body.text()?)?;
     drop(body);
     let validates = match &call {
         FunctionCall::DdocPrompt(call) => is_validation(call.path.get()),
         _ => false,
     };
-    let performed = shared.gateway.run(|inside| async move {
-        let result = inside.query_servers_for(limits, who).perform(call).await;
-        result.map_err(ErrorReply::from)
-    });
-    let value = performed.await??;
+    let value = shared.pool.run(call, user.principal()).await??;
     if validates && let Some(refusal) = refusal_of(&value) {
         return Err(refusal);
     }

@@ -2,35 +2,30 @@
 //!
 //! SOURCE    couch_replicator_httpd: handle_req/1.
 
-use actix_web::http::{Method, StatusCode};
-use actix_web::{HttpRequest, web};
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Payload};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::access::Visitor;
+use super::access::User;
 use super::answer::{self, Answer};
 use super::replicator::person;
-use super::request::{allow, require_json};
+use super::request::IsJson;
 use super::routes::shutting_down;
 use super::{Shared, body};
 use crate::actors::replicator_api::Replicated;
-use crate::auth::rights::Right;
 
-pub(super) async fn answer(
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &Shared,
-    visitor: &Visitor,
+pub(super) async fn replicate(
+    _: IsJson,
+    request: HttpRequest,
+    payload: Payload,
+    shared: Data<Shared>,
+    user: User,
 ) -> Answer {
-    allow(request, &[Method::POST])?;
-    visitor.needs(Right::Replicate)?;
-    require_json(request)?;
-    let value: Value = {
-        let body = body::read(request, payload, shared).await?;
-        body.json()?
-    };
+    let value: Value = body::read(&request, payload, &shared).await?.json()?;
     let mut stopping = shared.stopping();
-    let person = person(visitor);
+    let person = person(&user);
     let replicated = tokio::select! {
         replicated = shared.replications.replicate(&value, &person) => replicated?,
         // It may be at it for hours.

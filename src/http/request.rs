@@ -1,37 +1,45 @@
 //! What a request says, in the form that answers are made from: path, method, headers.
 
-use actix_web::HttpRequest;
+use std::borrow::Cow;
+use std::future::{Ready, ready};
+
+use actix_web::dev::{Payload, RequestHead};
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderName};
+use actix_web::{FromRequest, HttpRequest};
+use percent_encoding::percent_decode_str;
 
 use super::answer::Refusal;
 
-/// Returns the parts of the path, decoded; a slash at the end makes no difference.
-pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
+/// The content type of streams of lines, in both directions.
+pub(super) const NDJSON: &str = "application/x-ndjson";
+
+/// Returns a path without the slashes around it; a slash at the end makes no difference.
+pub(super) fn trimmed(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or(path);
-    let path = path.strip_suffix('/').unwrap_or(path);
+    path.strip_suffix('/').unwrap_or(path)
+}
+
+/// Returns the parts of the path, decoded.
+pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
+    let path = trimmed(path);
     if path.is_empty() {
         return Ok(Vec::new());
     }
-    path.split('/')
-        .map(|segment| {
-            decode(segment).ok_or_else(|| Refusal::bad_request("the path is wrongly encoded"))
-        })
-        .collect()
+    let parts = path.split('/').map(|part| Ok(decode(part)?.into_owned()));
+    parts.collect()
 }
 
-fn decode(segment: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes().iter();
-    while let Some(&byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(*rest.next()?).to_digit(16);
-        bytes.push(u8::try_from(digit()? * 16 + digit()?).ok()?);
-    }
-    String::from_utf8(bytes).ok()
+/// Decodes a path, or a part of it.
+pub(super) fn decode(path: &str) -> Result<Cow<'_, str>, Refusal> {
+    let is_escape = |rest: &str| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let is_whole = path.split('%').skip(1).all(is_escape);
+    let decoded = percent_decode_str(path).decode_utf8();
+    let decoded = decoded.ok().filter(|_| is_whole);
+    decoded.ok_or_else(|| Refusal::bad_request("the path is wrongly encoded"))
 }
 
 /// Requires one of the methods; `HEAD` may stand wherever `GET` may.
@@ -55,9 +63,18 @@ pub(super) fn text(request: &HttpRequest, name: HeaderName) -> Option<&str> {
 
 /// Returns the content type without its parameters, in lower case; empty without one.
 pub(super) fn content_type(request: &HttpRequest) -> String {
-    let whole = text(request, header::CONTENT_TYPE).unwrap_or_default();
-    let essence = whole.split(';').next().unwrap_or_default();
+    essence(text(request, header::CONTENT_TYPE).unwrap_or_default())
+}
+
+fn essence(content_type: &str) -> String {
+    let essence = content_type.split(';').next().unwrap_or_default();
     essence.trim().to_ascii_lowercase()
+}
+
+/// Returns whether a body is lines of JSON.
+pub(super) fn is_lines(head: &RequestHead) -> bool {
+    let value = head.headers.get(header::CONTENT_TYPE);
+    value.is_some_and(|value| value.to_str().is_ok_and(|text| essence(text) == NDJSON))
 }
 
 /// Requires JSON, or no word of what it is: a form of somebody else's web page always says that it
@@ -66,6 +83,18 @@ pub(super) fn require_json(request: &HttpRequest) -> Result<(), Refusal> {
     match content_type(request).as_str() {
         "" | "application/json" => Ok(()),
         _ => Err(Refusal::bad_content_type("application/json")),
+    }
+}
+
+/// The body is JSON, or does not say what it is: see [`require_json`].
+pub(super) struct IsJson;
+
+impl FromRequest for IsJson {
+    type Error = Refusal;
+    type Future = Ready<Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(require_json(request).map(|()| Self))
     }
 }
 

@@ -1,202 +1,262 @@
-//! The paths: which part of the service answers what, and who may ask.
+//! The paths: which handler answers what, and what that takes.
+//!
+//! SUMMARY   [`table`] says it. A method of a path cannot be declared without the rights of which one is
+//!           needed; that none is needed can be declared of what is public alone.
+//! PROMISES  A method that a path does not have is told with those that it has. `HEAD` may stand wherever
+//!           `GET` may, and a slash at the end makes no difference.
 
-use actix_web::body::{BodySize, MessageBody};
-use actix_web::http::{Method, header};
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
-use tokio::time::Instant;
+use std::future::ready;
 
-use super::access::{Visitor, admit, peer, renewed_session};
+use actix::{Actor, Context, Message};
+use actix_web::body::BoxBody;
+use actix_web::dev::ServiceRequest;
+use actix_web::guard::fn_guard;
+use actix_web::http::Method;
+use actix_web::middleware::{Next, from_fn};
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{FromRequest, Handler, HttpRequest, Resource, Route};
+
+use super::access::User;
 use super::answer::{Answer, Refusal};
-use super::body::Account;
-use super::guard::Exchange;
-use super::outgoing::Outgoing;
-use super::request::{allow, require_json, segments};
+use super::request::{is_lines, segments};
 use super::{
-    Shared, answer, config_api, dashboard, info, pools_api, query, replicate, replicator,
-    scheduler_api, session_api,
+    Shared, config_api as config, dashboard, entrance, info, list_stream, map_stream,
+    pools_api as pools, query, replicate, scheduler_api as scheduler, session_api as session,
+    tasks,
 };
-use crate::auth::rights::Right;
-use crate::in_flight::{Sender, network_of};
-use crate::messages::proc_manager::SetThresholdTs;
+use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
+use crate::otp::named::Named;
 
-/// Answers a request, and counts it.
-pub(super) async fn route(
+const GET: Method = Method::GET;
+const PUT: Method = Method::PUT;
+const POST: Method = Method::POST;
+const DELETE: Method = Method::DELETE;
+
+const CONFIG_KEY: &str = "/_node/_local/_config/{section}/{key}";
+const JOB_ORDER: &str = "/_scheduler/jobs/{id}/{order:_pause|_resume|_restart|_priority}";
+
+/// Declares all paths.
+pub(super) fn routes(app: &mut ServiceConfig) {
+    let mut table = table().into_iter().peekable();
+    while let Some(first) = table.next() {
+        let path = first.path;
+        let mut methods = vec![first];
+        methods.extend(std::iter::from_fn(|| {
+            table.next_if(|next| next.path == path)
+        }));
+        app.service(resource(path, methods));
+    }
+    app.service(web::resource(["/_replicator", "/_replicator/{below:.*}"]).to(replicator))
+        .service(web::resource(["/_node/{name}", "/_node/{name}/{below:.*}"]).to(no_such_node))
+        .default_service(web::to(|| ready(Answer::Err(Refusal::no_such_path()))));
+}
+
+/// A path's methods stand together.
+fn table() -> Vec<Declared> {
+    vec![
+        on(GET, "/", [], info::welcome),
+        on(GET, "/_up", [], info::up),
+        on(GET, "/_session", [], session::who),
+        on(POST, "/_session", [], session::log_in),
+        on(DELETE, "/_session", [], session::log_out),
+        on(GET, "/_dashboard", [], dashboard::page),
+        on(GET, "/_dashboard/page.css", [], dashboard::style),
+        on(GET, "/_dashboard/page.js", [], dashboard::script),
+        on(GET, "/_dashboard/state", [], dashboard::state),
+        on(GET, "/_active_tasks", [Look], tasks::list),
+        on(GET, "/metrics", [Look], info::prometheus),
+        on(POST, "/_reload_query_servers", [Operate], pools::reload),
+        on(POST, "/_replicate", [Replicate], replicate::replicate),
+        on(GET, "/_pools", [Look], pools::list),
+        on(GET, "/_pools/{name}", [Look], pools::show),
+        on(PUT, "/_pools/{name}", [Operate], pools::put),
+        on(DELETE, "/_pools/{name}", [Operate], pools::delete),
+        on(GET, "/_pools/{name}/_procs", [Look], pools::procs),
+        on(
+            POST,
+            "/_pools/{name}/_terminate_stale",
+            [Operate],
+            pools::terminate_stale,
+        ),
+        on(
+            POST,
+            "/_pools/{name}/_unthrottle",
+            [Operate],
+            pools::unthrottle,
+        ),
+        on(POST, "/_query/{name:map}", [Call], map_stream::map).of_lines(),
+        on(POST, "/_query/{name:map}", [Call], query::call),
+        on(POST, "/_query/{name:list}", [Call], list_stream::list).of_lines(),
+        on(POST, "/_query/{name:list}", [Call], query::call),
+        on(POST, "/_query/{name}", [Call], query::call),
+        on(GET, "/_scheduler/jobs", [Look, Replicate], scheduler::jobs),
+        on(
+            GET,
+            "/_scheduler/jobs/{id}",
+            [Look, Replicate],
+            scheduler::job,
+        ),
+        on(POST, JOB_ORDER, [Operate, Replicate], scheduler::order),
+        on(
+            GET,
+            "/_scheduler/docs",
+            [Inspect, Replicate],
+            scheduler::docs,
+        ),
+        on(
+            GET,
+            "/_scheduler/docs/{below:.*}",
+            [Inspect, Replicate],
+            scheduler::docs,
+        ),
+        on(GET, "/_node/_local/_stats", [Look], info::stats),
+        on(GET, "/_node/_local/_stats/{below:.*}", [Look], info::stats),
+        on(GET, "/_node/_local/_prometheus", [Look], info::prometheus),
+        on(GET, "/_node/_local/_system", [Look], info::system),
+        on(GET, "/_node/_local/_config", [Inspect], config::everything),
+        on(
+            POST,
+            "/_node/_local/_config/_reload",
+            [Administer],
+            config::reload,
+        ),
+        on(
+            GET,
+            "/_node/_local/_config/{section}",
+            [Inspect],
+            config::section,
+        ),
+        on(GET, CONFIG_KEY, [Inspect], config::value),
+        on(PUT, CONFIG_KEY, [Administer], config::put),
+        on(DELETE, CONFIG_KEY, [Administer], config::delete),
+    ]
+}
+
+/// A method of a path, with what answers it.
+struct Declared {
+    path: &'static str,
+    method: Method,
+    route: Route,
+}
+
+impl Declared {
+    /// Answers only requests whose body is lines.
+    fn of_lines(self) -> Self {
+        let route = self
+            .route
+            .guard(fn_guard(|request| is_lines(request.head())));
+        Self { route, ..self }
+    }
+}
+
+/// Declares a method of a path: which rights, of which one is needed, and what answers.
+fn on<F, Args, const N: usize>(
+    method: Method,
+    path: &'static str,
+    rights: [Right; N],
+    handler: F,
+) -> Declared
+where
+    F: Handler<Args, Output = Answer>,
+    Args: FromRequest + 'static,
+{
+    assert!(
+        N > 0 || entrance::is_public(path),
+        "{path} takes no right, and is not public"
+    );
+    let wanted = method.clone();
+    let is_wanted = fn_guard(move |request| {
+        let given = &request.head().method;
+        *given == wanted || wanted == GET && *given == Method::HEAD
+    });
+    let check = move |user: User, request: ServiceRequest, next: Next<BoxBody>| async move {
+        match user.needs_one_of(&rights) {
+            Ok(()) => next.call(request).await,
+            Err(refusal) => Ok(request.into_response(refusal.response())),
+        }
+    };
+    let route = web::route().guard(is_wanted).to(handler);
+    Declared {
+        path,
+        method,
+        route: route.wrap(from_fn(check)),
+    }
+}
+
+/// Makes the resource of a path with its methods.
+fn resource(path: &str, methods: Vec<Declared>) -> Resource {
+    let mut allowed: Vec<&str> = Vec::new();
+    for Declared { method, .. } in &methods {
+        match *method {
+            Method::GET => allowed.extend(["GET", "HEAD"]),
+            _ => allowed.push(method.as_str()),
+        }
+    }
+    allowed.dedup();
+    let allowed = allowed.join(",");
+    let other = move || ready(Answer::Err(Refusal::method_not_allowed(&allowed)));
+    let resource = web::resource([path.to_owned(), format!("{path}/")]);
+    let resource = resource.default_service(web::to(other));
+    let routes = methods.into_iter().map(|declared| declared.route);
+    routes.fold(resource, Resource::route)
+}
+
+/// The replicator database takes its paths apart by itself.
+async fn replicator(
     request: HttpRequest,
     payload: web::Payload,
     shared: web::Data<Shared>,
-) -> HttpResponse {
-    let since = Instant::now();
-    let exchange = Exchange::begin(&request);
-    let response = respond(&request, payload, &shared, &exchange).await;
-    let response = hold(&request, response, exchange);
-    let code = response.status().as_u16();
-    let method = request.method().as_str();
-    shared.metrics.http_request(method, code, since.elapsed());
-    response
-}
-
-async fn respond(
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &web::Data<Shared>,
-    exchange: &Exchange,
-) -> HttpResponse {
-    let visitor = match admit(request, shared).await {
-        Ok(visitor) => visitor,
-        Err(refusal) => return refusal.response(),
-    };
-    if visitor.is_known() {
-        exchange.set_known();
-        let sender = Sender {
-            peer: peer(request).map(network_of),
-            user: visitor.name.clone(),
-        };
-        let account = Account::new(shared.in_flight.share(sender));
-        request.extensions_mut().insert(account);
-    }
-    let answer = answer_to(request, payload, shared, &visitor).await;
-    let mut response = answer.unwrap_or_else(|refusal| refusal.response());
-    // A session that was begun or ended just now is not the one that came with the request.
-    if !response.headers().contains_key(header::SET_COOKIE)
-        && let Some(cookie) = renewed_session(shared, &visitor)
-    {
-        // A cookie of these letters can always be written.
-        let _ = response.add_cookie(&cookie);
-    }
-    response
-}
-
-/// Holds what the request holds until its answer has gone out. An answer that finds no room is refused.
-fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> HttpResponse {
-    let account = request.extensions_mut().remove::<Account>();
-    let length = match response.body().size() {
-        BodySize::Sized(length) => usize::try_from(length).unwrap_or(usize::MAX),
-        _ => return response.map_body(|_, body| Outgoing::new(body, exchange, account).boxed()),
-    };
-    let response = match account.as_ref().map(|account| account.set(length)) {
-        Some(Err(refusal)) => refusal.response(),
-        _ => response,
-    };
-    response.map_body(|_, body| Outgoing::new(body, exchange, account).boxed())
-}
-
-async fn answer_to(
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &web::Data<Shared>,
-    visitor: &Visitor,
+    user: User,
 ) -> Answer {
-    const GET: &[Method] = &[Method::GET];
     let path = segments(request.path())?;
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    match path.as_slice() {
-        [] => {
-            allow(request, GET)?;
-            Ok(info::welcome(shared).await)
-        }
-        ["_up"] => {
-            allow(request, GET)?;
-            info::up(shared)
-        }
-        ["_session"] => session_api::answer(request, payload, shared, visitor).await,
-        ["_dashboard", path @ ..] => dashboard::answer(path, request, shared, visitor).await,
-        // Who is nobody does not even learn what there is.
-        _ => {
-            visitor.must_be_known()?;
-            answer_to_known(&path, request, payload, shared, visitor).await
-        }
-    }
+    let path: Vec<&str> = path.iter().skip(1).map(String::as_str).collect();
+    super::replicator::answer(&path, &request, payload, &shared, &user).await
 }
 
-/// Answers somebody who has logged in.
-async fn answer_to_known(
-    path: &[&str],
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &web::Data<Shared>,
-    visitor: &Visitor,
-) -> Answer {
-    const GET: &[Method] = &[Method::GET];
-    const POST: &[Method] = &[Method::POST];
-    match path {
-        ["_active_tasks"] => {
-            allow(request, GET)?;
-            visitor.needs(Right::Look)?;
-            let mut tasks = shared.tasks.list();
-            tasks.extend(shared.replications.tasks().await?);
-            Ok(answer::ok(&tasks))
-        }
-        ["_replicate"] => replicate::answer(request, payload, shared, visitor).await,
-        ["_scheduler", path @ ..] => {
-            scheduler_api::answer(path, request, payload, shared, visitor).await
-        }
-        ["_replicator", path @ ..] => {
-            replicator::answer(path, request, payload, shared, visitor).await
-        }
-        ["metrics"] => {
-            allow(request, GET)?;
-            visitor.needs(Right::Look)?;
-            info::prometheus(shared).await
-        }
-        ["_reload_query_servers"] => {
-            allow(request, POST)?;
-            visitor.needs(Right::Operate)?;
-            require_json(request)?;
-            reload_query_servers(shared).await
-        }
-        ["_pools", path @ ..] => pools_api::answer(path, request, payload, shared, visitor).await,
-        ["_query", name] => {
-            allow(request, POST)?;
-            visitor.needs(Right::Call)?;
-            query::answer(name, request, payload, shared, visitor).await
-        }
-        ["_node", "_local", rest @ ..] => match rest {
-            ["_config", place @ ..] => {
-                visitor.needs(match *request.method() {
-                    Method::GET | Method::HEAD => Right::Inspect,
-                    _ => Right::Administer,
-                })?;
-                config_api::answer(place, request, payload, shared).await
-            }
-            ["_stats", path @ ..] => {
-                allow(request, GET)?;
-                visitor.needs(Right::Look)?;
-                info::stats(path, shared).await
-            }
-            ["_prometheus"] => {
-                allow(request, GET)?;
-                visitor.needs(Right::Look)?;
-                info::prometheus(shared).await
-            }
-            ["_system"] => {
-                allow(request, GET)?;
-                visitor.needs(Right::Look)?;
-                info::system(shared).await
-            }
-            _ => Err(no_such_path()),
-        },
-        ["_node", name, ..] => Err(Refusal::not_found(&format!(
-            "no such node: {name}; this one is _local"
-        ))),
-        _ => Err(no_such_path()),
-    }
+async fn no_such_node(request: HttpRequest) -> Answer {
+    let path = segments(request.path())?;
+    Err(match path.get(1).map_or("", String::as_str) {
+        "_local" => Refusal::no_such_path(),
+        name => Refusal::not_found(&format!("no such node: {name}; this one is _local")),
+    })
 }
 
-fn no_such_path() -> Refusal {
-    Refusal::not_found("missing: there is nothing at this path")
-}
-
-async fn reload_query_servers(shared: &Shared) -> Answer {
-    let reloaded = shared
-        .gateway
-        .run(|inside| async move { inside.manager.address().send(SetThresholdTs).await.is_ok() });
-    match reloaded.await? {
-        true => Ok(answer::done()),
-        false => Err(shutting_down()),
-    }
+/// Asks an actor on the pool's arbiter.
+pub(super) async fn ask<A, M>(actor: &Named<A>, question: M) -> Result<M::Result, Refusal>
+where
+    A: Actor<Context = Context<A>> + actix::Handler<M>,
+    M: Message<Result: Send> + Send + 'static,
+{
+    let asked = actor.address().send(question).await;
+    asked.map_err(|_| shutting_down())
 }
 
 /// The manager is gone: the service ends, or it is being started again.
 pub(super) fn shutting_down() -> Refusal {
     Refusal::unavailable("shutting_down", "the service is shutting down")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_no_right_is_public_and_nothing_else_is() {
+        for declared in table() {
+            let public = ["/", "/_up", "/_session"].contains(&declared.path);
+            let public = public || declared.path.starts_with("/_dashboard");
+            assert_eq!(
+                entrance::is_public(declared.path),
+                public,
+                "{}",
+                declared.path
+            );
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "takes no right")]
+    fn a_path_that_takes_no_right_by_mistake_cannot_be_declared() {
+        on(GET, "/_pools", [], pools::list);
+    }
 }

@@ -3,16 +3,17 @@
 //! SOURCE    couch_replicator_httpd: handle_scheduler_req/1.
 //! DIFFERS   `POST /_scheduler/jobs/ID/_pause`, `_resume`, `_restart` and `_priority` are our own.
 
-use actix_web::http::{Method, StatusCode};
-use actix_web::{HttpRequest, web};
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path, Payload};
 use serde_json::{Value, json};
 
-use super::access::Visitor;
+use super::access::{User, Visitor};
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
 use super::replicator::owners::{check_job, owns_document, owns_job};
 use super::replicator::{page_of, person};
-use super::request::{allow, require_json};
+use super::request::{IsJson, segments};
 use super::{Shared, body};
 use crate::actors::replicator_api::ReplicatorError;
 use crate::auth::rights::Right;
@@ -20,125 +21,90 @@ use crate::replicator::members::Members;
 use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 
 /// Jobs of a page, unless told.
-const LIMIT: u64 = 100;
+const LIMIT: usize = 100;
 
-pub(super) async fn answer(
-    path: &[&str],
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &Shared,
-    visitor: &Visitor,
-) -> Answer {
-    const GET: &[Method] = &[Method::GET];
-    match path {
-        ["jobs"] => {
-            allow(request, GET)?;
-            jobs(request, shared, visitor).await
-        }
-        ["jobs", id] => {
-            allow(request, GET)?;
-            check_job(visitor, Right::Look, id, shared).await?;
-            Ok(answer::ok(&shared.replications.job(id).await?))
-        }
-        ["jobs", id, order] => {
-            let known = ["_pause", "_resume", "_restart", "_priority"];
-            if !known.contains(order) {
-                return Err(Refusal::not_found("missing: there is nothing at this path"));
-            }
-            allow(request, &[Method::POST])?;
-            require_json(request)?;
-            check_job(visitor, Right::Operate, id, shared).await?;
-            let order = self::order(order, request, payload, shared).await?;
-            let job = shared
-                .replications
-                .order(id, order, &person(visitor))
-                .await?;
-            Ok(answer::ok(&json!({"ok": true, "job": job})))
-        }
-        ["docs", rest @ ..] => {
-            allow(request, GET)?;
-            docs(rest, request, shared, visitor).await
-        }
-        _ => Err(Refusal::not_found("missing: there is nothing at this path")),
-    }
-}
-
-async fn jobs(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answer {
-    let params = Params::of(request)?;
+/// `GET /_scheduler/jobs`. Who may not see all jobs sees own ones.
+pub(super) async fn jobs(params: Params, shared: Data<Shared>, user: User) -> Answer {
     let limit = bounded(&params, "limit", LIMIT)?;
     let skip = bounded(&params, "skip", 0)?;
     let states = states(params.get("states"), &[PAUSED])?;
-    let (total, jobs) = match visitor.may(Right::Look) {
-        true => {
-            let replications = &shared.replications;
-            replications.jobs(size(skip), size(limit), &states).await?
+    let replications = &shared.replications;
+    let (total, jobs) = match user.may(Right::Look) {
+        true => replications.jobs(skip, limit, &states).await?,
+        false => {
+            let mut own = Vec::new();
+            for job in replications.jobs(0, usize::MAX, &states).await?.1 {
+                if owns_job(&user, &job, &shared).await? {
+                    own.push(job);
+                }
+            }
+            page(own, skip, limit)
         }
-        false => own_jobs(visitor, (size(skip), size(limit)), &states, shared).await?,
     };
     Ok(answer::ok(&json!({
         "total_rows": total,
-        "offset": size(skip).min(total),
+        "offset": skip.min(total),
         "jobs": jobs,
     })))
 }
 
-/// Returns how many jobs are the visitor's, and some of them.
-async fn own_jobs(
-    visitor: &Visitor,
-    (skip, limit): (usize, usize),
-    states: &[String],
-    shared: &Shared,
-) -> Result<(usize, Vec<Value>), Refusal> {
-    visitor.needs(Right::Replicate)?;
-    let mut own = Vec::new();
-    for job in shared.replications.jobs(0, usize::MAX, states).await?.1 {
-        if owns_job(visitor, &job, shared).await? {
-            own.push(job);
-        }
-    }
-    let total = own.len();
-    Ok((total, own.into_iter().skip(skip).take(limit).collect()))
+/// Returns how many there are, and some of them.
+fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
+    (all.len(), all.into_iter().skip(skip).take(limit).collect())
 }
 
-/// CouchDB's own words for these two.
-fn bounded(params: &Params, name: &str, default: u64) -> Result<u64, Refusal> {
-    let refuse = |reason: String| Err(Refusal::bad_request(reason));
-    match params.get(name).map(str::parse::<i128>) {
-        None => Ok(default),
-        Some(Ok(number)) if number >= 0 => Ok(u64::try_from(number).unwrap_or(u64::MAX)),
-        Some(Ok(_)) => refuse(format!("{name} not in range of [0,infinity]")),
-        Some(Err(_)) => refuse(format!("{name} must be an integer")),
-    }
+/// `GET /_scheduler/jobs/ID`.
+pub(super) async fn job(id: Path<String>, shared: Data<Shared>, user: User) -> Answer {
+    check_job(&user, Right::Look, &id, &shared).await?;
+    Ok(answer::ok(&shared.replications.job(&id).await?))
 }
 
-fn size(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-async fn order(
-    name: &str,
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &Shared,
-) -> Result<JobOrder, Refusal> {
-    Ok(match name {
+/// `POST /_scheduler/jobs/ID/ORDER`.
+pub(super) async fn order(
+    _: IsJson,
+    place: Path<(String, String)>,
+    request: HttpRequest,
+    payload: Payload,
+    shared: Data<Shared>,
+    user: User,
+) -> Answer {
+    let (id, name) = &*place;
+    check_job(&user, Right::Operate, id, &shared).await?;
+    let order = match name.as_str() {
         "_pause" => JobOrder::Pause,
         "_resume" => JobOrder::Resume,
         "_restart" => JobOrder::Restart,
         _ => {
-            let body = body::read_at_most(body::ORDER_BYTES_MAX, request, payload, shared).await?;
-            let value: Value = serde_json::from_str(body.text()?).unwrap_or_default();
-            let level = value["priority"]
-                .as_i64()
-                .and_then(|level| i8::try_from(level).ok());
-            JobOrder::Priority(level.ok_or_else(|| {
-                Refusal::bad_request(
-                    "the body must be {\"priority\": N}, a whole number from -128 to 127: the \
-                     higher, the sooner its turn",
-                )
-            })?)
+            let body = body::read_at_most(body::ORDER_BYTES_MAX, &request, payload, &shared);
+            priority(body.await?.text()?)?
         }
+    };
+    let person = person(&user);
+    let job = shared.replications.order(id, order, &person).await?;
+    Ok(answer::ok(&json!({"ok": true, "job": job})))
+}
+
+fn priority(body: &str) -> Result<JobOrder, Refusal> {
+    let value: Value = serde_json::from_str(body).unwrap_or_default();
+    let level = value["priority"].as_i64();
+    let level = level.and_then(|level| i8::try_from(level).ok());
+    level.map(JobOrder::Priority).ok_or_else(|| {
+        Refusal::bad_request(
+            "the body must be {\"priority\": N}, a whole number from -128 to 127: the higher, the \
+             sooner its turn",
+        )
     })
+}
+
+/// CouchDB's own words for these two.
+fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal> {
+    let refuse = |reason: String| Err(Refusal::bad_request(reason));
+    match params.get(name).map(str::parse::<i128>) {
+        None => Ok(default),
+        Some(Ok(number)) if number >= 0 => Ok(usize::try_from(number).unwrap_or(usize::MAX)),
+        Some(Ok(_)) => refuse(format!("{name} not in range of [0,infinity]")),
+        Some(Err(_)) => refuse(format!("{name} must be an integer")),
+    }
 }
 
 /// What a path below `docs` names. Names of databases may have slashes, also bare ones.
@@ -167,49 +133,50 @@ fn place(path: &[&str]) -> Result<Place, Refusal> {
     Err(Refusal::bad_request("Invalid path"))
 }
 
-async fn docs(path: &[&str], request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answer {
-    let sees_all = visitor.may(Right::Inspect);
-    if !sees_all {
-        visitor.needs(Right::Replicate)?;
-    }
-    match place(path)? {
+/// `GET /_scheduler/docs`, and what is below.
+pub(super) async fn docs(
+    request: HttpRequest,
+    params: Params,
+    shared: Data<Shared>,
+    user: User,
+) -> Answer {
+    let path = segments(request.path())?;
+    let path: Vec<&str> = path.iter().skip(2).map(String::as_str).collect();
+    match place(&path)? {
         Place::Document(database, id) if database == NAME => {
-            if !sees_all && !owns_document(visitor, &id, shared).await? {
+            if !user.may(Right::Inspect) && !owns_document(&user, &id, &shared).await? {
                 return Err(ReplicatorError::Missing.into());
             }
             Ok(answer::ok(&shared.replications.doc(&id).await?))
         }
-        Place::All => list(request, shared, visitor).await,
-        Place::Database(database) if database == NAME => list(request, shared, visitor).await,
+        Place::All => list(params, &shared, &user).await,
+        Place::Database(database) if database == NAME => list(params, &shared, &user).await,
         Place::Database(_) | Place::Document(..) => {
             Err(Refusal::not_found("Database does not exist."))
         }
     }
 }
 
-async fn list(request: &HttpRequest, shared: &Shared, visitor: &Visitor) -> Answer {
-    let params = Params::of(request)?;
+async fn list(params: Params, shared: &Shared, user: &Visitor) -> Answer {
     let states = states(params.get("states"), &[])?;
-    let mut page = page_of(&params)?;
-    let sees_all = visitor.may(Right::Inspect);
-    let (skip, limit) = (page.skip, page.limit);
+    let mut wanted = page_of(&params)?;
+    let (skip, limit) = (wanted.skip, wanted.limit);
+    let sees_all = user.may(Right::Inspect);
     if !sees_all {
-        (page.skip, page.limit) = (0, usize::MAX);
+        (wanted.skip, wanted.limit) = (0, usize::MAX);
     }
-    let (mut total, mut offset, mut docs) = shared.replications.docs(page, &states).await?;
+    let (mut total, mut offset, mut docs) = shared.replications.docs(wanted, &states).await?;
     if !sees_all {
         let mut own = Vec::new();
         for doc in docs {
-            let id = Members::parse(doc.get())
-                .ok()
-                .and_then(|doc| doc.text("doc_id"));
-            if owns_document(visitor, &id.unwrap_or_default(), shared).await? {
+            let members = Members::parse(doc.get()).ok();
+            let id = members.and_then(|doc| doc.text("doc_id"));
+            if owns_document(user, &id.unwrap_or_default(), shared).await? {
                 own.push(doc);
             }
         }
-        total = own.len();
+        (total, docs) = page(own, skip, limit);
         offset = total.min(skip);
-        docs = own.into_iter().skip(skip).take(limit).collect();
     }
     let listing = Members::default()
         .with("total_rows", total)

@@ -2,15 +2,18 @@
 //!
 //! SOURCE    couch_httpd_auth: handle_session_req/2.
 
-use actix_web::http::{Method, StatusCode};
-use actix_web::{HttpRequest, web};
+use actix_web::cookie::Cookie;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Query};
+use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::access::{Visitor, end_sessions, new_session, no_session_cookie, peer};
+use super::Shared;
+use super::access::{User, end_sessions, new_session, no_session_cookie};
 use super::answer::{self, Answer, Refusal};
-use super::request::{allow, content_type};
-use super::{Shared, body};
+use super::body::{AtMost, UNKNOWN_BYTES_MAX};
+use super::request::content_type;
 use crate::auth::rights::Rights;
 use crate::config::Role;
 
@@ -29,36 +32,30 @@ struct WithToken {
     token: String,
 }
 
-pub(super) async fn answer(
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &Shared,
-    visitor: &Visitor,
-) -> Answer {
-    allow(request, &[Method::GET, Method::POST, Method::DELETE])?;
-    match *request.method() {
-        Method::POST => log_in(request, payload, shared).await,
-        Method::DELETE => {
-            end_sessions(request, shared);
-            let mut response = answer::done();
-            // A cookie of these letters can always be written.
-            let _ = response.add_cookie(&no_session_cookie());
-            Ok(response)
-        }
-        _ => Ok(who(visitor)),
-    }
-}
-
-fn who(visitor: &Visitor) -> actix_web::HttpResponse {
+/// `GET /_session`: who asks.
+pub(super) async fn who(user: User) -> Answer {
     let mut info = json!({"authentication_handlers": ["cookie", "default"]});
-    if let Some(by) = visitor.by {
+    if let Some(by) = user.by {
         info["authenticated"] = by.into();
     }
-    answer::ok(&json!({
+    Ok(answer::ok(&json!({
         "ok": true,
-        "userCtx": {"name": visitor.name, "roles": roles(&visitor.rights)},
+        "userCtx": {"name": user.name, "roles": roles(&user.rights)},
         "info": info,
-    }))
+    })))
+}
+
+/// `DELETE /_session`: ends every session that the request bears a cookie of.
+pub(super) async fn log_out(request: HttpRequest, shared: Data<Shared>) -> Answer {
+    end_sessions(&request, &shared);
+    with_cookie(answer::done(), &no_session_cookie())
+}
+
+/// Gives a browser a cookie.
+fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
+    // A cookie of these letters can always be written.
+    let _ = response.add_cookie(cookie);
+    Ok(response)
 }
 
 /// The administrators' role has CouchDB's name.
@@ -70,26 +67,31 @@ fn roles(rights: &Rights) -> Vec<&'static str> {
     rights.roles().iter().map(name).collect()
 }
 
-async fn log_in(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> Answer {
-    // Whoever logs in is not known yet.
-    let body = body::read_at_most(body::UNKNOWN_BYTES_MAX, request, payload, shared).await?;
-    let name = match content_type(request).as_str() {
-        "application/json" => match serde_json::from_str::<WithToken>(body.text()?) {
-            Ok(WithToken { token }) => with_token(shared, &token)?,
+/// `POST /_session`: begins a session. Whoever logs in is not known yet.
+pub(super) async fn log_in(
+    request: HttpRequest,
+    body: AtMost<UNKNOWN_BYTES_MAX>,
+    shared: Data<Shared>,
+    user: User,
+) -> Answer {
+    let text = || body.0.text();
+    let name = match content_type(&request).as_str() {
+        "application/json" => match serde_json::from_str(text()?) {
+            Ok(WithToken { token }) => with_token(&shared, &token)?,
             Err(_) => {
-                let login = serde_json::from_str(body.text()?).map_err(|error| {
+                let login = serde_json::from_str(text()?).map_err(|error| {
                     Refusal::bad_request(format!(
                         "the body must be {{\"name\", \"password\"}}: {error}"
                     ))
                 })?;
-                with_password(request, shared, login).await?
+                with_password(&user, &shared, login).await?
             }
         },
         "application/x-www-form-urlencoded" => {
-            let form = web::Query::<Login>::from_query(body.text()?);
+            let form = Query::<Login>::from_query(text()?);
             let form =
                 form.map_err(|error| Refusal::bad_request(format!("name and password: {error}")))?;
-            with_password(request, shared, form.into_inner()).await?
+            with_password(&user, &shared, form.into_inner()).await?
         }
         _ => {
             return Err(Refusal::bad_content_type(
@@ -97,7 +99,7 @@ async fn log_in(request: &HttpRequest, payload: web::Payload, shared: &Shared) -
             ));
         }
     };
-    let cookie = new_session(shared, &name).ok_or_else(|| {
+    let cookie = new_session(&shared, &name).ok_or_else(|| {
         Refusal::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
@@ -106,20 +108,13 @@ async fn log_in(request: &HttpRequest, payload: web::Payload, shared: &Shared) -
     })?;
     let rights = shared.authority.rights(&name);
     let value = json!({"ok": true, "name": name, "roles": roles(&rights)});
-    let mut response = answer::ok(&value);
-    // A cookie of these letters can always be written.
-    let _ = response.add_cookie(&cookie);
-    Ok(response)
+    with_cookie(answer::ok(&value), &cookie)
 }
 
 /// Returns the name of who logs in.
-async fn with_password(
-    request: &HttpRequest,
-    shared: &Shared,
-    login: Login,
-) -> Result<String, Refusal> {
+async fn with_password(user: &User, shared: &Shared, login: Login) -> Result<String, Refusal> {
     let Login { name, password } = login;
-    let checked = shared.authority.log_in(&name, &password, peer(request));
+    let checked = shared.authority.log_in(&name, &password, user.peer());
     match checked.await {
         Ok(()) => Ok(name),
         Err(error) => Err(Refusal::from(error).for_a_form()),

@@ -8,7 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use actix_web::web::Data;
 use serde_json::{Value, json};
+
+use super::Shared;
+use super::answer::{self, Answer};
+
+/// `GET /_active_tasks`: streams, and replications.
+pub(super) async fn list(shared: Data<Shared>) -> Answer {
+    let mut tasks = shared.tasks.list();
+    tasks.extend(shared.replications.tasks().await?);
+    Ok(answer::ok(&tasks))
+}
 
 /// What is known of a running task.
 pub(super) struct Task {
@@ -30,7 +41,7 @@ impl Task {
 
 /// The tasks that run. Each takes itself out.
 #[derive(Clone, Default)]
-pub(super) struct Tasks(Arc<Mutex<BTreeMap<u64, Arc<Task>>>>);
+pub(crate) struct Tasks(Arc<Mutex<BTreeMap<u64, Arc<Task>>>>);
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 

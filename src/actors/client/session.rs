@@ -24,7 +24,6 @@ use super::account::{Account, FREE_BYTES};
 use super::handover::Expected;
 use super::held_max::HeldBy;
 use super::holding::Holding;
-use super::pace::Pace;
 use super::stream::Stream;
 use super::{Services, login, peer};
 use crate::auth::rights::Rights;
@@ -36,6 +35,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::ClientMetrics;
+use crate::pace::Pace;
 use crate::query_server::pipe::read_chunk;
 use policy::pool::Token;
 

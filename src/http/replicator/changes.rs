@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::super::answer::{Answer, Refusal};
 use super::super::params::Params;
 use super::{Call, json_body};
-use crate::actors::gate::GateError;
+use crate::actors::pool_executor::ExecuteError;
 use crate::replicator::document::{Person, shown};
 use crate::replicator::members::Members;
 use crate::store::{Store, StoreError};
@@ -98,7 +98,7 @@ pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
         Kind::EventSource => "text/event-stream",
         _ => "application/json",
     };
-    let first = stream::iter(first.map(Ok::<_, GateError>));
+    let first = stream::iter(first.map(Ok::<_, ExecuteError>));
     Ok(HttpResponse::Ok()
         .content_type(content_type)
         .streaming(futures_util::StreamExt::chain(first, rest)))

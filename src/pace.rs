@@ -1,9 +1,10 @@
-//! How fast a client takes what it is sent.
+//! How fast a client takes what it is sent, or sends what it announced.
 //!
-//! SUMMARY   While something waits to be taken, the client has to take [`BYTES_PER_SECOND_MIN`] of it, or
-//!           all that waits where that is less, in each period.
-//! PROMISES  Who takes nothing, or a byte now and then, is late after one period. Who reads is never late,
-//!           however much there is.
+//! SUMMARY   While something waits, the client has to take or send [`BYTES_PER_SECOND_MIN`] of it, or all
+//!           that waits where that is less, in each period.
+//! PROMISES  A client that moves nothing, or a byte now and then, is late after one period. One that goes
+//!           on is never late, however much there is.
+//! CALLED    By connections of the socket for replies, by HTTP for bodies and answers.
 //! LIMITS    What fits into the system's buffers counts as taken.
 
 use std::cell::Cell;
@@ -11,32 +12,36 @@ use std::time::Duration;
 
 use actix_rt::time::Instant;
 
-/// How much a client has to take of what waits for it.
+/// How much of what waits has to come through.
 const BYTES_PER_SECOND_MIN: f64 = 1024.0;
 
-/// What is still to be taken by when.
-#[derive(Clone, Copy)]
+/// Longer than any connection lasts.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// What is still to come through by when.
+#[derive(Clone, Copy, Debug)]
 struct Due {
     bytes: usize,
     by: Instant,
 }
 
 /// The pace of one client.
-pub(super) struct Pace {
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
     period: Duration,
     due: Cell<Option<Due>>,
 }
 
 impl Pace {
-    pub(super) fn new(period: Duration) -> Self {
+    pub(crate) fn new(period: Duration) -> Self {
         Self {
             period,
             due: Cell::new(None),
         }
     }
 
-    /// Notes that so many bytes were taken.
-    pub(super) fn took(&self, bytes: usize) {
+    /// Notes that so many bytes came through.
+    pub(crate) fn took(&self, bytes: usize) {
         let left = self.due.get().filter(|due| due.bytes > bytes);
         self.due.set(left.map(|due| Due {
             bytes: due.bytes - bytes,
@@ -44,9 +49,9 @@ impl Pace {
         }));
     }
 
-    /// Notes that so many bytes wait. Returns by when the client has to have taken some; `None`: it
+    /// Notes that so many bytes wait. Returns by when some of them have to come through; `None`: it
     /// has for ever.
-    pub(super) fn waiting(&self, bytes: usize, now: Instant) -> Option<Instant> {
+    pub(crate) fn waiting(&self, bytes: usize, now: Instant) -> Option<Instant> {
         if bytes == 0 {
             self.due.set(None);
         } else if self.due.get().is_none() {
@@ -56,6 +61,12 @@ impl Pace {
             self.due.set(by.map(|by| Due { bytes, by }));
         }
         self.due.get().map(|due| due.by)
+    }
+
+    /// Returns by when some have to come through of a number of bytes that is not known.
+    pub(crate) fn deadline(&self) -> Instant {
+        let now = Instant::now();
+        self.waiting(usize::MAX, now).unwrap_or(now + FOR_EVER)
     }
 }
 
@@ -94,5 +105,15 @@ mod tests {
         pace.took(9);
         let by = start + Duration::from_secs(60);
         assert_eq!(pace.waiting(1, start), Some(by));
+    }
+
+    #[test]
+    fn a_sender_that_trickles_gains_no_time_and_one_that_goes_on_does() {
+        let pace = Pace::new(Duration::from_secs(60));
+        let by = pace.deadline();
+        pace.took(59 << 10);
+        assert_eq!(pace.deadline(), by);
+        pace.took(1 << 10);
+        assert!(pace.deadline() > by);
     }
 }

@@ -1,0 +1,313 @@
+//! PoolExecutor: runs functions on the pool's arbiter for callers on other threads.
+//!
+//! SUMMARY   A caller sends [`PoolWork`], a message that holds all it needs; it runs where the pool lives, and its
+//!           output is sent back: a call crosses once there and once back, however often it speaks with the pool.
+//! PROMISES  A caller that is dropped ends its work, and what the work held goes back. Work that panics
+//!           costs its caller an error and nobody else anything.
+//! CALLED    By HTTP and by filters of replications, whose threads are their own.
+//! LIMITS    At most [`WORK_MAX`] pieces of work at a time; more are refused, not kept waiting. Each is a client of
+//!           the pool of its own: the pool forgets requests of a client when that client ends.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use bytes::Bytes;
+use slog::{Logger, debug, o};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::actors::proc_manager::ProcManager;
+use crate::auth::rights::CallerLimits;
+use crate::functions::QueryServers;
+use crate::functions::caller::{Caller, Manager};
+use crate::messages::client_error::ErrorReply;
+use crate::messages::function::FunctionCall;
+use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::named::Named;
+use crate::otp::supervisor::Stop;
+use crate::query_server::reduce::OverflowLog;
+use crate::query_server::status::Holder;
+
+/// Pieces of work at a time.
+pub(crate) const WORK_MAX: usize = 4096;
+
+/// What runs on the pool's arbiter.
+pub(crate) trait PoolWork: Send + 'static {
+    /// What its caller gets.
+    type Output: Send + 'static;
+
+    /// Runs, with a client of the pool of its own.
+    fn run(self, servers: QueryServers) -> impl Future<Output = Self::Output>;
+}
+
+impl PoolWork for FunctionCall {
+    type Output = Result<Bytes, ErrorReply>;
+
+    async fn run(self, servers: QueryServers) -> Self::Output {
+        servers.perform(self).await.map_err(ErrorReply::from)
+    }
+}
+
+/// In whose name work runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Principal {
+    /// Which pools it is held to, where not to none.
+    pub(crate) limits: Option<CallerLimits>,
+    /// Who asks, for people.
+    pub(crate) who: Option<Arc<Holder>>,
+}
+
+/// Work on its way. It ends when nobody waits for its output.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Execute<W: PoolWork> {
+    work: W,
+    principal: Principal,
+    reply: oneshot::Sender<W::Output>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// Runs work on its arbiter.
+pub(crate) struct PoolExecutor {
+    manager: Manager,
+    /// Where built-in sums that are too long are told.
+    sums: Rc<OverflowLog>,
+    log: Logger,
+    lifeline: Lifeline,
+}
+
+impl PoolExecutor {
+    pub(crate) fn new(manager: Named<ProcManager>, sums: Rc<OverflowLog>, log: &Logger) -> Self {
+        Self {
+            manager: manager.into(),
+            sums,
+            log: log.new(o!("component" => "pool_executor")),
+            lifeline: Lifeline::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub(crate) fn pulse(&self) -> Pulse {
+        self.lifeline.pulse()
+    }
+
+    fn servers_for(&self, principal: Principal) -> QueryServers {
+        let caller = Caller::new(self.manager.clone());
+        caller.hold_to(principal.limits);
+        caller.speak_for(principal.who);
+        QueryServers::new(caller).telling(Some(Rc::clone(&self.sums)))
+    }
+}
+
+impl Actor for PoolExecutor {
+    type Context = Context<Self>;
+}
+
+impl<W: PoolWork> Handler<Execute<W>> for PoolExecutor {
+    type Result = ();
+
+    fn handle(&mut self, message: Execute<W>, _: &mut Self::Context) {
+        let servers = self.servers_for(message.principal);
+        let (work, mut reply, permit) = (message.work, message.reply, message.permit);
+        // Ends with its caller at the latest, whose every wait has a bound. A task of its own: a
+        // panic in it is not the executor's.
+        actix_rt::spawn(async move {
+            let _permit = permit;
+            tokio::select! {
+                biased;
+                output = work.run(servers) => drop(reply.send(output)),
+                () = reply.closed() => {}
+            }
+        });
+    }
+}
+
+/// The callers have ended before.
+impl Handler<Stop> for PoolExecutor {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        debug!(self.log, "pool executor stopped");
+        self.lifeline.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+}
+
+/// There is no output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExecuteError {
+    /// More work is in hand than may be.
+    #[error("{WORK_MAX} requests are in hand, which is as many as may be: try again later")]
+    Full,
+    /// The work was lost: it panicked, or the service ends.
+    #[error("the request was lost inside the service; its log may tell why")]
+    Lost,
+}
+
+/// The executor as callers on any thread know it. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct PoolHandle {
+    executor: Named<PoolExecutor>,
+    room: Arc<Semaphore>,
+}
+
+impl PoolHandle {
+    pub(crate) fn new(executor: Named<PoolExecutor>) -> Self {
+        Self {
+            executor,
+            room: Arc::new(Semaphore::new(WORK_MAX)),
+        }
+    }
+
+    /// Runs work on the pool's arbiter and returns its output. The work is sent off at once; to drop
+    /// the returned future is to end it.
+    ///
+    /// # Errors
+    /// See [`ExecuteError`]; worth another try.
+    pub(crate) fn run<W: PoolWork>(
+        &self,
+        work: W,
+        principal: Principal,
+    ) -> impl Future<Output = Result<W::Output, ExecuteError>> + use<W> {
+        let permit = Arc::clone(&self.room).try_acquire_owned();
+        let sent = permit.map_err(|_| ExecuteError::Full).map(|permit| {
+            let (reply, output) = oneshot::channel();
+            // Ignores the mailbox's bound: the permit is the bound. An executor that is gone drops
+            // the work, which its caller sees.
+            self.executor.address().do_send(Execute {
+                work,
+                principal,
+                reply,
+                permit,
+            });
+            output
+        });
+        async move { sent?.await.map_err(|_| ExecuteError::Lost) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::testkit::{TestPool, eventually, within};
+
+    /// Work of a test.
+    struct Test<F>(F);
+
+    impl<F, W> PoolWork for Test<W>
+    where
+        W: FnOnce(QueryServers) -> F + Send + 'static,
+        F: Future<Output: Send + 'static>,
+    {
+        type Output = F::Output;
+
+        async fn run(self, servers: QueryServers) -> Self::Output {
+            self.0(servers).await
+        }
+    }
+
+    /// Runs work of a test for nobody in particular.
+    fn run<F, W>(
+        handle: &PoolHandle,
+        work: W,
+    ) -> impl Future<Output = Result<F::Output, ExecuteError>> + use<F, W>
+    where
+        W: FnOnce(QueryServers) -> F + Send + 'static,
+        F: Future<Output: Send + 'static> + 'static,
+    {
+        handle.run(Test(work), Principal::default())
+    }
+
+    /// A handle of a pool without any language.
+    fn handle() -> (TestPool, PoolHandle) {
+        let pool = TestPool::builder().start();
+        let log = Logger::root(slog::Discard, o!());
+        let sums = Rc::new(OverflowLog::new(log.clone()));
+        let executor = PoolExecutor::new(Named::new(pool.manager()), sums, &log);
+        (pool, PoolHandle::new(Named::new(executor.start())))
+    }
+
+    /// Runs a future on a thread of its own.
+    fn elsewhere<T: Send + 'static>(
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        std::thread::spawn(move || {
+            let value = actix_rt::Runtime::new().unwrap().block_on(future);
+            drop(sender.send(value));
+        });
+        receiver
+    }
+
+    #[actix_rt::test]
+    async fn work_runs_where_the_pool_lives_and_its_result_comes_back() {
+        thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
+        HERE.set(true);
+        let (pool, handle) = handle();
+        let result = elsewhere(async move {
+            let here = run(&handle, |_| async { HERE.get() });
+            (HERE.get(), here.await)
+        });
+        let result = within("the result", result).await.unwrap();
+        assert_eq!(result, (false, Ok(true)));
+        pool.assert_quiet().await;
+    }
+
+    /// Tells when it is dropped.
+    struct Dropped(Arc<AtomicBool>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[actix_rt::test]
+    async fn a_caller_that_is_dropped_takes_its_work_with_it() {
+        let (pool, handle) = handle();
+        let ended = Arc::new(AtomicBool::new(false));
+        let held = Dropped(Arc::clone(&ended));
+        let (begun, begins) = oneshot::channel();
+        let call = run(&handle, |_| async move {
+            let _held = held;
+            begun.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        within("the beginning", begins).await.unwrap();
+        drop(call);
+        eventually("the end of the work", async || ended.load(Ordering::SeqCst)).await;
+        assert_eq!(handle.room.available_permits(), WORK_MAX);
+        pool.assert_quiet().await;
+    }
+
+    #[actix_rt::test]
+    async fn work_that_panics_costs_its_caller_an_error_and_nobody_else_anything() {
+        let (pool, handle) = handle();
+        let lost = run(&handle, |_| async {
+            let panics = true;
+            assert!(!panics, "work that panics (meant to happen)");
+        });
+        assert_eq!(lost.await, Err(ExecuteError::Lost));
+        assert_eq!(run(&handle, |_| async { 7 }).await, Ok(7));
+        pool.assert_quiet().await;
+    }
+
+    #[actix_rt::test]
+    async fn more_work_than_may_be_is_refused() {
+        let (pool, handle) = handle();
+        let all: Vec<_> = (0..WORK_MAX)
+            .map(|_| run(&handle, |_| std::future::pending::<()>()))
+            .collect();
+        assert_eq!(run(&handle, |_| async {}).await, Err(ExecuteError::Full));
+        drop(all);
+        eventually("room again", async || {
+            run(&handle, |_| async {}).await == Ok(())
+        })
+        .await;
+        pool.assert_quiet().await;
+    }
+}
