@@ -336,7 +336,7 @@ impl Job {
     /// What of a document can matter to the map function.
     fn members_read(&self) -> Members {
         match members::members_read(&self.map_source()) {
-            Some(names) => Members::Named(names.into_iter().map(str::to_owned).collect()),
+            Some(names) => Members::Named(names.into_iter().collect()),
             None => Members::All,
         }
     }
