@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let input = match selector {
         Some(selector) => view::read_selected_in_thread(input, line_max, selector),
         None => {
-            let members = match is_builtin {
+            let members = match is_builtin && job.config.query_server_config.optimize_functions {
                 true => job.members_read(),
                 false => Members::All,
             };

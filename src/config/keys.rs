@@ -309,6 +309,7 @@ pub const KEYS: &[Key] = &[
         "pressure_interval",
         duration(Unit::Seconds, 100, HOUR),
     ),
+    key("query_server_config", "optimize_functions", Kind::Boolean),
     key("query_server_config", "revs_limit", count(0, 1_000_000)),
     start_key("server", "socket", Kind::SocketPath),
     start_key("server", "socket_mode", SOCKET_MODE),

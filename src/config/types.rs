@@ -102,6 +102,9 @@ pub struct QueryServerConfig {
     /// How often the machine is looked at for that.
     #[serde(with = "milliseconds")]
     pub pressure_interval: Duration,
+    /// Whether documents are not frozen, and `settee map` sends parts of them, for JavaScript
+    /// functions that cannot tell. Not in CouchDB.
+    pub optimize_functions: bool,
     /// Most entries in the `_revisions` of a document sent to a query server.
     pub revs_limit: u32,
 }
