@@ -11,6 +11,25 @@ const DEPTH_MAX: usize = 3;
 /// One in so many statements is a piece of code that a careless reader takes for something else.
 const ODD_PART: usize = 12;
 
+/// What a plain source is made of.
+const PLAIN_STATEMENTS: &[&str] = &[
+    "emit(@E, @E);",
+    "emit(@D@M, 1);",
+    "emit(@D@M, @D@M);",
+    "if (@E) { @S } else { @S }",
+    "if (typeof @D@M === 'number') @S",
+    "var v = @E; emit(v, @D@M);",
+    "let w = @D@M; { let w = @E; emit(w); } emit(w);",
+    "for (var t of [1, @E]) { if (n++ > 9) break; @S }",
+    "try { @S } catch (error) { emit('' + error); }",
+    "var {length, x = @E} = @D@M || ''; emit(length, x);",
+    "(function(x) { @S emit(x); })(@E);",
+    "(function(doc) { emit(doc@M); })({a: 'inner', tags: [1]});",
+    "[1, 2].forEach(function(i) { emit(i, @D@M); });",
+    "/* doc = 1 */ emit('doc', \"doc[0]\" + `doc ${@D@M}`);",
+    "var g = {get a() { return @D@M; }, doc: 1}; emit(g.a, g.doc);",
+];
+
 const STATEMENTS: &[&str] = &[
     "emit(@E, @E);",
     "emit(@E, @E);",
@@ -294,43 +313,64 @@ const ODD_PIECES: &[&str] = &[
     "\u{2028}",
 ];
 
+/// What stands for the document in a plain source where no member of it is read.
+const NO_DOCUMENT: &str = "({a: 1, tags: [2]})";
+
 /// Returns a source, which may be wrong.
 pub(super) fn source(random: &mut TestRandom) -> String {
+    let is_plain = random.below(2) == 0;
     let (head, tail) = *random.one_of(HEADS);
     let count = 1 + random.below(3);
-    let body: String = (0..count).map(|_| statement(random, 0) + "\n").collect();
+    let mut generator = Generator { random, is_plain };
+    let body: String = (0..count).map(|_| generator.statement(0) + "\n").collect();
     format!("{head} var n = 0; {body} {tail}")
 }
 
-fn statement(random: &mut TestRandom, depth: usize) -> String {
-    let pieces = match random.below(ODD_PART) {
-        0 => ODD_PIECES,
-        _ => STATEMENTS,
-    };
-    filled(pick(random, pieces), random, depth)
+struct Generator<'r> {
+    random: &'r mut TestRandom,
+    /// Whether the function names its document only to read members of it.
+    is_plain: bool,
 }
 
-/// Fills the placeholders of a piece.
-fn filled(piece: &str, random: &mut TestRandom, depth: usize) -> String {
-    let mut parts = piece.split('@');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_deep = depth >= DEPTH_MAX;
-        text += &match &part[..1] {
-            "S" if is_deep => ";".to_owned(),
-            "S" => statement(random, depth + 1),
-            "E" if is_deep => "2".to_owned(),
-            "E" => filled(pick(random, EXPRESSIONS), random, depth + 1),
-            "D" => pick(random, DOCUMENTS).to_owned(),
-            "M" => filled(pick(random, MEMBERS), random, depth + 1),
-            "N" => pick(random, NAMES).to_owned(),
-            other => unreachable!("{other} is no placeholder"),
+impl Generator<'_> {
+    fn statement(&mut self, depth: usize) -> String {
+        let pieces = match self.random.below(ODD_PART) {
+            0 => ODD_PIECES,
+            _ if self.is_plain => PLAIN_STATEMENTS,
+            _ => STATEMENTS,
         };
-        text += &part[1..];
+        self.fill(pieces, depth)
     }
-    text
-}
 
-fn pick(random: &mut TestRandom, pieces: &[&'static str]) -> &'static str {
-    *random.one_of::<&'static str>(pieces)
+    /// Returns one of these pieces with its placeholders filled.
+    fn fill(&mut self, pieces: &[&'static str], depth: usize) -> String {
+        let piece = self.pick(pieces);
+        let mut parts = piece.split('@').peekable();
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        while let Some(part) = parts.next() {
+            let (placeholder, rest) = part.split_at(1);
+            let reads_member = rest.starts_with(['.', '?'])
+                || rest.is_empty() && parts.peek().is_some_and(|next| next.starts_with('M'));
+            let is_deep = depth >= DEPTH_MAX;
+            text += &match placeholder {
+                "S" if is_deep => ";".to_owned(),
+                "S" => self.statement(depth + 1),
+                "E" if is_deep => "2".to_owned(),
+                "E" => self.fill(EXPRESSIONS, depth + 1),
+                "D" if self.is_plain && reads_member => "doc".to_owned(),
+                "D" if self.is_plain => NO_DOCUMENT.to_owned(),
+                "D" => self.pick(DOCUMENTS).to_owned(),
+                "M" if self.is_plain => format!(".{}", self.pick(NAMES)),
+                "M" => self.fill(MEMBERS, depth + 1),
+                "N" => self.pick(NAMES).to_owned(),
+                other => unreachable!("{other} is no placeholder"),
+            };
+            text += rest;
+        }
+        text
+    }
+
+    fn pick(&mut self, pieces: &[&'static str]) -> &'static str {
+        self.random.one_of::<&'static str>(pieces)
+    }
 }
