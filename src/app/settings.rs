@@ -84,10 +84,13 @@ fn answer_bytes_max(config: &Config) -> usize {
 fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     let memory = config.sandbox.javascript_memory_max.to_string();
     let line_max = answer_bytes_max(config).to_string();
-    let arguments = ["couchjs", "-S", &memory, "--line-max", &line_max];
+    let mut arguments = vec!["couchjs", "-S", &memory, "--line-max", &line_max];
+    if !config.query_server_config.optimize_functions {
+        arguments.push("--no-optimize-functions");
+    }
     CommandLanguage::from_spec(CommandSpec {
         program: program.to_owned(),
-        arguments: arguments.map(Into::into).to_vec(),
+        arguments: arguments.into_iter().map(Into::into).collect(),
         environment: vec![
             // Asks the child to end with its parent, whatever happens to that.
             ("SETTEE_CHILD".to_owned(), "1".to_owned()),
@@ -122,6 +125,16 @@ mod tests {
         assert_eq!(described("echo").as_deref(), Some("native"));
         assert_eq!(described("Query").as_deref(), Some("native"));
         assert_eq!(described("perl"), None);
+    }
+
+    #[test]
+    fn the_built_in_server_is_told_not_to_optimize_functions() {
+        let mut config = Config::default();
+        config.query_server_config.optimize_functions = false;
+        let settings = manager_settings(&config, Path::new("settee"), &Registry::new());
+        let javascript = settings.languages.get(&LanguageName::new("javascript"));
+        let command = javascript.map(|language| language.describe());
+        assert!(command.is_some_and(|command| command.ends_with(" --no-optimize-functions")));
     }
 
     #[test]

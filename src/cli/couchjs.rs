@@ -45,6 +45,9 @@ Answers CouchDB's query server protocol on standard input and output.
   --text-reasons the reason of an error is always a text, also where CouchDB's
                  couchjs answers {} or null; \"text_reasons\" in a reset says
                  otherwise
+  --no-optimize-functions
+                 freeze the document of every function, also of those that only
+                 read it: slower, with the same answers
       --eval     accepted, and always on
   SCRIPT         accepted and ignored: the server is built in
 
@@ -155,6 +158,7 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
                 options.memory_bytes = memory(name, &value)?;
             }
             "--text-reasons" => options.text_reasons = true,
+            "--no-optimize-functions" => options.optimize_functions = false,
             LINE_MAX => options.line_bytes_max = line_max(&arguments.next().unwrap_or_default())?,
             _ => {}
         }
@@ -220,11 +224,19 @@ mod tests {
 
     #[test]
     fn what_settee_tells_its_own_children_is_read() {
-        let told = request(&["-S", "2097152", "--line-max", "5000", "--text-reasons"]);
+        let told = request(&[
+            "-S",
+            "2097152",
+            "--line-max",
+            "5000",
+            "--text-reasons",
+            "--no-optimize-functions",
+        ]);
         let options = Options {
             memory_bytes: 2 << 20,
             line_bytes_max: 5000,
             text_reasons: true,
+            optimize_functions: false,
         };
         assert_eq!(told, Ok(Request::Serve(options)));
         for value in ["", "0", "4095", "lots"] {

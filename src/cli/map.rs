@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     };
     let input = sources::input(&args.input)?;
     let line_max = job.config.server.line_max;
-    let members = match is_builtin {
+    let members = match is_builtin && job.config.query_server_config.optimize_functions {
         true => job.members_read(),
         false => Members::All,
     };
@@ -334,7 +334,7 @@ impl Job {
     /// What of a document can matter to the map function.
     fn members_read(&self) -> Members {
         match members::members_read(&self.map_source()) {
-            Some(names) => Members::Named(names.into_iter().map(str::to_owned).collect()),
+            Some(names) => Members::Named(names.into_iter().collect()),
             None => Members::All,
         }
     }

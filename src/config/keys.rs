@@ -177,6 +177,7 @@ pub(crate) const KEYS: &[Key] = &[
     query("limit_follows_pressure", Kind::Boolean),
     query("pressure_interval", seconds(100, HOUR)),
     query("revs_limit", count(0, 1_000_000)),
+    query("optimize_functions", Kind::Boolean),
     server("socket", value::SOCKET_PATH).at_start(),
     server("socket_mode", SOCKET_MODE).at_start(),
     server("socket_group", value::GROUP).at_start(),

@@ -95,6 +95,9 @@ pub struct QueryServerConfig {
     pub limit_follows_pressure: bool,
     /// How often the machine is looked at for that.
     pub pressure_interval: Duration,
+    /// Whether documents are not frozen, and `settee map` sends parts of them, for JavaScript
+    /// functions that cannot tell. Not in CouchDB.
+    pub optimize_functions: bool,
     /// Most entries in the `_revisions` of a document sent to a query server.
     pub revs_limit: u32,
 }

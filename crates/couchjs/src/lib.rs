@@ -26,13 +26,13 @@ mod reading;
 mod realm;
 mod reduce_limit;
 mod results;
-mod scanner;
 mod server;
 mod source;
-#[cfg(test)]
-mod sources_tests;
 pub mod syntax;
+#[cfg(test)]
+mod tests;
 mod text;
+mod tree;
 mod views;
 mod writing;
 
@@ -50,7 +50,8 @@ pub const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
 /// runaway recursion slower, as writing a deep object takes the square of its depth.
 const SCRIPT_STACK_BYTES: usize = 8 << 20;
 
-/// The stack of the thread that runs the engine: room for native code below the last script frame.
+/// The stack of the thread that runs the engine: room for native code below the last script frame, and
+/// for the parser of [`tree`].
 const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 
 /// The member of the configuration in `reset` that asks for errors whose reason is always a text.
@@ -67,6 +68,9 @@ pub struct Options {
     /// Whether the reason of an error is a text, also where CouchDB answers an object, unless a
     /// `reset` says otherwise.
     pub text_reasons: bool,
+    /// Whether functions that only read their document get it unfrozen: nothing but the time that it
+    /// takes differs.
+    pub optimize_functions: bool,
 }
 
 impl Default for Options {
@@ -75,6 +79,7 @@ impl Default for Options {
             memory_bytes: DEFAULT_MEMORY_BYTES,
             line_bytes_max: usize::MAX,
             text_reasons: false,
+            optimize_functions: true,
         }
     }
 }
@@ -89,11 +94,17 @@ where
     O: io::Write + Send + 'static,
 {
     // The engine checks its depth against the stack of the thread it was made on.
-    let serve = move || server::Server::new(options, Box::new(input), Box::new(output)).serve();
-    let thread = thread::Builder::new()
-        .stack_size(THREAD_STACK_BYTES)
-        .spawn(serve)?;
-    thread
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("the query server panicked")))
+    on_own_stack(|| server::Server::new(options, Box::new(input), Box::new(output)).serve())?
+}
+
+/// Does `work` on a thread whose stack is as large as the engine and the parser need it.
+///
+/// # Errors
+/// A thread that cannot be started, or that panicked.
+fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let thread = thread::Builder::new().stack_size(THREAD_STACK_BYTES);
+    thread::scope(|scope| {
+        let done = thread.spawn_scoped(scope, work)?.join();
+        done.map_err(|_| io::Error::other("the query server panicked"))
+    })
 }

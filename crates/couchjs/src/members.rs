@@ -10,9 +10,15 @@
 
 use std::collections::BTreeSet;
 
-use super::parser::{Parsed, Parser};
-use super::reading::only_reads;
-use super::source::{self, is_name_part, skip_space};
+use oxc_ast::ast::{
+    BindingPattern, Expression, FormalParameters, IdentifierName, IdentifierReference, Program,
+    Statement, StaticMemberExpression,
+};
+use oxc_ast_visit::{Visit, walk};
+
+use super::on_own_stack;
+use super::reading::is_harmless;
+use super::tree::with_tree;
 
 /// How many members may be named: of a function that reads more, little would be saved.
 const MEMBERS_MAX: usize = 32;
@@ -27,121 +33,92 @@ const INHERITED: [&str; 6] = [
     "valueOf",
 ];
 
+/// What gives a function its arguments without their names.
+const ARGUMENTS: &str = "arguments";
+
 /// Returns the members of its document that a map function may read; `None` when that may be any.
 ///
-/// Understood are functions with one parameter: `function(doc) { .. }`, with a name or without,
-/// and `(doc) => { .. }`, which mention the document as `doc.NAME` or `doc?.NAME` only. Comments
-/// and strings are looked at as if they were code: they may make the answer longer, or none.
-pub fn members_read(source: &str) -> Option<BTreeSet<&str>> {
-    if !only_reads(source) || mentions(source, "arguments").next().is_some() {
-        return None;
-    }
-    let head = Head::of(source)?;
-    if !head.is_whole(source) {
-        return None;
-    }
-    let mut members = BTreeSet::new();
-    for start in mentions(source, head.parameter) {
-        if start != head.place {
-            members.insert(member(&source[start + head.parameter.len()..])?);
-        }
-    }
-    (members.len() <= MEMBERS_MAX).then_some(members)
+/// Understood are functions with one parameter: `function(doc) { .. }`, with a name or without, and
+/// `(doc) => ..`, which mention the document as `doc.NAME` or `doc?.NAME` only. What another
+/// variable of the same name is asked for may make the answer longer, or none.
+pub fn members_read(source: &str) -> Option<BTreeSet<String>> {
+    on_own_stack(|| with_tree(source, members_of).flatten())
+        .ok()
+        .flatten()
 }
 
-/// The beginning of a source that may be one function of one parameter.
-struct Head<'a> {
-    parameter: &'a str,
-    /// Where the parameter stands in the source, in bytes.
-    place: usize,
-    /// The block of the function, and what follows it.
-    body: &'a str,
-    /// Whether the function is in parentheses.
-    in_parentheses: bool,
-}
-
-impl<'a> Head<'a> {
-    fn of(source: &'a str) -> Option<Self> {
-        let head = |rest, in_parentheses| {
-            let (parameter, body) = function_head(rest)?;
-            Some(Self {
-                parameter,
-                place: parameter.as_ptr() as usize - source.as_ptr() as usize,
-                body,
-                in_parentheses,
-            })
-        };
-        head(source, false).or_else(|| head(skip_space(source).strip_prefix('(')?, true))
-    }
-
-    /// Whether the source ends with the block of the function. The engine says so: between `?` and `:`
-    /// it takes one arrow function and nothing behind it.
-    fn is_whole(&self, source: &str) -> bool {
-        let end = |text: &'a str| text.trim_end_matches(|c: char| c.is_whitespace() || c == ';');
-        let body = match self.in_parentheses {
-            true => end(self.body).strip_suffix(')').map(end),
-            false => Some(end(self.body)),
-        };
-        let Some((body, parser)) = body.zip(Parser::new()) else {
-            return false;
-        };
-        let arrow = format!("(0?({})=>{body}\n:0)", self.parameter);
-        parser.parse(&arrow) == Parsed::Correct
-            && source::parse(&parser, source).0 == Parsed::Correct
-    }
-}
-
-/// The parameter of the function that a text begins with, and the text from its block on.
-fn function_head(text: &str) -> Option<(&str, &str)> {
-    let (first, rest) = match word(text) {
-        Some(("function", rest)) => {
-            let rest = word(rest).map_or(rest, |(_name, rest)| rest);
-            let (parameter, rest) = word(skip_space(rest).strip_prefix('(')?)?;
-            return block(parameter, skip_space(rest).strip_prefix(')')?);
-        }
-        Some(bare) => bare,
-        None => {
-            let (parameter, rest) = word(skip_space(text).strip_prefix('(')?)?;
-            (parameter, skip_space(rest).strip_prefix(')')?)
-        }
+fn members_of(tree: &Program<'_>) -> Option<BTreeSet<String>> {
+    let parameter = parameter(tree).filter(|_| is_harmless(tree))?;
+    let mut mentions = Mentions {
+        parameter,
+        members: BTreeSet::new(),
+        reads_any: false,
     };
-    block(first, skip_space(rest).strip_prefix("=>")?)
+    mentions.visit_program(tree);
+    let is_known = !mentions.reads_any && mentions.members.len() <= MEMBERS_MAX;
+    is_known.then_some(mentions.members)
 }
 
-fn block<'a>(parameter: &'a str, rest: &'a str) -> Option<(&'a str, &'a str)> {
-    let body = skip_space(rest);
-    body.starts_with('{').then_some((parameter, body))
-}
-
-/// The word that a text begins with, and the rest.
-fn word(text: &str) -> Option<(&str, &str)> {
-    let text = skip_space(text);
-    let end = text.find(|c| !is_name_part(c)).unwrap_or(text.len());
-    let (word, rest) = text.split_at(end);
-    let is_plain = word.is_ascii() && !word.contains('\\');
-    (is_plain && !word.is_empty()).then_some((word, rest))
-}
-
-/// Where a word stands in a text, be it code or not. Beside a character beyond ASCII it may be a part
-/// of a longer one, or that may be white space: it counts as a mention.
-fn mentions<'a>(source: &'a str, word: &'a str) -> impl Iterator<Item = usize> + use<'a> {
-    let of_a_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$');
-    let is_whole = move |start: usize| {
-        let (before, after) = (&source[..start], &source[start + word.len()..]);
-        !before.ends_with(of_a_word) && !after.starts_with(of_a_word)
+/// The parameter of the one function that a source is.
+fn parameter<'t>(tree: &'t Program<'_>) -> Option<&'t str> {
+    let [Statement::ExpressionStatement(statement)] = tree.body.as_slice() else {
+        return None;
     };
-    let places = source.match_indices(word).map(|(start, _)| start);
-    places.filter(move |start| is_whole(*start))
+    let function = match &statement.expression {
+        // As `begun` leaves it.
+        Expression::SequenceExpression(list) => match list.expressions.as_slice() {
+            [Expression::NumericLiteral(_), function] => function,
+            _ => return None,
+        },
+        function => function,
+    };
+    match function {
+        Expression::FunctionExpression(function) if !(function.r#async || function.generator) => {
+            only_name(&function.params)
+        }
+        Expression::ArrowFunctionExpression(function) if !function.r#async => {
+            only_name(&function.params)
+        }
+        _ => None,
+    }
 }
 
-/// The name of the member that is read where a mention of the document ends.
-fn member(rest: &str) -> Option<&str> {
-    let name = rest.strip_prefix("?.").or_else(|| rest.strip_prefix('.'))?;
-    let end = name.find(|c| !is_name_part(c)).unwrap_or(name.len());
-    let name = &name[..end];
-    let plain =
-        name.is_ascii() && !name.contains('\\') && !name.starts_with(|c: char| c.is_ascii_digit());
-    (!name.is_empty() && plain && !INHERITED.contains(&name)).then_some(name)
+fn only_name<'t>(parameters: &'t FormalParameters<'_>) -> Option<&'t str> {
+    match (parameters.items.as_slice(), &parameters.rest) {
+        ([only], None) if only.initializer.is_none() => match &only.pattern {
+            BindingPattern::BindingIdentifier(name) => Some(name.name.as_str()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// What a function does with a name.
+struct Mentions<'t> {
+    parameter: &'t str,
+    members: BTreeSet<String>,
+    reads_any: bool,
+}
+
+impl<'a> Visit<'a> for Mentions<'_> {
+    fn visit_static_member_expression(&mut self, it: &StaticMemberExpression<'a>) {
+        match &it.object {
+            Expression::Identifier(object) if object.name == self.parameter => {
+                let name = it.property.name.as_str();
+                self.reads_any |= INHERITED.contains(&name);
+                self.members.insert(name.to_owned());
+            }
+            _ => walk::walk_static_member_expression(self, it),
+        }
+    }
+
+    fn visit_identifier_reference(&mut self, it: &IdentifierReference<'a>) {
+        self.reads_any |= it.name == self.parameter || it.name == ARGUMENTS;
+    }
+
+    fn visit_identifier_name(&mut self, it: &IdentifierName<'a>) {
+        self.reads_any |= it.name == ARGUMENTS;
+    }
 }
 
 #[cfg(test)]
@@ -149,33 +126,50 @@ fn member(rest: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn of(source: &str) -> Option<Vec<&str>> {
+    fn of(source: &str) -> Option<Vec<String>> {
         members_read(source).map(|members| members.into_iter().collect())
+    }
+
+    fn names(names: &[&str]) -> Option<Vec<String>> {
+        Some(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
     fn members_that_are_named_are_found_in_every_form_of_function() {
         let body = "{ if (doc.type === 'order') { emit([doc.customer, doc?.date], doc.total); } }";
-        let wanted = Some(vec!["customer", "date", "total", "type"]);
+        let wanted = names(&["customer", "date", "total", "type"]);
         for head in [
             "function(doc)",
             " // by customer\nfunction (doc) ",
-            "function by_customer(doc)",
+            "(function by_customer(doc)",
             "(doc) =>",
             "doc =>",
         ] {
-            assert_eq!(of(&format!("{head}{body}")), wanted, "{head}");
-            assert_eq!(of(&format!("({head}{body});\n")), wanted, "{head}");
+            let tail = if head.starts_with("(f") { ")" } else { "" };
+            assert_eq!(of(&format!("{head}{body}{tail}")), wanted, "{head}");
+            assert_eq!(of(&format!("({head}{body}{tail});\n")), wanted, "{head}");
         }
-        assert_eq!(of("function(d) { emit(1) }"), Some(vec![]));
-        assert_eq!(
-            of("function(d) { d.lines.forEach(function(l) { emit(l.sku, d._id) }) }"),
-            Some(vec!["_id", "lines"])
-        );
-        assert_eq!(
-            of("function(doc) { /* doc.a */ emit('doc.b', docs.c + `${doc.$d}`) }"),
-            Some(vec!["$d", "a", "b"])
-        );
+        for (source, members) in [
+            ("function(d) { emit(1) }", &[][..]),
+            ("doc => emit(doc.a)", &["a"]),
+            ("function(d\u{e9}) { emit(d\u{e9}.\u{e9}) }", &["\u{e9}"]),
+            ("function(doc) { emit(d\\u006fc.a\\u0062) }", &["ab"]),
+            ("function(doc) { emit(doc\n.a, (doc)/**/.b) }", &["a", "b"]),
+            (
+                "function(d) { d.lines.forEach(function(l) { emit(l.sku, d._id) }) }",
+                &["_id", "lines"],
+            ),
+            (
+                "function(doc) { /* doc.a */ emit('doc.b', docs.c + `${doc.$d} doc`) }",
+                &["$d"],
+            ),
+            (
+                "function(doc) { emit(doc.a, [[1]].map(function(doc) { return doc.length })) }",
+                &["a", "length"],
+            ),
+        ] {
+            assert_eq!(of(source), names(members), "{source}");
+        }
     }
 
     #[test]
@@ -185,10 +179,8 @@ mod tests {
             "emit(doc)",
             "for (var k in doc) { emit(k) }",
             "emit(doc['a'])",
-            "emit(doc\n.a)",
             "emit(doc\u{a0})",
             "emit(\u{feff}doc\u{2028})",
-            "emit(doc/**/.a)",
             "var d = doc; emit(d.a)",
             "var {a} = doc; emit(a)",
             "emit({...doc})",
@@ -198,10 +190,15 @@ mod tests {
             "emit('a' in doc)",
             "emit(doc.hasOwnProperty('a'))",
             "emit((doc.toString)())",
-            "emit(doc.a\\u0062)",
-            "emit(doc.\u{e9})",
-            "emit(doc.a\u{e9})",
             "emit(d\\u006fc)",
+            "emit(\\u{61}rguments[0])",
+            "emit(this.arguments)",
+            "({a: doc} = {})",
+            "[doc] = [1]",
+            "for (doc of []) {}",
+            "doc++",
+            "emit((() => doc)().a)",
+            "emit(`${doc}`)",
             "emit(doc?.5:1)",
             "emit(doc.#a)",
             "eval('doc')",
@@ -241,7 +238,6 @@ mod tests {
             "function*(doc) { emit(doc.a) }",
             "async function(doc) { emit(doc.a) }",
             "async doc => { emit(doc.a) }",
-            "doc => emit(doc.a)",
             "function(doc) { emit(doc.a) }, function(d) { emit(d) }",
             "function(doc) { emit(doc.a) } function(d) { emit(d) }",
             "(function(doc) { emit(doc.a) }, function(d) { emit(d) })",
@@ -249,7 +245,6 @@ mod tests {
             "(doc) => { emit(doc.a) }; (d) => { emit(d) }",
             "var f = function(doc) { emit(doc.a) }; f",
             "function doc(doc) { emit(doc.a) }",
-            "function(d\u{e9}) { emit(1) }",
         ] {
             assert_eq!(of(source), None, "{source}");
         }

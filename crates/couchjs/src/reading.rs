@@ -9,11 +9,19 @@
 //!           without naming anything below (say, by enumerating the properties of Object), is not
 //!           noticed. It changes its own copy of one document; nobody else sees that.
 
-use super::scanner::{Token, tokens};
+use oxc_ast::ast::{
+    BindingIdentifier, CallExpression, Class, Expression, IdentifierName, IdentifierReference,
+    ImportExpression, NewExpression, Program, SimpleAssignmentTarget, Statement, StringLiteral,
+    Super, TaggedTemplateExpression, TemplateElement, UnaryExpression, UnaryOperator,
+    WithStatement,
+};
+use oxc_ast_visit::{Visit, walk};
+
+use super::tree::with_tree;
 
 /// Names that can change an object, ask whether it is frozen, or reach code that is not seen here.
-/// They are looked for everywhere, in strings and comments too.
-const WRITING_WORDS: [&str; 44] = [
+/// Strings with them count too: they may name a member.
+const WRITING_WORDS: [&str; 39] = [
     "Function",
     "Proxy",
     "Reflect",
@@ -27,12 +35,10 @@ const WRITING_WORDS: [&str; 44] = [
     "bind",
     "call",
     "captureStackTrace",
-    "class",
     "constructor",
     "copyWithin",
     "defineProperties",
     "defineProperty",
-    "delete",
     "eval",
     "fill",
     "freeze",
@@ -40,7 +46,6 @@ const WRITING_WORDS: [&str; 44] = [
     "getOwnPropertyDescriptor",
     "getOwnPropertyDescriptors",
     "getOwnPropertySymbols",
-    "import",
     "isExtensible",
     "isFrozen",
     "isSealed",
@@ -55,143 +60,160 @@ const WRITING_WORDS: [&str; 44] = [
     "shift",
     "sort",
     "splice",
-    "super",
     "unshift",
-    "with",
 ];
 
-/// Longest source that is looked at, in bytes: its tokens take many times as much memory.
-const SOURCE_BYTES_MAX: usize = 64 << 10;
+/// Methods that call what they are given with `this`, if they are given more than that.
+const LENDING_THIS: [&str; 12] = [
+    "every",
+    "filter",
+    "find",
+    "findIndex",
+    "findLast",
+    "findLastIndex",
+    "flatMap",
+    "forEach",
+    "from",
+    "map",
+    "some",
+    "stringify",
+];
+
+/// How deep expressions and statements may be nested: the stack has to hold them.
+const DEPTH_MAX: usize = 500;
 
 /// Whether the function of a source cannot tell a frozen document from another.
 pub(super) fn only_reads(source: &str) -> bool {
-    if source.len() > SOURCE_BYTES_MAX {
-        return false;
-    }
-    let word = |c: char| !(c.is_alphanumeric() || matches!(c, '_' | '$'));
-    if source
-        .split(word)
-        .any(|word| WRITING_WORDS.binary_search(&word).is_ok())
-    {
-        return false;
-    }
-    let Some(tokens) = tokens(source) else {
-        return false;
-    };
-    let reader = Reader {
-        source,
-        tokens: &tokens,
-    };
-    (0..tokens.len()).all(|index| reader.harmless(index))
+    with_tree(source, is_harmless).unwrap_or(false)
 }
 
-struct Reader<'a> {
-    source: &'a str,
-    tokens: &'a [Token<'a>],
+/// Whether nothing in a tree could change an object, or ask whether it is frozen.
+pub(super) fn is_harmless(tree: &Program<'_>) -> bool {
+    let mut reader = Reader {
+        is_harmless: true,
+        depth: 0,
+    };
+    reader.visit_program(tree);
+    reader.is_harmless
 }
 
-impl Reader<'_> {
-    fn text(&self, index: usize) -> &str {
-        self.tokens.get(index).map_or("", |token| token.text)
+struct Reader {
+    is_harmless: bool,
+    depth: usize,
+}
+
+impl Reader {
+    fn check(&mut self, is_harmless: bool) {
+        self.is_harmless &= is_harmless;
     }
 
-    fn harmless(&self, index: usize) -> bool {
-        let token = self.tokens[index];
-        match token.text {
-            "=" => !self.is_assignment(token.start) || self.assigns_a_name(index),
-            "++" | "--" => self.steps_a_name(index),
-            "for" => self.loops_over_a_name(index),
-            // What is called was found by a computed name.
-            "]" => !self.is_called(index + 1),
-            text => !(token.is_word() && text.contains('\\')),
-        }
+    fn name(&mut self, name: &str) {
+        self.check(WRITING_WORDS.binary_search(&name).is_err());
     }
 
-    /// Whether `=` is an assignment and no part of `==`, `<=`, `=>` and so on.
-    fn is_assignment(&self, at: usize) -> bool {
-        let bytes = self.source.as_bytes();
-        let before = |count: usize| at.checked_sub(count).map_or(b' ', |index| bytes[index]);
-        match (before(1), bytes.get(at + 1)) {
-            (_, Some(b'=' | b'>')) | (b'=' | b'!', _) => false,
-            (shift @ (b'<' | b'>'), _) => before(2) == shift,
-            _ => true,
+    fn text(&mut self, text: &str) {
+        let is_word_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
+        for word in text.split(|c| !is_word_part(c)) {
+            self.name(word);
         }
     }
 
-    /// Whether the target of an assignment is a variable, or a pattern of a declaration.
-    fn assigns_a_name(&self, index: usize) -> bool {
-        let mut target = index;
-        while target > 0 {
-            target -= 1;
-            let adjacent = self.tokens[target].start + self.tokens[target].text.len()
-                == self.tokens[target + 1].start;
-            if !(adjacent && "+-*/%&|^<>?".contains(self.tokens[target].text)) {
-                break;
-            }
-        }
-        match self.text(target) {
-            "]" | "}" => self.opener(target).is_some_and(|open| {
-                open > 0
-                    && self.is_name(open - 1)
-                    && matches!(self.text(open - 1), "const" | "let" | "var")
-            }),
-            _ => self.is_name(target),
-        }
+    /// What is called by a computed name may be anything.
+    fn callee(&mut self, callee: &Expression<'_>) {
+        let is_computed = matches!(
+            callee,
+            Expression::ComputedMemberExpression(_) | Expression::ChainExpression(_)
+        );
+        self.check(!is_computed);
     }
 
-    /// Whether a token is a word that no dot precedes.
-    fn is_name(&self, index: usize) -> bool {
-        let is_word = self.tokens.get(index).is_some_and(Token::is_word);
-        is_word && (index == 0 || self.text(index - 1) != ".")
-    }
-
-    /// Whether `++` or `--` changes a variable, whichever side it belongs to.
-    fn steps_a_name(&self, index: usize) -> bool {
-        let next = index + 1;
-        let reaches_on = matches!(self.text(next + 1), "." | "[" | "(" | "?");
-        if matches!(self.text(next), "(" | "[") || self.is_name(next) && reaches_on {
-            return false;
-        }
-        match index.checked_sub(1) {
-            Some(left) if self.tokens[left].is_word() => self.is_name(left),
-            Some(left) => !matches!(self.text(left), "]" | ")"),
-            None => true,
+    /// Walks one level deeper, unless it is known already that the function may write.
+    fn descend(&mut self, walk: impl FnOnce(&mut Self)) {
+        self.check(self.depth < DEPTH_MAX);
+        if self.is_harmless {
+            self.depth += 1;
+            walk(self);
+            self.depth -= 1;
         }
     }
+}
 
-    /// Whether a loop's variable is a variable: `for (doc.x of y)` assigns to a property.
-    fn loops_over_a_name(&self, index: usize) -> bool {
-        match self.text(index + 2) {
-            "[" | "{" | "(" => false,
-            _ => {
-                !matches!(self.text(index + 3), "." | "[" | "(" | "?")
-                    || matches!(self.text(index + 2), "const" | "let" | "var")
-            }
-        }
+impl<'a> Visit<'a> for Reader {
+    fn visit_expression(&mut self, it: &Expression<'a>) {
+        self.descend(|reader| walk::walk_expression(reader, it));
     }
 
-    fn is_called(&self, next: usize) -> bool {
-        match self.text(next) {
-            "(" => true,
-            "?" => self.text(next + 1) == "." && self.text(next + 2) == "(",
-            text => text.starts_with('`'),
-        }
+    fn visit_statement(&mut self, it: &Statement<'a>) {
+        self.descend(|reader| walk::walk_statement(reader, it));
     }
 
-    /// The bracket that a closing one closes.
-    fn opener(&self, close: usize) -> Option<usize> {
-        let mut depth = 0;
-        for index in (0..=close).rev() {
-            match self.text(index) {
-                "]" | "}" | ")" => depth += 1,
-                "[" | "{" | "(" => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                return Some(index);
-            }
+    fn visit_simple_assignment_target(&mut self, it: &SimpleAssignmentTarget<'a>) {
+        self.check(matches!(
+            it,
+            SimpleAssignmentTarget::AssignmentTargetIdentifier(_)
+        ));
+        walk::walk_simple_assignment_target(self, it);
+    }
+
+    fn visit_unary_expression(&mut self, it: &UnaryExpression<'a>) {
+        self.check(it.operator != UnaryOperator::Delete);
+        walk::walk_unary_expression(self, it);
+    }
+
+    fn visit_call_expression(&mut self, it: &CallExpression<'a>) {
+        self.callee(&it.callee);
+        if let Expression::StaticMemberExpression(method) = &it.callee {
+            let lends_this = LENDING_THIS.contains(&method.property.name.as_str());
+            let has_more = it.arguments.len() > 1 || it.arguments.iter().any(|a| a.is_spread());
+            self.check(!(lends_this && has_more));
         }
-        None
+        walk::walk_call_expression(self, it);
+    }
+
+    fn visit_new_expression(&mut self, it: &NewExpression<'a>) {
+        self.callee(&it.callee);
+        walk::walk_new_expression(self, it);
+    }
+
+    fn visit_tagged_template_expression(&mut self, it: &TaggedTemplateExpression<'a>) {
+        self.callee(&it.tag);
+        walk::walk_tagged_template_expression(self, it);
+    }
+
+    fn visit_with_statement(&mut self, _: &WithStatement<'a>) {
+        self.is_harmless = false;
+    }
+
+    fn visit_class(&mut self, _: &Class<'a>) {
+        self.is_harmless = false;
+    }
+
+    fn visit_import_expression(&mut self, _: &ImportExpression<'a>) {
+        self.is_harmless = false;
+    }
+
+    fn visit_super(&mut self, _: &Super) {
+        self.is_harmless = false;
+    }
+
+    fn visit_identifier_name(&mut self, it: &IdentifierName<'a>) {
+        self.name(&it.name);
+    }
+
+    fn visit_identifier_reference(&mut self, it: &IdentifierReference<'a>) {
+        self.name(&it.name);
+    }
+
+    fn visit_binding_identifier(&mut self, it: &BindingIdentifier<'a>) {
+        self.name(&it.name);
+    }
+
+    fn visit_string_literal(&mut self, it: &StringLiteral<'a>) {
+        self.text(&it.value);
+    }
+
+    fn visit_template_element(&mut self, it: &TemplateElement<'a>) {
+        self.text(it.value.cooked.as_deref().unwrap_or(&it.value.raw));
     }
 }
 
@@ -220,6 +242,10 @@ mod tests {
             "const {name, tags: [first], ...rest} = doc; emit(name, rest);",
             "var n = 0, f = (a = 1) => a; n += doc.x; n <<= 1; n ??= 2; emit(-n, +f());",
             "var t = doc.a ? doc.a[0] : doc.b?.[1]; --t; emit(t, `${doc.x + 1}`);",
+            "/* delete doc.x */ emit(doc.t\\u0061gs, 'doc.x = 1'); // doc.x++\n",
+            "var m = /[/=]/.exec(doc.a); [m, n] = [n, m]; emit(doc.a / 2 / 3, m);",
+            "for (var d = doc; d; d = d.next) emit(d.a, arguments[0].b);",
+            "var o = {get a() { return doc.a }, doc}; emit(o.a, o.doc.b);",
         ] {
             assert!(reads(body), "{body}");
         }
@@ -252,9 +278,27 @@ mod tests {
             "doc.tags[m]`x`",
             "Object.assign(doc, {})",
             "with (doc) { x = 1; }",
-            "doc.t\\u0061gs",
             "doc.ta\u{301}gs++",
             "doc.n<!-- x\n= 1",
+            "doc.tags.pu\\u0073h(1)",
+            "doc.tags['pu\\x73h']",
+            "var p = doc.tags[`push`]",
+            "var {push} = doc.tags",
+            "var {push: p} = doc.tags",
+            "({push: p} = doc.tags)",
+            "(doc.tags[m])(1)",
+            "(doc.tags?.[m])(1)",
+            "new globalThis['Fun' + 'ction']('d', 'd.x = 1')",
+            "[1].forEach(doc.tags[m], doc.tags)",
+            "[1].forEach(...list)",
+            "JSON.stringify(doc, doc.tags[m])",
+            "({...doc.x} = {})",
+            "[...doc.x] = []",
+            "[doc.x = 1] = []",
+            "for (doc?.a.x of [1]) {}",
+            "((doc).x)++",
+            "super.x",
+            "import('x')",
             "doc.let[0] = 1",
             "class A extends f { x = 1 }",
             "emit(Object.isFrozen(doc))",

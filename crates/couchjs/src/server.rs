@@ -114,7 +114,7 @@ impl Server {
 
     /// A predecessor that is still here is freed at once where it would be missed.
     fn measure_old(&mut self) {
-        let is_large = |old: &mut Views| old.measure() > LONG_BYTES;
+        let is_large = |old: &mut Views| old.engine.measure() > LONG_BYTES;
         drop(self.old.take_if(is_large));
     }
 
@@ -128,7 +128,7 @@ impl Server {
                 self.views = Views::new(&self.shared).ok();
                 return self.views.is_some();
             }
-            Some(views) if views.is_fresh() && views.prepare() => return true,
+            Some(views) if views.is_fresh() && views.engine.prepare() => return true,
             Some(_) => {}
         }
         if self.old.take().is_some() {
@@ -139,7 +139,7 @@ impl Server {
                 self.spare = Views::new(&self.shared).ok();
                 self.spare.is_some()
             }
-            Some(spare) => spare.prepare() || self.ddocs.prepare(),
+            Some(spare) => spare.engine.prepare() || self.ddocs.prepare(),
         }
     }
 
@@ -277,7 +277,7 @@ impl Server {
 
     fn ddoc(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
         for views in [&self.views, &self.spare].into_iter().flatten() {
-            views.measure_at_times();
+            views.engine.measure_at_times();
         }
         let id = command.argument(0).map(as_text);
         match id.as_deref() {
@@ -311,7 +311,7 @@ impl Reader for Server {
     /// A line is there twice while it is parsed.
     fn line_bytes_max(&mut self) -> usize {
         for views in [&self.views, &self.spare].into_iter().flatten() {
-            views.measure();
+            views.engine.measure();
         }
         self.measure_old();
         self.ddocs.measure();

@@ -47,10 +47,9 @@ pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     (mending.text.len() > untouched).then_some(mending.text)
 }
 
-/// Parses a source as CouchDB takes it; the text that the engine parsed at last.
-pub(super) fn parse(parser: &Parser, source: &str) -> (Parsed, String) {
-    let mut mending = Mending::of(source);
-    (mending.run(parser), mending.text)
+/// Parses a source as CouchDB takes it.
+pub(super) fn parse(parser: &Parser, source: &str) -> Parsed {
+    Mending::of(source).run(parser)
 }
 
 /// A source that is being mended, from its beginning to its end.
@@ -158,12 +157,12 @@ fn is_anonymous(text: &str) -> bool {
 }
 
 /// Whether a name goes on with a character. In doubt it does.
-pub(super) fn is_name_part(c: char) -> bool {
+fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '\\') || !c.is_ascii()
 }
 
 /// The text after white space and comments.
-pub(super) fn skip_space(mut text: &str) -> &str {
+fn skip_space(mut text: &str) -> &str {
     const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
     loop {
         text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
@@ -183,8 +182,9 @@ mod tests {
     use super::*;
 
     fn taken(source: &str) -> Option<String> {
-        let (parsed, text) = parse(&Parser::new().unwrap(), source);
-        (parsed == Parsed::Correct).then_some(text)
+        let mut mending = Mending::of(source);
+        let parsed = mending.run(&Parser::new().unwrap());
+        (parsed == Parsed::Correct).then_some(mending.text)
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct SyntaxError {
 /// The first mistake; its author is at fault.
 pub fn check_function(source: &str) -> Result<(), SyntaxError> {
     // What is inserted adds no lines.
-    check(|parser| source::parse(parser, source).0)
+    check(|parser| source::parse(parser, source))
 }
 
 /// Parses the source of a module.

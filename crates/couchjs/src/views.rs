@@ -51,7 +51,7 @@ pub(super) struct Views {
     library: Option<(String, Held)>,
     /// Whether user code has run.
     used: bool,
-    engine: Engine,
+    pub(super) engine: Engine,
     shared: Rc<Shared>,
 }
 
@@ -75,21 +75,6 @@ impl Views {
     /// Whether `map_doc` has a function to call.
     pub(super) fn has_functions(&self) -> bool {
         !self.functions.is_empty()
-    }
-
-    /// As [`Engine::measure_at_times`].
-    pub(super) fn measure_at_times(&self) {
-        self.engine.measure_at_times();
-    }
-
-    /// Counts what the functions have taken; how much, in bytes.
-    pub(super) fn measure(&self) -> usize {
-        self.engine.measure()
-    }
-
-    /// Prepares the realm of the next function; whether there was anything to do.
-    pub(super) fn prepare(&self) -> bool {
-        self.engine.prepare()
     }
 
     /// Sets the library for the functions that are added from now on.
@@ -123,7 +108,8 @@ impl Views {
         self.used = true;
         self.engine.begin();
         let realm = self.engine.realm()?;
-        let runners = realm.add_views(kind, reading::only_reads(&source))?;
+        let reading = self.shared.options.optimize_functions && reading::only_reads(&source);
+        let runners = realm.add_views(kind, reading)?;
         let library = self.library.as_ref().map_or("null", |(json, _)| json);
         realm.add_modules(Tree::Library(library))?;
         let call = self.engine.compile(&realm, &source)?;

@@ -1,0 +1,161 @@
+//! Random sources: what is told of them from their text, against what they do.
+
+#![allow(clippy::unwrap_used)]
+
+mod generator;
+
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::members::members_read;
+use super::reading::only_reads;
+use super::{Input, Options};
+use generator::source;
+use test_random::TestRandom;
+
+const SOURCES: usize = 4000;
+
+/// How many sources one query server gets.
+const BATCH: usize = 100;
+
+struct Lines(io::Cursor<Vec<u8>>);
+
+impl Read for Lines {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Input for Lines {
+    fn readable(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Clone, Default)]
+struct Answers(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Answers {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The answers of a query server, each with the log lines before it.
+fn answers(optimize_functions: bool, commands: &[Value]) -> Vec<String> {
+    let input: String = commands
+        .iter()
+        .map(|command| format!("{command}\n"))
+        .collect();
+    let options = Options {
+        optimize_functions,
+        ..Options::default()
+    };
+    let output = Answers::default();
+    let input = Lines(io::Cursor::new(input.into_bytes()));
+    super::run(options, input, output.clone()).unwrap();
+    let text = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
+    let mut answers = Vec::new();
+    let mut lines = String::new();
+    for line in text.lines() {
+        lines += line;
+        if !line.starts_with("[\"log\",") {
+            answers.push(std::mem::take(&mut lines));
+        }
+    }
+    answers
+}
+
+fn documents() -> [Value; 3] {
+    [
+        json!({"_id": "x", "a": 3, "b": 5, "c": 7, "d": 11, "e": "e'\"`", "f": 1, "$f": true, "\u{e9}": 2,
+               "tags": ["p", "q"], "o": {"n": [1, {"m": 2}]}, "doc": {"a": 1}, "if": 9}),
+        json!({"_id": "y", "a": "text", "b": [], "tags": [], "o": null, "length": 2}),
+        json!({"_id": "z", "constructor": 1, "toString": 0}),
+    ]
+}
+
+/// What a query server is told of a source; with `optimize` it sees no members that are not read.
+fn commands(source: &str, optimize: bool) -> Vec<Value> {
+    let members = optimize.then(|| members_read(source)).flatten();
+    let mut commands = vec![json!(["reset"]), json!(["add_fun", source])];
+    for mut document in documents() {
+        if let Some(members) = &members {
+            let kept = |name: &String| name == "_id" || members.contains(name.as_str());
+            document
+                .as_object_mut()
+                .unwrap()
+                .retain(|name, _| kept(name));
+        }
+        commands.push(json!(["map_doc", document]));
+    }
+    commands
+}
+
+/// What there was of each kind.
+#[derive(Default)]
+struct Count {
+    compiled: usize,
+    reading: usize,
+    named: usize,
+}
+
+fn compare(sources: &[String]) -> Count {
+    let per_source = 2 + documents().len();
+    let answers = [false, true].map(|optimize| {
+        let commands = sources.iter().flat_map(|source| commands(source, optimize));
+        let commands: Vec<Value> = commands.collect();
+        let answers = answers(optimize, &commands);
+        assert_eq!(answers.len(), commands.len(), "each command has an answer");
+        answers
+    });
+    let mut count = Count::default();
+    let [plain, optimized] = answers.each_ref().map(|all| all.chunks(per_source));
+    for ((source, plain), optimized) in sources.iter().zip(plain).zip(optimized) {
+        assert_eq!(optimized, plain, "{source}");
+        if plain[1] == "true" {
+            count.compiled += 1;
+            count.reading += usize::from(only_reads(source));
+            count.named += usize::from(members_read(source).is_some());
+        }
+    }
+    count
+}
+
+#[test]
+fn a_function_does_the_same_whatever_is_told_from_its_source() {
+    let mut random = TestRandom::for_test("a_function_does_the_same_whatever_is_told");
+    let sources: Vec<String> = (0..SOURCES).map(|_| source(&mut random)).collect();
+    let batches = sources.chunks(BATCH);
+    let half = batches.len() / 2;
+    let count = |batches: &mut dyn Iterator<Item = &[String]>| {
+        batches
+            .map(compare)
+            .fold(Count::default(), |all, count| Count {
+                compiled: all.compiled + count.compiled,
+                reading: all.reading + count.reading,
+                named: all.named + count.named,
+            })
+    };
+    let (first, second) = thread::scope(|scope| {
+        let first = scope.spawn(|| count(&mut batches.clone().take(half)));
+        let second = count(&mut batches.clone().skip(half));
+        (first.join().unwrap(), second)
+    });
+    let [compiled, reading, named] = [
+        first.compiled + second.compiled,
+        first.reading + second.reading,
+        first.named + second.named,
+    ];
+    println!(
+        "{compiled} of {SOURCES} compile, {reading} only read, of {named} the members are known"
+    );
+    assert!(compiled > SOURCES / 3 && reading > SOURCES / 8 && named > SOURCES / 20);
+}

@@ -1,0 +1,97 @@
+//! Syntax trees of sources.
+//!
+//! SUMMARY   [`with_tree`] parses a source and shows its tree.
+//! PROMISES  There is no tree of a source with a mistake, nor of one that is too long or has too many
+//!           brackets for the stack: the parser knows no limit of its own.
+//! LIMITS    Of the source forms beyond JavaScript's only [`begun`] is known here.
+
+use oxc_allocator::Allocator;
+use oxc_ast::ast::{Program, SourceType};
+use oxc_parser::{ParseOptions, Parser};
+
+use super::source::begun;
+
+/// Longest source that is parsed, in bytes, and most opening brackets in it. A level of nesting takes
+/// up to 6 KiB of stack for a bracket and 450 bytes for any other byte, where nothing is optimised:
+/// together less than the thread has.
+const SOURCE_BYTES_MAX: usize = 10 << 10;
+const BRACKETS_MAX: usize = 600;
+
+/// What may begin a comment, or be two operators.
+const HTML_COMMENTS: [&str; 2] = ["<!--", "-->"];
+
+/// Returns what `look` tells of the tree of a source; `None` if there is no tree.
+pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -> Option<R> {
+    let brackets = source.bytes().filter(|byte| b"([{".contains(byte)).count();
+    let is_unclear = HTML_COMMENTS.iter().any(|text| source.contains(text));
+    if source.len() > SOURCE_BYTES_MAX || brackets > BRACKETS_MAX || is_unclear {
+        return None;
+    }
+    let source = begun(source);
+    let options = ParseOptions {
+        preserve_parens: false,
+        ..ParseOptions::default()
+    };
+    let allocator = Allocator::default();
+    let parser = Parser::new(&allocator, &source, SourceType::script()).with_options(options);
+    let parsed = parser.parse();
+    let is_correct = !parsed.panicked && parsed.diagnostics.is_empty();
+    is_correct.then(|| look(&parsed.program))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::{on_own_stack, reading::only_reads};
+    use super::*;
+
+    #[test]
+    fn of_what_is_no_script_or_not_clear_there_is_no_tree() {
+        for source in ["a <!-- b", "a\n--> b", "'a", "`a${", "/* a", "}", "@"] {
+            assert_eq!(with_tree(source, |_| ()), None, "{source}");
+        }
+        assert_eq!(
+            with_tree("function(doc) {}", |tree| tree.body.len()),
+            Some(1)
+        );
+    }
+
+    #[test]
+    fn the_stack_has_room_for_the_deepest_nesting() {
+        for (open, middle, close) in [
+            ("(", "1", ")"),
+            ("[", "", "]"),
+            ("[", "", ""),
+            ("{", "", "}"),
+            ("!", "1", ""),
+            ("a=>", "1", ""),
+            ("if(a)", ";", ""),
+            ("do ", ";", " while(0)"),
+            ("new ", "a", ""),
+            ("a?b:", "c", ""),
+            ("a=", "c", ""),
+            ("a**", "c", ""),
+            ("a+", "c", ""),
+            ("a.", "a", ""),
+            ("a?.", "a", ""),
+            ("`${", "1", "}`"),
+            ("L:", ";", ""),
+            ("(a=", "1", ")=>1"),
+            ("class A{m(){", "", "}}"),
+            ("({a(){return ", "1", "}})"),
+            ("function f(){", "", "}"),
+            ("x=>{", "", "}"),
+            ("([", "", "])"),
+            ("[[a]=", "b", "]"),
+            ("else ", "", ""),
+        ] {
+            let brackets = open.bytes().filter(|byte| b"([{".contains(byte)).count();
+            let by_length = (SOURCE_BYTES_MAX - 1) / (open.len() + close.len());
+            let by_brackets = BRACKETS_MAX.checked_div(brackets).unwrap_or(by_length);
+            for count in [by_length.min(by_brackets), by_length] {
+                let source = [&open.repeat(count), middle, &close.repeat(count)].concat();
+                on_own_stack(|| only_reads(&source)).unwrap();
+            }
+        }
+    }
+}
