@@ -16,7 +16,7 @@ use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{
     CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
 };
-use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};
+use crate::messages::process::{AnswerSender, AnswerTo, Prompt, PromptError, SetTimeout};
 use crate::otp::lifeline::{Lifeline, Pulse};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
@@ -219,49 +219,20 @@ impl Lease {
         line: Bytes,
         timeout: Option<Duration>,
     ) -> Result<Bytes, PromptError> {
-        self.send(Prompt {
-            token: self.token,
-            line,
-            timeout,
-            verbatim: false,
-        })
-        .await
-    }
-
-    /// Sends a command and waits for everything that the process prints up to its answer: log
-    /// lines, error lines, unchanged, each with its line feed.
-    ///
-    /// # Errors
-    /// See [`PromptError`]; never [`PromptError::Function`].
-    pub async fn prompt_verbatim(
-        &self,
-        line: Bytes,
-        timeout: Option<Duration>,
-    ) -> Result<Bytes, PromptError> {
-        self.send(Prompt {
-            token: self.token,
-            line,
-            timeout,
-            verbatim: true,
-        })
-        .await
+        self.process.prompt(self.token, line, timeout).await
     }
 
     /// Sends several commands, with a line feed after each; their answers go to `answers`, as
-    /// [`Prompts`] says.
+    /// [`AnswerTo`] says.
     pub fn prompts(&self, lines: Bytes, timeout: Option<Duration>, answers: AnswerSender) {
         // One that is lost drops `answers`, which is how the process's end is told.
-        self.process.prompts.do_send(Prompts {
+        self.process.prompts.do_send(Prompt {
             token: self.token,
             lines,
             timeout,
-            answers,
+            verbatim: false,
+            answer_to: AnswerTo::Several(answers),
         });
-    }
-
-    async fn send(&self, prompt: Prompt) -> Result<Bytes, PromptError> {
-        let answer = self.process.prompt.send(prompt).await;
-        answer.unwrap_or_else(|_| Err(self.process.shared.gone()))
     }
 
     /// Sends `reset` with the configuration that came with the process, and requires `true`.

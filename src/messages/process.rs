@@ -2,13 +2,15 @@
 //! [`NativeProcess`](crate::actors::native_process::NativeProcess), or an actor of your own.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{self, Poll};
 use std::time::Duration;
 
-use actix::{Message, Recipient};
+use actix::{Actor, Addr, Context, Handler, Message, Recipient};
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::otp::lifeline::Pulse;
 use crate::query_server::line::ErrorLine;
@@ -16,50 +18,82 @@ use crate::query_server::prompt::Work;
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 
-/// Sends one command to the process and waits for its answer.
+/// Sends one command to the process, or several at once: what a message costs counts where a command
+/// takes a few microseconds. [`ProcessRef::prompt`] and its siblings make it.
 ///
 /// Prompts may be pipelined: they are answered in the order in which they were sent.
 #[derive(Debug)]
 pub struct Prompt {
     /// The assignment under which the sender holds the process.
     pub token: Token,
-    /// The command: one JSON array in UTF-8, without a line feed.
-    pub line: Bytes,
-    /// How long the process may work on it, counted from when it is the oldest one unanswered;
+    /// One command without a line feed, or several with a line feed after each. A command is one JSON
+    /// array in UTF-8.
+    pub lines: Bytes,
+    /// How long the process may work on each, counted from when it is the oldest one unanswered;
     /// `None` is the timeout set for the process.
     pub timeout: Option<Duration>,
     /// Whether to answer with everything the process printed, log lines and error lines
     /// included, exactly as it came.
     pub verbatim: bool,
+    /// Who is answered, and so whether it is one command.
+    pub answer_to: AnswerTo,
 }
 
 impl Message for Prompt {
-    type Result = Result<Bytes, PromptError>;
-}
-
-/// Sends several commands at once. Each is answered as if it had come in a [`Prompt`] of its own.
-///
-/// One message for all of them: what one costs counts where a command takes a few microseconds.
-#[derive(Debug)]
-pub struct Prompts {
-    /// The assignment under which the sender holds the process.
-    pub token: Token,
-    /// The commands, each one JSON array in UTF-8, with a line feed after each.
-    pub lines: Bytes,
-    /// For each of them, as in [`Prompt`].
-    pub timeout: Option<Duration>,
-    /// Takes the answers, one a command and in their order, as they come. When it closes early the
-    /// process is gone: the rest have the answer that [`ProcShared::gone`] tells.
-    pub answers: AnswerSender,
-}
-
-impl Message for Prompts {
     type Result = ();
+}
+
+/// Who gets the answers to a prompt. When it is dropped early the process is gone: the rest have the
+/// answer that [`ProcShared::gone`] tells.
+#[derive(Debug)]
+pub enum AnswerTo {
+    /// The sender of one command.
+    One(Option<oneshot::Sender<Result<Bytes, PromptError>>>),
+    /// The sender of several, one answer a command and in their order, as they come.
+    Several(AnswerSender),
+}
+
+impl AnswerTo {
+    /// Answers the oldest command. A sender that gave up gets nothing; the answer was still its own.
+    pub fn send(&mut self, answer: Result<Bytes, PromptError>) {
+        match self {
+            Self::One(sender) => drop(sender.take().map(|sender| sender.send(answer))),
+            Self::Several(sender) => drop(sender.send(answer)),
+        }
+    }
 }
 
 /// Takes the answers to several prompts. Holds no more than the prompts that are unanswered, which
 /// are bounded.
 pub type AnswerSender = mpsc::UnboundedSender<Result<Bytes, PromptError>>;
+
+impl Prompt {
+    /// Takes the commands apart.
+    pub fn commands(&self) -> impl Iterator<Item = Bytes> + '_ {
+        commands(&self.lines)
+    }
+
+    /// Answers all commands with an error.
+    pub(crate) fn refuse(mut self, error: &PromptError) {
+        let count = match self.answer_to {
+            AnswerTo::One(_) => 1,
+            AnswerTo::Several(_) => self.commands().count(),
+        };
+        (0..count).for_each(|_| self.answer_to.send(Err(error.clone())));
+    }
+}
+
+/// Takes commands apart. A missing last line feed is taken for there.
+pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + '_ {
+    let mut start = 0;
+    let unended = lines.last().filter(|byte| **byte != b'\n');
+    let ends = memchr::memchr_iter(b'\n', lines).chain(unended.map(|_| lines.len()));
+    ends.map(move |end| {
+        let line = lines.slice(start..end);
+        start = end + 1;
+        line
+    })
+}
 
 /// Changes the timeout that prompts without one of their own get (`set_timeout`).
 #[derive(Debug)]
@@ -147,11 +181,6 @@ impl ProcShared {
     /// Returns whether it is lent, or taught or reset by the manager.
     pub fn is_assigned(&self) -> bool {
         self.assignment.load(Ordering::Acquire) != UNASSIGNED
-    }
-
-    /// Counts a prompt that is sent. Called by the process's actor only.
-    pub fn prompt_sent(&self) {
-        self.prompts_sent(1);
     }
 
     /// Counts prompts that are sent. Called by the process's actor only.
@@ -265,9 +294,7 @@ impl ProcShared {
 #[derive(Clone, Debug)]
 pub struct ProcessRef {
     /// Takes prompts.
-    pub prompt: Recipient<Prompt>,
-    /// Takes several prompts at once.
-    pub prompts: Recipient<Prompts>,
+    pub prompts: Recipient<Prompt>,
     /// Takes changes of the timeout.
     pub set_timeout: Recipient<SetTimeout>,
     /// Takes the order to end.
@@ -276,6 +303,65 @@ pub struct ProcessRef {
     pub pulse: Pulse,
     /// What can be seen from outside.
     pub shared: Arc<ProcShared>,
+}
+
+impl ProcessRef {
+    /// Refers to the actor of a process.
+    pub fn new<P>(address: &Addr<P>, pulse: Pulse, shared: Arc<ProcShared>) -> Self
+    where
+        P: Handler<Prompt> + Handler<SetTimeout> + Handler<StopProc> + Actor<Context = Context<P>>,
+    {
+        Self {
+            prompts: address.clone().recipient(),
+            set_timeout: address.clone().recipient(),
+            stop: address.clone().recipient(),
+            pulse,
+            shared,
+        }
+    }
+
+    /// Sends a command, at once. `None` as timeout is the process's own.
+    pub fn prompt(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
+        self.ask(token, line, timeout, false)
+    }
+
+    /// Sends a command, at once. Its answer is everything that the process prints up to it: log lines,
+    /// error lines, unchanged, each with its line feed; never [`PromptError::Function`].
+    pub fn prompt_verbatim(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
+        self.ask(token, line, timeout, true)
+    }
+
+    fn ask(&self, token: Token, lines: Bytes, timeout: Option<Duration>, verbatim: bool) -> Answer {
+        let (sender, receiver) = oneshot::channel();
+        // One that is lost drops the sender, which is how the process's end is told.
+        self.prompts.do_send(Prompt {
+            token,
+            lines,
+            timeout,
+            verbatim,
+            answer_to: AnswerTo::One(Some(sender)),
+        });
+        Answer {
+            receiver,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+/// The answer to one command, which is on its way.
+#[derive(Debug)]
+pub struct Answer {
+    receiver: oneshot::Receiver<Result<Bytes, PromptError>>,
+    shared: Arc<ProcShared>,
+}
+
+impl Future for Answer {
+    type Output = Result<Bytes, PromptError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        let answer = Pin::new(&mut self.receiver).poll(cx);
+        answer.map(|answer| answer.unwrap_or_else(|_| Err(self.shared.gone())))
+    }
 }
 
 /// Whose doing an error is.
@@ -495,5 +581,21 @@ impl PromptError {
                 | Self::NotRun { .. }
                 | Self::Function { fatal: true, .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_cut_at_line_feeds() {
+        let cut = |text: &'static str| -> Vec<Bytes> {
+            commands(&Bytes::from_static(text.as_bytes())).collect()
+        };
+        assert_eq!(cut("[1]\n[2]\n"), ["[1]", "[2]"]);
+        assert_eq!(cut("\n[2]\n"), ["", "[2]"]);
+        assert_eq!(cut("[1]\n[2]"), ["[1]", "[2]"]);
+        assert_eq!(cut(""), [""; 0]);
     }
 }
