@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::otp::lifeline::Pulse;
-use crate::query_server::line::ErrorLine;
+use crate::query_server::line::{ErrorLine, LineBuffer};
 use crate::query_server::prompt::Work;
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
@@ -69,7 +69,7 @@ pub type AnswerSender = mpsc::UnboundedSender<Result<Bytes, PromptError>>;
 
 impl Prompt {
     /// Takes the commands apart.
-    pub fn commands(&self) -> impl Iterator<Item = Bytes> + '_ {
+    pub fn commands(&self) -> impl Iterator<Item = Bytes> + use<> {
         commands(&self.lines)
     }
 
@@ -84,14 +84,12 @@ impl Prompt {
 }
 
 /// Takes commands apart. A missing last line feed is taken for there.
-pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + '_ {
-    let mut start = 0;
-    let unended = lines.last().filter(|byte| **byte != b'\n');
-    let ends = memchr::memchr_iter(b'\n', lines).chain(unended.map(|_| lines.len()));
-    ends.map(move |end| {
-        let line = lines.slice(start..end);
-        start = end + 1;
-        line
+pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
+    let mut buffer = LineBuffer::new(usize::MAX);
+    buffer.add(lines.clone());
+    std::iter::from_fn(move || match buffer.next_line() {
+        Ok(Some(line)) => Some(line),
+        _ => Some(buffer.take_rest()).filter(|rest| !rest.is_empty()),
     })
 }
 
