@@ -35,7 +35,7 @@ fn counting() {
     let mut took = 0;
     let prompt = nanoseconds(TIMES, || {
         took = (took + 977) % 1_000_000;
-        language.prompt_sent(black_box(&line));
+        language.prompts_sent(1, black_box(&line).len());
         let time = Duration::from_nanos(black_box(took));
         language.prompt_done(PromptClass::Map, time, black_box(&Ok(&line)));
     });

@@ -10,9 +10,7 @@ use futures_util::future::LocalBoxFuture;
 use settee::actors::language::{Language, Registry, StartContext};
 use settee::actors::proc_manager::ManagerSettings;
 use settee::messages::opener::StartError;
-use settee::messages::process::{
-    ProcShared, ProcessRef, Prompt, PromptError, Prompts, SetTimeout, StopProc,
-};
+use settee::messages::process::{ProcShared, ProcessRef, Prompt, SetTimeout, StopProc};
 use settee::otp::lifeline::{ExitReason, Lifeline};
 use settee::policy::pool::Limits;
 
@@ -100,14 +98,7 @@ impl Language for Nothing {
             let lifeline = Lifeline::new();
             let pulse = lifeline.pulse();
             let address = NothingProcess { lifeline }.start();
-            Ok(ProcessRef {
-                prompt: address.clone().recipient(),
-                prompts: address.clone().recipient(),
-                set_timeout: address.clone().recipient(),
-                stop: address.recipient(),
-                pulse,
-                shared,
-            })
+            Ok(ProcessRef::new(&address, pulse, shared))
         }
         .boxed_local()
     }
@@ -122,20 +113,12 @@ impl Actor for NothingProcess {
 }
 
 impl Handler<Prompt> for NothingProcess {
-    type Result = Result<bytes::Bytes, PromptError>;
-
-    fn handle(&mut self, _: Prompt, _: &mut Self::Context) -> Self::Result {
-        Ok(bytes::Bytes::from_static(b"true"))
-    }
-}
-
-impl Handler<Prompts> for NothingProcess {
     type Result = ();
 
-    fn handle(&mut self, prompts: Prompts, _: &mut Self::Context) {
-        for _ in memchr::memchr_iter(b'\n', &prompts.lines) {
+    fn handle(&mut self, mut prompt: Prompt, _: &mut Self::Context) {
+        for _ in 0..prompt.commands().count() {
             let answer = bytes::Bytes::from_static(b"true");
-            drop(prompts.answers.send(Ok(answer)));
+            prompt.answer_to.send(Ok(answer));
         }
     }
 }

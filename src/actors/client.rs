@@ -22,12 +22,11 @@ mod lines;
 mod login;
 mod peer;
 mod relay;
+mod services;
 mod session;
 pub mod stream;
 mod ticket;
 
-use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,140 +35,27 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use bytes::Bytes;
 use slog::{Logger, debug, o};
-use tokio::sync::Notify;
 
-use crate::actors::config_listener::ConfigListener;
-use crate::actors::proc_manager::ProcManager;
-use crate::actors::replicator_api::ReplicatorApi;
-use crate::auth::Authority;
 use crate::auth::rights::Rights;
 use crate::config::Config;
 use crate::config::Role;
 use crate::functions::caller::Caller;
-use crate::in_flight::InFlight;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::HolderDown;
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::Fault;
-use crate::metrics::{ClientMetrics, LendEnd, Metrics};
+use crate::metrics::{ClientMetrics, LendEnd};
 use crate::otp::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
-use crate::otp::named::Named;
 use crate::otp::supervisor::Stop;
-use crate::query_server::reduce::OverflowLog;
-use held_max::AllHeld;
 use holding::Holding;
 pub(crate) use lent::last_line;
 pub use lent::{EndCount, Lending};
 use lines::{Input, Lines};
-use peer::UserNames;
+pub use services::Services;
 use session::{Phase, Session, Terms};
 use stream::Stream;
 use ticket::Ticket;
-
-/// What all connections share.
-pub struct Services {
-    /// The pools.
-    pub manager: Named<ProcManager>,
-    /// The configuration.
-    pub config: Named<ConfigListener>,
-    /// What the service counts.
-    pub metrics: Metrics,
-    /// Where built-in sums that are too long are told.
-    sums: Option<Rc<OverflowLog>>,
-    /// Replications, where there are any.
-    replications: Option<ReplicatorApi>,
-    /// The memory that requests and replies share, where it is bounded.
-    in_flight: Option<Arc<InFlight>>,
-    /// Who is let in, where that is asked.
-    pub authority: Arc<Authority>,
-    /// Where HTTP listens, if it does.
-    http: Option<SocketAddr>,
-    /// The processes that connections hold.
-    held: AllHeld,
-    /// The users of this machine.
-    user_names: UserNames,
-    stopping: Cell<bool>,
-    stop: Notify,
-}
-
-impl Services {
-    /// Names the actors that serve connections. Waits for a small file of this machine.
-    pub fn new(
-        manager: Named<ProcManager>,
-        config: Named<ConfigListener>,
-        authority: Arc<Authority>,
-    ) -> Self {
-        Self {
-            manager,
-            config,
-            authority,
-            metrics: Metrics::new(),
-            sums: None,
-            replications: None,
-            http: None,
-            in_flight: None,
-            held: AllHeld::default(),
-            user_names: UserNames::read(),
-            stopping: Cell::new(false),
-            stop: Notify::new(),
-        }
-    }
-
-    /// Counts in `metrics`, and not in numbers that nobody sees.
-    #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
-    /// Tells of built-in sums that are too long.
-    #[must_use]
-    pub fn telling_sums(mut self, sums: Rc<OverflowLog>) -> Self {
-        self.sums = Some(sums);
-        self
-    }
-
-    /// Answers calls about jobs, too.
-    #[must_use]
-    pub fn with_replications(mut self, replications: ReplicatorApi) -> Self {
-        self.replications = Some(replications);
-        self
-    }
-
-    /// Tells where HTTP listens.
-    #[must_use]
-    pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {
-        self.http = http;
-        self
-    }
-
-    /// Bounds the memory of requests and replies.
-    #[must_use]
-    pub(crate) fn with_in_flight(mut self, in_flight: Arc<InFlight>) -> Self {
-        self.in_flight = Some(in_flight);
-        self
-    }
-
-    /// Refuses whoever waits for a process, now and from now on: what they get could not be used
-    /// any more.
-    pub fn refuse_waiters(&self) {
-        self.stopping.set(true);
-        self.stop.notify_waiters();
-    }
-
-    /// Returns whether waiters are refused.
-    fn is_stopping(&self) -> bool {
-        self.stopping.get()
-    }
-
-    /// Returns once waiters are refused.
-    async fn refusal(&self) {
-        if !self.is_stopping() {
-            self.stop.notified().await;
-        }
-    }
-}
 
 /// What a connection is given by its listener.
 pub struct ClientOptions {

@@ -7,18 +7,17 @@
 //! SOURCE    The role of Postfix's master; an Erlang listener linked to its connections.
 
 pub mod address;
+pub(crate) mod bound;
 pub mod socket;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
@@ -32,11 +31,8 @@ use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use address::BoundAddress;
+use bound::{AcceptPause, Acceptor};
 use socket::BoundSocket;
-
-/// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
-/// and clients that end give some back.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Busy clients that are passed over in the search for an idle one.
 const SEARCH_MAX: usize = 256;
@@ -58,8 +54,8 @@ pub struct ListenerOptions {
 
 /// Where clients come in.
 struct Doors {
-    unix: UnixListener,
-    tcp: Option<TcpListener>,
+    unix: Acceptor,
+    tcp: Option<Acceptor>,
 }
 
 impl Doors {
@@ -72,8 +68,8 @@ impl Doors {
             }
         };
         tokio::select! {
-            accepted = self.unix.accept() => Ok(Stream::Unix(accepted?.0)),
-            accepted = tcp => Ok(Stream::of_tcp(accepted?.0)),
+            accepted = self.unix.accept() => accepted,
+            accepted = tcp => accepted,
         }
     }
 }
@@ -94,7 +90,7 @@ pub struct Listener {
     accepting: Option<SpawnHandle>,
     clock: Clock,
     full: RepeatLimiter,
-    failing: RepeatLimiter,
+    pause: AcceptPause,
     stopping: bool,
     log: Logger,
     lifeline: Lifeline,
@@ -103,8 +99,10 @@ pub struct Listener {
 impl Listener {
     /// Makes a listener.
     pub fn new(options: ListenerOptions) -> Self {
+        let log = options.log.new(o!("component" => "listener"));
         Self {
-            log: options.log.new(o!("component" => "listener")),
+            pause: AcceptPause::new(log.clone()),
+            log,
             options,
             doors: None,
             clients: FxHashMap::default(),
@@ -114,7 +112,6 @@ impl Listener {
             accepting: None,
             clock: Clock::new(),
             full: RepeatLimiter::default(),
-            failing: RepeatLimiter::default(),
             stopping: false,
             lifeline: Lifeline::new(),
         }
@@ -126,15 +123,12 @@ impl Listener {
     }
 
     fn listen(&mut self) -> io::Result<()> {
-        if let Some(listener) = self.options.socket.listener()? {
+        if let Some(unix) = self.options.socket.acceptor()? {
             let tcp = match &self.options.tcp {
-                Some(address) => address.listener()?,
+                Some(address) => address.acceptor()?,
                 None => None,
             };
-            self.doors = Some(Rc::new(Doors {
-                unix: UnixListener::from_std(listener)?,
-                tcp: tcp.map(TcpListener::from_std).transpose()?,
-            }));
+            self.doors = Some(Rc::new(Doors { unix, tcp }));
         }
         Ok(())
     }
@@ -180,16 +174,12 @@ impl Listener {
         ended.and_then(|number| self.idle.remove(&number)).is_some()
     }
 
-    /// Lets some time pass: an error of accept's is as a rule a lack of something.
     fn pause(&mut self, error: &io::Error, ctx: &mut Context<Self>) {
-        warn_repeating!(self.log, self.failing, self.clock.now(),
-            "cannot accept a client"; "error" => %error,
-            "effect" => "clients wait to be accepted",
-            "remedy" => "raise the limit of open files (ulimit -n)");
-        self.accepting = Some(ctx.run_later(ACCEPT_PAUSE, |listener, ctx| {
+        let pause = self.pause.after(error).into_actor(self);
+        self.accepting = Some(ctx.spawn(pause.map(|(), listener, ctx| {
             listener.accepting = None;
             listener.accept(ctx);
-        }));
+        })));
     }
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {

@@ -1,7 +1,6 @@
 //! The actors: one a file. They turn messages into events of the decision core and carry out what
 //! it decides; they decide nothing themselves.
 
-pub(crate) mod answerer;
 pub mod client;
 mod config_changes;
 pub mod config_listener;
@@ -15,7 +14,7 @@ pub mod os_process;
 pub mod pool_executor;
 pub mod pressure_gauge;
 pub mod proc_manager;
-pub mod process_duties;
+pub mod process;
 pub mod replication_job;
 pub mod replication_scheduler;
 pub mod replicator_api;

@@ -22,9 +22,7 @@ use bytes::Bytes;
 
 use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
-use crate::messages::process::{
-    Fault, MANAGER_TOKEN, ProcessRef, Prompt, PromptError, StopProc, shorten,
-};
+use crate::messages::process::{Fault, MANAGER_TOKEN, ProcessRef, PromptError, StopProc, shorten};
 use crate::metrics::{OpenFailure, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::lifeline::Down;
@@ -98,28 +96,23 @@ impl Opener {
     /// Sends a child its first `reset`.
     fn ask(&mut self, process: ProcessRef, until: Instant, ctx: &mut Context<Self>) {
         process.shared.assign(MANAGER_TOKEN);
-        let order = Prompt {
-            token: MANAGER_TOKEN,
-            line: self.reset.clone(),
-            timeout: Some(until.saturating_duration_since(Instant::now())),
-            verbatim: false,
-        };
-        let answer = process.prompt.send(order);
+        let left = until.saturating_duration_since(Instant::now());
+        let answer = process.prompt(MANAGER_TOKEN, self.reset.clone(), Some(left));
         process.pulse.monitor(ctx.address().recipient());
         self.child = Some(process);
         ctx.spawn(answer.into_actor(self).map(|answer, opener, ctx| {
             if opener.failure.is_none() {
-                opener.answered(answer.ok(), ctx);
+                opener.answered(answer, ctx);
             }
         }));
     }
 
-    /// The child has answered. `None`: its actor is gone.
-    fn answered(&mut self, answer: Option<Result<Bytes, PromptError>>, ctx: &mut Context<Self>) {
+    /// The child has answered, or is gone.
+    fn answered(&mut self, answer: Result<Bytes, PromptError>, ctx: &mut Context<Self>) {
         let Some(child) = self.child.take() else {
             return;
         };
-        let reason = match answer.unwrap_or_else(|| Err(child.shared.gone())) {
+        let reason = match answer {
             Ok(_) | Err(PromptError::Function { fatal: false, .. }) => None,
             Err(PromptError::Timeout { .. }) => Some(self.too_slow()),
             Err(PromptError::Protocol { what, excerpt }) => Some(format!(

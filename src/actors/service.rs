@@ -27,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientOptions, EndCount, Lending, Services};
+use crate::actors::listener::bound::{AcceptPause, Acceptor};
 use crate::config::{Config, ServiceConfig, language_name};
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
@@ -37,12 +38,8 @@ use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
 use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use accept::{Entrance, Next};
-use socket::{Acceptor, ServiceSocket};
+use socket::ServiceSocket;
 use ticket::Ticket;
-
-/// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
-/// and connections that end give some back.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a service needs.
 #[derive(Clone)]
@@ -94,7 +91,7 @@ pub struct Service {
     /// The task that waits: for the pool, for a connection, or for the time to try again.
     waiting: Option<SpawnHandle>,
     clock: Clock,
-    failing: RepeatLimiter,
+    pause: AcceptPause,
     poolless: RepeatLimiter,
     stopping: bool,
     /// The last line of who comes while it is stopping.
@@ -125,7 +122,7 @@ impl Service {
             next_number: 1,
             waiting: None,
             clock: Clock::new(),
-            failing: RepeatLimiter::default(),
+            pause: AcceptPause::new(log.clone()),
             poolless: RepeatLimiter::default(),
             stopping: false,
             leave: leaving::line(SHUTTING_DOWN).into(),
@@ -184,20 +181,15 @@ impl Service {
         });
     }
 
-    /// Lets some time pass: an error of accept's is as a rule a lack of something.
     fn pause(
         &mut self,
         error: &io::Error,
         pool: watch::Receiver<PoolState>,
         ctx: &mut Context<Self>,
     ) {
-        warn_repeating!(self.log, self.failing, self.clock.now(),
-            "cannot accept a client"; "error" => %error,
-            "effect" => "clients wait to be accepted",
-            "remedy" => "raise the limit of open files (ulimit -n)");
+        let pause = self.pause.after(error).into_actor(self);
         self.entrance.close(Closed::AcceptFailed);
-        let time = actix_rt::time::sleep(ACCEPT_PAUSE).into_actor(self);
-        self.wait(ctx, time, |(), service, ctx| service.accept(pool, ctx));
+        self.wait(ctx, pause, |(), service, ctx| service.accept(pool, ctx));
     }
 
     /// Waits for one thing, in place of what it waited for before.
@@ -295,7 +287,7 @@ impl Actor for Service {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        match self.options.socket.acceptor() {
+        match self.options.socket.bound().acceptor() {
             Ok(acceptor) => self.acceptor = Some(Rc::new(acceptor)),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{FunctionError, QueryServers};
-use crate::functions::caller::ResetRetry;
+use crate::functions::caller::get_clean_proc;
 use crate::messages::function::{InDdoc, InLanguage};
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{Lease, Want};
@@ -46,27 +46,21 @@ impl QueryServers {
         line: Bytes,
         timeout: Option<Duration>,
     ) -> Result<(Lease, Answer), FunctionError> {
-        let mut retry = ResetRetry::new();
         let mut together = true;
-        loop {
-            let lease = self.caller.get_proc(want.clone(), timeout).await;
-            let lease = lease.map_err(CallError::GetProc)?;
-            let line = line.clone();
-            let (reset, answer) = if together {
-                // Both are on their way before the first is answered: one wake-up of the child.
-                futures_util::future::join(lease.reset(), lease.prompt(line, timeout)).await
-            } else {
-                let reset = lease.reset().await;
-                (reset, lease.prompt(line, timeout).await)
-            };
-            match reset {
-                Ok(()) => return Ok((lease, answer)),
-                Err(error) => retry.after(lease, error).await?,
-            }
+        let get = async || self.caller.get_proc(want.clone(), timeout).await;
+        let reset = async |lease: &Lease| {
+            let answer = lease.prompt(line.clone(), timeout);
             // A query server may hold its answer to `reset` back while it works on what comes next:
             // one after the other they show which of them fails.
-            together = false;
-        }
+            if !std::mem::take(&mut together) {
+                lease.reset().await?;
+                return Ok(answer.await);
+            }
+            // Both are on their way before the first is answered: one wake-up of the child.
+            let (reset, answer) = futures_util::future::join(lease.reset(), answer).await;
+            reset.map(|()| answer)
+        };
+        Ok(get_clean_proc(get, reset).await?)
     }
 
     /// Takes a process for a single command, has its answer read by `read`, and gives it back.

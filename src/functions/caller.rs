@@ -16,7 +16,7 @@ use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{
     CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
 };
-use crate::messages::process::{AnswerSender, Prompt, PromptError, Prompts, SetTimeout};
+use crate::messages::process::{AnswerSender, AnswerTo, Prompt, PromptError, SetTimeout};
 use crate::otp::lifeline::{Lifeline, Pulse};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
@@ -162,48 +162,36 @@ impl Caller {
         want: &Want,
         timeout: Option<Duration>,
     ) -> Result<Lease, CallError> {
-        let mut retry = ResetRetry::new();
-        loop {
-            let lease = self.get_proc(want.clone(), timeout).await?;
-            match lease.reset().await {
-                Ok(()) => return Ok(lease),
-                Err(error) => retry.after(lease, error).await?,
-            }
-        }
+        let get = async || self.get_proc(want.clone(), timeout).await;
+        let (lease, ()) = get_clean_proc(get, Lease::reset).await?;
+        Ok(lease)
     }
 }
 
-/// How often, and after which delay, a compound call takes another process.
-pub(crate) struct ResetRetry {
-    tries_left: u32,
-    delay: Duration,
-}
-
-impl ResetRetry {
-    pub(crate) fn new() -> Self {
-        Self {
-            tries_left: RESET_TRIES,
-            delay: RESET_RETRY_DELAY,
-        }
-    }
-
-    /// Gives back a process that could not be reset and waits until the next one may be tried.
-    ///
-    /// # Errors
-    /// [`CallError::Reset`] after the last try.
-    pub(crate) async fn after(
-        &mut self,
-        lease: Lease,
-        error: PromptError,
-    ) -> Result<(), CallError> {
+/// Takes a process with `get` and resets it with `reset`. One that could not be reset goes back, and
+/// after a delay another one is taken. Returns what `reset` returned, too.
+///
+/// # Errors
+/// Those of `get`; [`CallError::Reset`] after the last try.
+pub(crate) async fn get_clean_proc<T>(
+    mut get: impl AsyncFnMut() -> Result<Lease, GetProcError>,
+    mut reset: impl AsyncFnMut(&Lease) -> Result<T, PromptError>,
+) -> Result<(Lease, T), CallError> {
+    let mut tries_left = RESET_TRIES;
+    let mut delay = RESET_RETRY_DELAY;
+    loop {
+        let lease = get().await?;
+        let error = match reset(&lease).await {
+            Ok(value) => return Ok((lease, value)),
+            Err(error) => error,
+        };
         lease.ret_proc(ReturnStatus::Fail).await;
-        self.tries_left -= 1;
-        if self.tries_left == 0 {
+        tries_left -= 1;
+        if tries_left == 0 {
             return Err(CallError::Reset(error));
         }
-        actix_rt::time::sleep(self.delay).await;
-        self.delay *= 2;
-        Ok(())
+        actix_rt::time::sleep(delay).await;
+        delay *= 2;
     }
 }
 
@@ -219,49 +207,20 @@ impl Lease {
         line: Bytes,
         timeout: Option<Duration>,
     ) -> Result<Bytes, PromptError> {
-        self.send(Prompt {
-            token: self.token,
-            line,
-            timeout,
-            verbatim: false,
-        })
-        .await
-    }
-
-    /// Sends a command and waits for everything that the process prints up to its answer: log
-    /// lines, error lines, unchanged, each with its line feed.
-    ///
-    /// # Errors
-    /// See [`PromptError`]; never [`PromptError::Function`].
-    pub async fn prompt_verbatim(
-        &self,
-        line: Bytes,
-        timeout: Option<Duration>,
-    ) -> Result<Bytes, PromptError> {
-        self.send(Prompt {
-            token: self.token,
-            line,
-            timeout,
-            verbatim: true,
-        })
-        .await
+        self.process.prompt(self.token, line, timeout).await
     }
 
     /// Sends several commands, with a line feed after each; their answers go to `answers`, as
-    /// [`Prompts`] says.
+    /// [`AnswerTo`] says.
     pub fn prompts(&self, lines: Bytes, timeout: Option<Duration>, answers: AnswerSender) {
         // One that is lost drops `answers`, which is how the process's end is told.
-        self.process.prompts.do_send(Prompts {
+        self.process.prompts.do_send(Prompt {
             token: self.token,
             lines,
             timeout,
-            answers,
+            verbatim: false,
+            answer_to: AnswerTo::Several(answers),
         });
-    }
-
-    async fn send(&self, prompt: Prompt) -> Result<Bytes, PromptError> {
-        let answer = self.process.prompt.send(prompt).await;
-        answer.unwrap_or_else(|_| Err(self.process.shared.gone()))
     }
 
     /// Sends `reset` with the configuration that came with the process, and requires `true`.

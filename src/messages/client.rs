@@ -6,8 +6,6 @@
 //! SOURCE    The calls are couch_proc_manager's, under their names there; those that run functions are
 //!           in [`function`](super::function).
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,43 +23,8 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::{TakeFrom, Want};
-use policy::pool::{Lane, PoolId, ProcId, RemoveMode, ReturnStatus, Token};
-
-/// A process as a client names it: `POOL.NUMBER.TOKEN`, opaque to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcToken {
-    /// The process.
-    pub proc: ProcId,
-    /// The assignment.
-    pub token: Token,
-}
-
-impl fmt::Display for ProcToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.proc, self.token.0)
-    }
-}
-
-impl FromStr for ProcToken {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let mut numbers = text
-            .split('.')
-            .map(|part| part.parse::<u64>().map_err(drop));
-        let mut next = || numbers.next().unwrap_or(Err(()));
-        let pool = PoolId(u32::try_from(next()?).map_err(drop)?);
-        let number = next()?;
-        let token = Token(next()?);
-        if numbers.next().is_some() {
-            return Err(());
-        }
-        Ok(Self {
-            proc: ProcId { pool, number },
-            token,
-        })
-    }
-}
+pub use crate::messages::proc_token::ProcToken;
+use policy::pool::{Lane, RemoveMode, ReturnStatus};
 
 /// One request of a client.
 #[derive(Debug)]
@@ -454,30 +417,6 @@ impl<'a> Members<'a> {
 mod tests {
     use super::*;
     use crate::query_server::language::LanguageName;
-
-    #[test]
-    fn a_token_reads_as_it_is_written_and_nothing_else_is_one() {
-        let token = ProcToken {
-            proc: ProcId {
-                pool: PoolId(3),
-                number: 17,
-            },
-            token: Token(4),
-        };
-        assert_eq!(token.to_string(), "3.17.4");
-        assert_eq!("3.17.4".parse(), Ok(token));
-        for text in [
-            "",
-            "3.17",
-            "3.17.4.",
-            "3.17.4.1",
-            "a.b.c",
-            "3.17.-4",
-            "4294967296.1.1",
-        ] {
-            assert_eq!(text.parse::<ProcToken>(), Err(()), "{text}");
-        }
-    }
 
     #[test]
     fn texts_of_a_request_are_not_touched() {

@@ -11,6 +11,7 @@ pub mod opener;
 pub mod pool_watch;
 pub mod pools;
 pub mod proc_manager;
+pub mod proc_token;
 pub mod process;
 pub mod replication_job;
 pub mod replication_scheduler;

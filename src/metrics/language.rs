@@ -71,11 +71,6 @@ impl LanguageMetrics {
         &self.name
     }
 
-    /// Counts a prompt that is sent to a process.
-    pub fn prompt_sent(&self, line: &[u8]) {
-        self.prompts_sent(1, line.len());
-    }
-
     /// Counts prompts that are sent together, `bytes` all in all.
     pub fn prompts_sent(&self, count: usize, bytes: usize) {
         self.prompts.add(count as u64);

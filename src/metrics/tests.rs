@@ -24,7 +24,7 @@ fn counted() -> Snapshot {
     pool.prompt_timed_out();
     pool.stopped(StopReason::Shutdown);
     let language = metrics.language("javascript");
-    language.prompt_sent(b"[\"reset\"]");
+    language.prompts_sent(1, b"[\"reset\"]".len());
     for class in PromptClass::ALL {
         language.prompt_done(class, Duration::from_micros(1500), &Ok(b"[]"));
     }

@@ -25,7 +25,7 @@ use std::process::ExitStatus;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -177,7 +177,7 @@ impl Child {
             .map(|fd| watch(fd, Interest::READABLE))
             .transpose()?;
         Ok(Self {
-            pid: process.pid(),
+            pid: process.pid().as_raw_pid().unsigned_abs(),
             process: RefCell::new(process),
             pidfd,
             stdin: Some(pipes.stdin),
@@ -193,12 +193,12 @@ impl Child {
 
     /// Asks the child and its group to end (SIGTERM).
     pub fn terminate(&self) {
-        self.process.borrow().signal_group(libc::SIGTERM);
+        self.process.borrow().signal_group(Signal::TERM);
     }
 
     /// Ends the child and its group (SIGKILL).
     pub fn kill(&self) {
-        self.process.borrow().signal_group(libc::SIGKILL);
+        self.process.borrow().signal_group(Signal::KILL);
     }
 
     /// Returns whether the child was stopped or continued since the last call.
@@ -207,9 +207,8 @@ impl Child {
         if process.is_reaped() {
             return None;
         }
-        let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
-        let status = waitid(WaitId::Pid(pid), options).ok()??;
+        let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
         match status.stopping_signal() {
             Some(signal) => Some(StopOrContinue::Stopped(signal_text(signal))),
             None => status.continued().then_some(StopOrContinue::Continued),

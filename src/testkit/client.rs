@@ -1,6 +1,5 @@
 //! TestClient: a client that does what the test tells it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_rt::task::JoinHandle;
@@ -209,18 +208,12 @@ impl TestClient {
 
     /// Sends a command that must be answered within `timeout`, or else within the process's time.
     pub fn sends_within(&self, line: &str, timeout: Option<Duration>) -> Sent {
-        let order = crate::messages::process::Prompt {
-            token: self.lease().token,
-            line: Bytes::copy_from_slice(line.as_bytes()),
-            timeout,
-            verbatim: false,
-        };
+        let lease = self.lease();
+        let line = Bytes::copy_from_slice(line.as_bytes());
         // Sent when this returns, so that a test decides the order.
-        let shared = Arc::clone(&self.lease().process.shared);
-        let answer = self.lease().process.prompt.send(order);
+        let answer = lease.process.prompt(lease.token, line, timeout);
         Sent(actix_rt::spawn(async move {
-            let answer = answer.await.unwrap_or_else(|_| Err(shared.gone()))?;
-            Ok(String::from_utf8_lossy(&answer).into_owned())
+            Ok(String::from_utf8_lossy(&answer.await?).into_owned())
         }))
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use settee::messages::process::{Prompt, PromptError, SetTimeout};
+use bytes::Bytes;
+use settee::messages::process::{PromptError, SetTimeout};
 use settee::query_server::prompt::Work;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
 
@@ -224,15 +225,10 @@ async fn a_process_obeys_its_holder_only() {
     client.takes(pool.any()).await;
     let (process, token) = (client.lease().process.clone(), client.lease().token);
     client.returns().await;
-    let late = |token| Prompt {
-        token,
-        line: "[\"late\"]".into(),
-        timeout: None,
-        verbatim: false,
-    };
+    let late = Bytes::from_static(b"[\"late\"]");
     let nobody = policy::pool::Token(0);
     for token in [token, nobody] {
-        let answer = process.prompt.send(late(token)).await.unwrap();
+        let answer = process.prompt(token, late.clone(), None).await;
         assert_eq!(answer, Err(PromptError::NotHolder));
         let timeout = SHORT;
         let set = process

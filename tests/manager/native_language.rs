@@ -6,11 +6,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use settee::actors::language::{Language, StartContext};
 use settee::actors::native_process::{NativeProcess, NativeServer};
 use settee::messages::opener::StartError;
-use settee::messages::process::{ProcessRef, Prompt, PromptError};
+use settee::messages::process::{ProcessRef, PromptError};
 use settee::testkit::{TestPool, TestPoolBuilder};
 
 #[path = "../../examples/new_language.rs"]
@@ -205,13 +206,9 @@ async fn a_native_server_answers_verbatim_what_it_would_have_printed() {
     let pool = pool.start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
-    let order = Prompt {
-        token: client.lease().token,
-        line: r#"["print","[\"error\",\"a\",\"b\"]"]"#.into(),
-        timeout: None,
-        verbatim: true,
-    };
-    let answer = client.lease().process.prompt.send(order).await.unwrap();
+    let line = Bytes::from_static(br#"["print","[\"error\",\"a\",\"b\"]"]"#);
+    let lease = client.lease();
+    let answer = lease.process.prompt_verbatim(lease.token, line, None).await;
     assert_eq!(answer.as_deref(), Ok(&b"[\"error\",\"a\",\"b\"]\n"[..]));
     client.returns().await;
     pool.assert_quiet().await;

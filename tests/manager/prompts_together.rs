@@ -12,7 +12,7 @@ use settee::actors::native_process::{NativeProcess, NativeServer};
 use settee::functions::caller::Caller;
 use settee::messages::opener::StartError;
 use settee::messages::proc_manager::Lease;
-use settee::messages::process::{ProcessRef, PromptError};
+use settee::messages::process::{AnswerTo, ProcessRef, Prompt, PromptError};
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::prompt::Work;
 use settee::testkit::{
@@ -216,11 +216,12 @@ async fn without_the_loan_all_are_refused() {
     let token = held.token;
     held.ret_proc(ReturnStatus::Ok).await;
     let (sender, mut receiver) = mpsc::unbounded_channel();
-    process.prompts.do_send(settee::messages::process::Prompts {
+    process.prompts.do_send(Prompt {
         token,
         lines: Bytes::from_static(b"[1]\n[2]\n"),
         timeout: None,
-        answers: sender,
+        verbatim: false,
+        answer_to: AnswerTo::Several(sender),
     });
     for _ in 0..2 {
         assert_eq!(receiver.recv().await, Some(Err(PromptError::NotHolder)));

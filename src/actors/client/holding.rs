@@ -22,7 +22,7 @@ use super::ticket::Ticket;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{Lease, Lender};
-use crate::messages::process::{ProcShared, Prompt, PromptError, SetTimeout};
+use crate::messages::process::{Answer, ProcShared, PromptError, SetTimeout};
 use policy::pool::ReturnStatus;
 
 /// What a tunnel answers to a line that a native language cannot be given, as a query server would.
@@ -31,7 +31,7 @@ pub(super) const NO_COMMAND: &[u8] =
 
 /// Something that was asked of the process, or that waits for what was asked before it.
 enum Entry {
-    Prompt(Ticket, RecipientRequest<Prompt>),
+    Prompt(Ticket, Answer),
     Timeout(Ticket, RecipientRequest<SetTimeout>),
     Return(Ticket),
 }
@@ -130,12 +130,11 @@ impl Holding {
         verbatim: bool,
     ) {
         let request = self.lease.borrow().as_ref().map(|lease| {
-            lease.process.prompt.send(Prompt {
-                token: lease.token,
-                line,
-                timeout,
-                verbatim,
-            })
+            let Lease { process, token, .. } = lease;
+            match verbatim {
+                true => process.prompt_verbatim(*token, line, timeout),
+                false => process.prompt(*token, line, timeout),
+            }
         });
         match request {
             Some(request) => self.queue(ticket.session().clone(), Entry::Prompt(ticket, request)),
@@ -188,8 +187,7 @@ impl Holding {
             match entry {
                 Some(Entry::Prompt(ticket, answer)) => {
                     let answer = soon(&session, answer).await;
-                    let gone = |_| Err(self.shared.gone());
-                    self.answer(ticket, answer.unwrap_or_else(gone));
+                    self.answer(ticket, answer);
                 }
                 Some(Entry::Timeout(ticket, answer)) => {
                     // The client holds it; a process that has died takes any timeout.

@@ -20,7 +20,7 @@ use super::stream::Stream;
 use super::{Client, ClientOptions, Services};
 use crate::actors::service::claims::Claim;
 use crate::actors::service::ticket::Answer;
-use crate::functions::caller::{Caller, ResetRetry};
+use crate::functions::caller::{Caller, get_clean_proc};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::TellHolder;
 use crate::messages::proc_manager::CallError;
@@ -91,23 +91,21 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
 /// tables tell what is lent and who waits.
-async fn get_clean_proc(
+async fn get_claimed_proc(
     caller: &Caller,
     want: &Want,
     (mut claim, mut answer): (Option<Claim>, Option<Answer>),
 ) -> Result<Lease, CallError> {
-    let mut retry = ResetRetry::new();
-    loop {
+    let get = async || {
         let lease = match answer.take() {
-            Some(answer) => answer.lease().await?,
-            None => caller.get_proc(want.clone(), None).await?,
+            Some(answer) => answer.lease().await,
+            None => caller.get_proc(want.clone(), None).await,
         };
         drop(claim.take());
-        match lease.reset().await {
-            Ok(()) => return Ok(lease),
-            Err(error) => retry.after(lease, error).await?,
-        }
-    }
+        lease
+    };
+    let (lease, ()) = get_clean_proc(get, Lease::reset).await?;
+    Ok(lease)
 }
 
 /// Returns an error line of the protocol.
@@ -149,7 +147,7 @@ impl Client {
         });
         let claim = (lending.claim.take(), lending.answer.take());
         let get = async move {
-            let proc = get_clean_proc(session.query_servers.caller(), &want, claim);
+            let proc = get_claimed_proc(session.query_servers.caller(), &want, claim);
             tokio::select! {
                 result = proc => result,
                 () = session.services.refusal() => Err(GetProcError::ShuttingDown.into()),

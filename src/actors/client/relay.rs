@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
-use actix::dev::RecipientRequest;
 use actix_rt::time::{Instant, Sleep};
 use bytes::Bytes;
 
@@ -41,7 +40,7 @@ use crate::functions::caller::RESET_TRIES;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
-use crate::messages::process::{Prompt, PromptError};
+use crate::messages::process::{Answer, PromptError};
 use crate::otp::clock::Clock;
 use crate::otp::lifeline::Down;
 use crate::query_server::taught::{Lesson, Taught, lesson_of, timeout_of};
@@ -81,7 +80,7 @@ struct Unanswered {
     lesson: Lesson,
     came: Instant,
     /// None until a process has it.
-    answer: Option<Pin<Box<RecipientRequest<Prompt>>>>,
+    answer: Option<Answer>,
 }
 
 /// The process at the other end.
@@ -260,13 +259,10 @@ impl Relay {
     fn send(&mut self) {
         let Loan::Held(held) = &self.loan else { return };
         for unanswered in self.unanswered.iter_mut().skip(self.sent) {
-            let prompt = Prompt {
-                token: held.lease.token,
-                line: unanswered.line.clone(),
-                timeout: Some(Duration::MAX),
-                verbatim: true,
-            };
-            unanswered.answer = Some(Box::pin(held.lease.process.prompt.send(prompt)));
+            let Lease { process, token, .. } = &held.lease;
+            let line = unanswered.line.clone();
+            let answer = process.prompt_verbatim(*token, line, Some(Duration::MAX));
+            unanswered.answer = Some(answer);
         }
         self.sent = self.unanswered.len();
     }

@@ -1,8 +1,10 @@
 //! A connection's state, shared by its actor and the calls in hand.
 //!
 //! SUMMARY   The socket, what is to be written to it, how much is in hand and what is held.
-//! PROMISES  Replies are written together where they come together. Nothing here grows without a
-//!           bound: a client that does not read is not read from.
+//! PROMISES  Nothing here grows without a bound: a client that does not read is not read from.
+
+mod held;
+mod output;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -14,13 +16,12 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use actix_rt::time::Instant;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
-use rustix::net::SendFlags;
-use serde::Serialize;
 use tokio::io::Interest;
 
-use super::account::{Account, FREE_BYTES};
+use self::held::HELD_SWEEP_MIN;
+use super::account::Account;
 use super::handover::Expected;
 use super::held_max::HeldBy;
 use super::holding::Holding;
@@ -30,10 +31,7 @@ use crate::auth::rights::Rights;
 use crate::functions::QueryServers;
 use crate::functions::caller::Caller;
 use crate::in_flight::network_of;
-use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::pools::HolderDown;
-use crate::messages::proc_manager::GetProcError;
 use crate::metrics::ClientMetrics;
 use crate::pace::Pace;
 use crate::query_server::pipe::read_chunk;
@@ -47,13 +45,6 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// Replies that the client has not taken beyond which nothing more is read, in bytes.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
-
-/// How long a connection that is closed over a line that was too long may go on sending it, so
-/// that the client sees the error and not a broken pipe.
-const LINGER: Duration = Duration::from_secs(2);
-
-/// How many processes a connection may hold, dead ones included, before dead ones are forgotten.
-const HELD_SWEEP_MIN: usize = 256;
 
 /// How far the connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -384,130 +375,6 @@ impl Session {
         short.map_or(result, Ok)
     }
 
-    /// Queues a reply for writing.
-    pub(super) fn push(&self, id: &str, member: &[u8], value: &[u8]) {
-        if self.phase.get() == Phase::Over {
-            return;
-        }
-        if value.len() > FREE_BYTES && !self.account.set(self.bytes() + value.len()) {
-            return self.push_error(id, &ErrorReply::no_room());
-        }
-        let mut unsent = self.unsent.borrow_mut();
-        unsent.reserve(id.len() + member.len() + value.len() + 10);
-        for piece in [b"{\"id\":", id.as_bytes(), member, value, b"}\n"] {
-            unsent.extend_from_slice(piece);
-        }
-    }
-
-    /// Queues an error reply for writing.
-    pub(super) fn push_error(&self, id: &str, error: &ErrorReply) {
-        let json = serde_json::to_vec(error).expect("config: texts can always be written");
-        self.push(id, b",\"error\":", &json);
-    }
-
-    /// Queues bytes for writing as they are. Where there is no room for them the connection is cut.
-    pub(super) fn push_raw(&self, bytes: &[u8]) {
-        self.last_activity.set(Instant::now());
-        if self.phase.get() == Phase::Over {
-            return;
-        }
-        if bytes.len() > FREE_BYTES && !self.account.set(self.bytes() + bytes.len()) {
-            return self.cut(ErrorReply::no_room());
-        }
-        self.unsent.borrow_mut().extend_from_slice(bytes);
-    }
-
-    /// Writes what is queued, as far as the client takes it; the rest as soon as it does.
-    pub(super) fn flush(self: &Rc<Self>) {
-        if !self.sending.get() && !self.write_now() {
-            self.sending.set(true);
-            // Ends when everything is written or the connection is over.
-            actix_rt::spawn(Rc::clone(self).write_all());
-        }
-    }
-
-    async fn write_all(self: Rc<Self>) {
-        while !self.write_now() {
-            let writable = self.stream.writable();
-            let Some(by) = self.take_by() else {
-                // Fails only with the event loop, which ends this too.
-                let _ = writable.await;
-                continue;
-            };
-            match tokio::time::timeout_at(by, writable).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => break,
-                Err(_) => {
-                    // The system says only when there is much room that there is some.
-                    self.write_as(|bytes| {
-                        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                        Ok(rustix::net::send(&self.stream, bytes, flags)?)
-                    });
-                    if self.take_by().is_some_and(|by| by <= Instant::now()) {
-                        self.cut(ErrorReply::unread());
-                    }
-                }
-            }
-        }
-        self.sending.set(false);
-    }
-
-    /// Returns by when the client has to have taken some of what waits for it.
-    fn take_by(&self) -> Option<Instant> {
-        self.pace
-            .waiting(self.unsent.borrow().len(), Instant::now())
-    }
-
-    /// Returns whether nothing is left to write.
-    fn write_now(&self) -> bool {
-        self.write_as(|bytes| self.stream.try_write(bytes))
-    }
-
-    fn write_as(&self, write: impl Fn(&[u8]) -> io::Result<usize>) -> bool {
-        let mut unsent = self.unsent.borrow_mut();
-        while !unsent.is_empty() {
-            match write(&unsent) {
-                Ok(length) => {
-                    self.metrics.sent_bytes.add(length as u64);
-                    self.pace.took(length);
-                    unsent.advance(length);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    drop(unsent);
-                    self.give_up();
-                    unsent = self.unsent.borrow_mut();
-                }
-            }
-        }
-        *unsent = BytesMut::new();
-        drop(unsent);
-        self.pace.waiting(0, Instant::now());
-        self.count_less();
-        self.wake_reader();
-        true
-    }
-
-    /// The client takes nothing more: what is in hand is answered to nobody.
-    fn give_up(&self) {
-        self.unsent.borrow_mut().clear();
-        self.set_phase(Phase::Over);
-        // Also tells whoever waits for the client to send something.
-        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
-    }
-
-    /// Ends the connection at once, and notes why.
-    pub(super) fn cut(&self, why: impl Into<ErrorReply>) {
-        self.epitaph.borrow_mut().get_or_insert_with(|| why.into());
-        self.give_up();
-    }
-
-    /// Returns whether the client has taken everything that it was sent.
-    pub(super) fn is_written(&self) -> bool {
-        self.unsent.borrow().is_empty()
-    }
-
     /// Ends the tunnel once everything in hand is answered, and notes why.
     pub(super) fn end_tunnel(&self, why: impl Into<ErrorReply>) {
         self.epitaph.borrow_mut().get_or_insert_with(|| why.into());
@@ -536,110 +403,5 @@ impl Session {
         self.held.take();
         // Fails when the client is gone already, which is as good.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
-    }
-
-    /// Ends the connection after its last words have been written and the client has stopped
-    /// sending, or after [`LINGER`].
-    pub(super) async fn linger(self: Rc<Self>) {
-        let farewell = async {
-            while !self.unsent.borrow().is_empty() {
-                self.stream.writable().await?;
-                self.write_now();
-            }
-            rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write)?;
-            while !std::future::poll_fn(|cx| self.poll_read(cx))
-                .await?
-                .is_empty()
-            {}
-            io::Result::Ok(())
-        };
-        // In time or not, well or not: the connection ends.
-        let _ = actix_rt::time::timeout(LINGER, farewell).await;
-        self.end();
-    }
-}
-
-/// What is held.
-impl Session {
-    pub(super) fn hold(&self, holding: Rc<Holding>) {
-        let mut held = self.held.borrow_mut();
-        held.insert(holding.name.token, holding);
-        if held.len() >= self.sweep_at.get() {
-            held.retain(|_, holding| holding.is_alive());
-            self.sweep_at.set(HELD_SWEEP_MIN.max(held.len() * 2));
-        }
-    }
-
-    /// Returns whether the manager has still to be told where to say that a process is taken away.
-    pub(super) fn begin_to_be_told(&self) -> bool {
-        !self.is_told.replace(true)
-    }
-
-    /// The manager is gone: a successor does not know it.
-    pub(super) fn end_to_be_told(&self) {
-        self.is_told.set(false);
-    }
-
-    /// Returns whether the client holds a process.
-    pub(super) fn holds(&self) -> bool {
-        !self.held.borrow().is_empty()
-    }
-
-    /// Tells the client of each process that it holds that the service ends. Returns whether everything
-    /// is written.
-    pub(super) fn tell_of_shutdown(&self) -> bool {
-        let held = self.held.borrow();
-        for holding in held.values().filter(|holding| holding.is_alive()) {
-            let error = GetProcError::ShuttingDown;
-            self.push_down(holding.name, error.name(), &error.to_string());
-        }
-        self.write_now()
-    }
-
-    /// Tells the client that a process which it holds is taken from it.
-    pub(super) fn take_away(self: &Rc<Self>, down: &HolderDown) {
-        let name = ProcToken {
-            proc: down.proc,
-            token: down.token,
-        };
-        // It may have been given back meanwhile.
-        if self.release(Some(name)).is_none() {
-            return;
-        }
-        self.push_down(name, down.name, &down.reason);
-        self.flush();
-    }
-
-    /// Queues the line that says that a process is held no more.
-    fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
-        #[derive(Serialize)]
-        struct Notice<'a> {
-            down: String,
-            name: &'a str,
-            reason: &'a str,
-        }
-        let notice = Notice {
-            down: proc.to_string(),
-            name,
-            reason,
-        };
-        let mut line = serde_json::to_vec(&notice).expect("config: texts can always be written");
-        line.push(b'\n');
-        self.push_raw(&line);
-    }
-
-    /// Finds what the client holds under this name.
-    pub(super) fn holding(&self, name: Option<ProcToken>) -> Option<Rc<Holding>> {
-        let name = name?;
-        let held = self.held.borrow();
-        held.get(&name.token)
-            .filter(|holding| holding.name == name)
-            .cloned()
-    }
-
-    /// Takes what the client holds under this name away from it.
-    pub(super) fn release(&self, name: Option<ProcToken>) -> Option<Rc<Holding>> {
-        let holding = self.holding(name)?;
-        self.held.borrow_mut().remove(&holding.name.token)
     }
 }

@@ -8,6 +8,9 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+
+use super::bound::{Acceptor, Bound};
 
 /// An address cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +44,7 @@ impl AddressError {
 /// An address that is listened on.
 pub struct BoundAddress {
     address: SocketAddr,
-    listener: RefCell<Option<TcpListener>>,
+    bound: RefCell<Option<Bound>>,
 }
 
 impl BoundAddress {
@@ -55,20 +58,18 @@ impl BoundAddress {
         address: SocketAddr,
         backlog: u32,
     ) -> Result<Self, AddressError> {
-        let listener = TcpListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            // The standard library asks for a backlog of its own.
-            rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-            Ok((listener.local_addr()?, listener))
+        let bound = Bound::tcp(address).and_then(|bound| {
+            bound.set_backlog(backlog)?;
+            Ok(bound)
         });
-        let (address, listener) = listener.map_err(|source| AddressError {
+        let bound = bound.map_err(|source| AddressError {
             key,
             address,
             source,
         })?;
         Ok(Self {
-            address,
-            listener: RefCell::new(Some(listener)),
+            address: bound.tcp_address().unwrap_or(address),
+            bound: RefCell::new(Some(bound)),
         })
     }
 
@@ -82,13 +83,26 @@ impl BoundAddress {
     /// # Errors
     /// The process has no descriptor left.
     pub fn listener(&self) -> io::Result<Option<TcpListener>> {
-        let listener = self.listener.borrow();
-        listener.as_ref().map(TcpListener::try_clone).transpose()
+        let bound = self.bound.borrow();
+        let listener = bound.as_ref().map(|b| b.as_fd().try_clone_to_owned());
+        Ok(listener.transpose()?.map(TcpListener::from))
+    }
+
+    /// Returns what accepts clients of this program's own protocol; none once it is closed.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(crate) fn acceptor(&self) -> io::Result<Option<Acceptor>> {
+        self.bound
+            .borrow()
+            .as_ref()
+            .map(Bound::acceptor)
+            .transpose()
     }
 
     /// Stops listening, once all handles are gone too.
     pub fn close(&self) {
-        self.listener.take();
+        self.bound.take();
     }
 }
 

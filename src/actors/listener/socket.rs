@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::bound::{Acceptor, Bound};
 use crate::config::Server;
 
 /// The permission bits with which others than the owner could enter a directory.
@@ -152,12 +152,6 @@ pub struct BoundSocket {
     bound: RefCell<Option<Bound>>,
 }
 
-struct Bound {
-    listener: UnixListener,
-    /// Device and inode of the file that was made.
-    identity: (u64, u64),
-}
-
 impl BoundSocket {
     /// Makes a socket at `path`, and its directory if there is none.
     ///
@@ -180,30 +174,19 @@ impl BoundSocket {
         lock.lock()
             .map_err(SocketError::system(directory, "cannot lock"))?;
         clear(path).await?;
-        let listener = UnixListener::bind(path)
-            .map_err(SocketError::system(path, "cannot make the socket"))?;
         let cannot = |what| SocketError::system(path, what);
+        let bound = Bound::unix(path).map_err(cannot("cannot make the socket"))?;
         // The group first: until it has its members' bits nobody else can connect.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .map_err(cannot("cannot set the permissions"))?;
         if modes.group.is_some() {
             chown(path, None, modes.group).map_err(cannot("cannot give it to the group"))?;
         }
         fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
             .map_err(cannot("cannot set the permissions"))?;
-        // The standard library asks for a backlog of its own.
-        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        listener
-            .set_nonblocking(true)
-            .and_then(|()| Ok(rustix::net::listen(&listener, backlog)?))
-            .map_err(cannot("cannot use the socket"))?;
-        let file = fs::symlink_metadata(path).map_err(cannot("cannot look at the socket"))?;
+        let listens = bound.set_backlog(backlog);
+        listens.map_err(cannot("cannot use the socket"))?;
         Ok(Self {
             path: path.to_owned(),
-            bound: RefCell::new(Some(Bound {
-                listener,
-                identity: (file.dev(), file.ino()),
-            })),
+            bound: RefCell::new(Some(bound)),
         })
     }
 
@@ -216,31 +199,17 @@ impl BoundSocket {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn listener(&self) -> io::Result<Option<UnixListener>> {
-        let bound = self.bound.borrow();
-        bound
+    pub(crate) fn acceptor(&self) -> io::Result<Option<Acceptor>> {
+        self.bound
+            .borrow()
             .as_ref()
-            .map(|bound| bound.listener.try_clone())
+            .map(Bound::acceptor)
             .transpose()
     }
 
     /// Stops listening and removes the file, if it is still the one that was made.
     pub fn close(&self) {
-        let Some(bound) = self.bound.take() else {
-            return;
-        };
-        let ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|file| (file.dev(), file.ino()) == bound.identity);
-        if ours {
-            // A directory that was taken away meanwhile has taken the socket with it.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-impl Drop for BoundSocket {
-    fn drop(&mut self) {
-        self.close();
+        self.bound.take();
     }
 }
 

@@ -9,14 +9,10 @@ use std::time::Duration;
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use bytes::Bytes;
-use slog::warn;
+use futures_util::StreamExt;
 
-use super::OsProcess;
-use crate::messages::process::PromptError;
-use crate::metrics::KillReason;
-use crate::query_server::line::{Line, classify};
+use super::{ChildBackend, OsProcess};
 use crate::query_server::pipe::{Chunks, PipeReader};
-use crate::query_server::prompt::leaves_list_open;
 
 /// How many reads take what a pipe held when they began: it holds a mebibyte at most. A child that
 /// writes as fast as we read must not keep the arbiter for itself.
@@ -28,23 +24,28 @@ const OUTPUT_END_GRACE: Duration = Duration::from_millis(500);
 impl OsProcess {
     /// Listens to what the child prints.
     pub(super) fn listen(&self, ctx: &mut Context<Self>) {
-        ctx.add_stream(StdoutChunks(Chunks::new(Rc::clone(&self.stdout))));
-        ctx.add_stream(StderrChunks(Chunks::new(Rc::clone(&self.stderr))));
+        let stdout = Chunks::new(Rc::clone(&self.backend.stdout));
+        ctx.add_stream(stdout.map(StdoutChunk));
+        let stderr = Chunks::new(Rc::clone(&self.backend.stderr));
+        ctx.add_stream(stderr.map(StderrChunk));
     }
 
     /// Takes output, line by line.
-    fn take_output(&mut self, chunk: Bytes) {
+    fn take_output(&mut self, chunk: Bytes, ctx: &mut Context<Self>) {
         if self.shared.doom().is_some() {
             return;
         }
         // What was read at once came at once.
         let now = Instant::now();
-        self.lines.add(chunk);
+        self.backend.lines.add(chunk);
         loop {
-            match self.lines.next_line() {
-                Ok(Some(line)) => self.take_line(line, now),
+            match self.backend.lines.next_line() {
+                Ok(Some(line)) => {
+                    let stale = std::mem::take(&mut self.backend.line_is_stale);
+                    self.take_line(line, stale, now, ctx);
+                }
                 Ok(None) => return,
-                Err(_) => return self.break_off("a line that is too long", b""),
+                Err(_) => return self.break_off("a line that is too long", b"", ctx),
             }
             if self.shared.doom().is_some() {
                 return;
@@ -53,54 +54,21 @@ impl OsProcess {
     }
 
     /// Takes the output that the child had written by now and that was not read yet.
-    pub(super) fn take_what_is_there(&mut self) {
-        let stdout = Rc::clone(&self.stdout);
+    pub(super) fn take_what_is_there(&mut self, ctx: &mut Context<Self>) {
+        let stdout = Rc::clone(&self.backend.stdout);
         for chunk in what_is_there(&stdout) {
-            self.take_output(chunk);
+            self.take_output(chunk, ctx);
         }
     }
+}
 
-    fn take_line(&mut self, line: Bytes, now: Instant) {
-        if let Some(transcript) = self.unanswered.transcript() {
-            transcript.extend_from_slice(&line);
-            transcript.push(b'\n');
-        }
-        let is_stale = std::mem::take(&mut self.line_is_stale);
-        match classify(line.clone()) {
-            Line::Log(text) => self.child_log.said(&text),
-            Line::Malformed(what) => self.break_off(what, &line),
-            _ if is_stale || self.unanswered.is_empty() => {
-                self.break_off("output that nobody asked for", &line)
-            }
-            Line::Answer(answer) => {
-                let open = leaves_list_open(&answer);
-                self.unanswered.answer(Ok(answer), open, now);
-            }
-            Line::Error(error) => {
-                self.unanswered
-                    .answer(Err(PromptError::function(error, false)), false, now);
-            }
-            Line::Fatal(error) => {
-                let error = PromptError::function(error, true);
-                self.unanswered.answer(Err(error.clone()), false, now);
-                // The error was that prompt's; the others were not run.
-                let because = Box::new(error);
-                self.end_for(PromptError::NotRun { because }, KillReason::Fatal);
-            }
-        }
-    }
-
-    fn break_off(&mut self, what: &'static str, line: &[u8]) {
-        warn!(self.log, "query server broke the protocol and is killed";
-              "error" => what, "count" => self.unanswered.count());
-        self.end_for(PromptError::protocol(what, line), KillReason::Protocol);
-    }
-
-    /// Takes what the child said on stderr and nobody read yet.
-    pub(super) fn take_complaints(&mut self) {
+impl ChildBackend {
+    /// Returns the last lines that the child wrote to stderr, with those that nobody read yet.
+    pub(super) fn last_words(&mut self) -> Vec<String> {
         for chunk in what_is_there(&self.stderr) {
             self.stderr_log.add(&chunk);
         }
+        self.stderr_log.last_words()
     }
 }
 
@@ -111,38 +79,14 @@ fn what_is_there(pipe: &PipeReader) -> impl Iterator<Item = Bytes> {
 }
 
 /// Output of the child.
-struct StdoutChunks(Chunks);
-
-/// Complaints of the child.
-struct StderrChunks(Chunks);
-
 struct StdoutChunk(Bytes);
 
+/// Complaints of the child.
 struct StderrChunk(Bytes);
-
-macro_rules! tagged_stream {
-    ($stream:ident, $item:ident) => {
-        impl futures_util::Stream for $stream {
-            type Item = $item;
-
-            fn poll_next(
-                mut self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<Option<$item>> {
-                std::pin::Pin::new(&mut self.0)
-                    .poll_next(cx)
-                    .map(|chunk| chunk.map($item))
-            }
-        }
-    };
-}
-
-tagged_stream!(StdoutChunks, StdoutChunk);
-tagged_stream!(StderrChunks, StderrChunk);
 
 impl StreamHandler<StdoutChunk> for OsProcess {
     fn handle(&mut self, chunk: StdoutChunk, ctx: &mut Self::Context) {
-        self.take_output(chunk.0);
+        self.take_output(chunk.0, ctx);
         self.watch_deadline(ctx);
     }
 
@@ -152,17 +96,17 @@ impl StreamHandler<StdoutChunk> for OsProcess {
         if !self.shared.is_assigned() {
             // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending
             // already, it ends with its own status.
-            return self.child.kill();
+            return self.backend.child.kill();
         }
-        ctx.run_later(OUTPUT_END_GRACE, |process, _| {
-            process.break_off("the end of its output while it runs on", b"");
+        ctx.run_later(OUTPUT_END_GRACE, |process, ctx| {
+            process.break_off("the end of its output while it runs on", b"", ctx);
         });
     }
 }
 
 impl StreamHandler<StderrChunk> for OsProcess {
     fn handle(&mut self, chunk: StderrChunk, _: &mut Self::Context) {
-        self.stderr_log.add(&chunk.0);
+        self.backend.stderr_log.add(&chunk.0);
     }
 
     fn finished(&mut self, _: &mut Self::Context) {}

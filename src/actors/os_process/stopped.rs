@@ -29,13 +29,13 @@ pub(super) fn watch(ctx: &mut Context<OsProcess>) {
 
 impl StreamHandler<ChildChanged> for OsProcess {
     fn handle(&mut self, _: ChildChanged, _: &mut Self::Context) {
-        while let Some(change) = self.child.stop_or_continue() {
+        while let Some(change) = self.backend.child.stop_or_continue() {
             let StopOrContinue::Stopped(by) = change else {
-                info!(self.log, "query server goes on");
+                info!(self.context.log, "query server goes on");
                 continue;
             };
             let now = self.context.clock.now();
-            warn_repeating!(self.log, self.stopped, now, "query server was stopped";
+            warn_repeating!(self.context.log, self.backend.stopped, now, "query server was stopped";
                 "signal" => by,
                 "effect" => "it is not dead and is still counted, but answers nobody",
                 "remedy" => "continue it (kill -CONT), or end it (kill -KILL)");

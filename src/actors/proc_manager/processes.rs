@@ -14,9 +14,7 @@ use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::proc_manager::{HelpError, HelperDone, What};
-use crate::messages::process::{
-    Fault, MANAGER_TOKEN, Obituary, Prompt, PromptError, StopProc, shorten,
-};
+use crate::messages::process::{Fault, MANAGER_TOKEN, Obituary, PromptError, StopProc, shorten};
 use crate::metrics::{OpenFailure, ProcessMetrics};
 use crate::otp::lifeline::ExitReason;
 use crate::query_server::child_log::LogTerms;
@@ -96,25 +94,18 @@ impl ProcManager {
         process.shared.assign(MANAGER_TOKEN);
         let manager = ctx.address();
         let clock = self.clock;
-        let order = Prompt {
-            token: MANAGER_TOKEN,
-            line,
-            timeout: None,
-            verbatim: false,
-        };
         // Ends with the answer, at the latest with the prompt's deadline.
         actix_rt::spawn(async move {
-            let result = match process.prompt.send(order).await {
-                Ok(Ok(answer)) if answer.trim_ascii() == b"true" => Ok(()),
-                Ok(Ok(answer)) => {
+            let result = match process.prompt(MANAGER_TOKEN, line, None).await {
+                Ok(answer) if answer.trim_ascii() == b"true" => Ok(()),
+                Ok(answer) => {
                     let text = String::from_utf8_lossy(&answer);
                     Err(HelpError {
                         reason: format!("it answered {} instead of true", shorten(&text)),
                         error: None,
                     })
                 }
-                Ok(Err(error)) => Err(error.into()),
-                Err(_) => Err(process.shared.gone().into()),
+                Err(error) => Err(error.into()),
             };
             process.shared.unassign(clock.now());
             // Ignores the mailbox's bound: there is one such report for each process at most.

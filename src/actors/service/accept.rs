@@ -18,9 +18,9 @@ use slog::{Logger, info, warn};
 use tokio::sync::watch;
 
 use super::claims::{Claim, Claims};
-use super::socket::Acceptor;
 use super::ticket::Ticket;
 use crate::actors::client::stream::Stream;
+use crate::actors::listener::bound::Acceptor;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::{Closed, Front, ServiceMetrics};
@@ -111,7 +111,7 @@ impl Entrance {
     }
 
     /// Waits until a connection may be let in and one is there. Safe to cancel.
-    pub async fn next(
+    pub(super) async fn next(
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
         mut pool: watch::Receiver<PoolState>,

@@ -6,14 +6,14 @@
 //!           left to that one.
 //! LIMITS    A client on TCP that is still sending may see a reset in place of the line.
 
-use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
-use super::ACCEPT_PAUSE;
-use super::socket::{Acceptor, ServiceSocket, Waiting};
+use rustix::net::{SendFlags, Shutdown};
+
+use super::socket::ServiceSocket;
 use crate::actors::client::last_line;
-use crate::actors::client::stream::Stream;
+use crate::actors::listener::bound::{AcceptPause, Acceptor};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::process::Fault;
 
@@ -34,8 +34,8 @@ pub(super) fn dismiss_waiting(socket: &ServiceSocket, line: &[u8]) {
         if !socket.is_left() {
             return;
         }
-        match socket.accept_waiting() {
-            Ok(waiting) => dismiss(waiting, line),
+        match socket.bound().accept_waiting() {
+            Ok(client) => dismiss(socket, client.as_fd(), line),
             // None is left, or the system lacks something: the rest is reset by the system.
             Err(_) => return,
         }
@@ -55,40 +55,30 @@ pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>,
             () = socket.left_or_taken() => continue,
             accepted = acceptor.accept() => accepted,
         };
-        let client = match accepted {
-            Ok(Stream::Unix(stream)) => stream.into_std().map(Waiting::Unix),
-            Ok(Stream::Tcp(stream)) => stream.into_std().map(Waiting::Tcp),
-            Err(error) => Err(error),
-        };
-        match client {
-            Ok(client) => dismiss(client, &line),
+        match accepted {
+            Ok(client) => dismiss(&socket, client.as_fd(), &line),
             // It is out of descriptors or memory.
-            Err(_) => actix_rt::time::sleep(ACCEPT_PAUSE).await,
+            Err(_) => AcceptPause::untold().await,
         }
     }
 }
 
 /// Tells one connection. Whoever has gone meanwhile need not be told, so errors do not matter.
-fn dismiss(client: Waiting, line: &[u8]) {
-    match client {
-        Waiting::Unix(mut stream) => {
-            // What is not read when it closes would be an error at the other end.
-            throw_away(&mut stream);
-            let _ = stream.write(line);
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        Waiting::Tcp(mut stream) => {
-            throw_away(&mut stream);
-            let _ = stream.write(line);
-            let _ = stream.shutdown(Shutdown::Write);
-        }
-    }
+fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, line: &[u8]) {
+    // What is not read when it closes would be an error at the other end.
+    throw_away(client);
+    let _ = rustix::net::send(client, line, SendFlags::NOSIGNAL);
+    let what = match socket.bound().tcp_address() {
+        Some(_) => Shutdown::Write,
+        None => Shutdown::Both,
+    };
+    let _ = rustix::net::shutdown(client, what);
 }
 
-fn throw_away(stream: &mut impl Read) {
+fn throw_away(client: BorrowedFd<'_>) {
     let mut scratch = [0; 8192];
     let mut left = UNREAD_BYTES_MAX;
-    while let Ok(length @ 1..) = stream.read(&mut scratch) {
+    while let Ok(length @ 1..) = rustix::io::read(client, &mut scratch) {
         left = left.saturating_sub(length);
         if left == 0 {
             return;

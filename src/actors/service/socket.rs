@@ -12,35 +12,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::rc::{Rc, Weak};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
-use crate::actors::client::stream::Stream;
+use crate::actors::listener::bound::Bound;
 use crate::actors::listener::socket::{SocketError, clear};
 use crate::config::{ServiceAddress, ServiceConfig};
 use crate::messages::config_listener::ServiceSocketError;
-use crate::query_server::child::watch;
 use replication::endpoint::listening::Listening;
-
-enum Bound {
-    Unix {
-        listener: UnixListener,
-        path: PathBuf,
-        /// Device and inode of the file that was made.
-        identity: (u64, u64),
-    },
-    Tcp(TcpListener),
-}
 
 /// One socket that is listened on. Its drop closes it.
 pub struct ServiceSocket {
@@ -56,19 +38,14 @@ pub struct ServiceSocket {
 impl ServiceSocket {
     /// Takes the address.
     async fn bind(address: &ServiceAddress) -> Result<Self, Failure> {
-        let (bound, shown) = match address {
-            ServiceAddress::Unix(path) => (bind_unix(path).await?, address.to_string()),
-            ServiceAddress::Tcp(address) => {
-                let listener = TcpListener::bind(address)?;
-                listener.set_nonblocking(true)?;
-                let shown = listener.local_addr()?.to_string();
-                (Bound::Tcp(listener), shown)
-            }
+        let bound = match address {
+            ServiceAddress::Unix(path) => bind_unix(path).await?,
+            ServiceAddress::Tcp(address) => Bound::tcp(*address)?,
         };
-        let address = address.clone();
+        let tcp = bound.tcp_address();
         Ok(Self {
-            address,
-            shown,
+            address: address.clone(),
+            shown: tcp.map_or_else(|| address.to_string(), |tcp| tcp.to_string()),
             bound,
             left: Cell::new(false),
             left_or_taken: Notify::new(),
@@ -78,16 +55,11 @@ impl ServiceSocket {
     /// Sets how many connections may wait, and who may reach it: with `local_only` a Unix socket is
     /// its user's only.
     fn adjust(&self, backlog: u32, local_only: bool) -> io::Result<()> {
-        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        match &self.bound {
-            Bound::Unix { listener, path, .. } => {
-                let mode = if local_only { 0o600 } else { 0o666 };
-                fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-                rustix::net::listen(listener.as_fd(), backlog)?;
-            }
-            Bound::Tcp(listener) => rustix::net::listen(listener.as_fd(), backlog)?,
+        if let ServiceAddress::Unix(path) = &self.address {
+            let mode = if local_only { 0o600 } else { 0o666 };
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
-        Ok(())
+        self.bound.set_backlog(backlog)
     }
 
     /// Returns whether no service of the configuration listens there any more, while connections of
@@ -111,65 +83,10 @@ impl ServiceSocket {
         &self.shown
     }
 
-    /// Returns the TCP address, with the port that it has got.
-    fn tcp(&self) -> Option<SocketAddr> {
-        match &self.bound {
-            Bound::Tcp(listener) => listener.local_addr().ok(),
-            Bound::Unix { .. } => None,
-        }
+    /// Returns the socket itself.
+    pub(super) fn bound(&self) -> &Bound {
+        &self.bound
     }
-
-    /// Takes a connection that waits now, without waiting for one; it does not block either.
-    pub(super) fn accept_waiting(&self) -> io::Result<Waiting> {
-        Ok(match &self.bound {
-            Bound::Unix { listener, .. } => {
-                let stream = listener.accept()?.0;
-                stream.set_nonblocking(true)?;
-                Waiting::Unix(stream)
-            }
-            Bound::Tcp(listener) => {
-                let stream = listener.accept()?.0;
-                stream.set_nonblocking(true)?;
-                Waiting::Tcp(stream)
-            }
-        })
-    }
-
-    /// Returns another handle to accept connections with.
-    ///
-    /// # Errors
-    /// The process has no descriptor left.
-    pub fn acceptor(&self) -> io::Result<Acceptor> {
-        Ok(match &self.bound {
-            Bound::Unix { listener, .. } => {
-                Acceptor::Unix(watch(listener.try_clone()?, Interest::READABLE)?)
-            }
-            Bound::Tcp(listener) => {
-                Acceptor::Tcp(watch(listener.try_clone()?, Interest::READABLE)?)
-            }
-        })
-    }
-}
-
-impl Drop for ServiceSocket {
-    fn drop(&mut self) {
-        let Bound::Unix { path, identity, .. } = &self.bound else {
-            return;
-        };
-        let found = fs::symlink_metadata(path);
-        if found.is_ok_and(|file| (file.dev(), file.ino()) == *identity) {
-            // A directory that was taken away meanwhile has taken the socket with it.
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
-/// A connection that is turned away.
-pub(super) enum Waiting {
-    /// Of this machine.
-    Unix(std::os::unix::net::UnixStream),
-    /// Of any machine.
-    Tcp(std::net::TcpStream),
 }
 
 async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
@@ -181,16 +98,7 @@ async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
         });
     }
     clear(path).await?;
-    let listener = UnixListener::bind(path)?;
-    // Until it is known who may come in, nobody else may.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    let file = fs::symlink_metadata(path)?;
-    Ok(Bound::Unix {
-        listener,
-        path: path.to_owned(),
-        identity: (file.dev(), file.ino()),
-    })
+    Ok(Bound::unix(path)?)
 }
 
 /// Why a socket could not be taken, and what to do.
@@ -235,72 +143,6 @@ impl From<io::Error> for Failure {
             remedy,
         }
     }
-}
-
-/// Takes connections of a socket.
-pub enum Acceptor {
-    /// A Unix socket.
-    Unix(AsyncFd<UnixListener>),
-    /// A TCP socket.
-    Tcp(AsyncFd<TcpListener>),
-}
-
-impl Acceptor {
-    /// Waits for the next connection. Safe to cancel.
-    ///
-    /// # Errors
-    /// The system lacks something, or the connection was ended before it was accepted.
-    pub async fn accept(&self) -> io::Result<Stream> {
-        let take = || self.take();
-        match self {
-            Self::Unix(listener) => listener.async_io(Interest::READABLE, |_| take()).await,
-            Self::Tcp(listener) => listener.async_io(Interest::READABLE, |_| take()).await,
-        }
-    }
-
-    /// Takes a connection that waits; `None`: there is none any more.
-    pub fn accept_now(&self) -> Option<io::Result<Stream>> {
-        match self.take() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            taken => Some(taken),
-        }
-    }
-
-    /// Waits until a connection waits to be accepted. Safe to cancel.
-    pub async fn pending(&self) {
-        match self {
-            Self::Unix(listener) => pending(listener).await,
-            Self::Tcp(listener) => pending(listener).await,
-        }
-    }
-
-    fn take(&self) -> io::Result<Stream> {
-        match self {
-            Self::Unix(listener) => {
-                let stream = listener.get_ref().accept()?.0;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(UnixStream::from_std(stream)?))
-            }
-            Self::Tcp(listener) => {
-                let stream = listener.get_ref().accept()?.0;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::of_tcp(TcpStream::from_std(stream)?))
-            }
-        }
-    }
-}
-
-async fn pending<L: AsFd + AsRawFd>(listener: &AsyncFd<L>) {
-    // Fails only when the event loop ends, and with it whoever waits.
-    while let Ok(mut ready) = listener.readable().await {
-        let mut waits = [PollFd::new(listener.get_ref(), PollFlags::IN)];
-        let at_once = Timespec::default();
-        if rustix::event::poll(&mut waits, Some(&at_once)).is_ok_and(|count| count > 0) {
-            return;
-        }
-        ready.clear_ready();
-    }
-    std::future::pending().await
 }
 
 type Sockets = BTreeMap<String, Rc<ServiceSocket>>;
@@ -399,7 +241,7 @@ impl ServiceSockets {
             .cloned()
             .chain(retired)
             .collect::<Vec<_>>();
-        let addresses = held.iter().filter_map(|socket| socket.tcp());
+        let addresses = held.iter().filter_map(|socket| socket.bound.tcp_address());
         self.listening.set_services(addresses.collect());
     }
 

@@ -11,12 +11,15 @@
 use std::ffi::{CString, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, waitpid,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -32,21 +35,26 @@ pub(super) struct Pipes {
 /// A child that is not reaped yet, so that its number is its own. Dropping it kills its group and
 /// reaps it.
 pub(super) struct Unreaped {
-    pid: libc::pid_t,
+    pid: Pid,
     reaped: bool,
 }
 
 impl Unreaped {
-    pub(super) fn pid(&self) -> u32 {
-        self.pid.unsigned_abs()
+    fn new(pid: Pid) -> Self {
+        let reaped = false;
+        Self { pid, reaped }
     }
 
-    /// Sends a signal to the child's group.
-    pub(super) fn signal_group(&self, signal: c_int) {
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Sends a signal to the child's group. The number of the group is taken for as long as its leader
+    /// is not reaped.
+    pub(super) fn signal_group(&self, signal: Signal) {
         if !self.reaped {
-            // SAFETY: kill(2) has no memory effects. The number of the group is taken for as long
-            // as its leader is not reaped.
-            unsafe { libc::kill(-self.pid, signal) };
+            // Fails only where the whole group has ended.
+            let _ = kill_process_group(self.pid, signal);
         }
     }
 
@@ -55,7 +63,7 @@ impl Unreaped {
         if self.reaped {
             return None;
         }
-        let status = wait(self.pid, libc::WNOHANG)?;
+        let status = wait(self.pid, WaitOptions::NOHANG)?;
         self.reaped = true;
         Some(status)
     }
@@ -70,29 +78,21 @@ impl Drop for Unreaped {
         if self.reaped {
             return;
         }
-        self.signal_group(libc::SIGKILL);
+        self.signal_group(Signal::KILL);
         let pid = self.pid;
         // A kill takes effect within a millisecond unless the child hangs in the kernel, and that
         // is nothing to wait for here. Without room for a thread it stays a zombie until the
         // service ends.
         let reaper = std::thread::Builder::new().name("reaper".into());
-        drop(reaper.spawn(move || wait(pid, 0)));
+        drop(reaper.spawn(move || wait(pid, WaitOptions::empty())));
     }
 }
 
 /// Waits for a child; `None` when it has not ended, or is none of ours.
-fn wait(pid: libc::pid_t, options: c_int) -> Option<ExitStatus> {
-    let mut status = 0;
-    loop {
-        // SAFETY: the pointer is that of a local integer.
-        let result = unsafe { libc::waitpid(pid, &raw mut status, options) };
-        match result {
-            0 => return None,
-            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            -1 => return None,
-            _ => return Some(ExitStatus::from_raw(status)),
-        }
-    }
+fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
+    let waited = rustix::io::retry_on_intr(|| waitpid(Some(pid), options));
+    let (_, status) = waited.ok()??;
+    Some(ExitStatus::from_raw(status.as_raw()))
 }
 
 /// Starts a program with pipes, in a session and process group of its own, with the default
@@ -111,7 +111,7 @@ pub(super) fn spawn(
         spawn_with_hook(program, arguments, environment)?
     };
     for pipe in [&pipes.stdin, &pipes.stdout, &pipes.stderr] {
-        set_nonblocking(pipe)?;
+        rustix::io::ioctl_fionbio(pipe, true)?;
     }
     Ok((child, pipes))
 }
@@ -137,10 +137,7 @@ fn spawn_with_hook(
         });
     }
     let mut child = command.spawn()?;
-    let unreaped = Unreaped {
-        pid: child.id().cast_signed(),
-        reaped: false,
-    };
+    let unreaped = Unreaped::new(Pid::from_child(&child));
     let missing = || io::Error::other("a pipe is missing");
     let pipes = Pipes {
         stdin: child.stdin.take().ok_or_else(missing)?.into(),
@@ -185,7 +182,8 @@ fn spawn_at_once(
         )
     };
     check(error)?;
-    let child = Unreaped { pid, reaped: false };
+    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("a child has no number"))?;
+    let child = Unreaped::new(pid);
     let pipes = Pipes {
         stdin: stdin.into(),
         stdout: stdout.into(),
@@ -298,11 +296,7 @@ impl Drop for FileActions {
 
 /// Opens a handle that tells when the child ends; `None` where the system has none.
 pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
-    // SAFETY: pidfd_open(2) takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.pid, 0) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the descriptor was returned just now and nobody else owns it.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+    pidfd_open(child.pid, PidfdFlags::empty()).ok()
 }
 
 /// Registers a descriptor of a child with the event loop.
@@ -321,18 +315,3 @@ pub(crate) trait Owner: AsRawFd {}
 
 impl Owner for OwnedFd {}
 impl Owner for std::fs::File {}
-impl Owner for std::net::TcpListener {}
-impl Owner for std::os::unix::net::UnixListener {}
-
-fn set_nonblocking(pipe: &OwnedFd) -> io::Result<()> {
-    // SAFETY: fcntl(2) with F_GETFL and F_SETFL takes and returns integers; the descriptor is open.
-    let result = unsafe {
-        let flags = libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL);
-        libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
-    };
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}

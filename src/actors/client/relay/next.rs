@@ -6,11 +6,11 @@
 //!           together; the end of a process comes after its last answer. Nothing is lost when nothing is
 //!           ready: whatever is looked at wakes the relay.
 
-use std::future::Future;
 use std::task::{Context, Poll};
 
 use actix_rt::time::Instant;
 use bytes::Bytes;
+use futures_util::FutureExt;
 
 use super::ends::Input;
 use super::loan::WatchedPool;
@@ -79,14 +79,12 @@ impl Relay {
                 Event::Lent(lease)
             }),
             Loan::Held(held) if !held.is_taught() => held.poll_lesson(cx).map(Event::Lesson),
-            Loan::Held(held) => {
+            Loan::Held(_) => {
                 let head = self.unanswered.front_mut();
                 let Some(answer) = head.and_then(|head| head.answer.as_mut()) else {
                     return Poll::Pending;
                 };
-                let shared = &held.lease.process.shared;
-                let answer = answer.as_mut().poll(cx);
-                answer.map(|answer| Event::Answer(answer.unwrap_or_else(|_| Err(shared.gone()))))
+                answer.poll_unpin(cx).map(Event::Answer)
             }
         }
     }

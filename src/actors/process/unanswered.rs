@@ -1,7 +1,7 @@
-//! The prompts that a child has not answered yet, in the order of the answers.
+//! The prompts that a process has not answered yet, in the order of the answers.
 //!
-//! PROMISES  Each is answered once, with the child's answer or with an error. The deadline is that of
-//!           the oldest, and counts from when it became the oldest.
+//! PROMISES  Each is answered once, by the process or with an error. The deadline is that of the
+//!           oldest, and counts from when it became the oldest.
 //! SOURCE    couch_os_process has one prompt at a time; this is its state, for many.
 
 use std::collections::VecDeque;
@@ -11,18 +11,15 @@ use std::time::Duration;
 use actix_rt::time::Instant;
 use bytes::Bytes;
 
-use crate::actors::answerer::Answerer;
-use crate::messages::process::{ProcShared, PromptError};
+use crate::messages::process::{AnswerTo, ProcShared, PromptError};
 use crate::metrics::LanguageMetrics;
-use crate::query_server::prompt::{PromptClass, PromptKind, Work};
+use crate::query_server::prompt::{PromptClass, PromptKind, Work, leaves_list_open};
 
-/// A prompt that waits for its answer, or several of one kind that came together.
+/// The commands of one message that are not answered yet.
 pub(super) struct Pending {
-    pub(super) answerer: Answerer,
-    /// How many of them are unanswered; never none.
-    pub(super) count: usize,
-    pub(super) kind: PromptKind,
-    pub(super) class: PromptClass,
+    pub(super) answer_to: AnswerTo,
+    /// What they are, oldest first; never none.
+    pub(super) commands: std::vec::IntoIter<(PromptKind, PromptClass)>,
     pub(super) timeout: Duration,
     /// Everything printed for it so far, when it is to be answered verbatim.
     pub(super) transcript: Option<Vec<u8>>,
@@ -63,9 +60,10 @@ impl Unanswered {
         if self.queue.is_empty() {
             self.head_since = Instant::now();
         }
-        self.count += prompts.count;
+        let count = prompts.commands.len();
+        self.count += count;
         self.shared
-            .prompts_sent(u32::try_from(prompts.count).unwrap_or(u32::MAX));
+            .prompts_sent(u32::try_from(count).unwrap_or(u32::MAX));
         self.queue.push_back(prompts);
     }
 
@@ -77,52 +75,49 @@ impl Unanswered {
     /// The timeout of the oldest and what that was to do, when its time is over.
     pub(super) fn overdue(&self) -> Option<(Duration, Work)> {
         let head = self.queue.front()?;
-        let work = Work::of(head.kind, head.class);
-        (self.head_since.elapsed() >= head.timeout).then_some((head.timeout, work))
+        let (kind, class) = *head.commands.as_slice().first()?;
+        let is_over = self.head_since.elapsed() >= head.timeout;
+        is_over.then(|| (head.timeout, Work::of(kind, class)))
     }
 
-    /// Where everything is kept that is printed for the oldest, if that is its answer.
-    pub(super) fn transcript(&mut self) -> Option<&mut Vec<u8>> {
-        self.queue.front_mut()?.transcript.as_mut()
+    /// Keeps a line that was printed for the oldest, if what is printed is its answer.
+    pub(super) fn note_printed(&mut self, line: &[u8]) {
+        let head = self.queue.front_mut();
+        if let Some(transcript) = head.and_then(|head| head.transcript.as_mut()) {
+            transcript.extend_from_slice(line);
+            transcript.push(b'\n');
+        }
     }
 
     /// Answers the oldest prompt.
-    pub(super) fn answer(
-        &mut self,
-        result: Result<Bytes, PromptError>,
-        leaves_open: bool,
-        now: Instant,
-    ) {
+    pub(super) fn answer(&mut self, result: Result<Bytes, PromptError>, now: Instant) {
         let Some(head) = self.queue.front_mut() else {
+            return;
+        };
+        let Some((kind, class)) = head.commands.next() else {
             return;
         };
         self.count -= 1;
         self.shared.prompt_answered();
-        if matches!(head.kind, PromptKind::OpenList | PromptKind::ListRow) {
-            self.shared.set_list_open(leaves_open);
+        if matches!(kind, PromptKind::OpenList | PromptKind::ListRow) {
+            let is_open = result.as_deref().is_ok_and(leaves_list_open);
+            self.shared.set_list_open(is_open);
         }
         let said_no = matches!(result, Err(PromptError::Function { .. }));
         self.shared.set_said_no(said_no);
         let took = now - std::mem::replace(&mut self.head_since, now);
         if self.shared.has_started() {
-            self.metrics.prompt_done(head.class, took, &result);
+            self.metrics.prompt_done(class, took, &result);
         }
-        if head.count > 1
-            && let Answerer::Several(answers) = &head.answerer
-        {
-            head.count -= 1;
-            // As in `Answerer::send`.
-            return drop(answers.send(result));
-        }
-        let Some(head) = self.queue.pop_front() else {
-            return;
-        };
-        let result = match head.transcript {
+        let result = match head.transcript.take() {
             // Verbatim: whatever the process printed up to its answer is the answer.
             Some(transcript) if !transcript.is_empty() => Ok(Bytes::from(transcript)),
             _ => result,
         };
-        head.answerer.send(result);
+        head.answer_to.send(result);
+        if head.commands.len() == 0 {
+            self.queue.pop_front();
+        }
     }
 
     /// Answers all with an error; the oldest gets the reason itself.
@@ -135,37 +130,20 @@ impl Unanswered {
             },
         };
         let mut error = reason;
-        for prompts in std::mem::take(&mut self.queue) {
+        for mut prompts in std::mem::take(&mut self.queue) {
             let printed = prompts.transcript.filter(|text| !text.is_empty());
-            if let Answerer::Several(answers) = &prompts.answerer {
-                for _ in 1..prompts.count {
-                    self.shared.prompt_answered();
-                    self.count_failure(error);
-                    drop(answers.send(Err(error.clone())));
-                    error = &not_at_fault;
+            let printed = printed.map(Bytes::from);
+            for _ in prompts.commands {
+                self.shared.prompt_answered();
+                // A start that fails is counted as that.
+                if self.shared.has_started() {
+                    self.metrics.prompt_failed(error);
                 }
+                let answer = printed.clone().ok_or_else(|| error.clone());
+                prompts.answer_to.send(answer);
+                error = &not_at_fault;
             }
-            self.shared.prompt_answered();
-            let result = match printed {
-                Some(text) => {
-                    self.count_failure(reason);
-                    Ok(Bytes::from(text))
-                }
-                None => {
-                    self.count_failure(error);
-                    Err(error.clone())
-                }
-            };
-            prompts.answerer.send(result);
-            error = &not_at_fault;
         }
         self.count = 0;
-    }
-
-    /// A start that fails is counted as that.
-    fn count_failure(&self, error: &PromptError) {
-        if self.shared.has_started() {
-            self.metrics.prompt_failed(error);
-        }
     }
 }

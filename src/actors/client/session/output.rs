@@ -1,0 +1,166 @@
+//! What a connection is sent.
+//!
+//! PROMISES  Replies are written together where they come together. A client that does not take what
+//!           it is sent is cut off.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix_rt::time::Instant;
+use bytes::{Buf, BytesMut};
+use rustix::net::SendFlags;
+
+use super::super::account::FREE_BYTES;
+use super::{Phase, Session};
+use crate::messages::client_error::ErrorReply;
+
+/// How long a connection that is closed over a line that was too long may go on sending it, so
+/// that the client sees the error and not a broken pipe.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Session {
+    /// Queues a reply for writing.
+    pub(in crate::actors::client) fn push(&self, id: &str, member: &[u8], value: &[u8]) {
+        if self.phase.get() == Phase::Over {
+            return;
+        }
+        if value.len() > FREE_BYTES && !self.account.set(self.bytes() + value.len()) {
+            return self.push_error(id, &ErrorReply::no_room());
+        }
+        let mut unsent = self.unsent.borrow_mut();
+        unsent.reserve(id.len() + member.len() + value.len() + 10);
+        for piece in [b"{\"id\":", id.as_bytes(), member, value, b"}\n"] {
+            unsent.extend_from_slice(piece);
+        }
+    }
+
+    /// Queues an error reply for writing.
+    pub(in crate::actors::client) fn push_error(&self, id: &str, error: &ErrorReply) {
+        let json = serde_json::to_vec(error).expect("config: texts can always be written");
+        self.push(id, b",\"error\":", &json);
+    }
+
+    /// Queues bytes for writing as they are. Where there is no room for them the connection is cut.
+    pub(in crate::actors::client) fn push_raw(&self, bytes: &[u8]) {
+        self.last_activity.set(Instant::now());
+        if self.phase.get() == Phase::Over {
+            return;
+        }
+        if bytes.len() > FREE_BYTES && !self.account.set(self.bytes() + bytes.len()) {
+            return self.cut(ErrorReply::no_room());
+        }
+        self.unsent.borrow_mut().extend_from_slice(bytes);
+    }
+
+    /// Writes what is queued, as far as the client takes it; the rest as soon as it does.
+    pub(in crate::actors::client) fn flush(self: &Rc<Self>) {
+        if !self.sending.get() && !self.write_now() {
+            self.sending.set(true);
+            // Ends when everything is written or the connection is over.
+            actix_rt::spawn(Rc::clone(self).write_all());
+        }
+    }
+
+    async fn write_all(self: Rc<Self>) {
+        while !self.write_now() {
+            let writable = self.stream.writable();
+            let Some(by) = self.take_by() else {
+                // Fails only with the event loop, which ends this too.
+                let _ = writable.await;
+                continue;
+            };
+            match tokio::time::timeout_at(by, writable).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => break,
+                Err(_) => {
+                    // The system says only when there is much room that there is some.
+                    self.write_as(|bytes| {
+                        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                        Ok(rustix::net::send(&self.stream, bytes, flags)?)
+                    });
+                    if self.take_by().is_some_and(|by| by <= Instant::now()) {
+                        self.cut(ErrorReply::unread());
+                    }
+                }
+            }
+        }
+        self.sending.set(false);
+    }
+
+    /// Returns by when the client has to have taken some of what waits for it.
+    fn take_by(&self) -> Option<Instant> {
+        self.pace
+            .waiting(self.unsent.borrow().len(), Instant::now())
+    }
+
+    /// Returns whether nothing is left to write.
+    pub(super) fn write_now(&self) -> bool {
+        self.write_as(|bytes| self.stream.try_write(bytes))
+    }
+
+    fn write_as(&self, write: impl Fn(&[u8]) -> io::Result<usize>) -> bool {
+        let mut unsent = self.unsent.borrow_mut();
+        while !unsent.is_empty() {
+            match write(&unsent) {
+                Ok(length) => {
+                    self.metrics.sent_bytes.add(length as u64);
+                    self.pace.took(length);
+                    unsent.advance(length);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    drop(unsent);
+                    self.give_up();
+                    unsent = self.unsent.borrow_mut();
+                }
+            }
+        }
+        *unsent = BytesMut::new();
+        drop(unsent);
+        self.pace.waiting(0, Instant::now());
+        self.count_less();
+        self.wake_reader();
+        true
+    }
+
+    /// The client takes nothing more: what is in hand is answered to nobody.
+    fn give_up(&self) {
+        self.unsent.borrow_mut().clear();
+        self.set_phase(Phase::Over);
+        // Also tells whoever waits for the client to send something.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+    }
+
+    /// Ends the connection at once, and notes why.
+    pub(in crate::actors::client) fn cut(&self, why: impl Into<ErrorReply>) {
+        self.epitaph.borrow_mut().get_or_insert_with(|| why.into());
+        self.give_up();
+    }
+
+    /// Returns whether the client has taken everything that it was sent.
+    pub(in crate::actors::client) fn is_written(&self) -> bool {
+        self.unsent.borrow().is_empty()
+    }
+
+    /// Ends the connection after its last words have been written and the client has stopped
+    /// sending, or after [`LINGER`].
+    pub(in crate::actors::client) async fn linger(self: Rc<Self>) {
+        let farewell = async {
+            while !self.unsent.borrow().is_empty() {
+                self.stream.writable().await?;
+                self.write_now();
+            }
+            rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write)?;
+            while !std::future::poll_fn(|cx| self.poll_read(cx))
+                .await?
+                .is_empty()
+            {}
+            io::Result::Ok(())
+        };
+        // In time or not, well or not: the connection ends.
+        let _ = actix_rt::time::timeout(LINGER, farewell).await;
+        self.end();
+    }
+}

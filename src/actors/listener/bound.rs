@@ -1,0 +1,217 @@
+//! A socket that is listened on, Unix or TCP: taking it, accepting on it, giving it up.
+//!
+//! PROMISES  Only this user can reach a Unix socket until its owner lets others in. Its file is removed
+//!           with it, if it is still the one that was made. An error of accept's delays the next one
+//!           and loses nobody.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use actix_rt::time::Sleep;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SocketFlags;
+use slog::Logger;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::actors::client::stream::Stream;
+use crate::logging::RepeatLimiter;
+use crate::otp::clock::Clock;
+use crate::query_server::child::watch;
+use crate::warn_repeating;
+
+/// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
+/// and connections that end give some back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// One socket that is listened on. Its drop closes it, once all acceptors are gone too.
+pub(crate) struct Bound {
+    listener: OwnedFd,
+    place: BoundPlace,
+}
+
+enum BoundPlace {
+    Unix {
+        path: PathBuf,
+        /// Device and inode of the file that was made.
+        identity: (u64, u64),
+    },
+    Tcp(SocketAddr),
+}
+
+impl Bound {
+    /// Makes a Unix socket that only this user can reach.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn unix(path: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let file = fs::symlink_metadata(path)?;
+        let place = BoundPlace::Unix {
+            path: path.to_owned(),
+            identity: (file.dev(), file.ino()),
+        };
+        let listener = listener.into();
+        Ok(Self { listener, place })
+    }
+
+    /// Takes a TCP address; port 0 is any free one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn tcp(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let place = BoundPlace::Tcp(listener.local_addr()?);
+        let listener = listener.into();
+        Ok(Self { listener, place })
+    }
+
+    /// Sets how many connections may wait to be accepted.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn set_backlog(&self, backlog: u32) -> io::Result<()> {
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        Ok(rustix::net::listen(&self.listener, backlog)?)
+    }
+
+    /// Returns the TCP address, with the port that it has got.
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
+        match self.place {
+            BoundPlace::Tcp(address) => Some(address),
+            BoundPlace::Unix { .. } => None,
+        }
+    }
+
+    /// Returns another handle to accept connections with.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(crate) fn acceptor(&self) -> io::Result<Acceptor> {
+        Ok(Acceptor {
+            listener: watch(self.listener.try_clone()?, Interest::READABLE)?,
+            is_tcp: self.tcp_address().is_some(),
+        })
+    }
+
+    /// Takes a connection that waits now, without waiting for one; it does not block either.
+    ///
+    /// # Errors
+    /// `WouldBlock`: none waits. Others: the system lacks something.
+    pub(crate) fn accept_waiting(&self) -> io::Result<OwnedFd> {
+        accept(self.listener.as_fd())
+    }
+}
+
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let BoundPlace::Unix { path, identity } = &self.place else {
+            return;
+        };
+        let found = fs::symlink_metadata(path);
+        if found.is_ok_and(|file| (file.dev(), file.ino()) == *identity) {
+            // A directory that was taken away meanwhile has taken the socket with it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let accept = || rustix::net::accept_with(listener, flags);
+    Ok(rustix::io::retry_on_intr(accept)?)
+}
+
+/// Takes connections of a socket.
+pub(crate) struct Acceptor {
+    listener: AsyncFd<OwnedFd>,
+    is_tcp: bool,
+}
+
+impl Acceptor {
+    /// Waits for the next connection. Safe to cancel.
+    ///
+    /// # Errors
+    /// The system lacks something, or the connection was ended before it was accepted.
+    pub(crate) async fn accept(&self) -> io::Result<Stream> {
+        let take = |_: &OwnedFd| self.take();
+        self.listener.async_io(Interest::READABLE, take).await
+    }
+
+    /// Takes a connection that waits; `None`: there is none any more.
+    pub(crate) fn accept_now(&self) -> Option<io::Result<Stream>> {
+        match self.take() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            taken => Some(taken),
+        }
+    }
+
+    fn take(&self) -> io::Result<Stream> {
+        let client = accept(self.listener.get_ref().as_fd())?;
+        Ok(match self.is_tcp {
+            true => Stream::of_tcp(TcpStream::from_std(client.into())?),
+            false => Stream::Unix(UnixStream::from_std(client.into())?),
+        })
+    }
+
+    /// Waits until a connection waits to be accepted. Safe to cancel.
+    pub(crate) async fn pending(&self) {
+        // Fails only when the event loop ends, and with it whoever waits.
+        while let Ok(mut ready) = self.listener.readable().await {
+            let mut waits = [PollFd::new(self.listener.get_ref(), PollFlags::IN)];
+            let at_once = Timespec::default();
+            if rustix::event::poll(&mut waits, Some(&at_once)).is_ok_and(|count| count > 0) {
+                return;
+            }
+            ready.clear_ready();
+        }
+        std::future::pending().await
+    }
+}
+
+/// Lets some time pass after an error of accept's, which is as a rule a lack of something.
+pub(crate) struct AcceptPause {
+    clock: Clock,
+    told: RepeatLimiter,
+    log: Logger,
+}
+
+impl AcceptPause {
+    pub(crate) fn new(log: Logger) -> Self {
+        Self {
+            clock: Clock::new(),
+            told: RepeatLimiter::default(),
+            log,
+        }
+    }
+
+    /// Warns of an error. Returns the pause before the next connection may be accepted.
+    pub(crate) fn after(&mut self, error: &io::Error) -> Sleep {
+        warn_repeating!(self.log, self.told, self.clock.now(),
+            "cannot accept a client"; "error" => %error,
+            "effect" => "clients wait to be accepted",
+            "remedy" => "raise the limit of open files (ulimit -n)");
+        Self::untold()
+    }
+
+    /// Returns the pause where nobody need be warned.
+    pub(crate) fn untold() -> Sleep {
+        actix_rt::time::sleep(ACCEPT_PAUSE)
+    }
+}

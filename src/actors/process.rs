@@ -1,0 +1,394 @@
+//! Process: the actor that stands for one query server, whatever runs it.
+//!
+//! SUMMARY   Sends prompts, matches answers to them first in, first out, keeps their deadlines, tells
+//!           the manager when it is idle, and ends. A [`Backend`] is what runs the query server: a
+//!           child ([`OsProcess`](super::os_process::OsProcess)) or this program
+//!           ([`NativeProcess`](super::native_process::NativeProcess)).
+//! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
+//!           never an answer (PM-10): it ends the process. The actor ends when its process has; its
+//!           lifeline tells everybody, whatever happened.
+//! CALLED    Started by an opener; prompted by the holder of the process under its token.
+//! SOURCE    couch_os_process.
+//! DIFFERS   Prompts are pipelined. The deadline of a prompt counts from when it is the oldest one
+//!           and is not extended by log lines or output in pieces. The ways in which a prompt can
+//!           meet a process that is gone are one error. Processes are ended politely where they did
+//!           nothing wrong.
+//! LIMITS    An extra line that arrives after the next prompt was sent cannot be told from its
+//!           answer; the line that is then left over ends the process.
+
+mod unanswered;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use actix_rt::time::Instant;
+use bytes::Bytes;
+use slog::{debug, info, warn};
+
+use self::unanswered::{Pending, Unanswered};
+use crate::actors::language::StartContext;
+use crate::messages::proc_manager::OsProcIdle;
+use crate::messages::process::{
+    AnswerTo, MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout,
+    StopProc, TOLD_TO_STOP,
+};
+use crate::metrics::KillReason;
+use crate::otp::lifeline::{Down, ExitReason, Lifeline, Watch};
+use crate::query_server::line::{Line, classify};
+use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of};
+
+/// How many prompts may be unanswered at a time.
+pub const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
+
+/// The least time between two looks at whether a process is idle.
+const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// What runs a query server: how lines go out and how answers come in.
+///
+/// A backend hands every line that its query server prints to its process, and says when the query
+/// server has ended.
+pub trait Backend: Sized + Unpin + 'static {
+    /// Listens to the query server.
+    fn started(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
+
+    /// Returns why it does not take a prompt, beyond what holds for every process.
+    fn refusal(&self, prompt: &Prompt, context: &StartContext) -> Option<PromptError>;
+
+    /// Hands over what the query server has printed by now and nobody has read yet.
+    fn catch_up(_: &mut Process<Self>, _: &mut Context<Process<Self>>) {}
+
+    /// Sends commands, with a line feed between two of them. They are already among the unanswered.
+    fn send(process: &mut Process<Self>, lines: &Bytes, ctx: &mut Context<Process<Self>>);
+
+    /// Takes what the query server wrote for the log. Returns whether this backend has such lines.
+    fn log(&self, _: &str) -> bool {
+        false
+    }
+
+    /// Ends the query server at once. Everybody who waits has been told why.
+    fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
+
+    /// Ends the query server, which has time to end by itself.
+    fn stop_politely(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
+}
+
+/// One query server and what is going on with it.
+pub struct Process<B: Backend> {
+    /// Before the lifeline: the query server is gone before anybody hears of the actor's end.
+    pub(super) backend: B,
+    pub(super) context: StartContext,
+    pub(super) shared: Arc<ProcShared>,
+    unanswered: Unanswered,
+    /// The deadline timer that is set: when it fires, and how to cancel it.
+    timer: Option<(Instant, SpawnHandle)>,
+    prompt_timeout: Duration,
+    /// Whether it was killed: counted once, whatever follows.
+    killed: bool,
+    /// The watch on the manager, with which it ends.
+    owner: Option<Watch>,
+    lifeline: Lifeline,
+}
+
+impl<B: Backend> Process<B> {
+    /// Starts the actor for a query server that was just started.
+    pub(super) fn start_as(backend: B, os_pid: Option<u32>, context: StartContext) -> ProcessRef {
+        let shared = ProcShared::new(os_pid);
+        shared.note_activity(context.clock.now());
+        if os_pid.is_none() {
+            // Nothing but a child is sent a first `reset`.
+            shared.set_started();
+        }
+        let lifeline = Lifeline::new();
+        let pulse = lifeline.pulse();
+        let address = Self {
+            backend,
+            shared: Arc::clone(&shared),
+            unanswered: Unanswered::new(Arc::clone(&shared), Arc::clone(&context.metrics.language)),
+            timer: None,
+            prompt_timeout: context.prompt_timeout,
+            killed: false,
+            owner: None,
+            lifeline,
+            context,
+        }
+        .start();
+        ProcessRef::new(&address, pulse, shared)
+    }
+
+    /// Returns why prompts are refused before anything is sent.
+    fn refusal(&self, prompt: &Prompt, count: usize) -> Option<PromptError> {
+        if !self.shared.is_assigned_to(prompt.token) {
+            return Some(PromptError::NotHolder);
+        }
+        if let Some(doom) = self.shared.doom() {
+            return Some(doom.clone());
+        }
+        if self.unanswered.count() + count > PROMPTS_IN_FLIGHT_MAX {
+            let limit = PROMPTS_IN_FLIGHT_MAX;
+            return Some(PromptError::TooMany { limit });
+        }
+        self.backend.refusal(prompt, &self.context)
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+
+    pub(super) fn unanswered_count(&self) -> usize {
+        self.unanswered.count()
+    }
+
+    /// Makes sure that a timer fires no later than the oldest prompt's deadline. An earlier one is
+    /// left alone: it will look again, so that a stream of quick prompts sets no timers.
+    pub(super) fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
+        let Some(deadline) = self.unanswered.deadline() else {
+            return;
+        };
+        if let Some((fires, handle)) = self.timer {
+            if fires <= deadline {
+                return;
+            }
+            ctx.cancel_future(handle);
+        }
+        let wait = deadline.saturating_duration_since(Instant::now());
+        let handle = ctx.run_later(wait, |process, ctx| {
+            process.timer = None;
+            process.check_deadline(ctx);
+        });
+        self.timer = Some((deadline, handle));
+    }
+
+    fn check_deadline(&mut self, ctx: &mut Context<Self>) {
+        if self.unanswered.overdue().is_some() {
+            // An answer that came in time may not have been read yet, where we are slow ourselves.
+            B::catch_up(self, ctx);
+        }
+        let Some((timeout, work)) = self.unanswered.overdue() else {
+            return self.watch_deadline(ctx);
+        };
+        warn!(self.context.log, "query server did not answer in time and is killed";
+              "timeout_ms" => u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self.context.metrics.pool.prompt_timed_out();
+        let error = PromptError::Timeout { timeout, work };
+        self.end_for(error, KillReason::Timeout, ctx);
+    }
+
+    /// Takes a line that the query server printed. One that it began before it was asked is `stale`:
+    /// no answer.
+    pub(super) fn take_line(
+        &mut self,
+        line: Bytes,
+        stale: bool,
+        now: Instant,
+        ctx: &mut Context<Self>,
+    ) {
+        self.unanswered.note_printed(&line);
+        match classify(line.clone()) {
+            Line::Log(text) if self.backend.log(&text) => {}
+            Line::Log(_) => self.break_off("a log line instead of an answer", &line, ctx),
+            Line::Malformed(what) => self.break_off(what, &line, ctx),
+            _ if stale || self.unanswered.is_empty() => {
+                self.break_off("output that nobody asked for", &line, ctx);
+            }
+            Line::Answer(answer) => self.unanswered.answer(Ok(answer), now),
+            Line::Error(error) => {
+                let error = PromptError::function(error, false);
+                self.unanswered.answer(Err(error), now);
+            }
+            Line::Fatal(error) => {
+                let error = PromptError::function(error, true);
+                self.unanswered.answer(Err(error.clone()), now);
+                // The error was that prompt's; the others were not run.
+                let because = Box::new(error);
+                self.end_for(PromptError::NotRun { because }, KillReason::Fatal, ctx);
+            }
+        }
+    }
+
+    /// Ends a query server that broke the protocol.
+    pub(super) fn break_off(&mut self, what: &'static str, line: &[u8], ctx: &mut Context<Self>) {
+        warn!(self.context.log, "query server broke the protocol and is killed";
+              "error" => what, "count" => self.unanswered.count());
+        let error = PromptError::protocol(what, line);
+        self.end_for(error, KillReason::Protocol, ctx);
+    }
+
+    /// Kills the query server for `reason`, which everybody who waits gets.
+    fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
+        // First, so that whoever hears of it and returns the process at once returns a broken one.
+        self.shared.set_doom(match &reason {
+            PromptError::Timeout { .. } => PromptError::NotRun {
+                because: Box::new(reason.clone()),
+            },
+            _ => reason.clone(),
+        });
+        self.unanswered.fail(&reason);
+        self.kill(why, ctx);
+    }
+
+    pub(super) fn kill(&mut self, why: KillReason, ctx: &mut Context<Self>) {
+        if !std::mem::replace(&mut self.killed, true) {
+            self.context.metrics.language.killed(why);
+        }
+        B::kill(self, ctx);
+    }
+
+    /// The query server has ended, by itself or because it was made to: fails what is unanswered.
+    pub(super) fn exited(&mut self, obituary: Obituary, in_order: bool, ctx: &mut Context<Self>) {
+        let log = &self.context.log;
+        let exit = obituary.exit.clone().unwrap_or_default();
+        let wanted = self.shared.doom().is_some();
+        if !wanted {
+            self.context.metrics.language.exited(in_order);
+        }
+        if wanted || in_order {
+            debug!(log, "query server ended"; "exit" => exit);
+            self.lifeline.ending(ExitReason::Normal);
+        } else {
+            warn!(log, "query server ended unasked"; "exit" => exit);
+            self.lifeline
+                .ending(ExitReason::Failed(obituary.to_string()));
+        }
+        let gone = PromptError::Exited(obituary);
+        self.unanswered.fail(&gone);
+        self.shared.set_doom(gone);
+        ctx.stop();
+    }
+
+    /// The query server has ended over the oldest prompt: the others were not run.
+    pub(super) fn died_over_prompt(&mut self, obituary: Obituary, ctx: &mut Context<Self>) {
+        let error = PromptError::Exited(obituary.clone());
+        self.unanswered.answer(Err(error.clone()), Instant::now());
+        let because = Box::new(error);
+        self.unanswered.fail(&PromptError::NotRun { because });
+        self.exited(obituary, false, ctx);
+    }
+
+    /// Tells the manager when the process has been idle for `idle_limit`, again and again.
+    fn watch_idleness(wait: Duration, ctx: &mut Context<Self>) {
+        ctx.run_later(wait, |process, ctx| {
+            let context = &process.context;
+            let limit = context.idle_limit;
+            let idle = process.shared.idle_time(context.clock.now());
+            if idle < limit || process.is_busy() {
+                let rest = limit.saturating_sub(idle).max(IDLE_CHECK_INTERVAL_MIN);
+                return Self::watch_idleness(rest, ctx);
+            }
+            // May be lost when the manager is gone: then the process ends with it anyway.
+            context.manager.do_send(OsProcIdle { proc: context.proc });
+            Self::watch_idleness(limit, ctx);
+        });
+    }
+
+    fn stop(&mut self, polite: bool, ctx: &mut Context<Self>) {
+        self.shared.set_doom(PromptError::Exited(Obituary {
+            exit: Some(TOLD_TO_STOP.into()),
+            ..Obituary::default()
+        }));
+        if polite {
+            B::stop_politely(self, ctx);
+        } else {
+            self.kill(KillReason::Stopped, ctx);
+        }
+    }
+}
+
+impl<B: Backend> Actor for Process<B> {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // A holder's orders must not have to wait for room in the mailbox: those that wait are
+        // overtaken by later ones.
+        ctx.set_mailbox_capacity(PROMPTS_IN_FLIGHT_MAX);
+        B::started(self, ctx);
+        self.owner = Some(self.context.owner.watch(ctx.address().recipient()));
+        Self::watch_idleness(self.context.idle_limit, ctx);
+        info!(self.context.log, "query server started");
+    }
+}
+
+/// Tells what the commands of a message are, or that one of them is none.
+fn commands_of(prompt: &Prompt) -> Option<Vec<(PromptKind, PromptClass)>> {
+    if let AnswerTo::Several(_) = prompt.answer_to {
+        return prompt
+            .commands()
+            .map(|line| kind_and_class_of(&line))
+            .collect();
+    }
+    // Whoever wants to hear exactly what the process prints may also say to it what he likes.
+    let free = prompt.verbatim && memchr::memchr(b'\n', &prompt.lines).is_none();
+    let other = (PromptKind::Plain, PromptClass::Other);
+    let known = kind_and_class_of(&prompt.lines).or(free.then_some(other));
+    known.map(|known| vec![known])
+}
+
+impl<B: Backend> Handler<Prompt> for Process<B> {
+    type Result = ();
+
+    fn handle(&mut self, mut prompt: Prompt, ctx: &mut Self::Context) {
+        if self.unanswered.is_empty() {
+            // What the process printed since its last answer belongs to nobody.
+            B::catch_up(self, ctx);
+        }
+        let commands = commands_of(&prompt);
+        let count = commands.as_ref().map_or(0, Vec::len);
+        let commands = match (self.refusal(&prompt, count), commands) {
+            (None, Some(commands)) => commands,
+            (refusal, _) => return prompt.refuse(&refusal.unwrap_or(PromptError::BadPrompt)),
+        };
+        if commands.is_empty() {
+            return;
+        }
+        let teaches = commands.iter().any(|(kind, _)| *kind == PromptKind::Teach);
+        if teaches && prompt.token != MANAGER_TOKEN {
+            self.shared.set_taught_by_client();
+        }
+        if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {
+            prompt.lines.truncate(prompt.lines.len() - 1);
+        }
+        self.unanswered.add(Pending {
+            answer_to: prompt.answer_to,
+            commands: commands.into_iter(),
+            timeout: prompt.timeout.unwrap_or(self.prompt_timeout),
+            transcript: prompt.verbatim.then(Vec::new),
+        });
+        self.shared.note_activity(self.context.clock.now());
+        if self.shared.has_started() {
+            let bytes = prompt.lines.len() - (count - 1);
+            self.context.metrics.language.prompts_sent(count, bytes);
+        }
+        B::send(self, &prompt.lines, ctx);
+        self.watch_deadline(ctx);
+    }
+}
+
+impl<B: Backend> Handler<SetTimeout> for Process<B> {
+    type Result = bool;
+
+    /// Returns whether whoever says so holds the process.
+    fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
+        let holds = self.shared.is_assigned_to(msg.token);
+        if holds {
+            self.prompt_timeout = msg.timeout;
+        }
+        holds
+    }
+}
+
+impl<B: Backend> Handler<StopProc> for Process<B> {
+    type Result = ();
+
+    fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
+        self.stop(msg.polite, ctx);
+    }
+}
+
+/// The manager is gone: so is every process of its.
+impl<B: Backend> Handler<Down> for Process<B> {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
+        self.stop(false, ctx);
+    }
+}

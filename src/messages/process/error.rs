@@ -1,0 +1,227 @@
+//! Why a prompt has no answer, and whose fault that is.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::query_server::line::ErrorLine;
+use crate::query_server::prompt::Work;
+
+/// Whose doing an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller's, or that of the function that it sent.
+    Client,
+    /// The function's: it takes longer than it may, or does not end.
+    Function,
+    /// The query server's.
+    QueryServer,
+    /// The machine's: memory, processes, files, permissions.
+    Host,
+    /// Our own.
+    Settee,
+}
+
+impl Fault {
+    /// Returns the name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Function => "function",
+            Self::QueryServer => "query_server",
+            Self::Host => "host",
+            Self::Settee => "settee",
+        }
+    }
+}
+
+/// What is said of a process that we ended: the end of a sentence.
+pub(crate) const TOLD_TO_STOP: &str = "was told to stop";
+
+/// How a child ended and what it said last, for errors that have to explain it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Obituary {
+    /// The exit in words: `exited with status 1`, `killed by SIGKILL`.
+    pub exit: Option<String>,
+    /// The exit status as a shell shows it: 0 to 255, or 128 and the signal.
+    pub status: Option<i32>,
+    /// The last lines that the child wrote to its standard error, oldest first.
+    pub stderr: Vec<String>,
+}
+
+impl fmt::Display for Obituary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(exit) = &self.exit {
+            write!(f, "the query server {exit}")?;
+        } else {
+            f.write_str("the query server ended")?;
+        }
+        if !self.stderr.is_empty() {
+            write!(f, "; its last words: {}", self.stderr.join(" | "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a prompt has no answer.
+///
+/// # Source
+/// couch_os_process, prompt/2. The reference shows one event (a process that is gone) in four
+/// ways, depending on who looks when; here they are one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PromptError {
+    /// The query server said no, by an error line. It lives and can be used on.
+    #[error("{name}: {reason}")]
+    Function {
+        /// The error's name, for example `not_found` or `compilation_error`.
+        name: String,
+        /// Why: a string's text, or JSON text.
+        reason: String,
+        /// The reason as JSON text.
+        raw_reason: String,
+        /// Whether the query server ends over it.
+        fatal: bool,
+    },
+    /// No answer came in time. The process was killed. Where functions are run for the prompt, the
+    /// function is to blame; otherwise the query server is, and another one may do better.
+    #[error("{}", timeout_text(*timeout, *work))]
+    Timeout {
+        /// The time it had.
+        timeout: Duration,
+        /// What it was to do.
+        work: Work,
+    },
+    /// The prompt was sent behind another one, over which the process ended. Worth a retry.
+    #[error("the prompt was not run, because an earlier one ended the process: {because}")]
+    NotRun {
+        /// What became of the earlier one.
+        because: Box<PromptError>,
+    },
+    /// The process ended before it answered. Worth a retry with another one.
+    #[error("{0}")]
+    Exited(Obituary),
+    /// The process did not keep to the protocol and was killed. Worth a retry with another one,
+    /// though a query server that does it once tends to do it again.
+    #[error("the query server broke the protocol with {what} and was killed")]
+    Protocol {
+        /// What it printed, in words.
+        what: &'static str,
+        /// The beginning of the line.
+        excerpt: String,
+    },
+    /// The prompt is none: not an array, or more than one line. The caller's fault.
+    #[error("a prompt must be one JSON array on one line")]
+    BadPrompt,
+    /// More prompts are unanswered, or more bytes unsent, than a process may have. Wait for answers.
+    #[error("too many prompts are waiting for this process, at most {limit}")]
+    TooMany {
+        /// The bound.
+        limit: usize,
+    },
+    /// The caller does not hold the process, or no longer.
+    #[error("the process is not held under this token")]
+    NotHolder,
+}
+
+fn timeout_text(timeout: Duration, work: Work) -> String {
+    let limit = timeout.as_millis();
+    if work.runs_functions() {
+        format!(
+            "the function did not answer within {limit} ms and its process was killed: it is slow, \
+             or never ends ({}; the limit is timeout_ms or [couchdb] os_process_timeout)",
+            work.phase()
+        )
+    } else {
+        format!("the query server did not answer within {limit} ms and was killed")
+    }
+}
+
+/// How much of an unexpected answer an error quotes, in characters.
+const QUOTED_CHARACTERS: usize = 200;
+
+pub(crate) fn shorten(text: &str) -> String {
+    text.chars().take(QUOTED_CHARACTERS).collect()
+}
+
+/// How much of a bad line an error quotes, in bytes.
+const EXCERPT_BYTES: usize = 200;
+
+impl PromptError {
+    /// Makes the error of an error line.
+    pub(crate) fn function(line: ErrorLine, fatal: bool) -> Self {
+        let ErrorLine {
+            name,
+            reason,
+            raw_reason,
+        } = line;
+        Self::Function {
+            name,
+            reason,
+            raw_reason,
+            fatal,
+        }
+    }
+
+    /// Makes the error of a line that broke the protocol.
+    pub(crate) fn protocol(what: &'static str, line: &[u8]) -> Self {
+        let quoted = &line[..line.len().min(EXCERPT_BYTES)];
+        Self::Protocol {
+            what,
+            excerpt: String::from_utf8_lossy(quoted).into_owned(),
+        }
+    }
+
+    /// Returns how the process ended, if that is what happened.
+    pub const fn obituary(&self) -> Option<&Obituary> {
+        match self {
+            Self::Exited(obituary) => Some(obituary),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a process that ended over it did so of its own accord: it ended, or broke
+    /// the protocol, without having been told to stop.
+    pub fn is_own_end(&self) -> bool {
+        match self {
+            Self::Exited(obituary) => obituary.exit.as_deref() != Some(TOLD_TO_STOP),
+            Self::Protocol { .. } | Self::Function { fatal: true, .. } => true,
+            Self::NotRun { because } => because.is_own_end(),
+            _ => false,
+        }
+    }
+
+    /// Returns whose fault it is.
+    pub const fn fault(&self) -> Fault {
+        match self {
+            Self::Timeout { work, .. } if work.runs_functions() => Fault::Function,
+            Self::NotRun { because } => because.fault(),
+            Self::Function { .. } | Self::BadPrompt | Self::TooMany { .. } | Self::NotHolder => {
+                Fault::Client
+            }
+            Self::Timeout { .. } | Self::Exited(_) | Self::Protocol { .. } => Fault::QueryServer,
+        }
+    }
+
+    /// Returns whether the same call may succeed with another process.
+    pub const fn retryable(&self) -> bool {
+        match self {
+            Self::Timeout { work, .. } => !work.runs_functions(),
+            Self::Exited(_)
+            | Self::Protocol { .. }
+            | Self::TooMany { .. }
+            | Self::NotRun { .. } => true,
+            Self::Function { .. } | Self::BadPrompt | Self::NotHolder => false,
+        }
+    }
+
+    /// Returns whether the process cannot be used any more.
+    pub const fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. }
+                | Self::Exited(_)
+                | Self::Protocol { .. }
+                | Self::NotRun { .. }
+                | Self::Function { fatal: true, .. }
+        )
+    }
+}
