@@ -9,8 +9,8 @@ use settee::testkit::eventually;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::couch::Couch;
-use crate::http::Answer;
+use crate::support::couch::Couch;
+use crate::support::http_server::Answer;
 
 /// A directory of its own: the command keeps its id there.
 pub fn folder() -> TempDir {

@@ -1,0 +1,15 @@
+//! The replicator as a service: documents, jobs, what outlives a restart.
+
+mod calls;
+mod changes;
+mod copies;
+mod crashes;
+mod documents;
+mod jobs;
+mod kept;
+mod listings;
+mod orders;
+mod outgoing;
+mod resumes;
+mod upkeep;
+mod world;
