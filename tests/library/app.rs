@@ -14,6 +14,8 @@ use slog::{Discard, Logger, o};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
+use crate::support::program::SETTEE;
+
 /// How long anything that must happen may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -23,7 +25,7 @@ async fn start(directory: &Path) -> RunningApp {
     config.server.http = None;
     config.native_languages.insert("echo".into(), true);
     let mut options = AppOptions::new(Logger::root(Discard, o!())).unwrap();
-    options.program = env!("CARGO_BIN_EXE_settee").into();
+    options.program = SETTEE.into();
     App::start(config, options).await.unwrap()
 }
 

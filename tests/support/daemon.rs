@@ -4,7 +4,7 @@
 //!           for it, no socket. Nothing here sleeps; everything has a deadline.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,32 +20,6 @@ use super::program::SETTEE;
 /// How long anything that must happen may take.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A query server that does what it is told, one command a line.
-const SCRIPTED: &str = r#"
-import json, os, sys, time
-def say(value):
-    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n"); sys.stdout.flush()
-for line in sys.stdin:
-    command = json.loads(line)
-    if not isinstance(command, list): say(["error", "no_list", command]); continue
-    name = command[0]
-    if name == "reset" or command[:2] == ["ddoc", "new"]: say(True)
-    elif name == "echo": say(command[1])
-    elif name == "pid": say(os.getpid())
-    elif name == "sleep": time.sleep(command[1]); say("slept")
-    elif name == "wait":
-        open(command[1] + ".here", "w").close()
-        while not os.path.exists(command[1]): time.sleep(0.005)
-        say("waited")
-    elif name == "never":
-        while True: time.sleep(3600)
-    elif name == "exit": sys.stderr.write("last words\n"); sys.stderr.flush(); os._exit(command[1])
-    elif name == "raw": sys.stdout.write(command[1]); sys.stdout.flush()
-    elif name == "fatal": say(command); sys.exit(1)
-    elif name == "log": say(["log", command[1]]); say(True)
-    else: say(command)
-"#;
-
 /// A running service.
 pub struct Service {
     pub directory: TempDir,
@@ -54,18 +28,23 @@ pub struct Service {
     stdout: BufReader<ChildStdout>,
 }
 
-/// Makes the files of a service: the scripted query server as the language `python`.
+/// Makes the files of a service: the scripted query server.
 pub fn directory() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("scripted.py"), SCRIPTED).unwrap();
+    let script = directory.path().join("scripted.sh");
+    fs::write(script, include_str!("scripted.sh")).unwrap();
     directory
+}
+
+/// Returns the command of the scripted query server that [`directory`] has put there.
+pub fn scripted(directory: &Path) -> String {
+    format!("sh {}/scripted.sh", directory.display())
 }
 
 /// Writes the configuration: the socket, the language `python`, and `extra`.
 pub fn configure(directory: &Path, extra: &str) -> PathBuf {
     let file = directory.join("settee.toml");
     let socket = socket_of(directory);
-    let script = directory.join("scripted.py");
     let (mut servers, mut others) = (String::new(), String::new());
     let mut into_servers = false;
     // `extra` may bring lines for a section that stands here already.
@@ -92,8 +71,8 @@ pub fn configure(directory: &Path, extra: &str) -> PathBuf {
         None => (String::new(), others),
     };
     let text = format!(
-        "[query_servers]\npython = \"python3 -u {}\"\n{servers}\n[server]\nsocket = {:?}\n{server}\n{others}",
-        script.display(),
+        "[query_servers]\npython = \"{}\"\n{servers}\n[server]\nsocket = {:?}\n{server}\n{others}",
+        scripted(directory),
         socket,
     );
     fs::write(&file, text).unwrap();
@@ -369,11 +348,15 @@ pub struct Client {
 
 impl Client {
     pub fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        let reader = BufReader::new(stream.try_clone().unwrap());
-        Self { stream, reader }
+        Self::try_connect(socket).unwrap()
+    }
+
+    pub fn try_connect(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
+        let reader = BufReader::new(stream.try_clone()?);
+        Ok(Self { stream, reader })
     }
 
     pub fn send_raw(&mut self, bytes: &[u8]) {

@@ -9,6 +9,7 @@ pub mod filters;
 pub mod http_client;
 pub mod http_server;
 pub mod job;
+pub mod pages;
 pub mod program;
 pub mod store;
 pub mod work;

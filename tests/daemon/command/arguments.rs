@@ -3,12 +3,14 @@
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
+use crate::support::program::SETTEE;
+
 fn settee(arguments: &[&str]) -> Output {
     program(arguments).output().expect("the program runs")
 }
 
 fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = Command::new(SETTEE);
     command.args(arguments).env_clear().stdin(Stdio::null());
     command
 }

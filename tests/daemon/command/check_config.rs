@@ -6,6 +6,8 @@ mod mistakes;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::support::program::SETTEE;
+
 /// A directory of configuration files and a program with an environment of its own.
 struct Fixture {
     directory: tempfile::TempDir,
@@ -101,7 +103,7 @@ impl Run {
 }
 
 fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = Command::new(SETTEE);
     command
         .env_clear()
         .env("HOME", "/home/ann")

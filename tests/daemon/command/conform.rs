@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-const SETTEE: &str = env!("CARGO_BIN_EXE_settee");
+use crate::support::program::SETTEE;
 
 fn conform(arguments: &[&str]) -> Output {
     Command::new(SETTEE)

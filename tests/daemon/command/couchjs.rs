@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SETTEE: &str = env!("CARGO_BIN_EXE_settee");
+use crate::support::program::SETTEE;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 

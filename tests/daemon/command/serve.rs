@@ -11,6 +11,8 @@ use crate::support::daemon::{
 };
 use serde_json::{Value, json};
 
+use crate::support::program::SETTEE;
+
 #[test]
 fn the_socket_is_its_owners_alone_and_gone_at_the_end() {
     let service = Service::start("");
@@ -315,7 +317,7 @@ fn a_reload_answers_what_it_changed_and_it_holds_from_then_on() {
     let mut client = service.connect();
     let request = json!({"id": 1, "call": "reload_config"});
     assert_eq!(client.ok(&request), json!([]), "nothing has changed");
-    let command = "python = \"python3 -u";
+    let command = "python = \"sh ";
     let new = "[query_servers]\nadded = \"cat\"\n[query_server_config]\nos_process_limit = 7";
     let file = configure(service.directory.path(), new);
     assert!(fs::read_to_string(file).unwrap().contains(command));
@@ -461,9 +463,7 @@ fn a_service_with_few_descriptors_keeps_some_and_ends_idle_clients_for_new_ones(
     let config = configure(directory.path(), "");
     let mut command = std::process::Command::new("sh");
     let limited = "ulimit -n 48; exec \"$0\" serve -c \"$1\"";
-    command
-        .args(["-c", limited, env!("CARGO_BIN_EXE_settee")])
-        .arg(config);
+    command.args(["-c", limited, SETTEE]).arg(config);
     let service = Service::start_command(directory, command);
     let crowd: Vec<_> = (0..60).map(|_| service.connect()).collect();
     let mut late = service.connect();

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::support::daemon::{Service, configure, directory, wait_until};
 use crate::support::http_client::{Connection, Web};
+use crate::support::program::SETTEE;
 
 const JSON: &str = "application/json";
 
@@ -253,7 +254,7 @@ fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
     let mut command = Command::new("sh");
     let limited = "ulimit -n 256; exec \"$0\" serve -c \"$1\"";
     command
-        .args(["-c", limited, env!("CARGO_BIN_EXE_settee")])
+        .args(["-c", limited, SETTEE])
         .arg(config)
         .env("SETTEE__SERVER__HTTP", "127.0.0.1:0")
         .env("SETTEE__SERVER__OPEN", "true")

@@ -1,7 +1,10 @@
 //! `settee map`, the real program with real processes: rows, their order, reductions.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::daemon::Service;
 use crate::support::program::{exit_code, program, read_lines, run};
@@ -36,13 +39,24 @@ fn the_example_runs_as_the_manual_says() {
 
 #[test]
 fn the_progress_line_of_a_terminal_ends_before_rows_are_printed() {
-    let map = format!(
-        "{} map --map examples/orders/by_customer.js examples/orders/orders.ndjson",
-        env!("CARGO_BIN_EXE_settee")
-    );
-    let mut terminal = std::process::Command::new("script");
-    terminal.args(["-qec", &map, "/dev/null"]);
-    let shown = String::from_utf8(run(&mut terminal, b"").stdout).unwrap();
+    let mut screen = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
+    grantpt(&screen).unwrap();
+    unlockpt(&screen).unwrap();
+    let name = ptsname(&screen, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = File::options().read(true).write(true).open(name).unwrap();
+    let mut map = program(&["map", "--map"]);
+    map.args([
+        "examples/orders/by_customer.js",
+        "examples/orders/orders.ndjson",
+    ]);
+    map.stdout(terminal.try_clone().unwrap()).stderr(terminal);
+    let mut child = map.spawn().unwrap();
+    // The terminal ends, with an error, when the last program that has it open does.
+    drop(map);
+    let mut shown = Vec::new();
+    assert!(screen.read_to_end(&mut shown).is_err());
+    assert_eq!(exit_code(&mut child), Some(0));
+    let shown = String::from_utf8(shown).unwrap();
     let (progress, rows) = shown.split_once("{\"").unwrap();
     assert!(progress.contains("documents/s"), "{shown:?}");
     assert!(progress.ends_with("\r\u{1b}[K"), "{shown:?}");

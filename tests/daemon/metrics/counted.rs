@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::program::SETTEE;
 use settee::messages::process::PromptError;
 use settee::metrics::{Metrics, Snapshot, Value};
 use settee::query_server::child::CommandSpec;
@@ -60,7 +61,7 @@ fn assert_moved(what: &str, before: &Snapshot, after: &Snapshot, expected: &[(&s
 
 fn couchjs() -> CommandLanguage {
     CommandLanguage::from_spec(CommandSpec {
-        program: env!("CARGO_BIN_EXE_settee").into(),
+        program: SETTEE.into(),
         arguments: vec!["couchjs".into()],
         environment: Vec::new(),
     })

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::support::{give_back, prints, remove, take, take_request, wait_until_gone};
-use crate::support::daemon::{Client, Service, directory, pid_exists, signal, wait_until};
+use crate::support::daemon::{
+    Client, Service, directory, pid_exists, scripted, signal, wait_until,
+};
 
 /// Writes a program into the directory of a service.
 fn program(directory: &Path, name: &str, bytes: &[u8], mode: u32) -> String {
@@ -277,9 +279,9 @@ fn a_start_that_hangs_does_not_throttle_the_command_that_a_reload_brought() {
         directory.path().join("began"),
     );
     let script = format!(
-        "#!/bin/sh\n[ -e {} ] && exec python3 -u {}\n: >{}\nexec sleep 1000\n",
+        "#!/bin/sh\n[ -e {} ] && exec {}\n: >{}\nexec sleep 1000\n",
         good.display(),
-        directory.path().join("scripted.py").display(),
+        scripted(directory.path()),
         began.display()
     );
     let command = program(directory.path(), "later", script.as_bytes(), 0o755);
@@ -340,9 +342,9 @@ fn a_throttled_pool_goes_on_with_the_processes_that_it_has() {
     let directory = directory();
     // The first one works, the others fail.
     let script = format!(
-        "#!/bin/sh\nmkdir {0} 2>/dev/null || exit 1\nexec python3 -u {1}\n",
+        "#!/bin/sh\nmkdir {0} 2>/dev/null || exit 1\nexec {1}\n",
         directory.path().join("first").display(),
-        directory.path().join("scripted.py").display()
+        scripted(directory.path())
     );
     let command = program(directory.path(), "once", script.as_bytes(), 0o755);
     let service = service_with(directory, &command, "");
@@ -457,20 +459,10 @@ fn one_that_is_stopped_stays_counted_and_times_out() {
     service.stop();
 }
 
-/// Keeps as much memory as it is told to.
-const HOG: &[u8] = br#"
-import json, sys
-kept = []
-for line in sys.stdin:
-    command = json.loads(line)
-    if command[0] == "keep": kept.append(bytearray(command[1]))
-    sys.stdout.write("true\n"); sys.stdout.flush()
-"#;
-
 fn hog(limit: &str) -> Service {
     let directory = directory();
-    let script = program(directory.path(), "hog.py", HOG, 0o644);
-    service_with(directory, &format!("python3 -u {script}"), limit)
+    let command = scripted(directory.path());
+    service_with(directory, &command, limit)
 }
 
 #[test]

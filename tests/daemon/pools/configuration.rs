@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::support::{add, reconfigure, remove, take, wait_until_gone};
 use crate::support::daemon::{Service, configure, directory, refused, wait_until};
 use crate::support::http_client::Web;
+use crate::support::program::SETTEE;
 
 const TWO: &str = "[pools.a]\nlanguage = \"python\"\nmax = 2\n[pools.b]\nlanguage = \"python\"\n";
 
@@ -143,7 +144,7 @@ fn an_unknown_language_is_a_mistake_of_the_configuration() {
 fn check_config_shows_pools_with_their_origins() {
     let directory = directory();
     let config = configure(directory.path(), TWO);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = Command::new(SETTEE);
     command.args(["check-config", "-c"]).arg(&config);
     command.env("SETTEE__POOLS__A__MIN_FREE", "1");
     let output = command.output().unwrap();

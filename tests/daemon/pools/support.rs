@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::daemon::{Client, Service, wait_until};
+use crate::support::program::SETTEE;
 
 /// A process as the service lent it.
 #[derive(Clone, Debug)]
@@ -86,7 +87,7 @@ pub fn wait_until_waiting(client: &mut Client, pool: &str, count: u64) {
 
 /// Runs `settee` against a service.
 pub fn settee(service: &Service, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = Command::new(SETTEE);
     command.args(arguments);
     command.env("SETTEE__SERVER__SOCKET", service.socket());
     command.output().unwrap()
@@ -94,7 +95,7 @@ pub fn settee(service: &Service, arguments: &[&str]) -> Output {
 
 /// Runs `settee` with this input.
 pub fn settee_reading(service: &Service, arguments: &[&str], input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = Command::new(SETTEE);
     command.args(arguments);
     command.env("SETTEE__SERVER__SOCKET", service.socket());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -59,7 +59,7 @@ async fn a_limit_that_is_raised_lets_those_in_who_wait() {
     assert_eq!(front.accepted("py"), 1);
     front.reload(&config(2, 16)).await.unwrap();
     assert_ne!(second.line().await.parse::<u32>().unwrap(), pid);
-    front.stop().await;
+    front.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
@@ -72,7 +72,7 @@ async fn a_process_that_ends_makes_room_for_the_next_connection() {
     first.send("[\"exit\",0]").await;
     first.error().await;
     assert_eq!(second.line().await, "[\"hello\"]");
-    front.stop().await;
+    front.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
@@ -93,7 +93,7 @@ async fn who_takes_processes_elsewhere_keeps_the_service_from_accepting() {
     assert_eq!(waiting_to_be_accepted(&front.path("py.sock")), 1);
     taker.ret_proc(&proc).await;
     assert_eq!(client.line().await, "[\"hello\"]");
-    front.stop().await;
+    front.stop_after((taker, client)).await;
 }
 
 #[actix_rt::test]
@@ -108,5 +108,5 @@ async fn a_connection_that_went_away_in_the_queue_costs_nothing() {
     last.send("[\"hello\"]").await;
     drop(first);
     assert_eq!(within("the answer", last.line()).await, "[\"hello\"]");
-    front.stop().await;
+    front.stop_after(last).await;
 }

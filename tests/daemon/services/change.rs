@@ -82,7 +82,7 @@ async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_not
     let procs = front.pool("py").await.procs;
     assert!(procs.iter().any(|proc| proc.os_pid == Some(pid)));
     assert!(front.log.with("none is started").is_empty());
-    front.stop().await;
+    front.stop_after((idle, busy, other, waiting)).await;
 }
 
 #[actix_rt::test]
@@ -104,7 +104,7 @@ async fn a_service_that_goes_while_a_connection_does_not_end_is_cut_after_the_gr
     front
         .wait_for_pool("py", "it is back or gone", |pool| pool.used == 0)
         .await;
-    front.stop().await;
+    front.stop_after(busy).await;
 }
 
 #[actix_rt::test]
@@ -123,7 +123,7 @@ async fn settings_change_without_losing_a_connection_or_who_waits() {
     assert_eq!(waiting_to_be_accepted(&front.path("a.sock")), 1);
     drop(first);
     assert_eq!(waiting.line().await.parse::<u32>().unwrap(), pid);
-    front.stop().await;
+    front.stop_after(waiting).await;
 }
 
 #[actix_rt::test]
@@ -139,7 +139,7 @@ async fn a_service_moves_to_another_pool() {
     let mut client = front.connect("a.sock").await;
     client.pid().await;
     assert_eq!(front.pool("two").await.used, 1);
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -180,7 +180,7 @@ async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
     let done = operator.call(add).await;
     assert!(done.get("ok").is_some(), "{done}");
     assert_eq!(waiting.line().await, "[\"hello\"]");
-    front.stop().await;
+    front.stop_after((first, operator, waiting)).await;
 }
 
 #[actix_rt::test]
@@ -227,7 +227,7 @@ async fn who_comes_to_an_address_that_a_service_has_left_is_told_where_it_listen
         !front.path("old.sock").exists()
     })
     .await;
-    front.stop().await;
+    front.stop_after(late).await;
 }
 
 #[actix_rt::test]
@@ -242,7 +242,7 @@ async fn who_waits_to_be_accepted_is_told_when_the_program_ends() {
     for client in [&mut first, &mut waiting] {
         assert_eq!(client.error().await.0, "shutting_down");
     }
-    front.stop().await;
+    front.stop_after((first, waiting)).await;
 }
 
 #[actix_rt::test]

@@ -13,7 +13,7 @@ async fn a_connection_talks_to_its_process_line_for_line() {
     let front = Front::start(ONE).await;
     let mut client = front.connect("py.sock").await;
     assert_eq!(client.ask("[\"reset\"]").await, "true");
-    assert_eq!(client.ask("[\"any\", 1.0]").await, "[\"any\",1.0]");
+    assert_eq!(client.ask("[\"any\", 1.0]").await, "[\"any\", 1.0]");
     // Log lines are the process's too.
     assert_eq!(client.ask("[\"log\",\"x\"]").await, "[\"log\",\"x\"]");
     assert_eq!(client.line().await, "true");
@@ -28,7 +28,7 @@ async fn a_connection_talks_to_its_process_line_for_line() {
         assert_eq!(client.line().await, format!("[{n},\"x\"]"));
     }
     client.assert_closed().await;
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -39,7 +39,7 @@ async fn a_process_goes_back_reset_and_serves_the_next_connection() {
     drop(first);
     let mut second = front.connect("py.sock").await;
     assert_eq!(second.pid().await, pid);
-    front.stop().await;
+    front.stop_after(second).await;
 }
 
 #[actix_rt::test]
@@ -52,7 +52,7 @@ async fn a_process_that_was_taught_by_its_client_is_replaced() {
     drop(first);
     let mut second = front.connect("py.sock").await;
     assert_ne!(second.pid().await, pid);
-    front.stop().await;
+    front.stop_after(second).await;
 }
 
 #[actix_rt::test]
@@ -64,7 +64,7 @@ async fn a_process_whose_client_was_cut_off_in_the_middle_is_replaced() {
     drop(first);
     let mut second = front.connect("py.sock").await;
     assert_ne!(second.pid().await, pid);
-    front.stop().await;
+    front.stop_after(second).await;
 }
 
 #[actix_rt::test]
@@ -95,7 +95,7 @@ async fn the_end_of_a_process_is_told_in_an_error_line_and_ends_the_connection()
     assert_eq!(client.ask("[\"answer_and_exit\",4]").await, "true");
     let (_, reason) = client.error().await;
     assert!(reason.contains("exited with status 4"), "{reason}");
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -108,7 +108,7 @@ async fn a_broken_protocol_is_told_in_an_error_line_and_ends_the_connection() {
     let (name, reason) = client.error().await;
     assert_eq!(name, "os_process_error");
     assert!(reason.contains("broke the protocol"), "{reason}");
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -121,7 +121,7 @@ async fn a_process_that_does_not_answer_in_time_is_told_in_an_error_line() {
     assert!(reason.contains("did not answer within 200 ms"), "{reason}");
     let label = ["service=\"py\"", "reason=\"timeout\""];
     assert_eq!(front.number("settee_service_ends_total", &label), 1);
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -135,7 +135,7 @@ async fn a_client_that_holds_a_process_and_asks_nothing_has_to_go() {
     // The process was not at fault.
     let mut client = front.connect("py.sock").await;
     assert_eq!(client.pid().await, pid);
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -146,7 +146,7 @@ async fn a_line_that_is_too_long_is_told_in_an_error_line() {
     client.send(&format!("[\"{}\"]", "x".repeat(2000))).await;
     let (name, _) = client.error().await;
     assert_eq!(name, "line_too_long");
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]

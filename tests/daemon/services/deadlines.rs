@@ -9,11 +9,20 @@ use tokio::net::UnixStream;
 
 use crate::services::harness::{Client, Front, SocketClient};
 
-/// One process, so that whoever holds it keeps all others away.
 fn config(settings: &str) -> String {
+    config_of("python", settings)
+}
+
+/// The same with a process that is quick with long lines.
+fn quick(settings: &str) -> String {
+    config_of("echo", settings)
+}
+
+/// One process, so that whoever holds it keeps all others away.
+fn config_of(language: &str, settings: &str) -> String {
     format!(
-        "[query_servers]\npython = \"SCRIPTED\"\n\
-         [pools.py]\nlanguage = \"python\"\nmax = 1\non_client_crash = \"return\"\n\
+        "[query_servers]\npython = \"SCRIPTED\"\n[native_query_servers]\necho = true\n\
+         [pools.py]\nlanguage = \"{language}\"\nmax = 1\non_client_crash = \"return\"\n\
          [services.py]\nlisten = \"unix:DIR/py.sock\"\npool = \"py\"\n{settings}\n"
     )
 }
@@ -46,7 +55,7 @@ async fn flood(client: &mut Client) {
 
 #[actix_rt::test]
 async fn a_client_that_sends_without_reading_has_to_go() {
-    let front = Front::start(&config("client_timeout = \"500ms\"")).await;
+    let front = Front::start(&quick("client_timeout = \"500ms\"")).await;
     let mut client = front.connect("py.sock").await;
     flood(&mut client).await;
     assert_next_is_served(&front, "unread").await;
@@ -56,7 +65,7 @@ async fn a_client_that_sends_without_reading_has_to_go() {
 
 #[actix_rt::test]
 async fn a_client_that_reads_a_byte_now_and_then_has_to_go() {
-    let front = Front::start(&config("client_timeout = \"500ms\"")).await;
+    let front = Front::start(&quick("client_timeout = \"500ms\"")).await;
     let mut client = front.connect("py.sock").await;
     flood(&mut client).await;
     let reading = actix_rt::spawn(async move {
@@ -78,7 +87,7 @@ async fn a_client_that_reads_a_byte_now_and_then_has_to_go() {
 
 #[actix_rt::test]
 async fn a_client_that_has_ended_its_side_and_does_not_read_has_to_go() {
-    let front = Front::start(&config("client_timeout = \"500ms\"")).await;
+    let front = Front::start(&quick("client_timeout = \"500ms\"")).await;
     let mut client = front.connect("py.sock").await;
     let line = long_line();
     let stream = client.0.get_mut();
@@ -108,7 +117,7 @@ async fn a_client_that_sends_bytes_but_never_a_line_has_to_go() {
 
 #[actix_rt::test]
 async fn a_client_that_reads_what_it_is_answered_stays_however_long_that_is() {
-    let front = Front::start(&config("client_timeout = \"5s\"")).await;
+    let front = Front::start(&quick("client_timeout = \"5s\"")).await;
     let mut client = front.connect("py.sock").await;
     let line = long_line();
     let (reading, mut writing) = client.0.into_inner().into_split();
@@ -126,8 +135,8 @@ async fn a_client_that_reads_what_it_is_answered_stays_however_long_that_is() {
     assert_eq!(all.len(), 200 * long_line().len());
     sending.await.unwrap();
     client = front.connect("py.sock").await;
-    client.pid().await;
-    front.stop().await;
+    assert_eq!(client.ask("[1]").await, "[1]");
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -143,7 +152,7 @@ async fn a_session_lasts_as_long_as_it_may_also_where_its_client_is_busy() {
     assert!(last.contains("session_timeout"), "{last}");
     client.assert_closed().await;
     assert_next_is_served(&front, "session").await;
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -157,7 +166,7 @@ async fn a_session_that_is_over_waits_for_one_answer_at_most() {
         client.send("[\"sleep\",0.6]").await;
     }
     assert_next_is_served(&front, "session").await;
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -179,7 +188,7 @@ async fn a_client_of_the_socket_that_reads_a_byte_now_and_then_has_to_go_too() {
         "[\"hello\"]"
     );
     reading.abort();
-    front.stop().await;
+    front.stop_after(next).await;
 }
 
 #[actix_rt::test]
@@ -194,7 +203,7 @@ async fn an_attached_client_that_ends_in_order_gives_its_process_back() {
     let mut next = front.connect("py.sock").await;
     assert_eq!(u64::from(next.pid().await), pid);
     assert_eq!(front.pool("py").await.totals.lost, 0);
-    front.stop().await;
+    front.stop_after(next).await;
 }
 
 #[actix_rt::test]

@@ -18,32 +18,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use crate::services::logbook::Logbook;
+use crate::support::daemon::{directory, processes_of, scripted};
+use crate::support::program::SETTEE;
 
 /// How long a connection may stay open that is to be closed.
 const CLOSING_MAX: Duration = Duration::from_secs(20);
-
-/// A query server that does what it is told, one command a line.
-const SCRIPTED: &str = r#"
-import json, os, sys, time
-def say(value):
-    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n"); sys.stdout.flush()
-for line in sys.stdin:
-    command = json.loads(line)
-    name = command[0]
-    if name == "reset" or command[:2] == ["ddoc", "new"]: say(True)
-    elif name == "pid": say(os.getpid())
-    elif name == "env": say(os.environ.get(command[1]))
-    elif name == "args": say(sys.argv[1:])
-    elif name == "never":
-        while True: time.sleep(3600)
-    elif name == "exit":
-        sys.stderr.write("last words\n"); sys.stderr.flush(); os._exit(command[1])
-    elif name == "sleep": time.sleep(command[1]); say(True)
-    elif name == "answer_and_exit": say(True); os._exit(command[1])
-    elif name == "raw": sys.stdout.write(command[1]); sys.stdout.flush()
-    elif name == "log": say(["log", command[1]]); say(True)
-    else: say(command)
-"#;
 
 /// A program with services.
 pub struct Front {
@@ -56,14 +35,13 @@ impl Front {
     /// Starts one. In the text `DIR` is its directory, `SCRIPTED` the command of a query server that
     /// does what it is told, for a section `[query_servers]`.
     pub async fn start(text: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("scripted.py"), SCRIPTED).unwrap();
+        let directory = directory();
         write_config(directory.path(), text);
         let sources = sources(directory.path());
         let config = load(&sources).unwrap_or_else(|e| panic!("{e}")).config;
         let log = Logbook::default();
         let mut options = AppOptions::new(Logger::root(log.clone(), slog::o!())).unwrap();
-        options.program = env!("CARGO_BIN_EXE_settee").into();
+        options.program = SETTEE.into();
         options.sources = Some(sources);
         let proc = directory.path().to_owned();
         options.gauges = Machine { proc }.gauges();
@@ -136,13 +114,18 @@ impl Front {
         eventually(what, async || fits(&self.pool(name).await)).await;
     }
 
+    /// Ends it when these clients are gone, for which it would wait otherwise.
+    pub async fn stop_after<T>(self, clients: T) {
+        drop(clients);
+        self.stop().await;
+    }
+
     /// Ends it, and asserts that nothing is left.
     pub async fn stop(self) {
         let sockets: Vec<_> = std::fs::read_dir(self.directory.path()).unwrap().collect();
         assert_eq!(self.app.stop(false).await, ExitReason::Shutdown);
-        let needle = self.directory.path().display().to_string();
         eventually("the end of all children", async || {
-            processes_of(&needle).is_empty()
+            processes_of(self.directory.path()).is_empty()
         })
         .await;
         for file in sockets {
@@ -152,18 +135,10 @@ impl Front {
     }
 }
 
-/// Returns the processes whose command line has this text.
-fn processes_of(needle: &str) -> Vec<String> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let texts = all.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
-    let texts = texts.map(|text| String::from_utf8_lossy(&text).replace('\0', " "));
-    texts.filter(|text| text.contains(needle)).collect()
-}
-
 fn write_config(directory: &Path, text: &str) {
     let dir = directory.display().to_string();
     let text = text
-        .replace("SCRIPTED", "python3 -u DIR/scripted.py")
+        .replace("SCRIPTED", &scripted(directory))
         .replace("DIR", &dir);
     let server = format!("[server]\nsocket = \"{dir}/run/s.sock\"\nhttp = \"off\"\n");
     std::fs::write(directory.join("settee.toml"), server + &text).unwrap();

@@ -51,7 +51,7 @@ async fn one_user_holds_as_many_processes_as_held_max_says_whatever_connections_
         .wait_for_pool("py", "a place", |pool| pool.used == 1)
         .await;
     first.get_proc("py").await;
-    front.stop().await;
+    front.stop_after((first, second, refused)).await;
 }
 
 #[actix_rt::test]
@@ -73,7 +73,7 @@ async fn requests_that_are_made_together_do_not_pass_the_limit_together() {
             pool.used == 2 && pool.waiting == 0
         })
         .await;
-    front.stop().await;
+    front.stop_after(user).await;
 }
 
 #[actix_rt::test]
@@ -93,5 +93,5 @@ async fn a_limit_that_is_changed_holds_for_what_is_lent_from_then_on() {
         .await
         .unwrap();
     user.get_proc("py").await;
-    front.stop().await;
+    front.stop_after(user).await;
 }

@@ -60,5 +60,5 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     operator.call(remove).await;
     assert_eq!(next.error().await.0, "pool_removed");
     wait_until_closed(&front, Some("no_pool")).await;
-    front.stop().await;
+    front.stop_after((waiting, operator, next)).await;
 }

@@ -64,5 +64,5 @@ async fn the_limit_in_force_follows_the_machine_and_each_move_is_explained() {
         .await;
     let calm = || front.log.with("pressure was below");
     eventually("the way back is told", async || !calm().is_empty()).await;
-    front.stop().await;
+    front.stop_after(client).await;
 }

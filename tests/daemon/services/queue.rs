@@ -103,7 +103,7 @@ async fn a_service_whose_pool_is_taken_stands_in_its_queue_once() {
         front.number("settee_pool_returns_total", &["status=\"lost\""]),
         0
     );
-    front.stop().await;
+    front.stop_after(user).await;
 }
 
 #[actix_rt::test]
@@ -133,7 +133,7 @@ async fn a_service_that_goes_leaves_the_queue_and_costs_no_process() {
         front.number("settee_pool_returns_total", &["status=\"lost\""]),
         0
     );
-    front.stop().await;
+    front.stop_after((user, _client)).await;
 }
 
 #[actix_rt::test]
@@ -148,5 +148,5 @@ async fn a_connection_waits_unaccepted_for_the_part_of_a_pool_that_is_not_reserv
     assert_eq!(front.accepted("py"), 0);
     user.ret_proc(&proc).await;
     assert_eq!(client.ask("[\"hello\"]").await, "[\"hello\"]");
-    front.stop().await;
+    front.stop_after((user, client)).await;
 }

@@ -6,6 +6,7 @@ use settee::query_server::status::{DoorStatus, ServiceStatus};
 use settee::testkit::eventually;
 
 use crate::services::harness::{Front, SocketClient};
+use crate::support::program::SETTEE;
 
 const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\nbad = \"sh -c 'exit 7'\"\n\
                       [pools.py]\nlanguage = \"python\"\nmax = 2\n\
@@ -27,7 +28,7 @@ async fn door(front: &Front, name: &str) -> DoorStatus {
 
 /// Runs `settee status` against it.
 async fn printed(front: &Front, arguments: &[&str]) -> String {
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = tokio::process::Command::new(SETTEE);
     command.arg("status").args(arguments);
     command.arg("--socket").arg(front.app.socket());
     let output = command.output().await.unwrap();
@@ -92,7 +93,7 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
         door(&front, "py").await.listening
     })
     .await;
-    front.stop().await;
+    front.stop_after((second, client)).await;
 }
 
 #[actix_rt::test]
@@ -144,5 +145,5 @@ async fn a_service_that_is_taken_out_is_not_shown_any_more() {
     })
     .await;
     client.error().await;
-    front.stop().await;
+    front.stop_after(client).await;
 }

@@ -32,7 +32,7 @@ async fn at_the_limit_processes_are_started_with_stress_on_and_others_keep_their
     assert_eq!(front.log.with("pool is under stress").len(), 1);
     // Who has its work keeps it, and what it left behind serves on.
     assert_eq!(first.pid().await, pid);
-    front.stop().await;
+    front.stop_after((first, second)).await;
 }
 
 /// A request for a process of the pool that knows a design document of a database.
@@ -77,7 +77,7 @@ async fn idle_processes_are_replaced_when_stress_begins() {
     // What took its place was started with stress on.
     let mut client = front.connect("py.sock").await;
     assert_eq!(client.ask("[\"args\"]").await, STRESSED);
-    front.stop().await;
+    front.stop_after((asks, client)).await;
 }
 
 #[actix_rt::test]
@@ -91,7 +91,7 @@ async fn a_process_that_comes_back_under_stress_serves_on_without_it() {
     let mut third = front.connect("py.sock").await;
     assert_eq!(third.pid().await, pid);
     assert_eq!(third.ask("[\"args\"]").await, NORMAL);
-    front.stop().await;
+    front.stop_after((second, third)).await;
 }
 
 #[actix_rt::test]
@@ -110,7 +110,7 @@ async fn settings_of_a_service_take_their_stressed_value() {
     let (name, _) = third.error().await;
     assert_eq!(name, "timeout");
     assert_eq!(first.ask("[\"x\"]").await, "[\"x\"]");
-    front.stop().await;
+    front.stop_after((first, third)).await;
 }
 
 #[actix_rt::test]
@@ -139,7 +139,7 @@ async fn settings_of_the_pool_take_their_stressed_value() {
     // It is shown as it is written.
     let shown = front.pool("py").await.settings["max_uses"].clone();
     assert_eq!(shown, "${stress?{1}:{0}}");
-    front.stop().await;
+    front.stop_after(first).await;
 }
 
 #[actix_rt::test]
@@ -155,7 +155,7 @@ async fn a_local_service_is_exempt_from_stress_and_limit_warnings_unless_told_ot
     assert_eq!(reached(), 1);
     assert!(front.log.with("process limit").is_empty());
     assert!(front.log.with("stress").is_empty());
-    front.stop().await;
+    front.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]

@@ -97,7 +97,7 @@ async fn a_child_that_dies_after_it_answered_somebody_is_no_failing_start() {
     let mut second = front.connect("bad.sock").await;
     assert_ne!(second.pid().await, pid);
     assert!(front.log.with("none is started").is_empty());
-    front.stop().await;
+    front.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
@@ -127,7 +127,7 @@ async fn a_child_that_hangs_at_its_start_is_throttled_and_its_client_told() {
     let warnings = front.log.with("none is started for a while");
     assert!(warnings[0].contains("start_timeout"), "{warnings:?}");
     assert_eq!(front.pool("bad").await.totals.start_failures, 1);
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 #[actix_rt::test]
@@ -140,7 +140,7 @@ async fn the_throttle_is_lifted_by_its_timer() {
     let mut second = front.connect("bad.sock").await;
     second.pid().await;
     assert!(!front.log.with("query servers are started again").is_empty());
-    front.stop().await;
+    front.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
@@ -156,7 +156,7 @@ async fn the_throttle_is_lifted_by_a_reload() {
     // Nothing in the configuration has changed.
     front.reload_same().await.unwrap();
     assert_eq!(second.line().await, "[\"hello\"]");
-    front.stop().await;
+    front.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
@@ -174,7 +174,7 @@ async fn the_throttle_is_lifted_by_an_operator() {
         .await;
     assert_eq!(done["ok"], true, "{done}");
     assert_eq!(second.line().await, "[\"hello\"]");
-    front.stop().await;
+    front.stop_after((first, second, operator)).await;
 }
 
 #[actix_rt::test]
@@ -194,7 +194,7 @@ async fn while_throttled_processes_that_are_there_go_on_serving() {
     drop(third);
     let mut fourth = front.connect("bad.sock").await;
     assert_eq!(fourth.pid().await, pid);
-    front.stop().await;
+    front.stop_after((second, fourth)).await;
 }
 
 #[actix_rt::test]
@@ -206,7 +206,7 @@ async fn a_service_on_a_language_throttles_that_languages_own_pool() {
     client.error().await;
     let warnings = front.log.with("none is started for a while");
     assert!(warnings[0].contains("timeout_ms=60000"), "{warnings:?}");
-    front.stop().await;
+    front.stop_after(client).await;
 }
 
 /// Returns the state of a process as the system shows it.
@@ -241,5 +241,5 @@ async fn a_child_that_is_stopped_is_not_dead_and_is_still_counted() {
     let warnings = front.log.with(told);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("signal=SIGSTOP"), "{warnings:?}");
-    front.stop().await;
+    front.stop_after(client).await;
 }

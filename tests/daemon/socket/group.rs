@@ -1,35 +1,33 @@
 //! The Unix socket for a group: who may connect, and what they may do.
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Output};
+use std::{fs, io, thread};
 
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde_json::Value;
 
-use crate::support::daemon::{Service, configure, directory, refused};
+use crate::support::daemon::{Client, Service, configure, directory, refused};
 
 /// A user and a group that no test's machine gives anybody.
 const STRANGER: u32 = 54_321;
 const GROUP: u32 = 54_322;
 
-/// Sends each of the other arguments as a line to the socket that is the first, and prints the replies.
-const TALK: &str = r#"
-use IO::Socket::UNIX;
-my $socket = IO::Socket::UNIX->new(Peer => shift) or die "connect: $!\n";
-for my $line (@ARGV) {
-    print $socket "$line\n";
-    $socket->flush;
-    print scalar <$socket>;
-}
-"#;
-
-/// Talks to the service as another user, in a group.
-fn talk(service: &Service, group: u32, lines: &[&str]) -> Output {
-    let mut perl = Command::new("/usr/bin/perl");
-    perl.args(["-e", TALK]).arg(service.socket()).args(lines);
-    perl.uid(STRANGER).gid(group).current_dir("/");
-    perl.output().unwrap()
+/// Talks to the service as another user, in a group: each line gets a reply.
+fn talk(service: &Service, group: u32, lines: &[&str]) -> io::Result<Vec<Value>> {
+    let talking = || {
+        // A thread may be somebody else than its process.
+        let (user, group) = (Uid::from_raw(STRANGER), Gid::from_raw(group));
+        set_thread_groups(&[])?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+        let mut client = Client::try_connect(&service.socket())?;
+        let replies = lines.iter().map(|line| {
+            client.send_raw(format!("{line}\n").as_bytes());
+            client.reply()
+        });
+        Ok(replies.collect())
+    };
+    thread::scope(|scope| scope.spawn(talking).join().unwrap())
 }
 
 fn is_root() -> bool {
@@ -77,22 +75,16 @@ fn members_of_the_group_call_functions_and_nothing_else() {
         r#"{"id":8,"call":"reload_config"}"#,
         r#"{"id":9,"call":"attach","lang":"javascript"}"#,
     ];
-    let said = talk(&service, GROUP, &lines);
-    assert!(said.status.success(), "{said:?}");
-    let replies = String::from_utf8(said.stdout).unwrap();
-    let replies: Vec<Value> = replies
-        .lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect();
+    let replies = talk(&service, GROUP, &lines).unwrap();
+    assert_eq!(replies.len(), lines.len());
     for reply in replies {
         let may = [1, 2, 9].map(Value::from).contains(&reply["id"]);
         assert_eq!(reply["error"]["name"] != "forbidden", may, "{reply}");
         assert_eq!(reply.get("ok").is_some(), may, "{reply}");
     }
     // Who is in another group does not even get in.
-    let said = talk(&service, STRANGER, &lines);
-    let complaint = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(complaint.contains("ermission denied"), "{complaint}");
+    let refused = talk(&service, STRANGER, &lines).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     service.status();
     service.stop();
 }

@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use crate::support::daemon::{Client, Service, wait_until};
@@ -351,18 +353,13 @@ fn what_a_client_held_comes_back_when_it_closes() {
 /// Starts a client in a process of its own that sends `requests`, and says `sent` and then each
 /// reply on its standard output.
 fn client_process(service: &Service, requests: &[Value]) -> std::process::Child {
-    let script = "
-import socket, sys
-s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
-for line in sys.argv[2:]:
-    f.write(line.encode() + b'\\n'); f.flush()
-    print(f.readline().decode(), flush=True)
-";
-    let requests = requests.iter().map(Value::to_string);
-    Command::new("python3")
-        .args(["-c", script])
-        .arg(service.socket())
-        .args(requests)
+    let script =
+        "for line do printf '%s\\n' \"$line\" >&0; read -r line; printf '%s\\n' \"$line\"; done";
+    let socket = UnixStream::connect(service.socket()).unwrap();
+    Command::new("sh")
+        .args(["-c", script, "sh"])
+        .args(requests.iter().map(Value::to_string))
+        .stdin(OwnedFd::from(socket))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()

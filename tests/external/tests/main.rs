@@ -13,4 +13,5 @@ mod filters;
 mod languages;
 mod pouch;
 mod pouchdb;
+mod readme;
 mod webdriver;

@@ -9,6 +9,8 @@ use settee::query_server::client::ListPart;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
 
+use crate::support::program::SETTEE;
+
 const TABLE: &str = "function(head, req) {
     start({code: 200, headers: {'Content-Type': 'text/csv'}});
     send('n=' + head.total_rows);
@@ -187,7 +189,7 @@ async fn chunks_come_while_rows_are_still_to_come() {
 
 #[actix_rt::test]
 async fn a_list_that_nobody_reads_any_more_ends_and_its_process_is_replaced() {
-    let command = format!("{} couchjs", env!("CARGO_BIN_EXE_settee"));
+    let command = format!("{} couchjs", SETTEE);
     let builder = TestPool::builder()
         .timeout(Duration::from_secs(60))
         .hard_limit(1);

@@ -4,6 +4,8 @@ use crate::functions::support::Functions;
 use serde_json::{Value, json};
 use settee::testkit::{Script, ScriptedChild, Step, TestPool};
 
+use crate::support::program::SETTEE;
+
 const LENGTH: &str =
     "function(keys, values, rereduce) { return rereduce ? sum(values) : values.length }";
 const ALL: &str = "function(keys, values, rereduce) { return [keys, values, rereduce] }";
@@ -152,7 +154,7 @@ const LIMITED: &str =
 
 #[actix_rt::test]
 async fn an_overflow_becomes_the_result_of_every_source_and_stays_it() {
-    let command = format!("{} couchjs", env!("CARGO_BIN_EXE_settee"));
+    let command = format!("{} couchjs", SETTEE);
     let builder = TestPool::builder().reset_config(LIMITED);
     let functions = Functions::on(builder.command("javascript", &command), "javascript");
     let funs = json!([ALL, "_count", LENGTH]);

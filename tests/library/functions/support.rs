@@ -6,6 +6,8 @@ use settee::messages::function::FunctionCall;
 use settee::query_server::client::QueryServers;
 use settee::testkit::{ScriptedChild, TestPool, TestPoolBuilder};
 
+use crate::support::program::SETTEE;
+
 /// A pool, and a client of it that runs functions.
 pub struct Functions {
     pub pool: TestPool,
@@ -16,7 +18,7 @@ pub struct Functions {
 impl Functions {
     /// The built-in JavaScript.
     pub fn javascript() -> Self {
-        let command = format!("{} couchjs", env!("CARGO_BIN_EXE_settee"));
+        let command = format!("{} couchjs", SETTEE);
         Self::on(
             TestPool::builder().command("javascript", &command),
             "javascript",

@@ -6,6 +6,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::support::program::SETTEE;
+
 /// What the server printed, and its exit status.
 pub struct Played {
     pub lines: Vec<String>,
@@ -33,7 +35,7 @@ impl Played {
 
 /// Gives the server these lines, and then the end of its input.
 pub fn play(options: &[&str], lines: &[String]) -> Played {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_settee"))
+    let mut child = Command::new(SETTEE)
         .arg("couchjs")
         .args(options)
         .stdin(Stdio::piped())

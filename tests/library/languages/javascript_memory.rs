@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::program::SETTEE;
+
 /// The limit unless told otherwise, and what the process may have beyond it, in KiB.
 const LIMIT_KIB: u64 = 64 << 10;
 const BEYOND_KIB: u64 = 32 << 10;
@@ -64,7 +66,7 @@ fn kib(child: &Child, name: &str) -> Option<u64> {
 
 /// Gives a server these lines, and looks at its memory all the while.
 fn serve(lines: impl IntoIterator<Item = impl Into<Vec<u8>>> + Send) -> Done {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_settee"))
+    let mut child = Command::new(SETTEE)
         .args(["couchjs", "--text-reasons"])
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::piped())

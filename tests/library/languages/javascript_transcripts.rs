@@ -8,6 +8,8 @@ use settee::conform::run::{Subject, Verdict};
 use settee::conform::suite;
 use settee::query_server::child::{CommandSpec, Spawner};
 
+use crate::support::program::SETTEE;
+
 /// How long the server may take for a case.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -79,7 +81,7 @@ async fn play_file(name: &str) {
     assert!(!cases.is_empty(), "{name} holds no case");
     let subject = Subject {
         command: CommandSpec {
-            program: env!("CARGO_BIN_EXE_settee").into(),
+            program: SETTEE.into(),
             arguments: vec![OsString::from("couchjs")],
             environment: Vec::new(),
         },

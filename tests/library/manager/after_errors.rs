@@ -2,6 +2,8 @@
 
 use settee::testkit::{Script, ScriptedChild, Step, TestPool, eventually};
 
+use crate::support::program::SETTEE;
+
 /// How many clients come one after the other.
 const ROUNDS: usize = 200;
 
@@ -23,7 +25,7 @@ async fn assert_next_clients_are_served(pool: TestPool, error: &str) {
 
 #[actix_rt::test]
 async fn the_built_in_server_that_ends_over_an_error_is_not_lent_again() {
-    let command = format!("{} couchjs", env!("CARGO_BIN_EXE_settee"));
+    let command = format!("{} couchjs", SETTEE);
     let pool = TestPool::builder().command("javascript", &command).start();
     assert_next_clients_are_served(pool, "[\"no such command\"]").await;
 }

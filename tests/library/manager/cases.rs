@@ -12,9 +12,11 @@ use settee::query_server::child::CommandSpec;
 use settee::query_server::languages::command::CommandLanguage;
 use settee::testkit::{TestPool, TestPoolBuilder, eventually};
 
+use crate::support::program::SETTEE;
+
 fn builder() -> TestPoolBuilder {
     let couchjs = CommandSpec {
-        program: env!("CARGO_BIN_EXE_settee").into(),
+        program: SETTEE.into(),
         arguments: vec!["couchjs".into()],
         environment: Vec::new(),
     };

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::support::couch::Couch;
 use crate::support::http_client::Connection;
 use crate::support::http_server::{Answer, Piece};
+use crate::support::program::SETTEE;
 
 /// Keeps what is logged. When it is armed it panics in whoever says that settings changed.
 #[derive(Clone, Default)]
@@ -72,7 +73,7 @@ async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first
     let mut settings = schedule_settings(&config.replicator);
     let trap = Trap::default();
     let options = AppOptions {
-        program: env!("CARGO_BIN_EXE_settee").into(),
+        program: SETTEE.into(),
         ..AppOptions::new(Logger::root(trap.clone(), o!())).unwrap()
     };
     let app = App::start(config, options).await.unwrap();

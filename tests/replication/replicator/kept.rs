@@ -12,6 +12,7 @@ use settee::config::{Sources, Surroundings, load};
 
 use crate::support::daemon::{directory, wait_for_exit, wait_until};
 use crate::support::http_client::{Connection, Web};
+use crate::support::program::SETTEE;
 use crate::support::store::{command, create, file, start, start_in};
 
 /// Each document asks for something else: of two that ask for the same, one fails.
@@ -55,7 +56,7 @@ fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
     // The command first: it cannot reach anything, but has its id.
     let directory = directory();
     let config = crate::support::daemon::configure(directory.path(), IDLE);
-    let run = std::process::Command::new(env!("CARGO_BIN_EXE_settee"))
+    let run = std::process::Command::new(SETTEE)
         .args(["replicate", "-c"])
         .arg(config)
         .args(["http://127.0.0.1:1/a", "http://127.0.0.1:1/b"])

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::replicator::world::{SETTINGS, World};
 use crate::support::http_client::Response;
 use crate::support::http_server::Answer;
+use crate::support::program::SETTEE;
 use crate::support::store::{create, post, start_in};
 
 fn order(world: &World, id: &str, name: &str, body: &Value) -> Response {
@@ -14,7 +15,7 @@ fn order(world: &World, id: &str, name: &str, body: &Value) -> Response {
 }
 
 fn settee(world: &World, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = Command::new(SETTEE);
     command.arg("jobs").args(arguments);
     command.arg("--socket").arg(world.web.service.socket());
     command.output().unwrap()

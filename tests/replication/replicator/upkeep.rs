@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::daemon::wait_until;
 use crate::support::http_client::Web;
+use crate::support::program::SETTEE;
 use crate::support::store::{create, file, post, start, start_in};
 
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n[store]\n";
@@ -72,7 +73,7 @@ fn what_was_deleted_is_kept_for_its_time() {
 }
 
 fn backup(web: &Web, to: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_settee"))
+    Command::new(SETTEE)
         .args(["store", "backup"])
         .arg(to)
         .arg("--socket")
