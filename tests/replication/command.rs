@@ -9,8 +9,9 @@ use settee::testkit::eventually;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::couch::Couch;
-use crate::http::Answer;
+use crate::support::couch::Couch;
+use crate::support::http_server::Answer;
+use crate::support::program::SETTEE;
 
 /// A directory of its own: the command keeps its id there.
 pub fn folder() -> TempDir {
@@ -22,7 +23,7 @@ pub fn folder() -> TempDir {
 }
 
 pub fn command_of(folder: &TempDir, source: &str, target: &str, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+    let mut command = Command::new(SETTEE);
     command
         .args(["replicate", "-c"])
         .arg(folder.path().join("settee.toml"))

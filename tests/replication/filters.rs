@@ -1,46 +1,14 @@
 //! Filters that Settee runs itself, for sources that do not.
 
-use actix::Actor;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use settee::actors::replication_job::ReplicationJob;
-use settee::functions::caller::Caller;
-use settee::functions::{QueryServers, filter_pool};
-use settee::otp::named::Named;
-use settee::replication::filter::FilterPool;
-use settee::testkit::{TestPool, eventually};
+use settee::testkit::eventually;
 
 use crate::command::{code, folder, run as run_command};
-use crate::couch::{Couch, Stored};
-use crate::http::Answer;
-use crate::job::{Job, Outcome, body_with};
-use crate::pouch::Pouch;
-
-const KIND: &str = "function (doc, req) { return doc.kind === req.query.kind; }";
-const EVEN: &str = "function (doc) { if (doc.n % 2 === 0) emit(doc.n); }";
-
-/// A pool whose processes run the built-in JavaScript, and the way there.
-fn pool() -> (TestPool, FilterPool) {
-    let command = format!("{} couchjs", env!("CARGO_BIN_EXE_settee"));
-    let pool = TestPool::builder().command("javascript", &command).start();
-    let manager = Named::new(pool.manager());
-    let filters = filter_pool(move || QueryServers::new(Caller::new(manager.clone())));
-    (pool, filters)
-}
-
-fn job(body: &Value, filters: FilterPool) -> Job {
-    let (mut start, mut job) = Job::prepare(body);
-    start.settings.filters = filters;
-    job.address = Some(ReplicationJob::new(start).start());
-    job
-}
-
-async fn run(body: &Value) -> Outcome {
-    let (pool, filters) = pool();
-    let outcome = job(body, filters).outcome().await;
-    pool.assert_quiet().await;
-    outcome
-}
+use crate::support::couch::{Couch, Stored};
+use crate::support::filters::{EVEN, KIND, job, pool, run};
+use crate::support::http_server::Answer;
+use crate::support::job::{Job, body_with};
 
 /// A source that refuses every filter.
 async fn source() -> Couch {
@@ -143,35 +111,6 @@ async fn views_selectors_and_ids_choose_here_too() {
             .normal();
         assert_eq!(ids(&target), expected, "{what}");
     }
-}
-
-#[actix_rt::test]
-async fn what_passes_here_passes_at_the_source() {
-    let pouch = Pouch::start();
-    for database in ["a", "there", "here"] {
-        pouch.create(database).await;
-    }
-    let mut docs: Vec<Value> = (0..300)
-        .map(|n| json!({"_id": format!("{n:03}"), "n": n, "kind": (["x", "y", "z"][n % 3])}))
-        .collect();
-    let filters = json!({"kind": KIND});
-    docs.push(json!({"_id": "_design/f", "filters": filters, "views": {"even": {"map": EVEN}}}));
-    let answers = pouch.write("a", docs).await;
-    let rev = answers[7]["rev"].as_str().unwrap();
-    let bytes = Bytes::from(vec![1; 70_000]);
-    pouch.attach("a", "007", rev, "one.png", bytes).await;
-    let view = json!({"filter": "_view", "query_params": {"view": "f/even"}});
-    let function = json!({"filter": "f/kind", "query_params": {"kind": "y"}, "filter_code": KIND});
-    for more in [view, function] {
-        for (target, at) in [("there", "source"), ("here", "settee")] {
-            let mut more = more.clone();
-            more["filter_at"] = json!(at);
-            let body = body_with(&pouch.url("a"), &pouch.url(target), more);
-            run(&body).await.normal();
-        }
-        pouch.assert_equal("here", "there").await;
-    }
-    assert_eq!(pouch.count("here").await, 200);
 }
 
 #[actix_rt::test]

@@ -1,20 +1,15 @@
-//! Replications, end to end: between servers that we did not write (express-pouchdb), and with a
-//! server of our own that does everything they can not, and everything a server should not.
+//! Replications, end to end, with a CouchDB of our own that does also what a server should not; and the
+//! replicator as a service.
 
-#![allow(missing_docs, reason = "tests")]
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(dead_code, reason = "each kind of test uses a part of what they share")]
 
-mod client;
+#[path = "../support/mod.rs"]
+mod support;
+
 mod command;
-mod couch;
-mod http;
-mod job;
-mod pouch;
-
 mod faults;
 mod filters;
-mod pouchdb;
 mod protocol;
+mod replicator;
 mod scheduled;
 mod tls;

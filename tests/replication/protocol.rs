@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::couch::{Couch, Stored};
-use crate::job::{Job, body, body_with, replicate, run};
+use crate::support::couch::{Couch, Stored};
+use crate::support::job::{Job, body, body_with, replicate, run};
 
 async fn two() -> (Couch, Couch) {
     (Couch::start().await, Couch::start().await)
@@ -204,7 +204,7 @@ async fn attachments_that_the_target_has_are_not_sent_again() {
         .filter(|request| request.kind() == "PUT doc")
         .collect();
     assert_eq!(puts.len(), 2);
-    let sent = crate::couch::parts(&puts[1].headers["content-type"], &puts[1].body);
+    let sent = crate::support::couch::parts(&puts[1].headers["content-type"], &puts[1].body);
     assert_eq!((sent.len(), &sent[1][..]), (2, &b"xy"[..]));
     assert!(puts[1].headers.contains_key("content-length"));
 }
@@ -281,7 +281,7 @@ async fn ids_are_chosen_here_where_the_source_takes_no_post() {
     fill(&source, 5);
     source.fault(|request| {
         let refuses = request.kind() == "POST _changes";
-        refuses.then(|| crate::http::Answer::error(405, "method_not_allowed", "no"))
+        refuses.then(|| crate::support::http_server::Answer::error(405, "method_not_allowed", "no"))
     });
     let options = json!({"doc_ids": ["doc-1", "doc-3"]});
     run(&body_with(&source.url(), &target.url(), options))

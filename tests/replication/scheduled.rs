@@ -19,9 +19,9 @@ use settee::testkit::{Probe, eventually, within};
 use slog::{Discard, Logger, o};
 use tokio::sync::oneshot;
 
-use crate::couch::Couch;
-use crate::http::Answer;
-use crate::job::{Job, body_with};
+use crate::support::couch::Couch;
+use crate::support::http_server::Answer;
+use crate::support::job::{Job, body_with};
 
 /// A scheduler with real jobs, and what watches its life.
 struct World {

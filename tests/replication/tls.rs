@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::command::{code, command_of, folder, run, two};
-use crate::couch::Couch;
+use crate::support::couch::Couch;
 
 /// TLS in front of a database, with a certificate of no authority. It ends when it is dropped.
 struct Front {

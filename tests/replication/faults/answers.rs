@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use settee::messages::replication_job::JobEnd;
 
-use crate::couch::Couch;
-use crate::http::{Answer, Received};
-use crate::job::{body_with, run};
+use crate::support::couch::Couch;
+use crate::support::http_server::{Answer, Received};
+use crate::support::job::{body_with, run};
 
 const MIXED: &str = "multipart/mixed; boundary=\"o\"";
 

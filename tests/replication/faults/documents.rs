@@ -9,9 +9,9 @@ use settee::messages::replication_job::JobEnd;
 use settee::replication::crash::Crash;
 
 use super::{attachment, two};
-use crate::couch::Couch;
-use crate::http::Answer;
-use crate::job::{body, body_with, replicate, run};
+use crate::support::couch::Couch;
+use crate::support::http_server::Answer;
+use crate::support::job::{body, body_with, replicate, run};
 
 #[actix_rt::test]
 async fn a_document_cut_off_in_its_attachment_is_read_again_and_never_stored_in_part() {
@@ -90,7 +90,7 @@ async fn what_a_target_refuses_is_passed_over() {
 #[actix_rt::test]
 async fn a_refusal_that_comes_before_the_attachments_are_sent_is_one_too() {
     let (source, target) = two().await;
-    let id = format!("{}-one", crate::http::TOO_LARGE);
+    let id = format!("{}-one", crate::support::http_server::TOO_LARGE);
     source.put_with(
         &id,
         None,
@@ -320,6 +320,6 @@ async fn a_large_attachment_passes_through_a_slow_connection() {
     let told: usize = put.headers["content-length"].parse().unwrap();
     assert_eq!(told, put.body.len());
     assert!(memchr::memmem::find(&put.body[..2000], b"Content-Encoding: gzip").is_some());
-    let parts: Vec<Bytes> = crate::couch::parts(&put.headers["content-type"], &put.body);
+    let parts: Vec<Bytes> = crate::support::couch::parts(&put.headers["content-type"], &put.body);
     assert_eq!(parts[1].len(), 20_000_000);
 }

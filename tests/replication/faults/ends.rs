@@ -11,8 +11,8 @@ use settee::testkit::eventually;
 use tokio::time::{Instant, timeout};
 
 use super::two;
-use crate::http::{Answer, Piece};
-use crate::job::{Job, body, body_with, run};
+use crate::support::http_server::{Answer, Piece};
+use crate::support::job::{Job, body, body_with, run};
 
 #[actix_rt::test]
 async fn the_job_ends_with_the_reason_that_couchdb_gives() {

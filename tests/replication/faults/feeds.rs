@@ -8,8 +8,8 @@ use serde_json::json;
 use settee::testkit::eventually;
 
 use super::two;
-use crate::http::{Answer, Piece};
-use crate::job::{Job, body_with, replicate};
+use crate::support::http_server::{Answer, Piece};
+use crate::support::job::{Job, body_with, replicate};
 
 #[actix_rt::test]
 async fn a_feed_that_falls_silent_is_asked_for_again() {

@@ -17,9 +17,9 @@ use settee::messages::replication_job::JobEnd;
 use settee::testkit::TestRandom;
 use tokio::time::{Instant, timeout};
 
-use crate::couch::{Couch, Stored};
-use crate::http::Answer;
-use crate::job::{Job, body, body_with, run};
+use crate::support::couch::{Couch, Stored};
+use crate::support::http_server::Answer;
+use crate::support::job::{Job, body, body_with, run};
 
 const SOURCE_KINDS: [&str; 7] = [
     "GET db",
@@ -184,7 +184,7 @@ async fn whatever_fails_nothing_is_lost() {
     job.stopped_or_crashed().await;
     source.heal();
     target.heal();
-    let done = run(&crate::job::body(&source.url(), &target.url()))
+    let done = run(&crate::support::job::body(&source.url(), &target.url()))
         .await
         .normal()
         .1;

@@ -4,9 +4,9 @@ use serde_json::json;
 use settee::messages::replication_job::JobEnd;
 
 use super::attachment;
-use crate::couch::Couch;
-use crate::http::Answer;
-use crate::job::{body, body_with, run};
+use crate::support::couch::Couch;
+use crate::support::http_server::Answer;
+use crate::support::job::{body, body_with, run};
 
 const ODD_IDS: [&str; 24] = [
     ".",
@@ -153,7 +153,7 @@ async fn ids_that_name_something_else_of_a_database_are_refused() {
     assert_eq!((stats.docs_written, stats.doc_write_failures), (1, 8));
     for couch in [&source, &target] {
         let received = couch.server.received();
-        let named = |request: &&crate::http::Received| {
+        let named = |request: &&crate::support::http_server::Received| {
             let is_checkpoint = request.call().starts_with("_local/") && request.call().len() == 39;
             !is_checkpoint && reserved.contains(&request.call()) && request.call() != "_bulk_docs"
         };

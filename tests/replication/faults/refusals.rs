@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use settee::messages::replication_job::JobEnd;
 
 use super::{attachment, two};
-use crate::couch::Couch;
-use crate::http::{Answer, Received};
-use crate::job::{Outcome, body, body_with, run};
+use crate::support::couch::Couch;
+use crate::support::http_server::{Answer, Received};
+use crate::support::job::{Outcome, body, body_with, run};
 
 /// A server that has sessions: those before the current one are over. Returns the number of the current one.
 fn with_sessions(

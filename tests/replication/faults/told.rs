@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::two;
-use crate::http::Answer;
-use crate::job::{body, body_with, run};
+use crate::support::http_server::Answer;
+use crate::support::job::{body, body_with, run};
 
 #[actix_rt::test]
 async fn a_failure_names_the_request_and_what_the_server_said() {

@@ -1,0 +1,351 @@
+//! `settee conform`, the real program: against good commands, and against every kind of bad one.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::program::SETTEE;
+
+fn conform(arguments: &[&str]) -> Output {
+    Command::new(SETTEE)
+        .arg("conform")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+}
+
+#[test]
+fn the_built_in_server_passes_and_each_case_has_its_line() {
+    let output = conform(&["-k", "reduce", "--", SETTEE, "couchjs"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(lines[0], "language: javascript (it runs functions in it)");
+    let cases = lines.iter().filter(|line| line.starts_with("ok ")).count();
+    let last = format!("{cases} passed, 0 failed");
+    assert!(cases > 40);
+    assert_eq!(lines.last(), Some(&last.as_str()));
+    assert!(lines.contains(&"ok    reduce.several  basic/reduce.several/two"));
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn json_is_one_object_with_everything_in_it() {
+    let output = conform(&["-k", "ddoc.shows", "--json", "--", SETTEE, "couchjs"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    let report = report(&output);
+    assert_eq!(report["command"][1], "couchjs");
+    assert_eq!(report["language"], "javascript");
+    let count = report["cases"].as_array().unwrap().len();
+    assert!(count > 40);
+    assert_eq!(report["passed"], count);
+    assert_eq!(
+        (&report["failed"], &report["not_run"]),
+        (&0.into(), &0.into())
+    );
+    let ability = &report["abilities"][0];
+    assert_eq!(
+        (&ability["name"], &ability["verdict"]),
+        (&"ddoc.shows".into(), &"able".into())
+    );
+    let case = &report["cases"][0];
+    assert_eq!(case["result"], "pass");
+    assert!(!case["why"].as_str().unwrap().is_empty());
+}
+
+#[test]
+fn a_failure_says_what_was_expected_and_what_came() {
+    // Answers everything, and everything but a reset wrongly.
+    let server = "while read -r line; do echo true; done";
+    let arguments = [
+        "--json",
+        "--language",
+        "python",
+        "-k",
+        "map",
+        "--",
+        "sh",
+        "-c",
+        server,
+    ];
+    let output = conform(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let report = report(&output);
+    let cases = report["cases"].as_array().unwrap();
+    let find = |id: &str| cases.iter().find(|case| case["id"] == id).unwrap();
+    let failed = find("basic/map/one-row");
+    assert_eq!(failed["result"], "fail");
+    assert_eq!(failed["step"], 6);
+    assert_eq!(failed["expected"], "[[[\"a\",1]]]");
+    assert_eq!(failed["got"], "true");
+    assert_eq!(
+        failed["problem"],
+        "step 6: $: expected [[[\"a\",1]]], got true"
+    );
+    assert_eq!(report["abilities"][0]["verdict"], "absent");
+    let line =
+        "FAIL  map            basic/map/one-row  step 6: $: expected [[[\"a\",1]]], got true";
+    let output = conform(&["--language", "python", "--", "sh", "-c", server]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).lines().any(|printed| printed == line));
+    assert!(text(&output.stderr).contains("did not pass"));
+}
+
+#[test]
+fn what_is_no_query_server_is_told_in_one_line() {
+    for (command, why) in [
+        (&["/no/such/program"][..], "was not found"),
+        (&["/etc/passwd"], "cannot be executed"),
+        (&["true"], "it exited with status 0"),
+        (
+            &["sh", "-c", "echo a word >&2; kill -9 $$"],
+            "it was killed by SIGKILL, its last words: a word",
+        ),
+        (&["sleep", "600"], "it said nothing within 0.5 s"),
+        (
+            &["sh", "-c", "trap '' TERM; exec >&-; sleep 600"],
+            "it said nothing|closed its output",
+        ),
+        (
+            &["sh", "-c", "while :; do printf xxxxxxxx; done"],
+            "it said nothing|longer than",
+        ),
+    ] {
+        let arguments = [&["--timeout", "0.5", "--"][..], command].concat();
+        let output = conform(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{command:?}");
+        assert!(output.stdout.is_empty(), "{command:?}");
+        let told = text(&output.stderr);
+        assert!(
+            why.split('|').any(|why| told.contains(why)),
+            "{command:?}: {told}"
+        );
+        assert_eq!(told.lines().count(), 1, "{told}");
+        let arguments = [&["--timeout", "0.5", "--json", "--"][..], command].concat();
+        let report = report(&conform(&arguments));
+        assert!(report["problem"].is_string());
+        assert_eq!(report["cases"].as_array().unwrap().len(), 0);
+    }
+}
+
+#[test]
+fn a_flood_of_lines_fails_every_case_at_once() {
+    let output = conform(&["--json", "--", "yes", "true"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(report(&output)["passed"], 0);
+}
+
+/// A server that hangs, with a child of its own that holds its pipes.
+const HANGING: &str = r#"
+echo $$ >>"$1"
+sleep 600 & echo $! >>"$1"
+trap '' TERM
+read -r line; echo true
+while :; do sleep 600; done
+"#;
+
+#[test]
+fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    let pids = pids.to_str().unwrap();
+    let command = ["sh", "-c", HANGING, "sh", pids];
+    let arguments = [
+        "--timeout",
+        "0.2",
+        "--language",
+        "python",
+        "-k",
+        "map",
+        "--json",
+        "--",
+    ];
+    let output = conform(&[&arguments[..], &command].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let report = report(&output);
+    assert_eq!(report["passed"], 0);
+    assert!(report["not_run"].as_u64().unwrap() > 0, "it gave up");
+    let silent = &report["cases"][0];
+    assert_eq!(silent["got"], "nothing within 0.2 s");
+    let pids = fs::read_to_string(pids).unwrap();
+    assert!(pids.lines().count() >= 2);
+    for pid in pids.lines() {
+        let left = Path::new("/proc").join(pid).join("cmdline");
+        let left = fs::read_to_string(left).unwrap_or_default();
+        // Who killed the group need not be the one who reaps an orphan.
+        assert!(
+            !left.contains("sleep") && !left.contains("read -r"),
+            "{pid}: {left}"
+        );
+    }
+}
+
+#[test]
+fn a_name_that_no_case_has_is_a_failure_that_says_so() {
+    let output = conform(&["-k", "nonsense", "--", SETTEE, "couchjs"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no case for 'javascript' has 'nonsense'"));
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_64() {
+    for arguments in [
+        &[][..],
+        &["couchjs"],
+        &["--timeout", "0", "--", "true"],
+        &["--language", "cobol", "--", "true"],
+    ] {
+        assert_eq!(conform(arguments).status.code(), Some(64), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let mut child = Command::new(SETTEE)
+        .args(["conform", "-k", "map", "--", SETTEE, "couchjs"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
+
+/// Knows the protocol of views and nothing of design documents, in a language without cases.
+const OTHER_LANGUAGE: &str = r#"
+while read -r line; do
+    case "$line" in
+        '["reset"'*) echo true; funs="" ;;
+        '["add_fun","up"]') echo true; funs="${funs}x" ;;
+        '["map_doc"'*) if [ -n "$funs" ]; then echo '[[["UP",1]]]'; else echo '[]'; fi ;;
+        *) echo '["error","unknown_command","what is this"]' ;;
+    esac
+done
+"#;
+
+#[test]
+fn optional_abilities_of_a_language_without_cases_are_not_supported_and_no_failures() {
+    for language in [&["--language", "none"][..], &[]] {
+        let arguments = [language, &["-k", "ddoc", "--", "sh", "-c", OTHER_LANGUAGE]].concat();
+        let output = conform(&arguments);
+        let lines: Vec<&str> = text(&output.stdout).lines().collect();
+        assert!(lines[0].starts_with("language: none"), "{lines:?}");
+        let known = "of 471 cases apply: those without functions; --cases FILE adds some";
+        assert!(
+            lines[1].starts_with("19 ") && lines[1].contains(known),
+            "{lines:?}"
+        );
+        let refused =
+            |line: &&&str| line.starts_with("no    ddoc") && line.contains("not supported");
+        assert_eq!(lines.iter().filter(refused).count(), 3, "{lines:?}");
+        assert!(
+            lines.contains(&"ddoc                   0       3  not supported"),
+            "{lines:?}"
+        );
+        assert_eq!(lines.last(), Some(&"0 passed, 0 failed, 3 not supported"));
+        assert!(
+            text(&output.stderr).contains("no case passed"),
+            "{output:?}"
+        );
+    }
+    let output = conform(&[
+        "--json",
+        "--language",
+        "none",
+        "--",
+        "sh",
+        "-c",
+        OTHER_LANGUAGE,
+    ]);
+    let report = report(&output);
+    assert_eq!(
+        (&report["known"], &report["applying"]),
+        (&471.into(), &19.into())
+    );
+    let abilities = report["abilities"].as_array().unwrap();
+    let verdict = |name: &str| {
+        let mut found = abilities.iter().filter(|ability| ability["name"] == name);
+        found.next().unwrap()["verdict"].clone()
+    };
+    assert_eq!(
+        (verdict("map"), verdict("reset")),
+        ("able".into(), "able".into())
+    );
+    for name in ["ddoc", "lib", "index"] {
+        assert_eq!(verdict(name), "not_supported", "{name}");
+    }
+}
+
+#[test]
+fn further_cases_are_played_in_a_language_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.jsonl");
+    let source = r#"{"$source": {"shell": "up"}}"#;
+    let case = |id: &str, key: &str| {
+        format!(
+            "{{\"id\": \"{id}\", \"category\": \"map\", \"why\": \"Why.\", \"exit\": 0, \"steps\": [\
+             {{\"in\": [\"reset\"]}}, {{\"out\": true}}, {{\"in\": [\"add_fun\", {source}]}}, {{\"out\": true}}, \
+             {{\"in\": [\"map_doc\", {{\"_id\": \"a\"}}]}}, {{\"out\": [[[\"{key}\", 1]]]}}]}}"
+        )
+    };
+    fs::write(
+        &file,
+        format!(
+            "{}\n\n{}\n",
+            case("own/good", "UP"),
+            case("own/bad", "DOWN")
+        ),
+    )
+    .unwrap();
+    let path = file.to_str().unwrap();
+    let run = |name: &str, language: &str| {
+        conform(&[
+            "--language",
+            language,
+            "--cases",
+            path,
+            "-k",
+            name,
+            "--",
+            "sh",
+            "-c",
+            OTHER_LANGUAGE,
+        ])
+    };
+    let output = run("own/good", "shell");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("21 of 473 cases apply"), "{printed}");
+    assert!(
+        printed.contains("ok    map            own/good\n"),
+        "{printed}"
+    );
+    assert_eq!(run("own/", "shell").status.code(), Some(1));
+    // Not written in that one.
+    let output = run("own/", "none");
+    assert!(
+        text(&output.stderr).contains("no case for 'none'"),
+        "{output:?}"
+    );
+    fs::write(&file, "{\"id\": \"x\"}\n").unwrap();
+    let output = run("own", "shell");
+    assert_eq!(output.status.code(), Some(65));
+    assert!(
+        text(&output.stderr).contains("own.jsonl: case x: it has no steps"),
+        "{output:?}"
+    );
+    fs::remove_file(&file).unwrap();
+    assert_eq!(run("own", "shell").status.code(), Some(65));
+}

@@ -1,0 +1,62 @@
+//! The other examples of the README and of the pages on the service work as they stand.
+
+use std::fs;
+use std::process::Command;
+
+use crate::support::daemon::Service;
+use crate::support::pages::blocks;
+use crate::support::program::SETTEE;
+
+#[test]
+fn the_socket_lines_of_the_readme_work_when_they_are_sent_together() {
+    let block = blocks("README.md", "json");
+    let lines = block
+        .iter()
+        .find(|block| block.contains("\"call\""))
+        .unwrap();
+    let service = Service::start("");
+    let mut client = service.connect();
+    client.send_raw(lines.as_bytes());
+    for _ in lines.lines() {
+        let reply = client.reply();
+        assert!(reply.get("ok").is_some(), "{reply}");
+    }
+    service.stop();
+}
+
+#[test]
+fn the_configurations_of_the_readme_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("settee.toml");
+    for block in blocks("README.md", "toml") {
+        fs::write(&file, &block).unwrap();
+        let output = Command::new(SETTEE)
+            .args(["check-config", "-c"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{block}\n{error}");
+    }
+}
+
+#[test]
+fn a_script_in_the_place_of_couchdbs_own_program_is_a_query_server() {
+    let page = blocks("docs/couchdb.md", "sh").concat();
+    let script = page.lines().find_map(|line| line.strip_prefix("printf '"));
+    let (script, _) = script.unwrap().split_once("' >").unwrap();
+    let script = script.replace("\\n", "\n");
+    let script = script.replace("/usr/bin/settee", SETTEE);
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("couchjs_mainjs");
+    fs::write(&program, script).unwrap();
+    // As CouchDB starts it, with and without a limit of its own.
+    for arguments in ["", " -M 67108864"] {
+        let line = format!(
+            "echo '[\"reset\",{{}}]' | sh {}{arguments}",
+            program.display()
+        );
+        let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+        assert_eq!(output.stdout, b"true\n", "{output:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! `settee status` against a running service.
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use crate::support::daemon::Service;
+use crate::support::program::{exit_code, program, read_lines, run};
+use serde_json::Value;
+
+#[test]
+fn the_table_shows_pools_and_processes() {
+    let service =
+        Service::start("[query_server_config]\nos_process_limit = 7\nos_process_soft_limit = 3\n");
+    assert_eq!(
+        run(&mut service.client(&["attach"]), b"[\"reset\"]\n").stdout,
+        b"true\n"
+    );
+    service.wait_for_first_pool("returned", |pool| pool["free"] == 1);
+    let output = run(&mut service.client(&["status"]), b"");
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("1 process, 0 of them stale; 3 pools\n"),
+        "{text}"
+    );
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let pool = words(text.lines().nth(3).unwrap());
+    assert_eq!(
+        pool[..5],
+        ["javascript", "javascript", "-", "7", "3"],
+        "{text}"
+    );
+    assert!(text.contains("couchjs -S"), "{text}");
+    let proc = words(text.lines().last().unwrap());
+    assert_eq!(
+        (proc[0].as_str(), proc[2].as_str()),
+        ("javascript", "idle"),
+        "{text}"
+    );
+    assert!(!text.contains('\x1b'), "no terminal, no escapes");
+}
+
+#[test]
+fn json_is_the_value_of_the_service_on_one_line() {
+    let service = Service::start("");
+    let output = run(&mut service.client(&["status", "--json"]), b"");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1);
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["proc_count"], 0);
+    assert_eq!(value["pools"][0]["name"], "javascript");
+}
+
+#[test]
+fn watching_goes_on_until_nobody_reads() {
+    let service = Service::start("");
+    let mut child = service
+        .client(&["status", "--watch", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut output = child.stdout.take().unwrap();
+    for line in read_lines(&mut output, 2).lines() {
+        serde_json::from_str::<Value>(line).unwrap();
+    }
+    drop(output);
+    assert_eq!(exit_code(&mut child), Some(0));
+}
+
+#[test]
+fn a_service_that_ends_is_told_while_watching() {
+    let mut service = Service::start("");
+    let mut child = service
+        .client(&["status", "--watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    read_lines(child.stdout.as_mut().unwrap(), 1);
+    service.kill();
+    assert_eq!(exit_code(&mut child), Some(69));
+}
+
+#[test]
+fn without_a_service_it_ends_with_69() {
+    let output = run(
+        &mut program(&["status", "--socket", "/nonexistent/s.sock"]),
+        b"",
+    );
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(69), 0));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("/nonexistent/s.sock"), "{said}");
+}
+
+#[test]
+fn another_program_behind_the_socket_is_no_service() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
+        // It waits for more, as such servers do; what it gets it does not understand.
+        drop(stream.read_to_end(&mut Vec::new()));
+    });
+    let output = run(program(&["status", "--socket"]).arg(&socket), b"");
+    server.join().unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("220 mail.example"), "{said}");
+}
+
+#[test]
+fn a_full_device_ends_with_74() {
+    let service = Service::start("");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut child = service
+        .client(&["status"])
+        .stdout(full)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(exit_code(&mut child), Some(74));
+}

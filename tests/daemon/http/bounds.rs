@@ -1,0 +1,321 @@
+//! What one client can take of the service: time, memory, connections, descriptors.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+
+use crate::support::daemon::{Service, configure, directory, wait_until};
+use crate::support::http_client::{Connection, Web};
+use crate::support::program::SETTEE;
+
+const JSON: &str = "application/json";
+
+/// A call that needs a child.
+fn call() -> String {
+    json!({"lang": "javascript", "funs": ["function(doc) { emit(doc._id, 1); }"],
+           "docs": [{"_id": "a"}]})
+    .to_string()
+}
+
+/// Begins a request whose body is still to come; returns once the service waits for it.
+fn announce(connection: &mut Connection, path: &str, length: usize) {
+    connection.write(&format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n\
+         Content-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
+    ));
+    assert_eq!(connection.head().status, 100);
+}
+
+/// Sends a byte again and again until the service closes the connection; returns what it said.
+fn trickle(stream: &mut TcpStream) -> String {
+    stream
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    wait_until("an end of the connection", || {
+        match stream.read(&mut buffer) {
+            Ok(0) => true,
+            Ok(length) => {
+                said.extend_from_slice(&buffer[..length]);
+                false
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => stream.write_all(b"x").is_err(),
+            Err(_) => true,
+        }
+    });
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn a_login_takes_no_more_of_its_body_than_a_login_needs() {
+    let web = Web::start("[admins]\nann = \"open sesame\"\n");
+    let long = format!(
+        "{{\"name\": \"ann\", \"password\": \"{}\"}}",
+        "x".repeat(5000)
+    );
+    let reason = web
+        .send("POST", "/_session", &long)
+        .reason(413, "too_large");
+    assert!(
+        !reason.contains("body_max"),
+        "no key raises this one: {reason}"
+    );
+    let mut connection = web.connect();
+    connection.begin_chunked("/_session", JSON);
+    connection.send_chunk(&"x".repeat(5000));
+    connection.response().error(413, "too_large");
+    web.service.stop();
+}
+
+#[test]
+fn every_head_of_a_connection_has_to_come_in_time() {
+    let web = Web::start("");
+    let mut connection = web.connect();
+    assert_eq!(connection.request("GET", "/_up", &[], "").status, 200);
+    connection.write("GET /_up HT");
+    assert_eq!(connection.closed(), "");
+    web.service.stop();
+}
+
+#[test]
+fn a_second_head_that_trickles_ends_its_connection() {
+    let web = Web::start("");
+    let mut connection = web.connect();
+    assert_eq!(connection.request("GET", "/_up", &[], "").status, 200);
+    connection.write("GET /_up HTTP/1.1\r\nX: ");
+    assert_eq!(trickle(&mut connection.stream), "");
+    web.service.stop();
+}
+
+#[test]
+fn a_body_that_trickles_is_given_up() {
+    let web = Web::start("[server]\nrequest_timeout = 1\n");
+    let mut connection = web.connect();
+    announce(&mut connection, "/_query/map", 1000);
+    let said = trickle(&mut connection.stream);
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    web.service.stop();
+}
+
+#[test]
+fn a_line_of_a_stream_that_trickles_is_given_up() {
+    let web = Web::start("[server]\nrequest_timeout = 1\n");
+    let mut connection = web.connect();
+    connection.begin_chunked("/_query/map", "application/x-ndjson");
+    let stream = &mut connection.stream;
+    let mut said = String::new();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    wait_until("an answer", || {
+        let mut buffer = [0; 4096];
+        match stream.read(&mut buffer) {
+            Ok(length) => {
+                said.push_str(&String::from_utf8_lossy(&buffer[..length]));
+                true
+            }
+            Err(_) => stream.write_all(b"1\r\n{\r\n").is_err(),
+        }
+    });
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    web.service.stop();
+}
+
+#[test]
+fn large_bodies_beyond_what_is_set_are_refused_and_small_requests_are_not() {
+    const LARGE: usize = 60_000_000;
+    let web = Web::start("[server]\nin_flight_max = 104857600\n");
+    let mut first = web.connect();
+    announce(&mut first, "/_query/map", LARGE);
+    for _ in 0..7 {
+        let mut other = web.connect();
+        other.write(&format!(
+            "POST /_query/map HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n\
+             Content-Length: {LARGE}\r\n\r\n"
+        ));
+        let refused = other.response();
+        let reason = refused.reason(503, "too_many_requests");
+        assert!(reason.contains("in_flight_max"), "{reason}");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+    }
+    web.send("POST", "/_query/map", &call()).ok();
+    first.disconnect();
+    wait_until("room for another large body", || {
+        let mut other = web.connect();
+        other.write(&format!(
+            "POST /_query/map HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n\
+             Content-Length: {LARGE}\r\nExpect: 100-continue\r\n\r\n"
+        ));
+        other.head();
+        let mut piece = [0; 1];
+        let stream = &other.stream;
+        stream
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
+        // One that is refused says so at once.
+        stream.peek(&mut piece).is_err()
+    });
+    web.service.stop();
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answer_is_given_up() {
+    let web = Web::start("[server]\nrequest_timeout = 1\n");
+    let sockets = || {
+        let folder = format!("/proc/{}/fd", web.service.pid());
+        let entries = std::fs::read_dir(folder).unwrap().flatten();
+        let targets = entries.flat_map(|entry| std::fs::read_link(entry.path()));
+        targets
+            .filter(|target| target.to_string_lossy().starts_with("socket:"))
+            .count()
+    };
+    // All threads of the service are there.
+    let mut other = web.connect();
+    assert_eq!(other.request("GET", "/_up", &[], "").status, 200);
+    let without = sockets();
+    let mut connection = web.connect();
+    let long = json!({"lang": "javascript", "funs": ["function(doc) { emit(1, doc.s); }"],
+                      "docs": vec![json!({"_id": "a", "s": "x".repeat(100 << 10)}); 160]});
+    connection.send(
+        "POST",
+        "/_query/map",
+        &[("Content-Type", JSON)],
+        &long.to_string(),
+    );
+    let head = connection.head();
+    assert_eq!(head.status, 200, "{head:?}");
+    wait_until("an end of the connection", || sockets() <= without);
+    let mut rest = Vec::new();
+    // It may be reset.
+    let _ = connection.stream.read_to_end(&mut rest);
+    assert!(rest.len() < 16 << 20, "{}", rest.len());
+    web.service.stop();
+}
+
+/// Sends the crowd home, also when the test has failed.
+struct SendHome<'a>(&'a AtomicBool);
+
+impl Drop for SendHome<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Keeps connections open that want nothing, and opens them again when they are closed.
+fn crowd(
+    address: SocketAddr,
+    trickling: usize,
+    idle: usize,
+    arrived: &AtomicUsize,
+    over: &AtomicBool,
+) {
+    let open = || {
+        let stream = TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(stream)
+    };
+    let mut streams: Vec<Option<TcpStream>> = (0..trickling + idle).map(|_| None).collect();
+    while !over.load(Ordering::Relaxed) {
+        for (at, place) in streams.iter_mut().enumerate() {
+            let is_open = match place {
+                Some(stream) if at < trickling => stream.write_all(b"G").is_ok(),
+                Some(stream) => matches!(
+                    stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock
+                ),
+                None => false,
+            };
+            if !is_open {
+                *place = open();
+            }
+        }
+        arrived.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    )
+    .unwrap();
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let mut command = Command::new("sh");
+    let limited = "ulimit -n 256; exec \"$0\" serve -c \"$1\"";
+    command
+        .args(["-c", limited, SETTEE])
+        .arg(config)
+        .env("SETTEE__SERVER__HTTP", "127.0.0.1:0")
+        .env("SETTEE__SERVER__OPEN", "true")
+        .env("SETTEE__STORE__PATH", "memory");
+    let mut service = Service::start_command(directory, command);
+    let address = service.next_address("http://");
+    let web = Web { service, address };
+    let (arrived, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _send_home = SendHome(&over);
+        scope.spawn(|| crowd(address, 1000, 600, &arrived, &over));
+        wait_until("a crowd", || arrived.load(Ordering::Relaxed) > 1);
+        let idle_clients: Vec<_> = (0..300).map(|_| web.service.connect()).collect();
+        for _ in 0..10 {
+            web.service.status();
+            web.send("POST", "/_query/map", &call()).ok();
+        }
+        drop(idle_clients);
+    });
+    web.service.stop();
+}
+
+#[test]
+fn a_body_that_grows_when_it_is_parsed_counts_for_what_it_becomes() {
+    let web = Web::start("[server]\nin_flight_max = 10485760\n");
+    let lists = format!("[{}[]]", "[],".repeat(2_000_000));
+    let refused = web.send("POST", "/_replicator/_bulk_docs", &lists);
+    refused.error(503, "too_many_requests");
+    let ones = format!("{{\"docs\": [{}1]}}", "1,".repeat(3_000_000));
+    let refused = web.send("POST", "/_query/map", &ones);
+    refused.error(503, "too_many_requests");
+    web.send("POST", "/_query/map", &call()).ok();
+    web.service.stop();
+}
+
+#[test]
+fn a_client_of_the_socket_that_does_not_read_gives_its_process_back() {
+    let service = Service::start("[server]\nrequest_timeout = 1\n");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let echo = json!({"id": 1, "call": "prompt", "proc": proc,
+                      "data": ["echo", "x".repeat(100_000)]});
+    // More than the socket and the bound on what is unread take together.
+    for _ in 0..10 {
+        client.send(&echo);
+    }
+    let mut other = service.connect();
+    other.wait_for_pool("python", &[("used", 0)]);
+    drop(client);
+    service.stop();
+}
+
+#[test]
+fn a_line_of_the_socket_that_finds_no_room_is_refused() {
+    let service = Service::start("[server]\nin_flight_max = 1048576\n");
+    let mut client = service.connect();
+    client.send_raw(&vec![b' '; 2 << 20]);
+    let reply = client.reply();
+    assert_eq!(reply["error"]["name"], "too_many_requests", "{reply}");
+    let mut other = service.connect();
+    let proc = other.get_proc("python");
+    assert_eq!(other.prompt(&proc, json!(["echo", 1])), 1);
+    service.stop();
+}

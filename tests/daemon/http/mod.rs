@@ -1,0 +1,12 @@
+//! The service over HTTP: what is asked, who may ask, and what passes line by line.
+
+mod admins;
+mod bounds;
+mod config;
+mod dashboard;
+mod floods;
+mod hosts;
+mod lines;
+mod requests;
+mod roles;
+mod threads;

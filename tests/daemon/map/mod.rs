@@ -1,0 +1,8 @@
+//! Documents through processes: `settee map` and the engine below it.
+
+mod engine;
+mod errors;
+mod reduce;
+mod rows;
+mod selector;
+mod sources;

@@ -1,0 +1,109 @@
+//! The ceiling over all pools: `[server] processes_max`.
+
+use serde_json::{Value, json};
+
+use super::support::{complains, give_back, take, take_request, taken, wait_until_waiting};
+use crate::support::daemon::{Client, Service, wait_until};
+use crate::support::http_client::Web;
+
+const POOLS: &str = "[server]\nprocesses_max = 2\n[pools.a]\nlanguage = \"python\"\nmax = 2\n\
+                     [pools.b]\nlanguage = \"python\"\nmax = 2\n";
+
+/// How many processes there are, of all pools.
+fn processes(client: &mut Client) -> u64 {
+    let status = client.ok(&json!({"id": "status", "call": "status"}));
+    let pools = status["pools"].as_array().unwrap();
+    let counts = ["used", "free", "opening", "stopping"];
+    let count = |pool: &Value| {
+        counts
+            .map(|key| pool[key].as_u64().unwrap())
+            .iter()
+            .sum::<u64>()
+    };
+    pools.iter().map(count).sum()
+}
+
+#[test]
+fn a_pool_with_a_waiter_gets_the_place_of_an_idle_process_of_another() {
+    let service = Service::start(POOLS);
+    let mut client = service.connect();
+    let old = take(&mut client, "a");
+    let new = take(&mut client, "a");
+    assert!(give_back(&mut client, &old, "ok"));
+    assert!(give_back(&mut client, &new, "ok"));
+    let lent = take(&mut client, "b");
+    assert_eq!(lent.pool, "b");
+    assert_eq!(processes(&mut client), 2);
+    let left = client.pool("a")["procs"][0]["os_pid"].as_u64();
+    assert_eq!(left, Some(new.os_pid), "the longest unused one went");
+    service.wait_for_log("all pools together have as many processes as may be");
+    service.stop();
+}
+
+#[test]
+fn a_process_that_comes_back_makes_way_for_a_pool_that_has_none() {
+    let service = Service::start(POOLS);
+    let mut client = service.connect();
+    let held = [take(&mut client, "a"), take(&mut client, "a")];
+    let mut own = service.connect();
+    own.send(&take_request("a"));
+    wait_until_waiting(&mut client, "a", 1);
+    let mut other = service.connect();
+    other.send(&take_request("b"));
+    wait_until_waiting(&mut client, "b", 1);
+    assert!(give_back(&mut client, &held[0], "ok"));
+    assert_eq!(taken(&mut other).pool, "b");
+    assert_eq!(client.pool("a")["waiting"], 1);
+    assert!(give_back(&mut client, &held[1], "ok"));
+    assert_eq!(taken(&mut own).os_pid, held[1].os_pid, "each has one");
+    assert_eq!(processes(&mut client), 2);
+    service.stop();
+}
+
+#[test]
+fn sizes_beyond_the_ceiling_are_refused_with_what_to_do() {
+    let service = Service::start(POOLS);
+    let mut client = service.connect();
+    for key in ["max", "init_size", "min_free"] {
+        let mut add = json!({"id": 1, "call": "add_pool", "name": "c", "language": "python"});
+        add[key] = json!(3);
+        let set = json!({"id": 1, "call": "reconfigure_pool", "name": "a", key: 3});
+        for order in [add, set] {
+            let error = client.error(&order);
+            assert_eq!(error["name"], "bad_request", "{error}");
+            let reason = error["reason"].as_str().unwrap();
+            for word in [key, "processes_max (2)", "raise [server] processes_max"] {
+                assert!(reason.contains(word), "{word} in {reason}");
+            }
+        }
+    }
+    let said = complains(&service, 64, &["pool", "set", "a", "max=3", "--dry-run"]);
+    assert!(said.contains("processes_max"), "{said}");
+    assert_eq!(client.pool("a")["hard_limit"], 2);
+    service.stop();
+}
+
+#[test]
+fn a_reload_moves_the_ceiling() {
+    let web = Web::start(POOLS);
+    let mut client = web.service.connect();
+    let held = [take(&mut client, "a"), take(&mut client, "b")];
+    let mut waiter = web.service.connect();
+    waiter.send(&take_request("b"));
+    wait_until_waiting(&mut client, "b", 1);
+    let put = |value: &str| {
+        let path = "/_node/_local/_config/server/processes_max";
+        web.send("PUT", path, &format!("\"{value}\""))
+    };
+    // The pools that are there may have two.
+    assert_eq!(put("1").status, 400);
+    put("3").ok();
+    taken(&mut waiter);
+    put("2").ok();
+    assert!(give_back(&mut client, &held[0], "ok"));
+    wait_until("one less", || processes(&mut client) == 2);
+    put("0").ok();
+    take(&mut client, "a");
+    assert!(give_back(&mut client, &held[1], "ok"));
+    web.service.stop();
+}

@@ -1,0 +1,512 @@
+//! Children that fail, each in its own way: what the clients are told, and what the pool does.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::support::{give_back, prints, remove, take, take_request, wait_until_gone};
+use crate::support::daemon::{
+    Client, Service, directory, pid_exists, scripted, signal, wait_until,
+};
+
+/// Writes a program into the directory of a service.
+fn program(directory: &Path, name: &str, bytes: &[u8], mode: u32) -> String {
+    let path = directory.join(name);
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Starts a service with this program as the language `bad`, and a pool of it.
+fn service_with(directory: TempDir, command: &str, pool: &str) -> Service {
+    let extra = format!(
+        "[query_servers]\nbad = \"{command}\"\n[pools.bad-1]\nlanguage = \"bad\"\nmax = 2\n{pool}\n"
+    );
+    Service::start_in(directory, &extra)
+}
+
+/// Asks until the pool is throttled, and returns the error that says so.
+fn throttled(client: &mut Client) -> Value {
+    let mut error = Value::Null;
+    wait_until("throttle", || {
+        let reply = client.call(&take_request("bad-1"));
+        if let Some(proc) = reply["ok"]["proc"].as_str() {
+            let prompt = json!({"call": "prompt", "proc": proc, "data": ["reset"]});
+            let answer = client.call(&prompt);
+            let status = if answer.get("ok").is_some() {
+                "ok"
+            } else {
+                "fail"
+            };
+            client.ok(&json!({"call": "ret_proc", "proc": proc, "status": status}));
+            return false;
+        }
+        error = reply["error"].clone();
+        error["name"] == "throttled"
+    });
+    error
+}
+
+/// Asserts that starts of this program throttle the pool, with a text that says these things.
+#[track_caller]
+fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
+    let service = service_with(directory, command, "start_timeout = \"2s\"");
+    let mut client = service.connect();
+    let error = throttled(&mut client);
+    let reason = error["reason"].as_str().unwrap();
+    for text in says {
+        assert!(reason.contains(text), "{text:?} is not in {reason:?}");
+    }
+    assert_eq!(
+        (&error["retry"], &error["phase"]),
+        (&json!(true), &json!("open"))
+    );
+    let wait = error["retry_after_ms"].as_u64().unwrap();
+    assert!(wait > 1000 && wait <= 60_000, "{error}");
+    // Nothing is tried meanwhile.
+    let pool = client.pool("bad-1");
+    let failures = pool["totals"]["start_failures"].clone();
+    assert!(failures.as_u64() > Some(0), "{pool}");
+    let started = pool["totals"]["started"].clone();
+    assert_eq!(client.error(&take_request("bad-1"))["name"], "throttled");
+    let pool = client.pool("bad-1");
+    assert_eq!(pool["totals"]["start_failures"], failures);
+    assert_eq!(pool["totals"]["started"], started);
+    assert!(pool["throttled_ms"].as_u64().is_some());
+    service.wait_for_log("a query server fails to start");
+    // An operator lifts it, and the next one is tried at once.
+    let said = prints(&service, &["pool", "unthrottle", "bad-1"]);
+    assert_eq!(said, "bad-1 starts processes again\n");
+    assert_eq!(client.pool("bad-1")["throttled_ms"], Value::Null);
+    let said = prints(&service, &["pool", "unthrottle", "bad-1"]);
+    assert_eq!(said, "bad-1 was not throttled\n");
+    throttled(&mut client);
+    service.stop();
+}
+
+#[test]
+fn one_that_exits_with_1_at_once_throttles_its_pool() {
+    let directory = directory();
+    let script = b"#!/bin/sh\necho no such module >&2\nexit 1\n";
+    let command = program(directory.path(), "exits", script, 0o755);
+    let says = ["exited with status 1", "no such module", "/exits"];
+    assert_throttles(directory, &command, &says);
+}
+
+#[test]
+fn one_that_is_no_program_throttles_its_pool() {
+    let directory = directory();
+    let command = program(directory.path(), "junk", b"\x7fELF but not really\n", 0o755);
+    assert_throttles(directory, &command, &["/junk"]);
+}
+
+#[test]
+fn one_that_may_not_be_run_throttles_its_pool() {
+    let directory = directory();
+    let command = program(directory.path(), "locked", b"#!/bin/sh\n", 0o644);
+    assert_throttles(directory, &command, &["ermission denied", "/locked"]);
+}
+
+#[test]
+fn one_that_is_not_there_throttles_its_pool() {
+    assert_throttles(
+        directory(),
+        "/nonexistent/query-server",
+        &["/nonexistent/query-server"],
+    );
+}
+
+#[test]
+fn one_that_is_killed_at_once_throttles_its_pool() {
+    let directory = directory();
+    let command = program(
+        directory.path(),
+        "killed",
+        b"#!/bin/sh\nkill -9 $$\n",
+        0o755,
+    );
+    assert_throttles(directory, &command, &["killed by SIGKILL"]);
+}
+
+#[test]
+fn one_that_hangs_at_its_start_throttles_its_pool() {
+    let script = b"#!/bin/sh\nexec sleep 1000\n";
+    let directory = directory();
+    let command = program(directory.path(), "hangs", script, 0o755);
+    assert_throttles(directory, &command, &["start_timeout", "2000 ms", "/hangs"]);
+}
+
+#[test]
+fn one_that_prints_garbage_first_throttles_its_pool() {
+    let script = b"#!/bin/sh\necho Welcome\nexec cat\n";
+    let directory = directory();
+    let command = program(directory.path(), "greets", script, 0o755);
+    assert_throttles(directory, &command, &["broke the protocol", "/greets"]);
+}
+
+#[test]
+fn one_that_closes_its_output_and_lives_on_throttles_its_pool() {
+    let script = b"#!/bin/sh\nexec sleep 1000 >&-\n";
+    let directory = directory();
+    let command = program(directory.path(), "mute", script, 0o755);
+    assert_throttles(directory, &command, &["end of its output", "/mute"]);
+}
+
+#[test]
+fn who_waits_for_one_that_hangs_at_its_start_is_told_within_start_timeout() {
+    let directory = directory();
+    let command = program(
+        directory.path(),
+        "hangs",
+        b"#!/bin/sh\nexec sleep 1000\n",
+        0o755,
+    );
+    let service = service_with(directory, &command, "start_timeout = \"300ms\"");
+    let mut client = service.connect();
+    // Longer than the test would wait.
+    let mut request = take_request("bad-1");
+    request["timeout_ms"] = json!(3_600_000);
+    let error = client.error(&request);
+    assert_eq!(
+        (&error["name"], &error["phase"]),
+        (&json!("os_process_error"), &json!("open"))
+    );
+    assert!(
+        error["reason"].as_str().unwrap().contains("start_timeout"),
+        "{error}"
+    );
+    let pool = client.pool("bad-1");
+    assert_eq!(pool["totals"]["start_failures"], 1);
+    assert_eq!(
+        (&pool["opening"], &pool["stopping"]),
+        (&json!(0), &json!(0))
+    );
+    service.stop();
+}
+
+#[test]
+fn a_pool_that_keeps_processes_of_a_command_that_hangs_is_throttled() {
+    let directory = directory();
+    let command = program(
+        directory.path(),
+        "hangs",
+        b"#!/bin/sh\nexec sleep 1000\n",
+        0o755,
+    );
+    let extra = "init_size = 2\nstart_timeout = \"300ms\"";
+    let service = service_with(directory, &command, extra);
+    let mut client = service.connect();
+    wait_until("throttle", || {
+        !client.pool("bad-1")["throttled_ms"].is_null()
+    });
+    client.wait_for_pool("bad-1", &[("opening", 0), ("free", 0)]);
+    assert_eq!(client.pool("bad-1")["totals"]["start_failures"], 2);
+    service.stop();
+}
+
+#[test]
+fn no_line_of_a_client_throttles_a_pool() {
+    let directory = directory();
+    // It ends without an answer over whatever comes after the first reset.
+    let script = b"#!/bin/sh\nread line\necho true\nread line\nexit 1\n";
+    let command = program(directory.path(), "touchy", script, 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    for status in ["ok", "fail", "ok"] {
+        let lent = take(&mut client, "bad-1");
+        let prompt = json!({"call": "prompt", "proc": lent.proc, "data": ["nonsense"]});
+        assert_eq!(client.error(&prompt)["status"], 1);
+        give_back(&mut client, &lent, status);
+        wait_until("its end", || !pid_exists(lent.os_pid));
+    }
+    let pool = client.pool("bad-1");
+    assert_eq!(pool["throttled_ms"], Value::Null);
+    assert_eq!(pool["totals"]["start_failures"], 0);
+    service.stop();
+}
+
+#[test]
+fn a_process_that_is_killed_before_its_first_use_does_not_throttle_its_pool() {
+    let service = Service::start("[pools.p]\nlanguage = \"python\"\ninit_size = 1\nmax = 2\n");
+    let mut client = service.connect();
+    for died in 1..=2 {
+        client.wait_for_pool("p", &[("free", 1), ("opening", 0)]);
+        let pid = client.pool("p")["procs"][0]["os_pid"].as_u64().unwrap();
+        signal(u32::try_from(pid).unwrap(), "KILL");
+        wait_until("its end", || client.pool("p")["totals"]["died"] == died);
+        assert_eq!(client.pool("p")["throttled_ms"], Value::Null);
+    }
+    // Who asks does not wait for it to be there again.
+    take(&mut client, "p");
+    assert_eq!(client.pool("p")["totals"]["start_failures"], 0);
+    service.stop();
+}
+
+#[test]
+fn one_that_answers_its_first_reset_whatever_it_says_has_started() {
+    for says in [r#"["error","no","not today"]"#, "42"] {
+        let directory = directory();
+        let script = format!("#!/bin/sh\nwhile read -r line; do echo '{says}'; done\n");
+        let command = program(directory.path(), "sulky", script.as_bytes(), 0o755);
+        let service = service_with(directory, &command, "");
+        let mut client = service.connect();
+        for _ in 0..2 {
+            let lent = take(&mut client, "bad-1");
+            let prompt = json!({"call": "prompt", "proc": lent.proc, "data": ["reset"]});
+            let answer = client.call(&prompt);
+            let expected = match says {
+                "42" => answer["ok"] == 42,
+                _ => answer["error"]["reason"] == "not today",
+            };
+            assert!(expected, "{answer}");
+            give_back(&mut client, &lent, "fail");
+        }
+        let pool = client.pool("bad-1");
+        assert_eq!(pool["throttled_ms"], Value::Null);
+        assert_eq!(pool["totals"]["start_failures"], 0);
+        service.stop();
+    }
+}
+
+#[test]
+fn a_start_that_hangs_does_not_throttle_the_command_that_a_reload_brought() {
+    let directory = directory();
+    let (good, began) = (
+        directory.path().join("good"),
+        directory.path().join("began"),
+    );
+    let script = format!(
+        "#!/bin/sh\n[ -e {} ] && exec {}\n: >{}\nexec sleep 1000\n",
+        good.display(),
+        scripted(directory.path()),
+        began.display()
+    );
+    let command = program(directory.path(), "later", script.as_bytes(), 0o755);
+    let service = service_with(directory, &command, "start_timeout = \"1s\"");
+    let mut client = service.connect();
+    client.send(&take_request("bad-1"));
+    let mut other = service.connect();
+    wait_until("the first start", || began.exists());
+    fs::write(&good, "").unwrap();
+    other.ok(&json!({"call": "reload_config"}));
+    assert_eq!(client.reply()["error"]["name"], "os_process_error");
+    assert_eq!(other.pool("bad-1")["throttled_ms"], Value::Null);
+    let lent = take(&mut other, "bad-1");
+    assert_eq!(other.prompt(&lent.proc, json!(["echo", 1])), 1);
+    service.stop();
+}
+
+#[test]
+fn a_process_that_is_stopped_in_order_is_sent_a_line_first() {
+    let directory = directory();
+    let trace = directory.path().join("trace");
+    let script = format!(
+        "#!/bin/sh\nwhile read -r line; do\n  case $line in\n  *bye*) echo \"$line\" >>{0}; echo pardon;;\n  \
+         *) echo true;;\n  esac\ndone\necho closed >>{0}\n",
+        trace.display()
+    );
+    let command = program(directory.path(), "polite", script.as_bytes(), 0o755);
+    let service = service_with(directory, &command, "stop_send = '[\"bye\"]'");
+    let mut client = service.connect();
+    // One that is broken is killed without a word.
+    let broken = take(&mut client, "bad-1");
+    assert!(give_back(&mut client, &broken, "fail"));
+    client.wait_for_pool("bad-1", &[("free", 1), ("stopping", 0)]);
+    let said = || fs::read_to_string(&trace).unwrap_or_default();
+    assert!(!said().contains("bye"));
+    let _ = fs::remove_file(&trace);
+    let fine = take(&mut client, "bad-1");
+    assert_ne!(fine.os_pid, broken.os_pid);
+    assert!(give_back(&mut client, &fine, "ok"));
+    client.ok(&remove("bad-1", "graceful"));
+    wait_until_gone(&mut client, "bad-1");
+    assert_eq!(
+        said(),
+        "[\"bye\"]\nclosed\n",
+        "the line, and then the end of its input"
+    );
+    let added = json!({"call": "add_pool", "name": "p", "language": "bad", "stop_send": "a\nb"});
+    let error = client.error(&added);
+    assert!(
+        error["reason"].as_str().unwrap().contains("one line"),
+        "{error}"
+    );
+    service.stop();
+}
+
+#[test]
+fn a_throttled_pool_goes_on_with_the_processes_that_it_has() {
+    let directory = directory();
+    // The first one works, the others fail.
+    let script = format!(
+        "#!/bin/sh\nmkdir {0} 2>/dev/null || exit 1\nexec {1}\n",
+        directory.path().join("first").display(),
+        scripted(directory.path())
+    );
+    let command = program(directory.path(), "once", script.as_bytes(), 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    let good = take(&mut client, "bad-1");
+    assert_eq!(client.prompt(&good.proc, json!(["echo", 1])), 1);
+    // A second one is started, fails, and throttles; the one that works is held meanwhile.
+    let mut other = service.connect();
+    let error = {
+        let mut error = Value::Null;
+        wait_until("failure", || {
+            let reply =
+                other.call(&json!({"call": "get_proc", "pool": "bad-1", "timeout_ms": 100}));
+            if let Some(proc) = reply["ok"]["proc"].as_str() {
+                other.call(&json!({"call": "prompt", "proc": proc, "data": ["reset"]}));
+                other.ok(&json!({"call": "ret_proc", "proc": proc, "status": "fail"}));
+            }
+            error = reply["error"].clone();
+            !client.pool("bad-1")["throttled_ms"].is_null()
+        });
+        error
+    };
+    drop(error);
+    assert!(give_back(&mut client, &good, "ok"));
+    let again = take(&mut other, "bad-1");
+    assert_eq!(again.os_pid, good.os_pid);
+    assert_eq!(other.prompt(&again.proc, json!(["echo", 2])), 2);
+    service.stop();
+}
+
+#[test]
+fn a_reload_lifts_a_throttle() {
+    let directory = directory();
+    let command = program(directory.path(), "exits", b"#!/bin/sh\nexit 3\n", 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    throttled(&mut client);
+    client.ok(&json!({"call": "reload_config"}));
+    assert_eq!(client.pool("bad-1")["throttled_ms"], Value::Null);
+    service.wait_for_log("query servers are started again");
+    service.stop();
+}
+
+#[test]
+fn a_pool_without_a_throttle_tries_each_time() {
+    let directory = directory();
+    let command = program(directory.path(), "locked", b"#!/bin/sh\n", 0o644);
+    let service = service_with(directory, &command, "throttle_delay = 0");
+    let mut client = service.connect();
+    for _ in 0..3 {
+        let error = client.error(&take_request("bad-1"));
+        assert_eq!(
+            (&error["name"], &error["phase"]),
+            (&json!("os_process_error"), &json!("open"))
+        );
+    }
+    assert_eq!(client.pool("bad-1")["totals"]["start_failures"], 3);
+    service.stop();
+}
+
+#[test]
+fn one_that_exits_after_an_answer_costs_its_client_an_error_and_is_not_lent_again() {
+    let directory = directory();
+    let script = b"#!/bin/sh\nread line\necho true\nread line\necho true\nread line\nexit 2\n";
+    let command = program(directory.path(), "once", script, 0o755);
+    let service = service_with(directory, &command, "throttle_delay = 0");
+    let mut client = service.connect();
+    let lent = take(&mut client, "bad-1");
+    assert_eq!(client.prompt(&lent.proc, json!(["reset"])), true);
+    let prompt = json!({"call": "prompt", "proc": lent.proc, "data": ["echo", 1]});
+    let error = client.error(&prompt);
+    assert_eq!(
+        (&error["name"], &error["status"]),
+        (&json!("os_process_error"), &json!(2))
+    );
+    assert!(give_back(&mut client, &lent, "ok"));
+    wait_until("its end", || !pid_exists(lent.os_pid));
+    let next = take(&mut client, "bad-1");
+    assert_ne!(next.os_pid, lent.os_pid);
+    assert_eq!(client.pool("bad-1")["totals"]["died"], 1);
+    service.stop();
+}
+
+#[test]
+fn one_that_is_killed_while_idle_is_replaced_to_keep_init_size() {
+    let service = Service::start("[pools.p]\nlanguage = \"python\"\ninit_size = 2\nmax = 2\n");
+    let mut client = service.connect();
+    client.wait_for_pool("p", &[("free", 2)]);
+    let served = take(&mut client, "p");
+    give_back(&mut client, &served, "ok");
+    signal(u32::try_from(served.os_pid).unwrap(), "KILL");
+    wait_until("its end", || !pid_exists(served.os_pid));
+    client.wait_for_pool("p", &[("free", 2), ("opening", 0)]);
+    assert_eq!(client.pool("p")["totals"]["died"], 1);
+    service.stop();
+}
+
+#[test]
+fn one_that_is_stopped_stays_counted_and_times_out() {
+    let service = Service::start("[pools.p]\nlanguage = \"python\"\nmax = 1\n");
+    let mut client = service.connect();
+    let lent = take(&mut client, "p");
+    client.prompt(&lent.proc, json!(["reset"]));
+    signal(u32::try_from(lent.os_pid).unwrap(), "STOP");
+    assert_eq!(client.pool("p")["used"], 1);
+    let prompt =
+        json!({"call": "prompt", "proc": lent.proc, "data": ["echo", 1], "timeout_ms": 200});
+    assert_eq!(client.error(&prompt)["name"], "timeout");
+    give_back(&mut client, &lent, "fail");
+    wait_until("its end", || !pid_exists(lent.os_pid));
+    assert_ne!(take(&mut client, "p").os_pid, lent.os_pid);
+    service.stop();
+}
+
+fn hog(limit: &str) -> Service {
+    let directory = directory();
+    let command = scripted(directory.path());
+    service_with(directory, &command, limit)
+}
+
+#[test]
+fn one_that_takes_too_much_memory_is_replaced_when_it_comes_back() {
+    let service = hog("max_memory = \"100MiB\"");
+    let mut client = service.connect();
+    let lent = take(&mut client, "bad-1");
+    client.prompt(&lent.proc, json!(["keep", 200 << 20]));
+    wait_until("reading of its memory", || {
+        client.pool("bad-1")["procs"][0]["memory"].as_u64() > Some(200 << 20)
+    });
+    // Never under its client.
+    assert_eq!(client.prompt(&lent.proc, json!(["reset"])), true);
+    assert!(give_back(&mut client, &lent, "ok"));
+    assert_ne!(take(&mut client, "bad-1").os_pid, lent.os_pid);
+    assert_eq!(client.pool("bad-1")["totals"]["recycled"]["memory"], 1);
+    service.stop();
+}
+
+#[test]
+fn one_that_takes_far_too_much_memory_is_stopped_under_its_client_who_is_told() {
+    let service = hog("max_memory_hard = \"100MiB\"");
+    let mut client = service.connect();
+    let lent = take(&mut client, "bad-1");
+    let keep = json!({"id": 1, "call": "prompt", "proc": lent.proc, "data": ["keep", 200 << 20]});
+    client.send(&keep);
+    // The answer comes before the notice; on a slow machine an error beside it.
+    let lines = [client.reply(), client.reply()];
+    let notice = lines
+        .iter()
+        .find(|line| line.get("down").is_some())
+        .unwrap();
+    assert_eq!(
+        (&notice["down"], &notice["name"]),
+        (&json!(lent.proc), &json!("memory_exceeded"))
+    );
+    assert!(
+        notice["reason"]
+            .as_str()
+            .unwrap()
+            .contains("max_memory_hard"),
+        "{notice}"
+    );
+    wait_until("its end", || !pid_exists(lent.os_pid));
+    assert!(!give_back(&mut client, &lent, "ok"));
+    service.stop();
+}

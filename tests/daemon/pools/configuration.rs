@@ -1,0 +1,169 @@
+//! `[pools.NAME]`: at the start, in `check-config`, and when it changes while the service runs.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::support::{add, reconfigure, remove, take, wait_until_gone};
+use crate::support::daemon::{Service, configure, directory, refused, wait_until};
+use crate::support::http_client::Web;
+use crate::support::program::SETTEE;
+
+const TWO: &str = "[pools.a]\nlanguage = \"python\"\nmax = 2\n[pools.b]\nlanguage = \"python\"\n";
+
+fn rewrite(service: &Service, extra: &str) {
+    configure(service.directory.path(), extra);
+}
+
+fn has_pool(client: &mut crate::support::daemon::Client, name: &str) -> bool {
+    let reply = client.call(&json!({"call": "status", "pool": name}));
+    reply
+        .get("ok")
+        .is_some_and(|status| status["pools"][0]["removing"].is_null())
+}
+
+#[test]
+fn a_reload_adds_changes_and_gracefully_removes_pools() {
+    let service = Service::start(TWO);
+    let mut client = service.connect();
+    let held = take(&mut client, "b");
+    rewrite(
+        &service,
+        "[pools.a]\nlanguage = \"python\"\nmax = 5\n[pools.c]\nlanguage = \"python\"\ninit_size = 1\n",
+    );
+    let changes = client.ok(&json!({"call": "reload_config"}));
+    let change = |section: &str, key: &str| {
+        let all = changes.as_array().unwrap();
+        let found = all
+            .iter()
+            .find(|c| c["section"] == section && c["key"] == key);
+        found.cloned().unwrap_or_default()
+    };
+    assert_eq!(change("pools.a", "max")["new"], "5");
+    assert_eq!(change("pools.b", "language")["new"], Value::Null);
+    assert_eq!(change("pools.c", "language")["new"], "python");
+    assert_eq!(client.pool("a")["hard_limit"], 5);
+    client.wait_for_pool("c", &[("free", 1)]);
+    assert_eq!(client.pool("b")["removing"], "graceful");
+    // Who holds a process of it may go on.
+    assert_eq!(client.prompt(&held.proc, json!(["echo", 1])), 1);
+    assert!(client.ret_proc(&held.proc));
+    wait_until_gone(&mut client, "b");
+    // What is wrong changes nothing.
+    rewrite(&service, "[pools.a]\nlanguage = \"perl\"\n");
+    assert_eq!(
+        client.error(&json!({"call": "reload_config"}))["name"],
+        "bad_config"
+    );
+    rewrite(
+        &service,
+        "[pools.a]\nlanguage = \"javascript\"\n[pools.c]\nlanguage = \"python\"\n",
+    );
+    let error = client.error(&json!({"call": "reload_config"}));
+    assert!(
+        error["reason"]
+            .as_str()
+            .unwrap()
+            .contains("[pools.a] language cannot change"),
+        "{error}"
+    );
+    assert_eq!(client.pool("a")["hard_limit"], 5);
+    service.stop();
+}
+
+#[test]
+fn hup_reloads_pools_too() {
+    let service = Service::start(TWO);
+    let mut client = service.connect();
+    rewrite(&service, "[pools.d]\nlanguage = \"python\"\n");
+    service.signal("HUP");
+    wait_until("pool d", || has_pool(&mut client, "d"));
+    wait_until("end of a and b", || {
+        !has_pool(&mut client, "a") && !has_pool(&mut client, "b")
+    });
+    service.wait_for_log("configuration changed");
+    service.stop();
+}
+
+#[test]
+fn what_was_changed_at_run_time_stays_until_its_section_changes() {
+    let service = Service::start(TWO);
+    let mut client = service.connect();
+    add(&mut client, "r", &json!({"max": 1}));
+    client.ok(&reconfigure("a", &json!({"max": 7})));
+    client.ok(&remove("b", "graceful"));
+    rewrite(&service, &format!("{TWO}[log]\nlevel = \"debug\"\n"));
+    client.ok(&json!({"call": "reload_config"}));
+    assert!(has_pool(&mut client, "r"));
+    assert!(!has_pool(&mut client, "b"));
+    assert_eq!(client.pool("a")["hard_limit"], 7);
+    rewrite(
+        &service,
+        &TWO.replace("max = 2", "max = 3")
+            .replace("[pools.b]\n", "[pools.b]\nmax = 1\n"),
+    );
+    client.ok(&json!({"call": "reload_config"}));
+    assert_eq!(client.pool("a")["hard_limit"], 3);
+    assert_eq!(client.pool("b")["hard_limit"], 1);
+    service.stop();
+}
+
+#[test]
+fn a_value_that_is_set_over_http_changes_the_pool() {
+    let web = Web::start(TWO);
+    let path = "/_node/_local/_config/pools.a/max";
+    assert_eq!(web.get(path).ok(), "2");
+    assert_eq!(web.send("PUT", path, "\"4\"").ok(), "2");
+    let mut client = web.service.connect();
+    wait_until("the new limit", || client.pool("a")["hard_limit"] == 4);
+    let reason = web.send("PUT", path, "\"many\"").reason(400, "bad_request");
+    assert!(reason.contains("[pools.a] max"), "{reason}");
+    let language = "/_node/_local/_config/pools.a/language";
+    web.send("PUT", language, "\"javascript\"")
+        .error(400, "bad_request");
+    assert_eq!(web.send("DELETE", path, "").ok(), "4");
+    wait_until("the old limit", || client.pool("a")["hard_limit"] == 2);
+    // A pool comes with its language.
+    let language = "/_node/_local/_config/pools.new/language";
+    web.send("PUT", language, "\"python\"").ok();
+    wait_until("the new pool", || has_pool(&mut client, "new"));
+    web.service.stop();
+}
+
+#[test]
+fn an_unknown_language_is_a_mistake_of_the_configuration() {
+    let directory = directory();
+    let config = configure(directory.path(), "[pools.p]\nlanguage = \"pyton\"\n");
+    let (status, said) = refused(&config);
+    assert_eq!(status, Some(78));
+    assert!(said.contains("[pools.p] language = \"pyton\""), "{said}");
+    assert!(said.contains("did you mean \"python\"?"), "{said}");
+}
+
+#[test]
+fn check_config_shows_pools_with_their_origins() {
+    let directory = directory();
+    let config = configure(directory.path(), TWO);
+    let mut command = Command::new(SETTEE);
+    command.args(["check-config", "-c"]).arg(&config);
+    command.env("SETTEE__POOLS__A__MIN_FREE", "1");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let section = text.split("[pools.a]\n").nth(1).unwrap();
+    let line = |key: &str| {
+        let found = section
+            .lines()
+            .find(|line| line.starts_with(&format!("{key} = ")));
+        found.unwrap_or_default().to_owned()
+    };
+    assert!(line("max").starts_with("max = 2 "), "{text}");
+    assert!(line("max").contains("settee.toml:"), "{text}");
+    assert!(
+        line("min_free").contains("SETTEE__POOLS__A__MIN_FREE"),
+        "{text}"
+    );
+    assert!(line("cull_interval").contains("# default (s)"), "{text}");
+    text.parse::<toml::Table>()
+        .expect("what is printed is TOML");
+}

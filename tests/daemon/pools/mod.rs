@@ -1,0 +1,14 @@
+//! Named pools with real processes, through every face: socket, HTTP, command line, configuration.
+
+mod ceiling;
+mod children;
+mod command_line;
+mod configuration;
+mod example;
+mod groups;
+mod http;
+mod library;
+mod removal;
+mod rules;
+mod support;
+mod watching;

@@ -1,0 +1,70 @@
+//! The state of a pool, as those are told who serve others with its processes.
+
+use serde_json::{Map, Value, json};
+use settee::messages::pool_watch::{PoolState, WatchPool};
+use settee::messages::pools::{AddPool, RemovePool};
+use settee::messages::proc_manager::{TakeFrom, Want};
+use settee::policy::pool::RemoveMode;
+use settee::testkit::{Script, ScriptedChild, TestPool, within};
+use tokio::sync::watch;
+
+fn settings(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap()
+}
+
+/// Waits until the state is one that is wanted.
+async fn state(
+    states: &mut watch::Receiver<PoolState>,
+    what: &str,
+    wanted: impl FnMut(&PoolState) -> bool,
+) -> PoolState {
+    let found = within(what, states.wait_for(wanted)).await;
+    *found.unwrap()
+}
+
+#[actix_rt::test]
+async fn who_watches_a_pool_is_told_of_every_change_and_of_its_end() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = TestPool::builder().script("echo", &child).start();
+    let manager = pool.manager();
+    let nobody = WatchPool {
+        pool: "p".to_owned(),
+    };
+    assert!(manager.send(nobody.clone()).await.unwrap().is_none());
+    let add = AddPool {
+        name: "p".to_owned(),
+        settings: settings(json!({"language": "echo", "max": 1})),
+        dry_run: false,
+    };
+    manager.send(add).await.unwrap().unwrap();
+    let mut states = manager.send(nobody).await.unwrap().unwrap();
+    let first = *states.borrow_and_update();
+    assert_eq!(
+        (first.pool.avail, first.pool.total, first.pool.max),
+        (0, 0, Some(1))
+    );
+    let want = Want::any_from(TakeFrom::Pool("p".into()));
+    let mut client = pool.client("one");
+    client.takes(want.clone()).await;
+    state(&mut states, "a used process", |s| {
+        (s.pool.avail, s.pool.total) == (0, 1)
+    })
+    .await;
+    let mut waiter = pool.client("two");
+    waiter.asks(want);
+    state(&mut states, "a waiter", |s| s.pool.claims == 1).await;
+    client.returns().await;
+    state(&mut states, "no waiter", |s| s.pool.claims == 0).await;
+    assert!(waiter.ping().await);
+    waiter.returns().await;
+    state(&mut states, "a free process", |s| s.pool.avail == 1).await;
+    let remove = RemovePool {
+        name: "p".to_owned(),
+        mode: RemoveMode::Graceful,
+        dry_run: false,
+    };
+    manager.send(remove).await.unwrap().unwrap();
+    let ended = async { while states.changed().await.is_ok() {} };
+    within("the end of the pool", ended).await;
+    pool.assert_quiet().await;
+}

@@ -1,0 +1,280 @@
+//! A service in this program: its configuration in a file, its socket, its clients, its end.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use settee::actors::pressure_gauge::Machine;
+use settee::app::{App, AppOptions, RunningApp};
+use settee::config::reload::Change;
+use settee::config::{Sources, load};
+use settee::messages::config_listener::{Reload, ReloadError};
+use settee::messages::proc_manager::GetStatus;
+use settee::otp::lifeline::ExitReason;
+use settee::query_server::status::PoolStatus;
+use settee::testkit::{eventually, within};
+use slog::Logger;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+use crate::services::logbook::Logbook;
+use crate::support::daemon::{directory, processes_of, scripted};
+use crate::support::program::SETTEE;
+
+/// How long a connection may stay open that is to be closed.
+const CLOSING_MAX: Duration = Duration::from_secs(20);
+
+/// A program with services.
+pub struct Front {
+    pub app: RunningApp,
+    pub log: Logbook,
+    directory: TempDir,
+}
+
+impl Front {
+    /// Starts one. In the text `DIR` is its directory, `SCRIPTED` the command of a query server that
+    /// does what it is told, for a section `[query_servers]`.
+    pub async fn start(text: &str) -> Self {
+        let directory = directory();
+        write_config(directory.path(), text);
+        let sources = sources(directory.path());
+        let config = load(&sources).unwrap_or_else(|e| panic!("{e}")).config;
+        let log = Logbook::default();
+        let mut options = AppOptions::new(Logger::root(log.clone(), slog::o!())).unwrap();
+        options.program = SETTEE.into();
+        options.sources = Some(sources);
+        let proc = directory.path().to_owned();
+        options.gauges = Machine { proc }.gauges();
+        let app = App::start(config, options).await.unwrap();
+        Self {
+            app,
+            log,
+            directory,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Puts another configuration in force.
+    pub async fn reload(&self, text: &str) -> Result<Vec<Change>, ReloadError> {
+        write_config(self.directory.path(), text);
+        self.reload_same().await
+    }
+
+    pub async fn reload_same(&self) -> Result<Vec<Change>, ReloadError> {
+        let listener = self.app.config_listener.address();
+        within("a reload", listener.send(Reload)).await.unwrap()
+    }
+
+    pub async fn connect(&self, socket: &str) -> Client {
+        let stream = UnixStream::connect(self.path(socket)).await.unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// Returns what there is of a pool.
+    pub async fn pool(&self, name: &str) -> PoolStatus {
+        let question = GetStatus {
+            pool: Some(name.to_owned()),
+        };
+        let manager = self.app.manager.address();
+        let status = manager.send(question).await.unwrap();
+        status.pools.into_iter().next().unwrap_or_default()
+    }
+
+    /// Returns a number of a service as it is shown.
+    pub fn number(&self, metric: &str, labels: &[&str]) -> u64 {
+        let snapshot = self.app.metrics.snapshot(&Default::default());
+        let text = settee::metrics::prometheus_text(&snapshot);
+        let start = match labels {
+            [] => format!("{metric} "),
+            _ => format!("{metric}{{"),
+        };
+        let mut lines = text.lines().filter(|line| line.starts_with(&start));
+        let fits = |line: &&str| labels.iter().all(|label| line.contains(label));
+        let line = lines.find(fits);
+        let value = line.and_then(|line| line.rsplit(' ').next());
+        value.map_or(0, |value| value.parse::<f64>().unwrap() as u64)
+    }
+
+    /// Returns how many connections of a service were ever accepted.
+    pub fn accepted(&self, service: &str) -> u64 {
+        let label = format!("service=\"{service}\"");
+        self.number("settee_service_accepted_total", &[&label])
+    }
+
+    /// Returns how many connections of a service are there.
+    pub fn connected(&self, service: &str) -> u64 {
+        let label = format!("service=\"{service}\"");
+        self.number("settee_service_connections", &[&label])
+    }
+
+    pub async fn wait_for_pool(&self, name: &str, what: &str, fits: impl Fn(&PoolStatus) -> bool) {
+        eventually(what, async || fits(&self.pool(name).await)).await;
+    }
+
+    /// Ends it when these clients are gone, for which it would wait otherwise.
+    pub async fn stop_after<T>(self, clients: T) {
+        drop(clients);
+        self.stop().await;
+    }
+
+    /// Ends it, and asserts that nothing is left.
+    pub async fn stop(self) {
+        let sockets: Vec<_> = std::fs::read_dir(self.directory.path()).unwrap().collect();
+        assert_eq!(self.app.stop(false).await, ExitReason::Shutdown);
+        eventually("the end of all children", async || {
+            processes_of(self.directory.path()).is_empty()
+        })
+        .await;
+        for file in sockets {
+            let path = file.unwrap().path();
+            assert!(path.extension().is_none_or(|e| e != "sock") || !path.exists());
+        }
+    }
+}
+
+fn write_config(directory: &Path, text: &str) {
+    let dir = directory.display().to_string();
+    let text = text
+        .replace("SCRIPTED", &scripted(directory))
+        .replace("DIR", &dir);
+    let server = format!("[server]\nsocket = \"{dir}/run/s.sock\"\nhttp = \"off\"\n");
+    std::fs::write(directory.join("settee.toml"), server + &text).unwrap();
+}
+
+fn sources(directory: &Path) -> Sources {
+    Sources {
+        files: vec![directory.join("settee.toml")],
+        natives: vec!["echo"],
+        ..Sources::default()
+    }
+}
+
+/// Counts the connections that wait in a listening Unix socket's queue, as the system sees them.
+pub fn waiting_to_be_accepted(socket: &Path) -> usize {
+    let path = socket.display().to_string();
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let lines = table.lines().filter(|line| line.ends_with(&path));
+    // Number, references, protocol, flags, type, state, inode: one that nobody has accepted is
+    // being connected (2) and belongs to no file.
+    lines
+        .filter(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields[5] == "02" && fields[6] == "0"
+        })
+        .count()
+}
+
+/// A client of a service.
+pub struct Client(pub BufReader<UnixStream>);
+
+impl Client {
+    pub async fn send(&mut self, line: &str) {
+        let line = format!("{line}\n");
+        self.0.get_mut().write_all(line.as_bytes()).await.unwrap();
+    }
+
+    /// Returns the next line, empty at the end.
+    pub async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.0.read_line(&mut line);
+        within("a line", read).await.unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub async fn ask(&mut self, line: &str) -> String {
+        self.send(line).await;
+        self.line().await
+    }
+
+    /// Returns the number of the process that it is lent.
+    pub async fn pid(&mut self) -> u32 {
+        self.ask("[\"pid\"]").await.parse().unwrap()
+    }
+
+    /// Returns the error that the service says before it closes the connection.
+    pub async fn error(&mut self) -> (String, String) {
+        let line = self.line().await;
+        let [word, name, reason]: [String; 3] =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("no error line: {line}"));
+        assert_eq!(word, "error");
+        self.assert_closed().await;
+        (name, reason)
+    }
+
+    /// Asserts that nothing more comes and that the connection ends.
+    pub async fn assert_closed(&mut self) {
+        let mut rest = Vec::new();
+        let read = self.0.read_to_end(&mut rest);
+        let read = tokio::time::timeout(CLOSING_MAX, read).await;
+        assert!(read.is_ok(), "the connection is still open");
+        assert_eq!(String::from_utf8_lossy(&rest), "");
+    }
+}
+
+/// A client of the client socket.
+pub struct SocketClient(Client);
+
+impl SocketClient {
+    pub async fn connect(front: &Front) -> Self {
+        let stream = UnixStream::connect(front.app.socket()).await.unwrap();
+        Self(Client(BufReader::new(stream)))
+    }
+
+    pub async fn call(&mut self, request: serde_json::Value) -> serde_json::Value {
+        let line = self.0.ask(&request.to_string()).await;
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Sends the same request so many times, as far as the service takes it.
+    pub async fn send_together(&mut self, count: usize, request: &serde_json::Value) {
+        let line = format!("{request}\n");
+        let stream = self.0.0.get_mut();
+        let send = async {
+            for _ in 0..count {
+                stream.write_all(line.as_bytes()).await.unwrap();
+            }
+        };
+        // Who does not read is not read from.
+        let _ = tokio::time::timeout(Duration::from_millis(500), send).await;
+    }
+
+    /// Reads one byte; false at the end.
+    pub async fn read_byte(&mut self) -> bool {
+        let mut byte = [0];
+        let read = self.0.0.get_mut().read(&mut byte);
+        read.await.is_ok_and(|count| count > 0)
+    }
+
+    /// Sends the same request so many times at once, and returns the replies as they come.
+    pub async fn call_together(
+        &mut self,
+        count: usize,
+        request: &serde_json::Value,
+    ) -> Vec<serde_json::Value> {
+        self.send_together(count, request).await;
+        let mut replies = Vec::new();
+        for _ in 0..count {
+            replies.push(serde_json::from_str(&self.0.line().await).unwrap());
+        }
+        replies
+    }
+
+    /// Takes a process of a pool and returns its token.
+    pub async fn get_proc(&mut self, pool: &str) -> String {
+        let got = self
+            .call(serde_json::json!({"call": "get_proc", "pool": pool}))
+            .await;
+        let proc = got["ok"]["proc"].as_str();
+        proc.unwrap_or_else(|| panic!("{got}")).to_owned()
+    }
+
+    pub async fn ret_proc(&mut self, proc: &str) {
+        let done = self
+            .call(serde_json::json!({"call": "ret_proc", "proc": proc}))
+            .await;
+        assert_eq!(done["ok"], true);
+    }
+}

@@ -1,0 +1,97 @@
+//! How many processes one user holds at a time, over services and the client socket together.
+
+use serde_json::json;
+use settee::testkit::eventually;
+
+use crate::services::harness::{Front, SocketClient};
+
+const TWO_OF_FOUR: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
+                           [pools.py]\nlanguage = \"python\"\nmax = 4\nheld_max = 2\n\
+                           [pools.other]\nlanguage = \"python\"\nmax = 2\n\
+                           [services.py]\nlisten = \"unix:DIR/py.sock\"\npool = \"py\"\n";
+
+async fn assert_refused(user: &mut SocketClient, call: &str) {
+    let refused = user.call(json!({"call": call, "pool": "py"})).await;
+    assert_eq!(refused["error"]["name"], "too_many_held", "{refused}");
+    let reason = refused["error"]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("held_max") && reason.contains("'py'"),
+        "{reason}"
+    );
+}
+
+#[actix_rt::test]
+async fn one_user_holds_as_many_processes_as_held_max_says_whatever_connections_he_has() {
+    let front = Front::start(TWO_OF_FOUR).await;
+    let mut first = SocketClient::connect(&front).await;
+    let mut second = SocketClient::connect(&front).await;
+    let proc = first.get_proc("py").await;
+    let mut client = front.connect("py.sock").await;
+    client.pid().await;
+    assert_refused(&mut second, "get_proc").await;
+    assert_refused(&mut second, "attach").await;
+    let mut refused = front.connect("py.sock").await;
+    let (name, reason) = refused.error().await;
+    assert_eq!(name, "too_many_held", "{reason}");
+    // Nothing is lost over it, and another pool has a limit of its own.
+    front
+        .wait_for_pool("py", "two are lent", |pool| {
+            pool.used == 2 && pool.waiting == 0
+        })
+        .await;
+    let mut second = SocketClient::connect(&front).await;
+    second.get_proc("other").await;
+    // A return counts at once, and so does the end of a connection.
+    first.ret_proc(&proc).await;
+    second.get_proc("py").await;
+    assert_refused(&mut first, "get_proc").await;
+    drop(client);
+    eventually("its end", async || front.connected("py") == 0).await;
+    front
+        .wait_for_pool("py", "a place", |pool| pool.used == 1)
+        .await;
+    first.get_proc("py").await;
+    front.stop_after((first, second, refused)).await;
+}
+
+#[actix_rt::test]
+async fn requests_that_are_made_together_do_not_pass_the_limit_together() {
+    let front = Front::start(TWO_OF_FOUR).await;
+    let mut user = SocketClient::connect(&front).await;
+    let granted = user
+        .call_together(6, &json!({"call": "get_proc", "pool": "py"}))
+        .await;
+    assert_eq!(
+        granted
+            .iter()
+            .filter(|reply| reply["error"].is_null())
+            .count(),
+        2
+    );
+    front
+        .wait_for_pool("py", "two are lent", |pool| {
+            pool.used == 2 && pool.waiting == 0
+        })
+        .await;
+    front.stop_after(user).await;
+}
+
+#[actix_rt::test]
+async fn a_limit_that_is_changed_holds_for_what_is_lent_from_then_on() {
+    let front = Front::start(TWO_OF_FOUR).await;
+    let mut user = SocketClient::connect(&front).await;
+    user.get_proc("py").await;
+    user.get_proc("py").await;
+    assert_refused(&mut user, "get_proc").await;
+    let set = json!({"call": "reconfigure_pool", "name": "py", "held_max": 3});
+    let changes = user.call(set).await;
+    assert_eq!(changes["ok"], json!([{"set": "held_max", "value": 3}]));
+    user.get_proc("py").await;
+    assert_refused(&mut user, "get_proc").await;
+    front
+        .reload(&TWO_OF_FOUR.replace("held_max = 2", "held_max = 0"))
+        .await
+        .unwrap();
+    user.get_proc("py").await;
+    front.stop_after(user).await;
+}

@@ -1,0 +1,70 @@
+//! Ten thousand connections that arrive at a limit of 10.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::services::harness::Front;
+
+const COUNT: u64 = 10_000;
+const LIMIT: u64 = 10;
+/// As many as may be open at a time on this side: connections beyond that come as others go.
+const OPEN_MAX: usize = 500;
+/// How long all of it may take.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// Returns the memory of this program, in bytes.
+fn memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[actix_rt::test]
+async fn ten_thousand_connections_at_a_limit_of_10_are_answered_in_flat_memory() {
+    let text = format!(
+        "[native_query_servers]\necho = true\n\
+         [pools.e]\nlanguage = \"echo\"\nmax = {LIMIT}\n\
+         [services.e]\nlisten = \"unix:DIR/e.sock\"\npool = \"e\"\nbacklog = 1024\n"
+    );
+    let front = Front::start(&text).await;
+    let path = front.path("e.sock");
+    let began = Instant::now();
+    let places = std::sync::Arc::new(tokio::sync::Semaphore::new(OPEN_MAX));
+    let mut clients = Vec::new();
+    let mut warm = 0;
+    for number in 0..COUNT {
+        let place = std::sync::Arc::clone(&places)
+            .acquire_owned()
+            .await
+            .unwrap();
+        let path = path.clone();
+        clients.push(actix_rt::spawn(async move {
+            let _place = place;
+            let mut stream = UnixStream::connect(path).await.unwrap();
+            let line = format!("[\"it is\",{number}]\n");
+            stream.write_all(line.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer, line);
+        }));
+        if number % 50 == 0 {
+            let open = front.connected("e");
+            assert!(open <= LIMIT, "{open} connections are accepted");
+            assert!(began.elapsed() < DEADLINE, "{number} in {DEADLINE:?}");
+        }
+        if number == COUNT / 10 {
+            warm = memory();
+        }
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(front.accepted("e"), COUNT);
+    let grown = memory().saturating_sub(warm) / 1024;
+    // What the test itself keeps of each connection is a part of it.
+    assert!(grown < 16 * 1024, "{grown} KiB more than after a tenth");
+    front.stop().await;
+}

@@ -1,0 +1,64 @@
+//! Services whose pool comes and goes while the program runs.
+
+use serde_json::json;
+use settee::messages::proc_manager::GetStatus;
+use settee::testkit::eventually;
+
+use crate::services::harness::{Front, SocketClient};
+
+const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
+                      [services.late]\nlisten = \"unix:DIR/late.sock\"\npool = \"late\"\n\
+                      wait_for_pool = true\nstress = \"yes\"\nthrottle_delay = \"7s\"\n";
+
+async fn wait_until_closed(front: &Front, why: Option<&str>) {
+    eventually("what the service is", async || {
+        let manager = front.app.manager.address();
+        let status = manager.send(GetStatus::default()).await.unwrap();
+        status
+            .services
+            .first()
+            .is_some_and(|door| door.closed.as_deref() == why)
+    })
+    .await;
+}
+
+async fn add(client: &mut SocketClient, max: u32) {
+    let request = json!({"call": "add_pool", "name": "late", "language": "python", "max": max});
+    let added = client.call(request).await;
+    assert!(added["ok"].is_array(), "{added}");
+}
+
+#[actix_rt::test]
+async fn a_service_may_wait_for_a_pool_that_is_added_later() {
+    let front = Front::start(CONFIG).await;
+    wait_until_closed(&front, Some("no_pool")).await;
+    let warnings = || front.log.with("the pool of a service is not there");
+    eventually("the operator is told", async || warnings().len() == 1).await;
+    let mut waiting = front.connect("late.sock").await;
+    waiting.send("[\"pid\"]").await;
+    let mut operator = SocketClient::connect(&front).await;
+    add(&mut operator, 1).await;
+    let pid = waiting.line().await;
+    // What the service asks of its pool holds for this one too.
+    eventually("it comes under stress", async || {
+        front.pool("late").await.stressed_ms.is_some()
+    })
+    .await;
+    // A graceful removal lets who holds a process go on.
+    let remove = json!({"call": "remove_pool", "name": "late", "mode": "graceful"});
+    operator.call(remove).await;
+    wait_until_closed(&front, Some("no_pool")).await;
+    assert_eq!(waiting.ask("[\"pid\"]").await, pid);
+    let mut next = front.connect("late.sock").await;
+    next.send("[\"pid\"]").await;
+    // The name is free at once, and the service serves again.
+    add(&mut operator, 2).await;
+    assert_ne!(next.line().await, pid);
+    assert_eq!(waiting.ask("[\"pid\"]").await, pid);
+    // An immediate one tells them.
+    let remove = json!({"call": "remove_pool", "name": "late", "mode": "immediate"});
+    operator.call(remove).await;
+    assert_eq!(next.error().await.0, "pool_removed");
+    wait_until_closed(&front, Some("no_pool")).await;
+    front.stop_after((waiting, operator, next)).await;
+}

@@ -1,0 +1,120 @@
+//! The Unix socket for a group: who may connect, and what they may do.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::{fs, io, thread};
+
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use serde_json::Value;
+
+use crate::support::daemon::{Client, Service, configure, directory, refused};
+
+/// A user and a group that no test's machine gives anybody.
+const STRANGER: u32 = 54_321;
+const GROUP: u32 = 54_322;
+
+/// Talks to the service as another user, in a group: each line gets a reply.
+fn talk(service: &Service, group: u32, lines: &[&str]) -> io::Result<Vec<Value>> {
+    let talking = || {
+        // A thread may be somebody else than its process.
+        let (user, group) = (Uid::from_raw(STRANGER), Gid::from_raw(group));
+        set_thread_groups(&[])?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+        let mut client = Client::try_connect(&service.socket())?;
+        let replies = lines.iter().map(|line| {
+            client.send_raw(format!("{line}\n").as_bytes());
+            client.reply()
+        });
+        Ok(replies.collect())
+    };
+    thread::scope(|scope| scope.spawn(talking).join().unwrap())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn mode(path: &std::path::Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o777
+}
+
+#[test]
+fn it_is_for_its_owner_only_unless_the_configuration_names_a_group() {
+    let service = Service::start("");
+    assert_eq!(mode(&service.socket()), 0o600);
+    assert_eq!(mode(service.socket().parent().unwrap()), 0o700);
+    service.stop();
+    let service = Service::start("[server]\nsocket_mode = \"0660\"\n");
+    assert_eq!(mode(&service.socket()), 0o660);
+    assert_eq!(mode(service.socket().parent().unwrap()), 0o750);
+    service.stop();
+}
+
+#[test]
+fn members_of_the_group_call_functions_and_nothing_else() {
+    if !is_root() {
+        // Nobody else can become another user.
+        return;
+    }
+    let directory = directory();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let extra = format!(
+        "[server]\nsocket_group = {GROUP}\n[pools.shared]\nlanguage = \"python\"\ncallers = true\n"
+    );
+    let service = Service::start_in(directory, &extra);
+    let socket = fs::metadata(service.socket()).unwrap();
+    assert_eq!((socket.mode() & 0o777, socket.gid()), (0o660, GROUP));
+    let lines = [
+        r#"{"id":1,"call":"map_docs","lang":"javascript","funs":["function(d) { emit(d._id, 1); }"],"docs":[{"_id":"a"}]}"#,
+        r#"{"id":2,"call":"get_proc","pool":"shared"}"#,
+        r#"{"id":3,"call":"get_proc","lang":"python"}"#,
+        r#"{"id":4,"call":"status"}"#,
+        r#"{"id":5,"call":"reload"}"#,
+        r#"{"id":6,"call":"dashboard"}"#,
+        r#"{"id":7,"call":"add_pool","name":"x","language":"python","callers":true}"#,
+        r#"{"id":8,"call":"reload_config"}"#,
+        r#"{"id":9,"call":"attach","lang":"javascript"}"#,
+    ];
+    let replies = talk(&service, GROUP, &lines).unwrap();
+    assert_eq!(replies.len(), lines.len());
+    for reply in replies {
+        let may = [1, 2, 9].map(Value::from).contains(&reply["id"]);
+        assert_eq!(reply["error"]["name"] != "forbidden", may, "{reply}");
+        assert_eq!(reply.get("ok").is_some(), may, "{reply}");
+    }
+    // Who is in another group does not even get in.
+    let refused = talk(&service, STRANGER, &lines).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    service.status();
+    service.stop();
+}
+
+#[test]
+fn a_group_that_is_not_there_or_would_see_the_store_is_refused() {
+    for (extra, code, part) in [
+        (
+            "socket_group = \"no-such-group-of-anybody\"",
+            77,
+            "no group",
+        ),
+        ("socket_group = \"--help\"", 78, "a group of the system"),
+        ("socket_mode = \"0666\"", 78, "0600, 0660"),
+    ] {
+        let directory = directory();
+        let config = configure(directory.path(), &format!("[server]\n{extra}\n"));
+        let (status, complaint) = refused(&config);
+        assert_eq!(status, Some(code), "{complaint}");
+        assert!(complaint.contains(part), "{complaint}");
+    }
+    let directory = directory();
+    let config = configure(directory.path(), "[server]\nsocket_mode = \"0660\"\n");
+    let mut command = crate::support::daemon::serve_command(&config);
+    command.env(
+        "SETTEE__STORE__PATH",
+        directory.path().join("run/settee.redb"),
+    );
+    let output = command.output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(78), "{complaint}");
+    assert!(complaint.contains("where the store is too"), "{complaint}");
+}

@@ -1,0 +1,125 @@
+//! The client library against a running service, from plain tokio.
+
+use crate::support::daemon::Service;
+use futures_util::future::join_all;
+use serde_json::json;
+use serde_json::value::RawValue;
+use settee::client::{Client, ClientError, DdocIn, ReturnStatus, TakeFrom, attach};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::test]
+async fn a_process_is_borrowed_prompted_and_given_back() {
+    let service = Service::start("");
+    let client = Client::connect(service.socket()).await.unwrap();
+    let borrowed = client.get_proc("JavaScript", None).await.unwrap();
+    assert_eq!(borrowed.lang, "javascript");
+    let proc = borrowed.proc.as_str();
+    let prompts =
+        (0..100).map(|number| json!(["rereduce", ["function(k,v){return v[0]}"], [number], ""]));
+    client
+        .prompt(proc, &json!(["reset", borrowed.config]), None)
+        .await
+        .unwrap();
+    let prompts: Vec<_> = prompts.collect();
+    // All at once on one connection: each caller gets its own answer.
+    let answers = join_all(
+        prompts
+            .iter()
+            .map(|prompt| client.prompt(proc, prompt, None)),
+    )
+    .await;
+    for (number, answer) in answers.into_iter().enumerate() {
+        assert_eq!(answer.unwrap().get(), format!("[true,[{number}]]"));
+    }
+    assert_eq!(client.get_proc_count().await.unwrap(), 1);
+    assert_eq!(client.status(None).await.unwrap().pools[0].used, 1);
+    assert!(client.ret_proc(proc, ReturnStatus::Ok).await.unwrap());
+    assert!(!client.ret_proc(proc, ReturnStatus::Ok).await.unwrap());
+    client.reload().await.unwrap();
+    client.terminate_stale_procs().await.unwrap();
+    assert_eq!(client.get_stale_proc_count().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn errors_tell_name_fault_and_whether_to_retry() {
+    let service = Service::start("");
+    let client = Client::connect(service.socket()).await.unwrap();
+    let Err(ClientError::Service(error)) = client.get_proc("klingon", None).await else {
+        panic!("the language is not there");
+    };
+    assert_eq!(
+        (error.name.as_str(), error.fault.as_str(), error.retry),
+        ("unknown_query_language", "client", false)
+    );
+    let proc = client.get_proc("javascript", None).await.unwrap().proc;
+    let Err(ClientError::Service(error)) = client
+        .prompt(&proc, &json!(["add_fun", "function("]), None)
+        .await
+    else {
+        panic!("the function does not compile");
+    };
+    assert_eq!(
+        (error.name.as_str(), error.phase.as_str()),
+        ("compilation_error", "prompt")
+    );
+}
+
+#[tokio::test]
+async fn a_function_of_a_design_document_is_called_in_one_call() {
+    let service = Service::start("");
+    let client = Client::connect(service.socket()).await.unwrap();
+    let text =
+        r#"{"_id":"_design/d","_rev":"1-a","shows":{"s":"function(d,r){return d.n + 1 + ''}"}}"#;
+    let ddoc = DdocIn {
+        db: "db",
+        ddoc: serde_json::from_str::<&RawValue>(text).unwrap(),
+    };
+    let answer = client
+        .ddoc_prompt(ddoc, &["shows", "s"], &json!([{"n": 41}, {}]))
+        .await
+        .unwrap();
+    assert_eq!(answer.get(), r#"["resp",{"body":"42"}]"#);
+}
+
+// The test waits without giving way; the connection needs a thread to close on.
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_client_gives_back_what_it_held() {
+    let service = Service::start("");
+    let client = Client::connect(service.socket()).await.unwrap();
+    client.get_proc("javascript", None).await.unwrap();
+    service.wait_for_first_pool("held", |pool| pool["used"] == 1);
+    drop(client);
+    service.wait_for_first_pool("given back", |pool| pool["used"] == 0);
+}
+
+#[tokio::test]
+async fn calls_end_when_the_service_does() {
+    let mut service = Service::start("");
+    let client = Client::connect(service.socket()).await.unwrap();
+    client.get_proc_count().await.unwrap();
+    service.kill();
+    for _ in 0..2 {
+        assert!(matches!(
+            client.get_proc_count().await,
+            Err(ClientError::Closed)
+        ));
+    }
+}
+
+#[tokio::test]
+async fn attaching_gives_the_plain_streams_of_a_process() {
+    let service = Service::start("");
+    let mut attached = attach(service.socket(), TakeFrom::Language("javascript"))
+        .await
+        .unwrap();
+    assert_eq!(attached.proc.pool.as_deref(), Some("javascript"));
+    attached
+        .input
+        .write_all(b"[\"reset\"]\n[\"add_fun\",\"function(d){}\"]\n")
+        .await
+        .unwrap();
+    attached.input.shutdown().await.unwrap();
+    let mut text = String::new();
+    attached.output.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "true\ntrue\n");
+}

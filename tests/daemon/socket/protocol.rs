@@ -1,0 +1,563 @@
+//! The client socket as a contract: what each call does, in what order replies come, and what
+//! becomes of what a client held.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+use crate::support::daemon::{Client, Service, wait_until};
+use serde_json::{Value, json};
+
+fn ddoc(id: &str) -> Value {
+    json!({"_id": format!("_design/{id}"), "_rev": "1-x", "language": "python", "n": 1.0})
+}
+
+#[test]
+fn a_process_is_lent_prompted_and_given_back() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
+    assert_eq!(got["lang"], "python");
+    assert_eq!(got["config"]["reduce_limit"], true);
+    assert_eq!(got["config"]["timeout"], 5000);
+    let proc = got["proc"].as_str().unwrap();
+    assert_eq!(client.prompt(proc, json!(["reset", got["config"]])), true);
+    assert_eq!(client.prompt(proc, json!(["pid"])), got["os_pid"]);
+    assert_eq!(client.pool("python")["used"], 1);
+    assert!(client.ret_proc(proc));
+    assert_eq!(client.pool("python")["free"], 1);
+    let again = client.ok(&json!({"id": 2, "call": "get_proc", "lang": "PYTHON"}));
+    assert_eq!(again["os_pid"], got["os_pid"], "the idle process is used");
+    assert_ne!(
+        again["proc"], got["proc"],
+        "every assignment has its own token"
+    );
+    service.stop();
+}
+
+#[test]
+fn a_reply_carries_the_id_of_its_request_whatever_it_is() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    for id in [
+        json!("x\u{e9}\n"),
+        json!(17),
+        json!({"a": [1]}),
+        json!(null),
+        json!(false),
+    ] {
+        let reply = client.call(&json!({"id": id, "call": "get_proc_count"}));
+        assert_eq!(reply, json!({"id": id, "ok": 0}));
+    }
+    client.send_raw(b"{\"call\":\"get_proc_count\",\"id\":1.50e+0}\n");
+    assert_eq!(client.line().unwrap(), "{\"id\":1.50e+0,\"ok\":0}\n");
+    assert_eq!(
+        client.call(&json!({"call": "get_proc_count"}))["id"],
+        json!(null)
+    );
+    service.stop();
+}
+
+#[test]
+fn the_answer_of_the_query_server_is_passed_on_unchanged() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let answer = "[ 1.0,\"\\u00fc\", 12345678901234567890 ]";
+    let data = json!(["raw", format!("{answer}\r\n")]);
+    client.send(&json!({"id": 1, "call": "prompt", "proc": proc, "data": data}));
+    assert_eq!(
+        client.line().unwrap(),
+        format!("{{\"id\":1,\"ok\":{answer}}}\n")
+    );
+    client.send_raw(
+        format!("{{\"id\":2,\"call\":\"prompt\",\"proc\":\"{proc}\",\"data\":[\"echo\", 1.0]}}\n")
+            .as_bytes(),
+    );
+    assert_eq!(client.line().unwrap(), "{\"id\":2,\"ok\":1.0}\n");
+    service.stop();
+}
+
+#[test]
+fn two_hundred_pipelined_requests_are_all_answered() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 4");
+    let mut client = service.connect();
+    let mut text = String::new();
+    for id in 0..200 {
+        let request = match id % 4 {
+            0 => json!({"id": id, "call": "ddoc_prompt", "db": "a", "ddoc": ddoc("d"),
+                        "path": ["shows", "s"], "args": [id]}),
+            1 => json!({"id": id, "call": "get_proc_count"}),
+            2 => json!({"id": id, "call": "no such call"}),
+            _ => json!({"id": id, "call": "status"}),
+        };
+        text.push_str(&format!("{request}\n"));
+    }
+    client.send_raw(text.as_bytes());
+    let mut answered = [false; 200];
+    for _ in 0..200 {
+        let reply = client.reply();
+        let id = usize::try_from(reply["id"].as_u64().unwrap()).unwrap();
+        assert!(!std::mem::replace(&mut answered[id], true), "{id} twice");
+        assert_eq!(reply.get("ok").is_some(), id % 4 != 2, "{reply}");
+        if id % 4 == 0 {
+            let expected = json!(["ddoc", "_design/d", ["shows", "s"], [id]]);
+            assert_eq!(reply["ok"], expected);
+        }
+    }
+    service.stop();
+}
+
+#[test]
+fn prompts_to_one_process_are_answered_in_order_and_its_return_comes_last() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let mut text = String::new();
+    for id in 0..2000 {
+        let data = if id % 7 == 3 {
+            json!(["error", "no", id])
+        } else {
+            json!(["echo", id])
+        };
+        let request = json!({"id": id, "call": "prompt", "proc": proc, "data": data});
+        text.push_str(&format!("{request}\n"));
+    }
+    text.push_str(&format!(
+        "{}\n",
+        json!({"id": "back", "call": "ret_proc", "proc": proc})
+    ));
+    let mut writer = client.stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || writer.write_all(text.as_bytes()));
+    for id in 0..2000 {
+        let reply = client.reply();
+        assert_eq!(reply["id"], id);
+        let value = if id % 7 == 3 {
+            &reply["error"]["reason"]
+        } else {
+            &reply["ok"]
+        };
+        assert_eq!(value, id);
+    }
+    assert_eq!(client.reply(), json!({"id": "back", "ok": true}));
+    writing.join().unwrap().unwrap();
+    assert_eq!(client.pool("python")["free"], 1, "nothing was broken off");
+    service.stop();
+}
+
+#[test]
+fn a_process_that_is_returned_as_failed_is_stopped_at_once() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    client.send(&json!({"id": "p", "call": "prompt", "proc": proc, "data": ["never"]}));
+    client.send(&json!({"id": "r", "call": "ret_proc", "proc": proc, "status": "fail"}));
+    let (one, two) = (client.reply(), client.reply());
+    let (prompt, ret) = if one["id"] == "p" {
+        (one, two)
+    } else {
+        (two, one)
+    };
+    assert_eq!(ret, json!({"id": "r", "ok": true}));
+    assert_eq!(prompt["error"]["name"], "os_process_error");
+    assert_eq!(prompt["error"]["retry"], true);
+    client.wait_for_pool("python", &[("used", 0), ("free", 0), ("stopping", 0)]);
+    service.stop();
+}
+
+#[test]
+fn a_process_that_died_meanwhile_is_returned_with_true() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let request = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["exit", 7]});
+    let error = client.error(&request);
+    assert_eq!(error["name"], "os_process_error");
+    assert_eq!(
+        (&error["phase"], &error["fault"]),
+        (&json!("exit"), &json!("query_server"))
+    );
+    assert_eq!(error["exit"], "exited with status 7");
+    assert_eq!(error["status"], 7);
+    assert_eq!(error["stderr"], json!(["last words"]));
+    assert_eq!(error["proc"], proc.as_str());
+    let next = client.error(&json!({"id": 2, "call": "prompt", "proc": proc, "data": ["pid"]}));
+    assert_eq!(next["name"], "os_process_error");
+    client.wait_for_pool("python", &[("used", 0)]);
+    assert!(client.ret_proc(&proc));
+    assert!(!client.ret_proc(&proc));
+    service.stop();
+}
+
+#[test]
+fn an_error_line_is_passed_on_with_its_name_and_reason() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    for reason in [json!("missing"), json!({"a": [1, null]}), json!(3)] {
+        let data = json!(["error", "not_found", reason]);
+        let error = client.error(&json!({"id": 1, "call": "prompt", "proc": proc, "data": data}));
+        assert_eq!(error["name"], "not_found");
+        assert_eq!(error["reason"], reason);
+        assert_eq!(error["fault"], "client");
+        assert_eq!(error["retry"], false);
+        assert_eq!(error.get("fatal"), None);
+    }
+    let data = json!(["fatal", "unnamed_error", "it ends"]);
+    let error = client.error(&json!({"id": 1, "call": "prompt", "proc": proc, "data": data}));
+    assert_eq!(
+        (&error["name"], &error["fatal"]),
+        (&json!("unnamed_error"), &json!(true))
+    );
+    service.stop();
+}
+
+#[test]
+fn a_prompt_out_of_time_ends_its_process_and_says_so() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    client.ok(&json!({"id": 1, "call": "set_timeout", "proc": proc, "timeout_ms": 50}));
+    let error = client.error(&json!({"id": 2, "call": "prompt", "proc": proc, "data": ["never"]}));
+    assert_eq!(
+        (&error["name"], &error["phase"]),
+        (&json!("timeout"), &json!("prompt"))
+    );
+    assert_eq!(error["retry"], true);
+    let proc = client.get_proc("python");
+    let error = client.error(
+        &json!({"id": 2, "call": "prompt", "proc": proc, "data": ["never"], "timeout_ms": 50}),
+    );
+    assert_eq!(error["name"], "timeout");
+    service.stop();
+}
+
+#[test]
+fn a_request_may_wait_for_longer_than_the_configured_time() {
+    let service = Service::start(
+        "[query_server_config]\nos_process_limit = 1\n[couchdb]\nos_process_timeout = 300",
+    );
+    let mut holder = service.connect();
+    let proc = holder.get_proc("python");
+    let mut waiter = service.connect();
+    let error = waiter.error(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
+    assert_eq!(
+        (&error["name"], &error["phase"]),
+        (&json!("timeout"), &json!("queue"))
+    );
+    assert_eq!(
+        (&error["fault"], &error["retry"]),
+        (&json!("settee"), &json!(true))
+    );
+    waiter.send(&json!({"id": 2, "call": "get_proc", "lang": "python", "timeout_ms": 20_000}));
+    let mut other = service.connect();
+    other.error(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
+    assert_eq!(
+        other.pool("python")["waiting"],
+        1,
+        "it has waited for longer than 300 ms"
+    );
+    assert!(holder.ret_proc(&proc));
+    assert!(waiter.reply()["ok"]["proc"].is_string());
+    service.stop();
+}
+
+#[test]
+fn a_process_for_a_design_document_is_taught_and_tied_to_its_database() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let request = json!({"id": 1, "call": "get_proc", "ddoc": ddoc("a"), "db": "shop"});
+    let proc = client.ok(&request)["proc"].as_str().unwrap().to_owned();
+    let taught = client.pool("python")["procs"][0].clone();
+    assert_eq!(
+        (&taught["db"], &taught["ddocs"]),
+        (&json!("shop"), &json!(1))
+    );
+    assert!(client.ret_proc(&proc));
+    let call = json!({"id": 2, "call": "ddoc_prompt", "db": "shop", "ddoc": ddoc("a"),
+                      "path": ["shows", "s"], "args": [null, {}]});
+    let answer = client.ok(&call);
+    assert_eq!(
+        answer,
+        json!(["ddoc", "_design/a", ["shows", "s"], [null, {}]])
+    );
+    assert_eq!(
+        client.pool("python")["free_tagged"],
+        1,
+        "the same process was used"
+    );
+    service.stop();
+}
+
+#[test]
+fn counts_and_reload_follow_the_processes() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let held = client.get_proc("python");
+    let idle = client.get_proc("python");
+    client.ret_proc(&idle);
+    let count = |client: &mut Client, call| client.ok(&json!({"id": 1, "call": call}));
+    assert_eq!(count(&mut client, "get_proc_count"), 2);
+    assert_eq!(count(&mut client, "get_stale_proc_count"), 0);
+    assert_eq!(count(&mut client, "reload"), true);
+    wait_until("the end of the idle one", || {
+        count(&mut client, "get_proc_count") == 1
+    });
+    assert_eq!(count(&mut client, "get_stale_proc_count"), 1);
+    assert_eq!(count(&mut client, "terminate_stale_procs"), true);
+    assert_eq!(
+        client.prompt(&held, json!(["echo", 1])),
+        1,
+        "a held one stays"
+    );
+    client.ret_proc(&held);
+    wait_until("the end of the stale one", || {
+        count(&mut client, "get_proc_count") == 0
+    });
+    service.stop();
+}
+
+#[test]
+fn a_half_closed_connection_gets_its_replies_and_then_the_end() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let sleep = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["sleep", 0.2]});
+    let last = json!({"id": 2, "call": "prompt", "proc": proc, "data": ["echo", 2]});
+    // The last line has no line feed.
+    client.send_raw(format!("{sleep}\n{last}").as_bytes());
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.reply(), json!({"id": 1, "ok": "slept"}));
+    assert_eq!(client.reply(), json!({"id": 2, "ok": 2}));
+    client.assert_closed();
+    service
+        .connect()
+        .wait_for_pool("python", &[("used", 0), ("free", 1)]);
+    service.stop();
+}
+
+#[test]
+fn what_a_client_held_comes_back_when_it_closes() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 2");
+    let mut observer = service.connect();
+    let mut client = service.connect();
+    let (one, _two) = (client.get_proc("python"), client.get_proc("python"));
+    client.prompt(&one, json!(["echo", 1]));
+    drop(client);
+    observer.wait_for_pool("python", &[("used", 0), ("free", 2)]);
+    service.stop();
+}
+
+/// Starts a client in a process of its own that sends `requests`, and says `sent` and then each
+/// reply on its standard output.
+fn client_process(service: &Service, requests: &[Value]) -> std::process::Child {
+    let script =
+        "for line do printf '%s\\n' \"$line\" >&0; read -r line; printf '%s\\n' \"$line\"; done";
+    let socket = UnixStream::connect(service.socket()).unwrap();
+    Command::new("sh")
+        .args(["-c", script, "sh"])
+        .args(requests.iter().map(Value::to_string))
+        .stdin(OwnedFd::from(socket))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_client_that_is_killed_while_it_holds_waits_or_prompts_leaves_nothing() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1");
+    let mut observer = service.connect();
+    let get = json!({"id": 1, "call": "get_proc", "lang": "python", "timeout_ms": 60_000});
+    let gate = service.path("gate");
+    let prompt = json!({"id": 1, "call": "prompt", "proc": "1.1.1", "data": ["wait", gate],
+                        "timeout_ms": 60_000});
+    let mut holder = client_process(&service, &[get.clone(), prompt]);
+    let mut line = String::new();
+    let mut stdout = BufReader::new(holder.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    assert!(line.contains("\"proc\":\"1.1.1\""), "{line}");
+    // In the middle of its prompt, and another one waits.
+    wait_until("the prompt", || service.path("gate.here").exists());
+    let mut waiter = client_process(&service, &[get]);
+    observer.wait_for_pool("python", &[("used", 1), ("waiting", 1)]);
+    waiter.kill().unwrap();
+    waiter.wait().unwrap();
+    observer.wait_for_pool("python", &[("used", 1), ("waiting", 0)]);
+    let busy = observer.pool("python")["procs"][0]["os_pid"]
+        .as_u64()
+        .unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    observer.wait_for_pool("python", &[("used", 0), ("stopping", 0), ("waiting", 0)]);
+    assert!(
+        !crate::support::daemon::pid_exists(busy),
+        "it was in the middle of something"
+    );
+    // A client that holds an idle one and is killed.
+    let hang = json!({"id": 1, "call": "get_proc", "lang": "python", "timeout_ms": 60_000});
+    let mut holder = client_process(&service, &[hang.clone(), hang]);
+    observer.wait_for_pool("python", &[("used", 1), ("waiting", 1)]);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    observer.wait_for_pool("python", &[("used", 0), ("free", 1), ("waiting", 0)]);
+    service.stop();
+}
+
+#[test]
+fn a_client_that_hangs_up_after_half_closing_is_noticed() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1");
+    let mut observer = service.connect();
+    let mut holder = service.connect();
+    let _proc = holder.get_proc("python");
+    let mut waiter = service.connect();
+    waiter.send(&json!({"id": 1, "call": "get_proc", "lang": "python", "timeout_ms": 60_000}));
+    waiter.stream.shutdown(Shutdown::Write).unwrap();
+    observer.wait_for_pool("python", &[("waiting", 1)]);
+    drop(waiter);
+    observer.wait_for_pool("python", &[("waiting", 0)]);
+    service.stop();
+}
+
+#[test]
+fn returns_are_read_however_many_requests_wait() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1");
+    let mut client = service.connect();
+    let mut proc = client.get_proc("python");
+    let get = json!({"id": "get", "call": "get_proc", "lang": "python", "timeout_ms": 60_000});
+    client.send_raw(format!("{get}\n").repeat(1000).as_bytes());
+    for _ in 0..1000 {
+        client.send(&json!({"id": "ret", "call": "ret_proc", "proc": proc}));
+        let (one, two) = (client.reply(), client.reply());
+        let got = if one["id"] == "get" { one } else { two };
+        proc = got["ok"]["proc"].as_str().unwrap().to_owned();
+    }
+    service.stop();
+}
+
+#[test]
+fn too_many_waiting_requests_of_one_connection_are_refused() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1");
+    let mut holder = service.connect();
+    let _proc = holder.get_proc("python");
+    let mut client = service.connect();
+    let get = json!({"id": "get", "call": "get_proc", "lang": "python", "timeout_ms": 60_000});
+    client.send_raw(format!("{get}\n").repeat(4097).as_bytes());
+    let reply = client.reply();
+    assert_eq!(reply["error"]["name"], "too_many_requests");
+    assert_eq!(reply["error"]["retry"], true);
+    assert_eq!(holder.pool("python")["waiting"], 4096);
+    drop(client);
+    holder.wait_for_pool("python", &[("waiting", 0)]);
+    service.stop();
+}
+
+#[test]
+fn a_client_that_does_not_read_has_to_wait_and_nobody_else_does() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let text = "x".repeat(10_000);
+    let request = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["echo", text],
+                         "timeout_ms": 60_000});
+    let line = format!("{request}\n");
+    client.stream.set_nonblocking(true).unwrap();
+    // Until the service does not take any more, for as long as another client is served.
+    let mut other = service.connect();
+    let mut sent = 0_usize;
+    let mut refused = 0;
+    while refused < 50 {
+        match (&client.stream).write(&line.as_bytes()[sent % line.len()..]) {
+            Ok(length) => (sent, refused) = (sent + length, 0),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                other.pool("python");
+                refused += 1;
+            }
+        }
+        assert!(sent < 200 << 20, "the service takes everything");
+    }
+    client.stream.set_nonblocking(false).unwrap();
+    let rest = line.as_bytes()[sent % line.len()..].to_vec();
+    let mut writer = client.stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || writer.write_all(&rest));
+    for _ in 0..sent.div_ceil(line.len()) {
+        assert_eq!(client.reply()["ok"], text.as_str());
+    }
+    writing.join().unwrap().unwrap();
+    service.stop();
+}
+
+#[test]
+fn an_attached_connection_is_the_process() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let error = client.error(&json!({"id": 1, "call": "attach", "lang": "no-such"}));
+    assert_eq!(
+        error["name"], "unknown_query_language",
+        "and the connection goes on"
+    );
+    let attached = client.ok(&json!({"id": 2, "call": "attach", "lang": "python"}));
+    assert_eq!(attached["lang"], "python");
+    client.send_raw(b"[\"pid\"]\n[\"log\",\"hello\"]\n[\"error\",\"a\",\"b\"]\n[\"echo\", 1.0]\n");
+    assert_eq!(client.line().unwrap(), format!("{}\n", attached["os_pid"]));
+    assert_eq!(client.line().unwrap(), "[\"log\",\"hello\"]\n");
+    assert_eq!(client.line().unwrap(), "true\n");
+    assert_eq!(client.line().unwrap(), "[\"error\",\"a\",\"b\"]\n");
+    assert_eq!(client.line().unwrap(), "1.0\n");
+    client.send_raw(b"7\n[\"sleep\",0.1]\n[\"echo\",2]");
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    let mut rest = String::new();
+    client.stream.read_to_string(&mut rest).unwrap();
+    // What is no command is the process's to judge.
+    assert_eq!(
+        rest,
+        "[\"error\",\"no_list\",7]
+\"slept\"
+2
+"
+    );
+    let mut observer = service.connect();
+    observer.wait_for_pool("python", &[("used", 0), ("free", 1)]);
+    assert_eq!(
+        observer.pool("python")["procs"][0]["os_pid"],
+        attached["os_pid"]
+    );
+    service.stop();
+}
+
+#[test]
+fn an_attached_connection_ends_with_its_process() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    client.ok(&json!({"id": 1, "call": "attach", "lang": "python"}));
+    client.send_raw(b"[\"echo\",1]\n[\"fatal\",\"a\",\"b\"]\n");
+    assert_eq!(client.line().unwrap(), "1\n");
+    assert_eq!(client.line().unwrap(), "[\"fatal\",\"a\",\"b\"]\n");
+    client.assert_closed();
+    let mut client = service.connect();
+    client.ok(&json!({"id": 1, "call": "attach", "lang": "python"}));
+    client.send_raw(b"[\"exit\",3]\n");
+    client.assert_closed();
+    // Also when nobody asked anything.
+    let mut client = service.connect();
+    let attached = client.ok(&json!({"id": 1, "call": "attach", "lang": "python"}));
+    let pid = attached["os_pid"].as_u64().unwrap();
+    crate::support::daemon::signal(u32::try_from(pid).unwrap(), "KILL");
+    client.assert_closed();
+    service.stop();
+}
+
+#[test]
+fn a_process_that_was_taught_through_a_tunnel_is_replaced() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    client.ok(&json!({"id": 1, "call": "attach", "lang": "python"}));
+    client.send_raw(b"[\"ddoc\",\"new\",\"_design/a\",{}]\n");
+    assert_eq!(client.line().unwrap(), "true\n");
+    drop(client);
+    let mut observer = service.connect();
+    observer.wait_for_pool("python", &[("used", 0), ("free", 0), ("stopping", 0)]);
+    service.stop();
+}

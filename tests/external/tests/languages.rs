@@ -1,0 +1,188 @@
+//! The query servers and languages that the examples bring, and the recipes of CONTRIBUTING.md that
+//! they follow. Node and Perl have to be installed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::program::{program, project};
+use crate::support::work::lines;
+use futures_util::StreamExt;
+use serde_json::json;
+use settee::conform::case::Case;
+use settee::conform::run::{Subject, Verdict};
+use settee::conform::suite;
+use settee::messages::proc_manager::GetProcError;
+use settee::query_server::child::{CommandSpec, Spawner};
+use settee::testkit::TestPool;
+
+#[path = "../../../examples/own_process_language.rs"]
+mod own_process_language;
+
+const NODE: &str = "node examples/languages/node_server.js";
+const PERL: &str = "perl examples/languages/perl_server.pl";
+
+/// Goes to the project's folder, where the examples are. Whoever starts these tests without the programs
+/// is told so, and not that an example is wrong.
+fn need(program: &str) {
+    std::env::set_current_dir(project()).unwrap();
+    let found = Command::new(program).arg("--version").output();
+    assert!(
+        found.is_ok_and(|output| output.status.success()),
+        "these tests run the example query servers: install {program}"
+    );
+}
+
+/// Plays the cases that are wanted; returns those that did not pass.
+async fn failed(command: &str, language: &str, wanted: impl Fn(&Case) -> bool) -> Vec<String> {
+    let mut words = command.split(' ').map(OsString::from);
+    let subject = Subject {
+        command: CommandSpec {
+            program: words.next().unwrap().into(),
+            arguments: words.collect(),
+            environment: Vec::new(),
+        },
+        time: Duration::from_secs(60),
+        spawner: Spawner::start().unwrap(),
+    };
+    assert_eq!(subject.language().await, Some(language));
+    let mut cases = suite::cases(language).unwrap();
+    cases.retain(wanted);
+    let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
+    let failed = verdicts
+        .into_iter()
+        .filter(|(_, verdict)| *verdict != Verdict::Pass);
+    failed.map(|(case, _)| case.id.clone()).collect()
+}
+
+fn is_common(case: &Case) -> bool {
+    case.id.starts_with("common/") || case.id.starts_with("basic/")
+}
+
+#[actix_rt::test]
+async fn the_node_server_does_everything_that_a_query_server_should() {
+    need("node");
+    let failed = failed(NODE, "javascript", is_common).await;
+    assert_eq!(failed, Vec::<String>::new());
+}
+
+/// In these abilities it does as CouchDB's own server in every detail, but for what is listed.
+#[actix_rt::test]
+async fn the_node_server_is_a_drop_in_for_couchjs_in_what_it_claims() {
+    need("node");
+    let claimed = ["reset", "map", "reduce", "ddoc.validate", "ddoc.filters"];
+    let claims = |case: &Case| !is_common(case) && claimed.contains(&case.ability.as_str());
+    let otherwise = [
+        "map/error-as-value",
+        "map/custom-error-as-value",
+        "map/doc-missing",
+        // All functions of a view share their globals here.
+        "reduce/globals-not-shared",
+        "own-ddoc-filters/internal-error",
+        "own-map/thrown-odd-values",
+        "own-reduce/no-index-no-require",
+    ];
+    assert_eq!(failed(NODE, "javascript", claims).await, otherwise);
+}
+
+#[actix_rt::test]
+async fn the_perl_server_does_views_and_libraries() {
+    need("perl");
+    let missing = ["ddoc", "index"];
+    let claims = |case: &Case| !missing.contains(&case.ability.as_str());
+    assert_eq!(failed(PERL, "perl", claims).await, Vec::<String>::new());
+    let others = |case: &Case| !claims(case);
+    let all = suite::cases("perl").unwrap();
+    let count = all.iter().filter(|case| others(case)).count();
+    assert!(count > 0);
+    assert_eq!(failed(PERL, "perl", others).await.len(), count);
+}
+
+#[actix_rt::test]
+async fn node_answers_functions_of_design_documents_through_the_pool() {
+    need("node");
+    let pool = TestPool::builder().command("javascript", NODE).start();
+    let mut client = pool.client("show");
+    let shows = r#""shows":{"s":"function(doc, req) { return 'hello ' + req.query.who; }"}"#;
+    client.takes(pool.ddoc_with("db", "_design/d", shows)).await;
+    let answer = client
+        .prompts(r#"["ddoc","_design/d",["shows","s"],[null,{"query":{"who":"you"}}]]"#)
+        .await;
+    assert_eq!(answer.as_deref(), Ok(r#"["resp",{"body":"hello you"}]"#));
+    client.returns().await;
+    assert_eq!(pool.status().await.abilities["ddoc"], Some(true));
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn perl_is_not_asked_for_what_it_says_it_does_not_know() {
+    need("perl");
+    let pool = TestPool::builder().command("perl", PERL).start();
+    let mut client = pool.client("show");
+    let error = client.is_refused(pool.ddoc("db", "_design/d")).await;
+    let GetProcError::Unable { how, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(how.contains("unknown command 'ddoc'"), "{how}");
+    assert!(pool.started().is_empty());
+    pool.assert_quiet().await;
+}
+
+#[test]
+fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
+    need("perl");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(
+        path("settee.toml"),
+        format!("[query_servers]\nmylang = \"{PERL}\"\n"),
+    )
+    .unwrap();
+    fs::write(
+        path("my.function"),
+        "sub { my ($doc) = @_; emit($doc->{n}, 1) }",
+    )
+    .unwrap();
+    fs::write(
+        path("docs.ndjson"),
+        "{\"_id\":\"a\",\"n\":2}\n{\"_id\":\"b\",\"n\":1}\n",
+    )
+    .unwrap();
+    let config = path("settee.toml");
+    let tested = program(&["conform", "--"])
+        .args(PERL.split(' '))
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&tested.stdout).contains("language: perl"));
+    let checked = program(&["check-config", "-c", &config]).output().unwrap();
+    let checked = String::from_utf8(checked.stdout).unwrap();
+    let line = checked
+        .lines()
+        .find(|line| line.starts_with("mylang = "))
+        .unwrap();
+    assert!(line.contains(&config), "its origin: {line}");
+    let mut map = program(&[
+        "map",
+        "-c",
+        &config,
+        "--language",
+        "mylang",
+        "--map",
+        &path("my.function"),
+    ]);
+    let rows = lines(&map.arg(path("docs.ndjson")).output().unwrap());
+    assert_eq!(
+        rows,
+        [
+            json!({"id": "b", "key": 1, "value": 1}),
+            json!({"id": "a", "key": 2, "value": 1})
+        ]
+    );
+}
+
+#[test]
+fn the_recipe_for_children_of_their_own_kind_works() {
+    need("perl");
+    own_process_language::main();
+}

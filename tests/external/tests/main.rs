@@ -1,0 +1,16 @@
+//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, a browser.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../../support/mod.rs"]
+mod support;
+
+mod couchpy;
+mod couchpy_env;
+mod dashboard;
+mod filters;
+mod languages;
+mod pouch;
+mod pouchdb;
+mod readme;
+mod webdriver;

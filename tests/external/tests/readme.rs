@@ -1,0 +1,85 @@
+//! The shell lines of the README and of the page on HTTP work as they stand, alone and together.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+use crate::support::daemon::{Service, configure, directory, serve_command};
+use crate::support::pages::blocks;
+use crate::support::program::{SETTEE, project};
+
+/// A service with HTTP, and a folder in which `settee` is a command and `examples` are at hand.
+fn start() -> (Service, SocketAddr) {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let mut command = serve_command(&config);
+    command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");
+    // The password is below the home.
+    command.env("HOME", directory.path());
+    command.env_remove("XDG_STATE_HOME");
+    let state = directory.path().join(".local/state/settee");
+    command.env("SETTEE__STORE__PATH", state.join("settee.redb"));
+    symlink(SETTEE, directory.path().join("settee")).unwrap();
+    let examples = project().join("examples");
+    symlink(examples, directory.path().join("examples")).unwrap();
+    let mut service = Service::start_command(directory, command);
+    let address = service.next_address("http://");
+    (service, address)
+}
+
+/// Runs lines of a shell as they stand, but for where this test's service listens.
+fn run(lines: &str, service: &Service, address: SocketAddr) {
+    let lines = lines
+        .replace("cargo run --release --locked --", "settee")
+        .replace("settee serve &", "settee status #")
+        .replace("127.0.0.1:5995", &address.to_string())
+        .replace("curl ", "curl -sS ");
+    let folder = service.directory.path();
+    let path = format!("{}:{}", folder.display(), env!("PATH"));
+    let output = Command::new("sh")
+        .args(["-ec", &lines])
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("SETTEE__SERVER__SOCKET", service.socket())
+        .env("HOME", folder)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{lines}\n{out}\n{error}");
+    // One function says no, as the page tells.
+    let said_no = out.matches("\"error\":\"forbidden\"").count();
+    let errors = out.matches("\"error\":").count();
+    assert_eq!(errors, said_no, "{lines}\n{out}");
+}
+
+/// Not what takes another clone of the project, databases that are not there, or an admin; and nothing
+/// that changes the machine.
+fn can_run(block: &str) -> bool {
+    let missing = ["cargo test", "settee replicate", "-u ann", "groupadd"];
+    !missing.iter().any(|part| block.contains(part))
+}
+
+fn assert_alone_and_together(page: &str) {
+    let mut blocks = blocks(page, "sh");
+    blocks.retain(|block| can_run(block));
+    for block in &blocks {
+        let (service, address) = start();
+        run(block, &service, address);
+        service.stop();
+    }
+    let (service, address) = start();
+    run(&blocks.concat(), &service, address);
+    service.stop();
+}
+
+#[test]
+fn the_shell_lines_of_the_readme_work_alone_and_together() {
+    assert_alone_and_together("README.md");
+}
+
+#[test]
+fn the_shell_lines_of_the_page_on_http_work_alone_and_together() {
+    assert_alone_and_together("docs/http.md");
+}

@@ -1,0 +1,169 @@
+//! A real browser for tests: Debian's Chromium, driven by the WebDriver protocol.
+//!
+//! PROMISES  [`Browser::close`] ends it and asserts that nothing of it is left.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::daemon::{DEADLINE, assert_nothing_runs_for, signal, wait_for_exit};
+use crate::support::http_client::Connection;
+
+/// The member of an answer that names an element, as the protocol has it.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// One window of a browser.
+pub struct Browser {
+    driver: Child,
+    address: SocketAddr,
+    session: String,
+    /// The browser's own files.
+    profile: TempDir,
+}
+
+impl Browser {
+    pub fn open(url: &str) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let (driver, port) = start_driver(profile.path());
+        let mut browser = Self {
+            driver,
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            session: String::new(),
+            profile,
+        };
+        let profile = format!("--user-data-dir={}", browser.profile.path().display());
+        let session = browser.post(
+            "/session",
+            &json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": [
+                "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                "--disable-background-networking", "--disable-component-update",
+                "--disable-dev-shm-usage", "--disable-sync", profile,
+            ]}}}}),
+        );
+        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        browser.post("/url", &json!({"url": url}));
+        browser
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
+        let path = format!("{}{path}", self.session);
+        let json = [("Content-Type", "application/json")];
+        let response = Connection::open(self.address).request(method, &path, &json, body);
+        assert_eq!(response.status, 200, "{method} {path}: {}", response.body);
+        let mut answer: Value = serde_json::from_str(&response.body).unwrap();
+        answer["value"].take()
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        self.ask("POST", path, &body.to_string())
+    }
+
+    /// Returns what a script in the page returns.
+    pub fn run(&self, script: &str) -> Value {
+        self.post("/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// Returns what a reader sees of the page.
+    pub fn text(&self) -> String {
+        let text = self.run("return document.body.innerText");
+        text.as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a reader sees this.
+    #[track_caller]
+    pub fn wait_for(&self, text: &str) {
+        let start = Instant::now();
+        loop {
+            let seen = self.text();
+            if seen.contains(text) {
+                return;
+            }
+            assert!(
+                start.elapsed() < DEADLINE,
+                "no {text:?} on the page: {seen}"
+            );
+        }
+    }
+
+    fn element(&self, selector: &str) -> String {
+        let what = json!({"using": "css selector", "value": selector});
+        let found = self.post("/element", &what);
+        format!("/element/{}", found[ELEMENT].as_str().unwrap())
+    }
+
+    pub fn click(&self, selector: &str) {
+        let element = self.element(selector);
+        self.post(&format!("{element}/click"), &json!({}));
+    }
+
+    pub fn write(&self, selector: &str, text: &str) {
+        let element = self.element(selector);
+        self.post(&format!("{element}/clear"), &json!({}));
+        self.post(&format!("{element}/value"), &json!({"text": text}));
+    }
+
+    pub fn close(mut self) {
+        self.ask("DELETE", "", "");
+        signal(self.driver.id(), "TERM");
+        wait_for_exit(&mut self.driver);
+        assert_nothing_runs_for(self.profile.path());
+    }
+}
+
+/// How often a driver is started that finds its port taken.
+const STARTS_MAX: usize = 20;
+
+/// Starts a driver that keeps its files in a folder, and returns the port that it listens on.
+///
+/// A driver chooses a port that is free for one family of addresses and ends when the other one has
+/// it taken, which drivers and services that start side by side do to each other.
+fn start_driver(folder: &Path) -> (Child, u16) {
+    let mut said = String::new();
+    for _ in 0..STARTS_MAX {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .env("TMPDIR", folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!(
+                    "chromedriver: {error}; install it (Debian: apt-get install chromium \
+                     chromium-driver)"
+                )
+            });
+        said.clear();
+        for line in BufReader::new(driver.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if let Some((_, port)) = line.split_once("successfully on port ") {
+                return (driver, port.trim_end_matches('.').parse().unwrap());
+            }
+            said = said + &line + "\n";
+        }
+        driver.wait().unwrap();
+        if !said.contains("port not available") {
+            break;
+        }
+    }
+    panic!("chromedriver did not start: {said}");
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Only when a test failed: the end of the session is the end of the browser; the end of the
+        // driver is not.
+        if self.driver.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if !self.session.is_empty() {
+                Connection::open(self.address).request("DELETE", &self.session, &[], "");
+            }
+            signal(self.driver.id(), "TERM");
+            wait_for_exit(&mut self.driver);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The walls of the house: what may know what, read from the sources and the manifests.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
+const MODULES: [&str; 21] = [
+    "otp",
+    "machine_bounds",
+    "config",
+    "in_flight",
+    "logging",
+    "auth",
+    "store",
+    "replicator",
+    "query_server",
+    "messages",
+    "metrics",
+    "client",
+    "functions",
+    "actors",
+    "languages",
+    "conform",
+    "http",
+    "app",
+    "cli",
+    "testkit",
+    "main",
+];
+
+/// What each crate below `crates/` may depend on, beside crates of others.
+const CRATES: [(&str, &[&str]); 7] = [
+    ("blocking", &[]),
+    ("couchjs", &["json"]),
+    ("json", &[]),
+    ("mango", &["json"]),
+    ("policy", &[]),
+    ("replication", &["blocking", "json", "mango", "policy"]),
+    ("test_random", &[]),
+];
+
+fn root() -> PathBuf {
+    env!("CARGO_MANIFEST_DIR").into()
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => rust_files(&path),
+            false => vec![path],
+        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
+}
+
+fn is_test_file(path: &Path) -> bool {
+    path.components().any(|part| {
+        let part = part.as_os_str().to_string_lossy();
+        part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs")
+    })
+}
+
+/// The text of a file without its comments and without its tests, which may use anything.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("\n#[cfg(test)]\n").next().unwrap_or_default();
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The top modules that a text names as `crate::NAME` or in `crate::{NAME, ..}`.
+fn named_modules(code: &str) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        let list = rest
+            .strip_prefix('{')
+            .and_then(|list| list.split('}').next());
+        for path in list.unwrap_or(rest).split(',') {
+            let path = path.trim_start();
+            let end = path.find(|c: char| !c.is_alphanumeric() && c != '_');
+            named.insert(path[..end.unwrap_or(path.len())].to_owned());
+            if list.is_none() {
+                break;
+            }
+        }
+    }
+    named.retain(|name| MODULES.contains(&name.as_str()));
+    named
+}
+
+#[test]
+fn modules_use_those_below_them_alone() {
+    let source = root().join("src");
+    let mut wrong = Vec::new();
+    for path in rust_files(&source) {
+        let inside = path.strip_prefix(&source).unwrap();
+        let first = inside.components().next().unwrap();
+        let module = first.as_os_str().to_string_lossy();
+        let module = module.trim_end_matches(".rs");
+        if module == "lib" || is_test_file(inside) {
+            continue;
+        }
+        let height = MODULES.iter().position(|known| *known == module);
+        let height = height.unwrap_or_else(|| panic!("'{module}' has no place in MODULES"));
+        for used in named_modules(&code(&path)) {
+            if MODULES[height..].contains(&used.as_str()) && used != module {
+                wrong.push(format!("{}: uses {used}", inside.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "arrows that point up:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// The names below `[dependencies]` of a manifest.
+fn dependencies(manifest: &Path) -> Vec<String> {
+    let text = fs::read_to_string(manifest).unwrap();
+    let manifest: toml::Table = text.parse().unwrap();
+    let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
+    dependencies.map_or_else(Vec::new, |table| table.keys().cloned().collect())
+}
+
+#[test]
+fn crates_use_those_crates_alone_that_they_may() {
+    let own: Vec<&str> = CRATES.iter().map(|(name, _)| *name).collect();
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    for folder in folders.map(|entry| entry.unwrap().path()) {
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let allowed = CRATES.iter().find(|(known, _)| *known == name);
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("'{name}' has no place in CRATES"));
+        for used in dependencies(&folder.join("Cargo.toml")) {
+            let is_wrong = own.contains(&used.as_str()) && !allowed.contains(&used.as_str());
+            assert!(!is_wrong, "{name} depends on {used}");
+            assert!(!used.starts_with("actix"), "{name} depends on {used}");
+        }
+    }
+}
+
+#[test]
+fn decisions_need_nothing_but_a_hasher() {
+    let used = dependencies(&root().join("crates/policy/Cargo.toml"));
+    assert_eq!(used, ["rustc-hash"]);
+}

@@ -1,0 +1,8 @@
+//! Languages: the recorded transcripts, Mango, and the examples that the recipes lead to.
+
+mod couchjs;
+mod javascript_errors;
+mod javascript_memory;
+mod javascript_rows;
+mod javascript_transcripts;
+mod mango;

@@ -1,0 +1,15 @@
+//! The library: the pool and its actors, functions, languages, and documentation held to the code.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod app;
+mod architecture;
+mod chaos;
+mod children;
+mod docs;
+mod functions;
+mod languages;
+mod manager;

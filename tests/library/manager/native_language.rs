@@ -1,0 +1,230 @@
+//! Languages inside this program: the examples work, and a native server that fails, hangs, panics
+//! or talks nonsense costs its own process and nothing else.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use settee::actors::language::{Language, StartContext};
+use settee::actors::native_process::{NativeProcess, NativeServer};
+use settee::messages::opener::StartError;
+use settee::messages::process::{ProcessRef, PromptError};
+use settee::testkit::{TestPool, TestPoolBuilder};
+
+#[path = "../../../examples/new_language.rs"]
+mod new_language;
+
+#[path = "../../../examples/command_language.rs"]
+#[allow(dead_code, reason = "its main is for the command line")]
+mod command_language;
+
+#[test]
+fn the_new_language_of_the_example_works() {
+    new_language::main();
+}
+
+#[actix_rt::test]
+async fn the_command_language_of_the_example_works() {
+    command_language::reset_one(command_language::SMALLEST).await;
+}
+
+#[actix_rt::test]
+async fn the_example_emits_a_field_and_nothing_for_its_absence() {
+    let pool = TestPool::builder()
+        .language("field", new_language::FieldLanguage)
+        .start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    for (prompt, answer) in [
+        (r#"["reset",{}]"#, "true"),
+        (r#"["map_doc",{"a":1}]"#, "[]"),
+        (r#"["add_fun","a"]"#, "true"),
+        (r#"["add_fun","b"]"#, "true"),
+        (r#"["map_doc",{"a":1}]"#, "[[[1,null]],[]]"),
+        (r#"["map_doc",{"b":null}]"#, "[[],[[null,null]]]"),
+        (r#"["reset"]"#, "true"),
+        (r#"["map_doc",{"a":1}]"#, "[]"),
+    ] {
+        assert_eq!(
+            client.prompts(prompt).await.as_deref(),
+            Ok(answer),
+            "{prompt}"
+        );
+    }
+    let error = client.prompts("[\"add_fun\",7]").await.unwrap_err();
+    assert_eq!(error.to_string(), "unknown_command: [\"add_fun\",7]");
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+/// A server that does what a prompt's first word says.
+struct Rogue {
+    go: Arc<Mutex<Receiver<()>>>,
+}
+
+impl NativeServer for Rogue {
+    fn prompt(&mut self, command: &str) -> String {
+        let words: Vec<serde_json::Value> = serde_json::from_str(command).unwrap_or_default();
+        match words.first().and_then(|word| word.as_str()) {
+            Some("panic") => panic!("a native server that panics (meant to happen)"),
+            Some("hang") => {
+                let go = self.go.lock().unwrap_or_else(PoisonError::into_inner);
+                // Ends with the sender, which is never used.
+                let _ = go.recv();
+                "true".into()
+            }
+            Some("print") => words[1].as_str().unwrap_or_default().into(),
+            Some("ddoc") if words[2][0] == "lists" => "[\"start\",[],{}]".into(),
+            _ => "true".into(),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct RogueLanguage {
+    go: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Language for RogueLanguage {
+    fn describe(&self) -> String {
+        "native: rogue".into()
+    }
+
+    fn start(
+        &self,
+        context: StartContext,
+    ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
+        let go = Arc::clone(&self.go);
+        Box::pin(async move { NativeProcess::start_with(Rogue { go }, context) })
+    }
+}
+
+/// A pool of one native process. Dropping the sender lets every hanging server go on.
+fn rogue_pool() -> (TestPoolBuilder, Sender<()>) {
+    let (release, go) = channel();
+    let go = Arc::new(Mutex::new(go));
+    let builder = TestPool::builder()
+        .hard_limit(1)
+        .language("rogue", RogueLanguage { go });
+    (builder, release)
+}
+
+#[actix_rt::test]
+async fn a_native_server_that_panics_is_replaced() {
+    let (pool, _go) = rogue_pool();
+    let pool = pool.start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let error = client.prompts("[\"panic\"]").await.unwrap_err();
+    assert_eq!(error.to_string(), "the query server panicked");
+    client.lets_go();
+    client.takes(pool.any()).await;
+    assert_eq!(client.prompts("[1]").await.as_deref(), Ok("true"));
+    assert_eq!(pool.started().len(), 2);
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_native_server_that_hangs_is_given_up_at_the_deadline() {
+    let (pool, go) = rogue_pool();
+    let pool = pool.start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let timeout = Duration::from_millis(100);
+    let first = client.sends_within("[\"hang\"]", Some(timeout));
+    let second = client.sends("[2]");
+    let work = settee::query_server::prompt::Work::Other;
+    assert_eq!(
+        first.answer().await,
+        Err(PromptError::Timeout { timeout, work })
+    );
+    assert!(matches!(
+        second.answer().await,
+        Err(PromptError::NotRun { .. })
+    ));
+    client.lets_go();
+    client.takes(pool.any()).await;
+    assert_eq!(client.prompts("[1]").await.as_deref(), Ok("true"));
+    client.returns().await;
+    drop(go);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_native_server_that_talks_nonsense_is_replaced() {
+    for nonsense in [
+        "",
+        "junk",
+        "1 2",
+        "[\\\"log\\\",\\\"x\\\"]",
+        "[\\\"error\\\"]",
+    ] {
+        let (pool, _go) = rogue_pool();
+        let pool = pool.start();
+        let mut client = pool.client("1");
+        client.takes(pool.any()).await;
+        let error = client.prompts(&format!("[\"print\",\"{nonsense}\"]")).await;
+        assert!(
+            matches!(error, Err(PromptError::Protocol { .. })),
+            "{error:?}"
+        );
+        client.lets_go();
+        client.takes(pool.any()).await;
+        assert_eq!(client.prompts("[1]").await.as_deref(), Ok("true"));
+        client.returns().await;
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_native_server_is_replaced_when_a_client_taught_it_or_left_it_in_mid_list() {
+    for prompt in [
+        "[\"ddoc\",\"new\",\"_design/mine\",{}]",
+        "[\"ddoc\",\"_design/mine\",[\"lists\",\"l\"],[{},{}]]",
+    ] {
+        let (pool, _go) = rogue_pool();
+        let pool = pool.start();
+        let mut client = pool.client("1");
+        client.takes(pool.any()).await;
+        client.prompts(prompt).await.unwrap();
+        let lost = client.proc();
+        client.returns().await;
+        client.takes(pool.any()).await;
+        assert_ne!(client.proc(), lost, "{prompt}");
+        client.returns().await;
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_native_server_answers_verbatim_what_it_would_have_printed() {
+    let (pool, _go) = rogue_pool();
+    let pool = pool.start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let line = Bytes::from_static(br#"["print","[\"error\",\"a\",\"b\"]"]"#);
+    let lease = client.lease();
+    let answer = lease.process.prompt_verbatim(lease.token, line, None).await;
+    assert_eq!(answer.as_deref(), Ok(&b"[\"error\",\"a\",\"b\"]\n"[..]));
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_native_process_is_closed_when_idle_like_any_other() {
+    let (pool, _go) = rogue_pool();
+    let pool = pool
+        .soft_limit(1)
+        .idle_limit(Duration::from_millis(50))
+        .start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    client.returns().await;
+    pool.becomes("it is closed", |pool| pool.procs.is_empty())
+        .await;
+    pool.assert_quiet().await;
+}

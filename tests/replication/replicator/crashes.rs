@@ -1,0 +1,123 @@
+//! What becomes of replications when the scheduler itself fails.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use settee::app::replication::schedule_settings;
+use settee::app::{App, AppOptions};
+use settee::config::{Sources, load};
+use settee::messages::replication_scheduler::Configure;
+use settee::testkit::eventually;
+use slog::{Drain, Logger, Never, OwnedKVList, Record, o};
+use tokio::sync::Notify;
+
+use crate::support::couch::Couch;
+use crate::support::http_client::Connection;
+use crate::support::http_server::{Answer, Piece};
+use crate::support::program::SETTEE;
+
+/// Keeps what is logged. When it is armed it panics in whoever says that settings changed.
+#[derive(Clone, Default)]
+struct Trap {
+    armed: Arc<AtomicBool>,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drain for Trap {
+    type Ok = ();
+    type Err = Never;
+
+    fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), Never> {
+        let text = record.msg().to_string();
+        let is_it = text == "settings changed" && self.armed.swap(false, Ordering::SeqCst);
+        self.said.lock().unwrap().push(text);
+        assert!(!is_it, "a scheduler that panics (meant to happen)");
+        Ok(())
+    }
+}
+
+impl Trap {
+    fn has_said(&self, text: &str) -> bool {
+        self.said.lock().unwrap().iter().any(|said| said == text)
+    }
+}
+
+async fn put(address: SocketAddr, path: &'static str, body: String) -> u16 {
+    let put = move || {
+        let headers = [("Content-Type", "application/json")];
+        let mut connection = Connection::open(address);
+        connection.request("PUT", path, &headers, &body).status
+    };
+    actix_rt::task::spawn_blocking(put).await.unwrap()
+}
+
+#[actix_rt::test]
+async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("first", None, json!({}));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("settee.toml");
+    let text = format!(
+        "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n[store]\npath = \"memory\"\n\
+         [replicator]\nstartup_jitter = 0\n",
+        directory.path().join("run/s.sock").display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let sources = Sources {
+        files: vec![file],
+        ..Sources::default()
+    };
+    let config = load(&sources).unwrap().config;
+    let mut settings = schedule_settings(&config.replicator);
+    let trap = Trap::default();
+    let options = AppOptions {
+        program: SETTEE.into(),
+        ..AppOptions::new(Logger::root(trap.clone(), o!())).unwrap()
+    };
+    let app = App::start(config, options).await.unwrap();
+    let body = json!({"source": source.url(), "target": target.url(), "continuous": true,
+        "checkpoint_interval": 3_600_000});
+    let status = put(app.http().unwrap(), "/_replicator/doc", body.to_string()).await;
+    assert_eq!(status, 201);
+    eventually("it is replicated", async || {
+        source.trees() == target.trees()
+    })
+    .await;
+    // Its last checkpoint takes as long as it is told to.
+    let (bell, ring) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let (held, is_rung) = (Arc::clone(&bell), Arc::clone(&ring));
+    source.fault(move |request| {
+        let holds = request.kind() == "PUT _local" && !is_rung.load(Ordering::SeqCst);
+        let pieces = || vec![Piece::Until(Arc::clone(&held)), Piece::Bytes("x".into())];
+        holds.then(|| Answer::stream(500, "text/plain", pieces()))
+    });
+    let opened = source.server.count("GET _local");
+    trap.armed.store(true, Ordering::SeqCst);
+    settings.max_history += 1;
+    let lost = app.scheduler.address().send(Configure(settings)).await;
+    assert!(lost.is_err(), "it panicked");
+    eventually("the document's job is with the next one", async || {
+        trap.has_said("replication waits until its earlier run is gone")
+    })
+    .await;
+    eventually("the old run is at its last checkpoint", async || {
+        source.server.count("PUT _local") == 1
+    })
+    .await;
+    assert_eq!(
+        source.server.count("GET _local"),
+        opened,
+        "the new one has not begun"
+    );
+    ring.store(true, Ordering::SeqCst);
+    bell.notify_one();
+    eventually("the new run", async || {
+        source.server.count("GET _local") > opened
+    })
+    .await;
+    source.put("second", None, json!({}));
+    eventually("it goes on", async || source.trees() == target.trees()).await;
+    app.stop(false).await;
+}

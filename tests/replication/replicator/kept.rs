@@ -1,0 +1,252 @@
+//! What outlives a restart, a kill, and a file that cannot be had.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use settee::app::{App, AppOptions};
+use settee::config::{Sources, Surroundings, load};
+
+use crate::support::daemon::{directory, wait_for_exit, wait_until};
+use crate::support::http_client::{Connection, Web};
+use crate::support::program::SETTEE;
+use crate::support::store::{command, create, file, start, start_in};
+
+/// Each document asks for something else: of two that ask for the same, one fails.
+fn body(id: &str) -> Value {
+    let target = format!("http://127.0.0.1:1/{id}");
+    json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
+}
+
+const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
+
+#[test]
+fn documents_and_sequence_numbers_outlive_a_restart() {
+    let web = start(IDLE);
+    let rev = create(&web, "a", &body("a"));
+    let seq = web.get("/_replicator").ok()["update_seq"].clone();
+    let web = restart(web);
+    assert_eq!(web.get("/_replicator/a").ok()["_rev"], rev.as_str());
+    assert_eq!(web.get("/_replicator").ok()["update_seq"], seq);
+    let path = file(web.service.directory.path());
+    assert_eq!(
+        fs::metadata(path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    web.service.stop();
+}
+
+#[test]
+fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
+    let uuid = |web: &Web| web.get("/").ok()["uuid"].as_str().unwrap().to_owned();
+    let kept = |directory: &std::path::Path| {
+        fs::read_to_string(file(directory).with_file_name("replicate.uuid"))
+    };
+    // The service first.
+    let web = start(IDLE);
+    create(&web, "a", &body("a"));
+    let first = uuid(&web);
+    assert_eq!(kept(web.service.directory.path()).unwrap().trim(), first);
+    let web = restart(web);
+    assert_eq!(uuid(&web), first);
+    web.service.stop();
+    // The command first: it cannot reach anything, but has its id.
+    let directory = directory();
+    let config = crate::support::daemon::configure(directory.path(), IDLE);
+    let run = std::process::Command::new(SETTEE)
+        .args(["replicate", "-c"])
+        .arg(config)
+        .args(["http://127.0.0.1:1/a", "http://127.0.0.1:1/b"])
+        .args(["--retries-per-request", "0"])
+        .env("SETTEE__STORE__PATH", file(directory.path()))
+        .output()
+        .unwrap();
+    assert!(!run.status.success());
+    let own = kept(directory.path()).unwrap().trim().to_owned();
+    let web = start_in(directory, IDLE);
+    create(&web, "a", &body("a"));
+    assert_eq!(uuid(&web), own);
+    web.service.stop();
+}
+
+#[test]
+fn a_uuid_that_cannot_be_kept_for_the_command_is_told_and_costs_nothing() {
+    let directory = directory();
+    let uuid_file = file(directory.path()).with_file_name("replicate.uuid");
+    fs::create_dir_all(uuid_file.join("in the way")).unwrap();
+    let web = start_in(directory, IDLE);
+    create(&web, "a", &body("a"));
+    web.service.wait_for_log("cannot be kept");
+    assert!(web.service.log().contains("replicate.uuid"));
+    let uuid = web.get("/").ok()["uuid"].clone();
+    let web = restart(web);
+    assert_eq!(web.get("/").ok()["uuid"], uuid);
+    web.service.stop();
+}
+
+/// How the store was made stands in src/store/tests/migrate.rs.
+#[test]
+fn a_store_with_branches_of_documents_is_taken_over_and_the_log_says_where_they_are() {
+    let directory = directory();
+    let packed =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/tests/format_2.redb.gz");
+    let unpacked = std::process::Command::new("gzip")
+        .arg("-dc")
+        .arg(packed)
+        .output()
+        .unwrap();
+    let path = file(directory.path());
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, unpacked.stdout).unwrap();
+    let web = start_in(directory, IDLE);
+    assert_eq!(web.get("/_replicator/a").ok()["_rev"], "2-c");
+    web.service
+        .wait_for_log("branches of documents were written to a file");
+    let branches = path.with_file_name("store.redb.branches-4.ndjson");
+    assert!(web.service.log().contains(branches.to_str().unwrap()));
+    assert_eq!(fs::read_to_string(&branches).unwrap().lines().count(), 2);
+    wait_until("the paused job", || {
+        web.get("/_scheduler/jobs?states=paused").ok()["total_rows"] == 1
+    });
+    web.service.stop();
+}
+
+/// Stops a service, and starts one in the same directory.
+fn restart(web: Web) -> Web {
+    let directory = web.service.stop_and_keep();
+    start_in(directory, IDLE)
+}
+
+#[test]
+fn every_write_that_was_answered_is_there_after_a_kill() {
+    for _ in 0..5 {
+        let web = start(IDLE);
+        let acknowledged: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let (address, acknowledged) = (web.address, Arc::clone(&acknowledged));
+                let stop = Arc::clone(&stop);
+                std::thread::spawn(move || write_until(&stop, address, writer, &acknowledged))
+            })
+            .collect();
+        wait_until("some writes", || acknowledged.lock().unwrap().len() > 20);
+        let directory = web.service.kill_and_keep();
+        stop.store(true, Ordering::SeqCst);
+        for writer in writers {
+            // Its connection broke in the middle of a request: so it should.
+            drop(writer.join());
+        }
+        let web = start_in(directory, IDLE);
+        for (id, rev) in acknowledged.lock().unwrap().iter() {
+            let found = web.get(&format!("/_replicator/{id}")).ok();
+            assert_eq!(found["_rev"], rev.as_str());
+        }
+        let info = web.get("/_replicator").ok();
+        let all = web.get("/_replicator/_changes").ok();
+        let rows = all["results"].as_array().unwrap().len();
+        assert_eq!(info["doc_count"], rows, "the tables agree");
+        web.service.stop();
+    }
+}
+
+fn write_until(
+    stop: &AtomicBool,
+    address: std::net::SocketAddr,
+    writer: u32,
+    acknowledged: &Mutex<Vec<(String, String)>>,
+) {
+    let mut connection = Connection::open(address);
+    let headers = [("Content-Type", "application/json")];
+    for number in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let id = format!("w{writer}-{number}");
+        let path = format!("/_replicator/{id}");
+        let answer = connection.request("PUT", &path, &headers, &body(&id).to_string());
+        let rev = answer.json()["rev"].as_str().unwrap().to_owned();
+        acknowledged.lock().unwrap().push((id, rev));
+    }
+}
+
+#[test]
+fn a_store_that_another_service_has_is_an_error_with_a_remedy() {
+    let web = start(IDLE);
+    let place = web.service.path("other");
+    fs::create_dir(&place).unwrap();
+    let mut second = command(&place, IDLE);
+    second.env("SETTEE__STORE__PATH", file(web.service.directory.path()));
+    let (code, text) = fails(second);
+    assert_eq!(code, Some(75), "{text}");
+    assert!(text.contains("is in use by another process"), "{text}");
+    assert!(text.contains("[store] path"), "{text}");
+    web.service.stop();
+}
+
+#[test]
+fn a_file_that_is_no_store_is_an_error_and_left_as_it_is() {
+    let directory = directory();
+    let path = file(directory.path());
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let text = "dear diary\n".repeat(500);
+    fs::write(&path, &text).unwrap();
+    let (code, said) = fails(command(directory.path(), IDLE));
+    assert_eq!(code, Some(74), "{said}");
+    assert!(said.contains("store.redb cannot be read"), "{said}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+/// Starts a service that cannot start; returns its exit status and what it said.
+fn fails(mut command: std::process::Command) -> (Option<i32>, String) {
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let code = wait_for_exit(&mut child);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    (code, said)
+}
+
+#[actix_rt::test]
+async fn without_a_usable_usual_place_everything_but_replications_works() {
+    let directory = directory();
+    let blocked = directory.path().join("blocked");
+    fs::write(&blocked, "no directory").unwrap();
+    let variables = [("XDG_STATE_HOME", &blocked)].map(|(name, value)| (name.into(), value.into()));
+    // Root's usual place is one that a test must not touch.
+    let surroundings = Surroundings {
+        variables: variables.to_vec(),
+        user_id: 1000,
+    };
+    let mut config = load(&Sources {
+        surroundings,
+        ..Sources::default()
+    })
+    .unwrap()
+    .config;
+    config.server.socket = directory.path().join("run/s.sock");
+    config.server.http = Some("127.0.0.1:0".parse().unwrap());
+    config.server.open = true;
+    let log = slog::Logger::root(slog::Discard, slog::o!());
+    let app = App::start(config, AppOptions::new(log).unwrap())
+        .await
+        .unwrap();
+    let address = app.http().unwrap();
+    let asked = actix_rt::task::spawn_blocking(move || {
+        let get = |path| Connection::open(address).request("GET", path, &[], "");
+        get("/_up").ok();
+        get("/_replicator").reason(503, "store_unavailable")
+    });
+    let reason = asked.await.unwrap();
+    assert!(
+        reason.contains("blocked") && reason.contains("[store] path"),
+        "{reason}"
+    );
+    app.stop(true).await;
+}

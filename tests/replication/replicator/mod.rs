@@ -1,0 +1,15 @@
+//! The replicator as a service: documents, jobs, what outlives a restart.
+
+mod calls;
+mod changes;
+mod crashes;
+mod documents;
+mod jobs;
+mod kept;
+mod listings;
+mod orders;
+mod outgoing;
+mod resumes;
+mod transfer;
+mod upkeep;
+mod world;

@@ -1,0 +1,143 @@
+//! Jobs are paused, resumed, restarted and given priorities, over HTTP and with `settee jobs`.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::replicator::world::{SETTINGS, World};
+use crate::support::http_client::Response;
+use crate::support::http_server::Answer;
+use crate::support::program::SETTEE;
+use crate::support::store::{create, post, start_in};
+
+fn order(world: &World, id: &str, name: &str, body: &Value) -> Response {
+    post(&world.web, &format!("/_scheduler/jobs/{id}/{name}"), body)
+}
+
+fn settee(world: &World, arguments: &[&str]) -> Output {
+    let mut command = Command::new(SETTEE);
+    command.arg("jobs").args(arguments);
+    command.arg("--socket").arg(world.web.service.socket());
+    command.output().unwrap()
+}
+
+fn printed(world: &World, arguments: &[&str]) -> String {
+    let output = settee(world, arguments);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_paused_job_stays_so_over_a_restart_until_it_is_resumed() {
+    let mut world = World::start();
+    create(&world.web, "live", &world.continuous());
+    let id = world.wait_for_state("live", "running")["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let paused = order(&world, &id, "_pause", &json!({})).ok();
+    assert_eq!(
+        (&paused["ok"], &paused["job"]["id"]),
+        (&json!(true), &json!(id))
+    );
+    let shown = world.wait_for_state("live", "pending");
+    assert!(
+        shown["reason"].as_str().unwrap().starts_with("paused by "),
+        "{shown}"
+    );
+    order(&world, &id, "_priority", &json!({"priority": 5})).ok();
+    order(&world, &id, "_priority", &json!({"priority": 500})).reason(400, "bad_request");
+    order(&world, "none", "_pause", &json!({})).reason(404, "not_found");
+    order(&world, &id, "_odd", &json!({})).reason(404, "not_found");
+    let directory = world.web.service.stop_and_keep();
+    world.web = start_in(directory, SETTINGS);
+    let shown = world.wait_for_state("live", "pending");
+    assert!(
+        shown["reason"].as_str().unwrap().starts_with("paused by "),
+        "{shown}"
+    );
+    assert_eq!(shown["id"], id, "the service is the same one");
+    let job = &world.jobs()[0];
+    assert_eq!(
+        (&job["priority"], job["paused"]["by"].is_string()),
+        (&json!(5), true)
+    );
+    order(&world, &id, "_resume", &json!({})).ok();
+    world.wait_for_state("live", "running");
+    world.stop();
+}
+
+#[test]
+fn a_restart_forgets_failures() {
+    let world = World::start_with("backoff_max = \"10h\"\n");
+    let set = |value: &str| {
+        let path = "/_node/_local/_config/replicator/backoff_base";
+        world.web.send("PUT", path, &format!("{value:?}")).ok()
+    };
+    set("5h");
+    world.fill(1);
+    world
+        .source
+        .fails("GET db", 1, Answer::error(404, "not_found", "no db"));
+    create(&world.web, "late", &world.body());
+    let id = world.wait_for_state("late", "crashing")["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let list = printed(&world, &["list", "--states", "crashing"]);
+    assert!(list.starts_with("1 job\n") && list.contains(&id), "{list}");
+    assert_eq!(printed(&world, &["--states", "running"]), "0 jobs\n");
+    printed(&world, &["restart", &id]);
+    world.wait_for_state("late", "completed");
+    world.stop();
+}
+
+#[test]
+fn settee_jobs_lists_shows_pauses_and_resumes() {
+    let world = World::start();
+    assert_eq!(printed(&world, &[]), "0 jobs\n");
+    create(&world.web, "live", &world.continuous());
+    let id = world.wait_for_state("live", "running")["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let list = printed(&world, &["list"]);
+    assert!(
+        list.contains("running") && list.contains("live") && list.contains(&id),
+        "{list}"
+    );
+    let json: Value = serde_json::from_str(&printed(&world, &["--json"])).unwrap();
+    assert_eq!(
+        (&json["total_rows"], &json["jobs"][0]["id"]),
+        (&json!(1), &json!(id))
+    );
+    let shown = printed(&world, &["show", &id]);
+    assert!(
+        shown.contains(&world.source.url()) && shown.ends_with(" added\n"),
+        "{shown}"
+    );
+    printed(&world, &["pause", &id]);
+    world.wait_for_state("live", "pending");
+    assert!(printed(&world, &["list"]).contains("paused"));
+    for states in ["paused", "running,Paused"] {
+        let list = printed(&world, &["--states", states]);
+        assert!(
+            list.starts_with("1 job\n") && list.contains(&id),
+            "{states}: {list}"
+        );
+    }
+    assert_eq!(
+        world.web.get("/_scheduler/jobs?states=paused").ok()["total_rows"],
+        1
+    );
+    let job: Value =
+        serde_json::from_str(&printed(&world, &["priority", &id, "-3", "--json"])).unwrap();
+    assert_eq!(job["priority"], -3);
+    printed(&world, &["resume", &id]);
+    world.wait_for_state("live", "running");
+    let missing = settee(&world, &["show", "none"]);
+    assert_eq!(missing.status.code(), Some(69), "{missing:?}");
+    let wrong = settee(&world, &["--states", "odd"]);
+    assert_eq!(wrong.status.code(), Some(64), "{wrong:?}");
+    world.stop();
+}

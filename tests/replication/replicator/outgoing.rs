@@ -1,0 +1,294 @@
+//! What a replication sends where, and what it shows of it.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::replicator::world::World;
+use crate::support::couch::Couch;
+use crate::support::daemon::wait_until;
+use crate::support::http_server::{Answer, Received};
+use crate::support::store::{create, post};
+
+/// Every request of a replication, with the side that gets it.
+const REQUESTS: [(&str, &str); 11] = [
+    ("source", "GET db"),
+    ("source", "GET _local"),
+    ("source", "GET _changes"),
+    ("source", "POST _bulk_get"),
+    ("source", "GET doc"),
+    ("source", "PUT _local"),
+    ("target", "GET db"),
+    ("target", "PUT db"),
+    ("target", "POST _revs_diff"),
+    ("target", "POST _bulk_docs"),
+    ("target", "PUT _local"),
+];
+
+/// Sends requests of a kind to a place of this service.
+fn redirects(couch: &Couch, kind: &'static str, code: u16, to: &str) -> Arc<Mutex<u32>> {
+    let (seen, to) = (Arc::new(Mutex::new(0)), to.to_owned());
+    let count = Arc::clone(&seen);
+    couch.fault(move |request: &Received| {
+        if request.kind() != kind {
+            return None;
+        }
+        *count.lock().unwrap() += 1;
+        let mut answer = Answer::error(code, "moved", "elsewhere");
+        answer.headers.push(("Location".into(), to.clone()));
+        Some(answer)
+    });
+    seen
+}
+
+#[test]
+fn no_redirect_of_a_database_plants_a_replication_here() {
+    let world = World::start();
+    world.fill(3);
+    let planted = format!(
+        "http://127.0.0.1:{}/_replicator/planted",
+        world.web.address.port()
+    );
+    for (code, (side, kind)) in [301, 302, 307, 308]
+        .into_iter()
+        .flat_map(|code| REQUESTS.map(|request| (code, request)))
+    {
+        let couch = match side {
+            "source" => &world.source,
+            _ => &world.target,
+        };
+        let seen = redirects(couch, kind, code, &planted);
+        let mut body = world.body();
+        body["create_target"] = (kind == "PUT db").into();
+        body["use_bulk_get"] = (kind != "GET doc").into();
+        world.source.put(
+            &format!("{code} {side} {kind}"),
+            None,
+            json!({"source": "http://h/a"}),
+        );
+        let answer = post(&world.web, "/_replicate", &body);
+        let text = answer.json().to_string();
+        if *seen.lock().unwrap() > 0 && kind != "POST _bulk_get" {
+            assert!(
+                text.contains("redirected_elsewhere"),
+                "{code} {side} {kind}: {text}"
+            );
+            assert!(
+                text.contains(&couch.server.url("").trim_end_matches('/').to_owned()),
+                "{text}"
+            );
+            assert!(
+                text.contains(planted.trim_end_matches("/_replicator/planted")),
+                "{text}"
+            );
+        }
+        assert!(
+            *seen.lock().unwrap() > 0,
+            "{code} {side} {kind} was never asked: {text}"
+        );
+        couch.heal();
+    }
+    assert_eq!(world.web.get("/_replicator").ok()["doc_count"], 0);
+    world.stop();
+}
+
+#[test]
+fn a_job_whose_database_redirects_elsewhere_says_so_and_goes_on_when_it_does_not() {
+    let world = World::start();
+    world.fill(3);
+    let to = "http://other.example/db/";
+    redirects(&world.source, "GET _changes", 301, to);
+    create(&world.web, "moved", &world.continuous());
+    let doc = world.wait_for_state("moved", "crashing");
+    let error = doc["info"]["error"].as_str().unwrap();
+    let from = world.source.server.url("");
+    for part in [
+        "redirected_elsewhere",
+        from.trim_end_matches('/'),
+        "http://other.example",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    world.source.heal();
+    world.wait_until_equal();
+    world.stop();
+}
+
+#[test]
+fn no_replication_speaks_to_the_service_itself_unless_that_is_allowed() {
+    let world =
+        World::start_with("[services.s]\nlanguage = \"javascript\"\nlisten = \"127.0.0.1:0\"\n");
+    let own = world.web.address.port();
+    let status = world.web.service.status();
+    let service = status["services"][0]["listen"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(service.starts_with("127.0.0.1:"), "{status}");
+    for (number, place) in [
+        format!("127.0.0.1:{own}"),
+        format!("localhost:{own}"),
+        service,
+    ]
+    .iter()
+    .enumerate()
+    {
+        let id = format!("own{number}");
+        let mut body = world.continuous();
+        body["source"] = format!("http://{place}/_replicator").into();
+        create(&world.web, &id, &body);
+        let doc = world.wait_for_state(&id, "crashing");
+        let error = doc["info"]["error"].as_str().unwrap();
+        assert!(error.contains("endpoint_denied"), "{error}");
+    }
+    world.stop();
+}
+
+/// What nobody but its owner may read, wherever it stands.
+const SECRETS: [&str; 8] = [
+    "t0ken-in-url",
+    "bare-in-url",
+    "k3y-in-header",
+    "b3arer-in-header",
+    "pw-in-auth",
+    "pw-in-url",
+    "pw-of-proxy",
+    "t0ken-of-proxy",
+];
+
+/// A side with every kind of secret.
+fn secretive(url: &str) -> Value {
+    json!({
+        "url": format!("{url}?access_token=t0ken-in-url&bare-in-url"),
+        "headers": {"X-Api-Key": "k3y-in-header", "X-Auth": "Bearer b3arer-in-header"},
+        "auth": {"basic": {"username": "ann", "password": "pw-in-auth"}},
+    })
+}
+
+#[test]
+fn no_secret_of_a_side_is_shown_anywhere() {
+    let more = "auth_plugins = \"couch_replicator_auth_noop\"\nupdate_docs = true\n[log]\nlevel = \"debug\"\n";
+    let world = World::start_with(more);
+    world.fill(3);
+    // A server that repeats what it is sent, as proxies do in their pages of errors.
+    let echo = world.another();
+    echo.fault(|request| {
+        let said = format!("{:?} {:?} {}", request.query, request.headers, request.path);
+        Some(Answer::error(400, "bad_request", &said))
+    });
+    let target = json!(world.target.url());
+    let running = json!({"source": secretive(&world.source.url()), "target": secretive(&world.target.url()),
+        "continuous": true});
+    let failing = json!({"source": secretive(&echo.url()), "target": target, "continuous": true});
+    let unreached = json!({"source": "http://ann:pw-in-url@127.0.0.1:1/db?token=t0ken-in-url", "target": target,
+        "continuous": true, "source_proxy": "http://p:pw-of-proxy@127.0.0.1:1/?t=t0ken-of-proxy"});
+    let finished = json!({"source": secretive(&world.source.url()), "target": target});
+    let taken = running.clone();
+    // A database that repeats it in what it says of a document.
+    let refusing = world.another();
+    refusing.rewrite_bulk_docs(|docs| {
+        let entry = |doc: &Value| json!({"id": doc["_id"], "error": "forbidden", "reason": "not for t0ken-in-url"});
+        let entries = docs.iter().map(entry).collect();
+        docs.clear();
+        Some(Value::Array(entries))
+    });
+    let refused = json!({"source": world.source.url(), "target": secretive(&refusing.url()), "continuous": true});
+    for (id, body) in [
+        ("running", &running),
+        ("failing", &failing),
+        ("unreached", &unreached),
+        ("finished", &finished),
+        ("taken", &taken),
+        ("refused", &refused),
+    ] {
+        create(&world.web, id, body);
+    }
+    world.wait_for_state("failing", "crashing");
+    world.wait_for_state("unreached", "crashing");
+    world.wait_for_state("finished", "completed");
+    world.wait_until_equal();
+    wait_until("documents are refused", || {
+        let jobs = world.jobs();
+        jobs.iter()
+            .any(|job| job["refused"][0]["reason"].is_string())
+    });
+    wait_until("one of two is refused", || {
+        ["running", "taken"]
+            .iter()
+            .any(|id| world.doc(id)["state"] == "failed")
+    });
+    let mut transient = failing.clone();
+    transient["continuous"] = false.into();
+    let answer = post(&world.web, "/_replicate", &transient);
+    let mut shown = vec![("/_replicate".to_owned(), answer.json().to_string())];
+    for path in [
+        "/_scheduler/jobs",
+        "/_scheduler/docs",
+        "/_active_tasks",
+        "/_dashboard/state",
+        "/_node/_local/_prometheus",
+        "/_node/_local/_stats",
+    ] {
+        shown.push((path.to_owned(), world.web.get(path).body));
+    }
+    for id in ["running", "failing", "unreached", "finished", "taken"] {
+        let mut doc = world.web.get(&format!("/_replicator/{id}")).ok();
+        for name in ["source", "target", "source_proxy"] {
+            doc.as_object_mut().unwrap().remove(name);
+        }
+        shown.push((id.to_owned(), doc.to_string()));
+    }
+    for job in world.jobs() {
+        let id = job["id"].as_str().unwrap().to_owned();
+        let out = world.web.service.client(&["jobs", &id]).output().unwrap();
+        shown.push((id, String::from_utf8_lossy(&out.stdout).into_owned()));
+    }
+    let list = world.web.service.client(&["jobs"]).output().unwrap();
+    shown.push((
+        "settee jobs".to_owned(),
+        String::from_utf8_lossy(&list.stdout).into_owned(),
+    ));
+    shown.push(("log".to_owned(), world.web.service.log()));
+    let checkpoints = [&world.source, &world.target].map(|couch| format!("{:?}", couch.locals()));
+    shown.push(("checkpoints".to_owned(), checkpoints.concat()));
+    for (place, text) in shown {
+        for secret in SECRETS {
+            assert!(!text.contains(secret), "{place} shows {secret}: {text}");
+        }
+    }
+    world.stop();
+}
+
+#[test]
+fn a_design_document_of_another_database_chooses_no_command_of_the_configuration() {
+    let directory = crate::support::daemon::directory();
+    let marker = directory.path().join("was-run");
+    let command = format!("touch {0}; exec cat", marker.display());
+    for (pool, language) in [
+        ("", "sh"),
+        ("[pools.sh]\ncallers = true\n", "sh"),
+        ("", "javascript"),
+    ] {
+        let world = World::start_with(&format!(
+            "[query_servers]\n{language} = \"{command}\"\n{pool}"
+        ));
+        world.fill(3);
+        let ddoc =
+            json!({"language": language, "filters": {"f": "x"}, "views": {"v": {"map": "x"}}});
+        world.source.put("_design/d", None, ddoc);
+        for (filter, params) in [("d/f", json!({})), ("_view", json!({"view": "d/v"}))] {
+            let mut body = world.body();
+            body["filter"] = filter.into();
+            body["query_params"] = params;
+            body["filter_at"] = "settee".into();
+            let answer = post(&world.web, "/_replicate", &body).json().to_string();
+            assert!(
+                answer.contains("filter_failed") && answer.contains("built-in"),
+                "{answer}"
+            );
+        }
+        assert!(!marker.exists(), "{language} was run");
+        assert_eq!(world.target.trees().len(), 0);
+        world.stop();
+    }
+}

@@ -1,0 +1,438 @@
+//! A real `settee serve` for tests: its configuration, its query servers, its clients, its end.
+//!
+//! PROMISES  [`Service::stop`] ends it and asserts that nothing is left: no process that was started
+//!           for it, no socket. Nothing here sleeps; everything has a deadline.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::program::SETTEE;
+
+/// How long anything that must happen may take.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running service.
+pub struct Service {
+    pub directory: TempDir,
+    child: Child,
+    stderr: Arc<Mutex<String>>,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// Makes the files of a service: the scripted query server.
+pub fn directory() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("scripted.sh");
+    fs::write(script, include_str!("scripted.sh")).unwrap();
+    directory
+}
+
+/// Returns the command of the scripted query server that [`directory`] has put there.
+pub fn scripted(directory: &Path) -> String {
+    format!("sh {}/scripted.sh", directory.display())
+}
+
+/// Writes the configuration: the socket, the language `python`, and `extra`.
+pub fn configure(directory: &Path, extra: &str) -> PathBuf {
+    let file = directory.join("settee.toml");
+    let socket = socket_of(directory);
+    let (mut servers, mut others) = (String::new(), String::new());
+    let mut into_servers = false;
+    // `extra` may bring lines for a section that stands here already.
+    for line in extra.lines() {
+        if line.starts_with('[') {
+            into_servers = line == "[query_servers]";
+            if into_servers {
+                continue;
+            }
+        }
+        let text = if into_servers {
+            &mut servers
+        } else {
+            &mut others
+        };
+        text.push_str(line);
+        text.push('\n');
+    }
+    let (server, others) = match others.split_once("[server]\n") {
+        Some((before, rest)) => {
+            let end = rest.find("\n[").map_or(rest.len(), |at| at + 1);
+            (rest[..end].to_owned(), format!("{before}{}", &rest[end..]))
+        }
+        None => (String::new(), others),
+    };
+    let text = format!(
+        "[query_servers]\npython = \"{}\"\n{servers}\n[server]\nsocket = {:?}\n{server}\n{others}",
+        scripted(directory),
+        socket,
+    );
+    fs::write(&file, text).unwrap();
+    file
+}
+
+pub fn socket_of(directory: &Path) -> PathBuf {
+    directory.join("run").join("s.sock")
+}
+
+/// Returns the command `settee serve` with a configuration.
+pub fn serve_command(config: &Path) -> Command {
+    let mut command = Command::new(SETTEE);
+    command.arg("serve").arg("-c").arg(config);
+    command.stdin(Stdio::null());
+    // Services run side by side; who tests HTTP asks for a port.
+    command.env("SETTEE__SERVER__HTTP", "off");
+    // Nobody's own replications are to run in a test.
+    command.env("SETTEE__STORE__PATH", "memory");
+    command
+}
+
+impl Service {
+    /// Starts a service with additional configuration, and waits until it is ready.
+    pub fn start(extra: &str) -> Self {
+        Self::start_in(directory(), extra)
+    }
+
+    pub fn start_in(directory: TempDir, extra: &str) -> Self {
+        let config = configure(directory.path(), extra);
+        Self::start_command(directory, serve_command(&config))
+    }
+
+    pub fn start_command(directory: TempDir, mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = collect(child.stderr.take().unwrap());
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let socket = socket_of(directory.path());
+        let expected = format!("settee: listening on unix:{}\n", socket.display());
+        let service = Self {
+            directory,
+            child,
+            stderr,
+            stdout,
+        };
+        assert_eq!(line, expected, "{}", service.log());
+        service
+    }
+
+    /// Reads where else it listens, from the next line that it printed.
+    pub fn next_address(&mut self, scheme: &str) -> SocketAddr {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("settee: listening on ");
+        let address = address.and_then(|rest| rest.trim_end().strip_prefix(scheme));
+        let address = address.unwrap_or_else(|| panic!("{line} {}", self.log()));
+        address.trim_end_matches('/').parse().unwrap()
+    }
+
+    /// Reads the next line that it printed.
+    pub fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        socket_of(self.directory.path())
+    }
+
+    /// Prepares the program as a client of this service, with nothing of this test's surroundings.
+    pub fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(SETTEE);
+        command.args(arguments).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("SETTEE__SERVER__SOCKET", self.socket());
+        command
+    }
+
+    /// Returns what `settee status --json` says.
+    pub fn status(&self) -> Value {
+        let output = self.client(&["status", "--json"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until the first pool looks as wanted.
+    pub fn wait_for_first_pool(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) {
+        wait_until(what, || wanted(&self.status()["pools"][0]));
+    }
+
+    /// Returns what it has logged so far.
+    pub fn log(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged something.
+    pub fn wait_for_log(&self, text: &str) {
+        wait_until(&format!("{text:?} in the log"), || {
+            self.log().contains(text)
+        });
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(&self.socket())
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns a path inside its directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Stops it, and asserts that it ends well and leaves nothing behind.
+    pub fn stop(self) {
+        self.signal("TERM");
+        self.ends_well();
+    }
+
+    /// Stops it, and keeps its files.
+    pub fn stop_and_keep(mut self) -> TempDir {
+        self.signal("TERM");
+        let status = wait_for_exit(&mut self.child);
+        assert_eq!(status, Some(0), "{}", self.log());
+        self.take_directory()
+    }
+
+    /// Kills it in the middle of whatever it does.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Kills it in the middle of whatever it does, and keeps its files.
+    pub fn kill_and_keep(mut self) -> TempDir {
+        self.kill();
+        self.take_directory()
+    }
+
+    fn take_directory(&mut self) -> TempDir {
+        let other = tempfile::tempdir().unwrap();
+        std::mem::replace(&mut self.directory, other)
+    }
+
+    /// Asserts that it ends by itself, well, and leaves nothing behind.
+    pub fn ends_well(mut self) {
+        let status = wait_for_exit(&mut self.child);
+        assert_eq!(status, Some(0), "{}", self.log());
+        assert!(!self.socket().exists(), "the socket is left");
+        assert_nothing_runs_for(self.directory.path());
+        assert!(!self.log().contains("panicked"), "{}", self.log());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Only when a test failed: by then a stopped one has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until a process has ended, and returns its exit status.
+pub fn wait_for_exit(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    wait_until("the end of a process", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code()
+}
+
+/// Runs `settee serve` that must not start, and returns its exit status and complaint.
+pub fn refused(config: &Path) -> (Option<i32>, String) {
+    let mut child = serve_command(config)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = collect(child.stderr.take().unwrap());
+    let status = wait_for_exit(&mut child);
+    let mut text = String::new();
+    wait_until("a complaint", || {
+        text = stderr.lock().unwrap().clone();
+        text.contains("settee: ")
+    });
+    (status, text)
+}
+
+/// Sends a signal by name.
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(done.success(), "kill -{name} {pid}");
+}
+
+/// How long who waits leaves the machine to others before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Waits for something that is to come about.
+pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < DEADLINE, "no {what} in time");
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+}
+
+/// Returns the processes whose command line names `directory`.
+pub fn processes_of(directory: &Path) -> Vec<String> {
+    let needle = directory.to_str().unwrap();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let text = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).replace('\0', " ");
+        if text.contains(needle) {
+            found.push(text);
+        }
+    }
+    found
+}
+
+/// What was killed with its group may take a moment to go, so this waits for it.
+pub fn assert_nothing_runs_for(directory: &Path) {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let left = processes_of(directory);
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "left behind: {left:?}");
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+}
+
+pub fn pid_exists(pid: u64) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn collect(mut stderr: ChildStderr) -> Arc<Mutex<String>> {
+    let text = Arc::new(Mutex::new(String::new()));
+    let shared = Arc::clone(&text);
+    std::thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(length @ 1..) = stderr.read(&mut chunk) {
+            let piece = String::from_utf8_lossy(&chunk[..length]);
+            shared.lock().unwrap().push_str(&piece);
+        }
+    });
+    text
+}
+
+/// A client of the service.
+pub struct Client {
+    pub stream: UnixStream,
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    pub fn connect(socket: &Path) -> Self {
+        Self::try_connect(socket).unwrap()
+    }
+
+    pub fn try_connect(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
+        let reader = BufReader::new(stream.try_clone()?);
+        Ok(Self { stream, reader })
+    }
+
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub fn send(&mut self, request: &Value) {
+        self.send_raw(format!("{request}\n").as_bytes());
+    }
+
+    /// Returns the next line, `None` at the end.
+    pub fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).expect("a line in time");
+        (!line.is_empty()).then_some(line)
+    }
+
+    pub fn reply(&mut self) -> Value {
+        let line = self.line().expect("a reply and not the end");
+        serde_json::from_str(&line).expect("a reply is JSON")
+    }
+
+    /// Sends a request and returns the reply.
+    pub fn call(&mut self, request: &Value) -> Value {
+        self.send(request);
+        self.reply()
+    }
+
+    /// Sends a request that must succeed and returns the value.
+    pub fn ok(&mut self, request: &Value) -> Value {
+        let reply = self.call(request);
+        assert!(reply.get("ok").is_some(), "{request}: {reply}");
+        reply["ok"].clone()
+    }
+
+    /// Sends a request that must fail and returns the error.
+    pub fn error(&mut self, request: &Value) -> Value {
+        let reply = self.call(request);
+        let error = reply["error"].clone();
+        for member in ["name", "reason", "phase", "fault", "retry"] {
+            assert!(error.get(member).is_some(), "{request}: {reply}");
+        }
+        error
+    }
+
+    /// Takes a process and returns its token.
+    pub fn get_proc(&mut self, lang: &str) -> String {
+        let got = self.ok(&json!({"id": "get", "call": "get_proc", "lang": lang}));
+        got["proc"].as_str().unwrap().to_owned()
+    }
+
+    pub fn prompt(&mut self, proc: &str, data: Value) -> Value {
+        self.ok(&json!({"id": "prompt", "call": "prompt", "proc": proc, "data": data}))
+    }
+
+    pub fn ret_proc(&mut self, proc: &str) -> bool {
+        let value = self.ok(&json!({"id": "ret", "call": "ret_proc", "proc": proc}));
+        value.as_bool().unwrap()
+    }
+
+    /// Returns the state of a language's pool.
+    pub fn pool(&mut self, name: &str) -> Value {
+        let status = self.ok(&json!({"id": "status", "call": "status", "pool": name}));
+        status["pools"][0].clone()
+    }
+
+    /// Waits until the pool's numbers are these.
+    pub fn wait_for_pool(&mut self, name: &str, numbers: &[(&str, u64)]) {
+        wait_until(&format!("{numbers:?}"), || {
+            let pool = self.pool(name);
+            numbers.iter().all(|(key, number)| pool[key] == *number)
+        });
+    }
+
+    /// Asserts that the service closes the connection without another word.
+    pub fn assert_closed(&mut self) {
+        assert_eq!(self.line(), None, "the connection is still open");
+    }
+}

@@ -1,0 +1,15 @@
+//! What the test programs share: a daemon, its clients, a CouchDB with faults.
+
+#![allow(dead_code, reason = "each program uses a part of it")]
+
+pub mod ask;
+pub mod couch;
+pub mod daemon;
+pub mod filters;
+pub mod http_client;
+pub mod http_server;
+pub mod job;
+pub mod pages;
+pub mod program;
+pub mod store;
+pub mod work;

@@ -1,0 +1,82 @@
+//! The real program for tests, run as a user runs it: with arguments, input and an end.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long who waits leaves the machine to others before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The program: cargo builds it for each package whose tests run it.
+pub const SETTEE: &str = match (
+    option_env!("CARGO_BIN_EXE_settee"),
+    option_env!("CARGO_BIN_EXE_settee-external"),
+) {
+    (Some(path), _) | (None, Some(path)) => path,
+    (None, None) => panic!("cargo builds the program for these tests"),
+};
+
+/// Returns the project's folder, whichever package the test belongs to.
+pub fn project() -> &'static Path {
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let is_project = |folder: &&Path| folder.join("Cargo.lock").exists();
+    folders.find(is_project).unwrap()
+}
+
+/// Prepares the program with nothing of this test's surroundings.
+pub fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(SETTEE);
+    command.args(arguments).env_clear().current_dir(project());
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    // Services run side by side; who tests HTTP asks for a port.
+    command.env("SETTEE__SERVER__HTTP", "off");
+    command
+}
+
+/// Runs a command with this input, written while its output is read.
+pub fn run(command: &mut Command, input: &[u8]) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        // A program that ends early does not read any more.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().unwrap()
+    })
+}
+
+/// Reads until this many lines have come.
+pub fn read_lines(from: &mut impl Read, count: usize) -> String {
+    let mut text = Vec::new();
+    let mut byte = [0];
+    while text.iter().filter(|byte| **byte == b'\n').count() < count {
+        assert_eq!(
+            from.read(&mut byte).unwrap(),
+            1,
+            "only {}",
+            String::from_utf8_lossy(&text)
+        );
+        text.push(byte[0]);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+/// Waits for a child's end and returns its exit code.
+pub fn exit_code(child: &mut Child) -> Option<i32> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(start.elapsed() < DEADLINE, "the program does not end");
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+}
