@@ -13,7 +13,7 @@ use settee::policy::invariants::violations;
 use settee::policy::pool::{ClientId, Event, Lane, Limits, Pools, RequestId, Target};
 use settee::policy::time::Timestamp;
 use settee::query_server::prompt::PromptClass;
-use settee::query_server::status::ServiceStatus;
+use settee::query_server::status::DaemonStatus;
 
 /// Returns nanoseconds for each of some calls.
 fn nanoseconds(times: u64, mut call: impl FnMut()) -> f64 {
@@ -53,7 +53,7 @@ fn reading() {
         metrics.pool(&format!("p{number}"));
         metrics.language(&format!("l{number}"));
     }
-    let status = ServiceStatus::default();
+    let status = DaemonStatus::default();
     let snapshot = nanoseconds(1000, || drop(black_box(metrics.snapshot(&status)))) / 1e3;
     let taken = metrics.snapshot(&status);
     for (what, figure) in [

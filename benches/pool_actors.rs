@@ -24,7 +24,7 @@ use settee::actors::proc_manager::ProcManager;
 use settee::config::PoolConfig;
 use settee::functions::caller::Caller;
 use settee::messages::proc_manager::{GetStatus, TakeFrom, Want};
-use settee::otp::named::Named;
+use settee::otp::registered_name::RegisteredName;
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
@@ -120,16 +120,16 @@ fn finish<'a>(
     })
 }
 
-fn callers(manager: &Named<ProcManager>, clients: usize) -> Vec<Rc<Caller>> {
+fn callers(manager: &RegisteredName<ProcManager>, clients: usize) -> Vec<Rc<Caller>> {
     (0..clients)
         .map(|_| Rc::new(Caller::new(manager.clone())))
         .collect()
 }
 
-fn manager(hard_limit: u32) -> Named<ProcManager> {
+fn manager(hard_limit: u32) -> RegisteredName<ProcManager> {
     let spawner = Spawner::start().expect("a thread can be started");
     let settings = settings("nothing", Nothing, hard_limit);
-    Named::new(ProcManager::new(settings, spawner, &no_log()).start())
+    RegisteredName::new(ProcManager::new(settings, spawner, &no_log()).start())
 }
 
 async fn cycles() {
@@ -209,7 +209,7 @@ async fn waiting_clients() {
 const GROUP: usize = 8;
 
 /// A manager with named pools in one group beside the language's own pool.
-fn manager_of_pools(pools: usize, hard_limit: u32) -> Named<ProcManager> {
+fn manager_of_pools(pools: usize, hard_limit: u32) -> RegisteredName<ProcManager> {
     let spawner = Spawner::start().expect("a thread can be started");
     let mut settings = ManagerSettings::clone(&settings("nothing", Nothing, hard_limit));
     let section = PoolConfig {
@@ -222,7 +222,7 @@ fn manager_of_pools(pools: usize, hard_limit: u32) -> Named<ProcManager> {
             .pools
             .insert(format!("pool-{number}"), Arc::new(section.clone()));
     }
-    Named::new(ProcManager::new(Arc::new(settings), spawner, &no_log()).start())
+    RegisteredName::new(ProcManager::new(Arc::new(settings), spawner, &no_log()).start())
 }
 
 /// Take and return through a named pool, and through a group, beside the language's own pool.
@@ -253,7 +253,7 @@ async fn idle_pools() {
 }
 
 /// A manager of so many pools that has started.
-async fn answering(pools: usize) -> Named<ProcManager> {
+async fn answering(pools: usize) -> RegisteredName<ProcManager> {
     let manager = manager_of_pools(pools, 1);
     let status = manager.address().send(GetStatus {
         pool: Some("pool-0".to_owned()),

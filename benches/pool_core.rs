@@ -219,7 +219,7 @@ impl Bench {
             match *self.out.last().expect("there is always an action") {
                 Action::Assign { proc, token, .. } => return (proc, token),
                 Action::Open { proc, .. } => self.on(Event::SpawnOk { proc }),
-                Action::Teach { proc, .. } => self.on(Event::HelperDone { proc, ok: true }),
+                Action::Teach { proc, .. } => self.on(Event::TeachOrResetDone { proc, ok: true }),
                 ref other => panic!("{other:?} in a bench of things that go well"),
             }
         }

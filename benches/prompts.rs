@@ -22,7 +22,7 @@ use settee::functions::caller::Caller;
 use settee::languages::command::CommandLanguage;
 use settee::messages::function::{DdocPrompt, InDdoc};
 use settee::messages::proc_manager::{Lease, TakeFrom, Want};
-use settee::otp::named::Named;
+use settee::otp::registered_name::RegisteredName;
 use settee::otp::supervisor::Stop;
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::child::{CommandSpec, Spawner};
@@ -182,7 +182,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-async fn prompts(manager: &Named<ProcManager>) {
+async fn prompts(manager: &RegisteredName<ProcManager>) {
     let caller = Caller::new(manager.clone());
     let want = Want::language(LanguageName::new("javascript"));
     let lease = caller.get_clean_proc(&want, None).await.expect("a process");
@@ -229,7 +229,7 @@ fn ddoc(number: usize) -> Arc<Ddoc> {
 }
 
 /// 100 clients, each calling a function of one of 20 databases x 5 design documents at a time.
-async fn ddoc_calls(manager: &Named<ProcManager>) {
+async fn ddoc_calls(manager: &RegisteredName<ProcManager>) {
     const CLIENTS: usize = 100;
     const DATABASES: usize = 20;
     const DDOCS: usize = 5;
@@ -291,13 +291,13 @@ async fn main() {
     let spawner = Spawner::start().expect("a thread can be started");
     let settings = settings("javascript", CommandLanguage::from_spec(couchjs()), 100);
     let pool = ProcManager::new(settings, spawner, &no_log());
-    let pulse = pool.pulse();
+    let pid = pool.pid();
     let address = pool.start();
-    let manager = Named::new(address.clone());
+    let manager = RegisteredName::new(address.clone());
     prompts(&manager).await;
     ddoc_calls(&manager).await;
     address.send(Stop { now: false }).await.expect("it ends");
-    while pulse.is_alive() {
+    while pid.is_alive() {
         actix_rt::task::yield_now().await;
     }
 }

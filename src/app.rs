@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
 //!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
-//!           Listener, HttpServer, FrontDoor, in this order; stops them in reverse.
+//!           Listener, HttpServer, ServiceManager, in this order; stops them in reverse.
 //! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
@@ -24,9 +24,8 @@ use actix::prelude::*;
 use slog::{Logger, warn};
 use tokio::sync::{oneshot, watch};
 
-use crate::actors::client::Services;
+use crate::actors::client::ClientContext;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
-use crate::actors::front_door::{FrontDoor, FrontDoorOptions};
 use crate::actors::language::Registry;
 use crate::actors::listener::address::{AddressError, BoundAddress};
 use crate::actors::listener::socket::{BoundSocket, SocketError};
@@ -36,6 +35,7 @@ use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOpti
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::ServiceSockets;
+use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::http::Shared;
@@ -44,8 +44,8 @@ use crate::in_flight::InFlight;
 use crate::messages::config_listener::ServiceSocketError;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
-use crate::otp::lifeline::{Down, ExitReason, Pulse};
-use crate::otp::named::Named;
+use crate::otp::pid::{Down, ExitReason, Pid};
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
 use crate::query_server::reduce::OverflowLog;
@@ -199,7 +199,7 @@ impl App {
             replications,
             specs: [scheduler_spec, documents_spec],
         } = replication::parts(replicator, database);
-        let services = Services::new(
+        let services = ClientContext::new(
             manager.clone(),
             config_listener.clone(),
             Arc::clone(&authority),
@@ -210,15 +210,15 @@ impl App {
         .with_replications(replications.clone())
         .with_http(http.as_ref().map(|address| address.address()));
         let services = Rc::new(services);
-        let door = FrontDoorOptions {
+        let door = ServiceManagerOptions {
             sockets: Rc::clone(&service_sockets),
             services: Rc::clone(&services),
             config: changes.clone(),
             log: log.clone(),
         };
-        let front_door = ChildSpec::new("front_door", SHUTDOWN_MAX, move || {
-            let actor = FrontDoor::new(door.clone());
-            (actor.pulse(), actor.start())
+        let service_manager = ChildSpec::new("front_door", SHUTDOWN_MAX, move || {
+            let actor = ServiceManager::new(door.clone());
+            (actor.pid(), actor.start())
         });
         let listening = ListenerOptions {
             socket: Rc::clone(&socket),
@@ -229,7 +229,7 @@ impl App {
         };
         let listener_spec = ChildSpec::new("listener", SHUTDOWN_MAX, move || {
             let actor = Listener::new(listening.clone());
-            (actor.pulse(), actor.start())
+            (actor.pid(), actor.start())
         });
         let gauge = PressureOptions {
             gauges: options.gauges,
@@ -239,7 +239,7 @@ impl App {
         };
         let pressure_spec = ChildSpec::new("pressure_gauge", SHUTDOWN_MAX, move || {
             let actor = PressureGauge::new(gauge.clone());
-            (actor.pulse(), actor.start())
+            (actor.pid(), actor.start())
         });
         let mut children = vec![
             manager_spec,
@@ -271,12 +271,12 @@ impl App {
             };
             children.push(ChildSpec::new("http", SHUTDOWN_MAX, move || {
                 let server = HttpServer::new(options.clone());
-                (server.pulse(), server.start())
+                (server.pid(), server.start())
             }));
         }
-        children.push(front_door);
+        children.push(service_manager);
         let supervisor = Supervisor::new(children, INTENSITY, &log);
-        let ended = when_ended(&supervisor.pulse());
+        let ended = when_ended(&supervisor.pid());
         Ok(RunningApp {
             supervisor: supervisor.start(),
             manager,
@@ -296,11 +296,11 @@ impl App {
 /// A service that runs. Dropping it without [`RunningApp::stop`] leaves its end to the arbiter's.
 pub struct RunningApp {
     /// The pools.
-    pub manager: Named<ProcManager>,
+    pub manager: RegisteredName<ProcManager>,
     /// The configuration.
-    pub config_listener: Named<ConfigListener>,
+    pub config_listener: RegisteredName<ConfigListener>,
     /// The scheduler of replications.
-    pub scheduler: Named<ReplicationScheduler>,
+    pub scheduler: RegisteredName<ReplicationScheduler>,
     /// What it counts.
     pub metrics: Metrics,
     supervisor: Addr<Supervisor>,
@@ -377,24 +377,24 @@ fn manager_spec(
     spawner: Spawner,
     metrics: Metrics,
     log: Logger,
-) -> (Named<ProcManager>, ChildSpec) {
+) -> (RegisteredName<ProcManager>, ChildSpec) {
     let make = move || {
         let settings = (active.manager_settings)(&active.config());
         let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
             .with_metrics(metrics.clone());
-        (manager.pulse(), manager.start())
+        (manager.pid(), manager.start())
     };
     ChildSpec::named("proc_manager", SHUTDOWN_MAX, make)
 }
 
 fn config_spec(
     active: Rc<ActiveConfig>,
-    manager: Named<ProcManager>,
+    manager: RegisteredName<ProcManager>,
     log: Logger,
-) -> (Named<ConfigListener>, ChildSpec) {
+) -> (RegisteredName<ConfigListener>, ChildSpec) {
     let make = move || {
         let listener = ConfigListener::new(Rc::clone(&active), manager.clone(), &log);
-        (listener.pulse(), listener.start())
+        (listener.pid(), listener.start())
     };
     ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
 }
@@ -438,19 +438,19 @@ fn bind(
 }
 
 fn executor_spec(
-    manager: Named<ProcManager>,
+    manager: RegisteredName<ProcManager>,
     sums: Rc<OverflowLog>,
     log: Logger,
-) -> (Named<PoolExecutor>, ChildSpec) {
+) -> (RegisteredName<PoolExecutor>, ChildSpec) {
     let make = move || {
         let executor = PoolExecutor::new(manager.clone(), Rc::clone(&sums), &log);
-        (executor.pulse(), executor.start())
+        (executor.pid(), executor.start())
     };
     ChildSpec::named("pool_executor", SHUTDOWN_MAX, make)
 }
 
-/// Returns what resolves when a party ends.
-fn when_ended(pulse: &Pulse) -> oneshot::Receiver<ExitReason> {
+/// Returns what resolves when an actor ends.
+fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
     struct Watcher(Option<oneshot::Sender<ExitReason>>);
 
     impl Actor for Watcher {
@@ -470,6 +470,6 @@ fn when_ended(pulse: &Pulse) -> oneshot::Receiver<ExitReason> {
     }
 
     let (sender, receiver) = oneshot::channel();
-    pulse.monitor(Watcher(Some(sender)).start().recipient());
+    pid.monitor(Watcher(Some(sender)).start().recipient());
     receiver
 }

@@ -11,7 +11,7 @@ use settee::actors::language::{Language, Registry, StartContext};
 use settee::actors::proc_manager::ManagerSettings;
 use settee::messages::opener::StartError;
 use settee::messages::process::{ProcShared, ProcessRef, Prompt, SetTimeout, StopProc};
-use settee::otp::lifeline::{ExitReason, Lifeline};
+use settee::otp::pid::{ExitReason, PidGuard};
 use settee::policy::pool::Limits;
 
 /// An operation that is run in batches, each of which says how many it did.
@@ -95,17 +95,17 @@ impl Language for Nothing {
     fn start(&self, _: StartContext) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
         async {
             let shared = ProcShared::new(None);
-            let lifeline = Lifeline::new();
-            let pulse = lifeline.pulse();
-            let address = NothingProcess { lifeline }.start();
-            Ok(ProcessRef::new(&address, pulse, shared))
+            let pid_guard = PidGuard::new();
+            let pid = pid_guard.pid();
+            let address = NothingProcess { pid_guard }.start();
+            Ok(ProcessRef::new(&address, pid, shared))
         }
         .boxed_local()
     }
 }
 
 struct NothingProcess {
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl Actor for NothingProcess {
@@ -135,7 +135,7 @@ impl Handler<StopProc> for NothingProcess {
     type Result = ();
 
     fn handle(&mut self, _: StopProc, ctx: &mut Self::Context) {
-        self.lifeline.ending(ExitReason::Shutdown);
+        self.pid_guard.ending(ExitReason::Shutdown);
         ctx.stop();
     }
 }

@@ -11,8 +11,8 @@
 
 mod account;
 mod calls;
+mod context;
 mod dashboard;
-mod farewell;
 mod handover;
 mod held_max;
 mod holding;
@@ -22,10 +22,10 @@ mod lines;
 mod login;
 mod peer;
 mod relay;
-mod services;
 mod session;
 pub mod stream;
 mod ticket;
+mod tunnel_end;
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -41,18 +41,18 @@ use crate::config::Config;
 use crate::config::Role;
 use crate::functions::caller::Caller;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::pools::HolderDown;
+use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd};
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, Pulse, Watch};
+use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
 use crate::otp::supervisor::Stop;
+pub use context::ClientContext;
 use holding::Holding;
 pub(crate) use lent::last_line;
 pub use lent::{EndCount, Lending};
 use lines::{Input, Lines};
-pub use services::Services;
 use session::{Phase, Session, Terms};
 use stream::Stream;
 use ticket::Ticket;
@@ -117,7 +117,7 @@ pub struct Client {
     /// None once it is closing.
     connected: Option<Connected>,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl Client {
@@ -125,26 +125,26 @@ impl Client {
     /// if it is idle.
     pub fn serve(
         stream: Stream,
-        services: Rc<Services>,
+        services: Rc<ClientContext>,
         options: ClientOptions,
-    ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
-        Self::start_with(stream, services, options, None, Lifeline::new())
+    ) -> (Recipient<Stop>, Pid, EndIfIdle) {
+        Self::start_with(stream, services, options, None, PidGuard::new())
     }
 
     fn start_with(
         stream: Stream,
-        services: Rc<Services>,
+        services: Rc<ClientContext>,
         options: ClientOptions,
         lending: Option<Lending>,
-        lifeline: Lifeline,
-    ) -> (Recipient<Stop>, Pulse, EndIfIdle) {
-        let pulse = lifeline.pulse();
+        pid_guard: PidGuard,
+    ) -> (Recipient<Stop>, Pid, EndIfIdle) {
+        let pid = pid_guard.pid();
         let metrics = match &lending {
             Some(lending) => lending.metrics(),
             None => services.metrics.clients(),
         };
         let connected = Connected::new(Arc::clone(&metrics));
-        let caller = Caller::in_the_name_of(pulse.clone(), services.manager.clone());
+        let caller = Caller::in_the_name_of(pid.clone(), services.manager.clone());
         let terms = Terms {
             line_bytes_max: options.line_bytes_max,
             open: lending.is_some(),
@@ -167,10 +167,10 @@ impl Client {
             lending,
             connected: Some(connected),
             log: options.log.new(o!("client" => options.number)),
-            lifeline,
+            pid_guard,
         };
         let idle = EndIfIdle(Rc::downgrade(&client.session));
-        (client.start().recipient(), pulse, idle)
+        (client.start().recipient(), pid, idle)
     }
 
     fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
@@ -224,7 +224,7 @@ impl Client {
         self.session.flush();
         // Ends after a bounded time.
         actix_rt::spawn(Rc::clone(&self.session).linger());
-        self.lifeline
+        self.pid_guard
             .ending(ExitReason::Failed("it was turned away".into()));
         ctx.stop();
     }
@@ -295,7 +295,7 @@ impl StreamHandler<Input> for Client {
         };
         let session = Rc::clone(&self.session);
         let tells_end = self.tells_end;
-        let farewell = async move {
+        let closing = async move {
             let end = process.finish().await;
             if tells_end {
                 session.push_raw(&end.line());
@@ -303,7 +303,7 @@ impl StreamHandler<Input> for Client {
             }
         };
         // Ends with the deadline of a reset, and a bounded time after it.
-        ctx.spawn(wrap_future::<_, Self>(farewell).map(|(), client, ctx| client.end(ctx)));
+        ctx.spawn(wrap_future::<_, Self>(closing).map(|(), client, ctx| client.end(ctx)));
     }
 }
 
@@ -330,10 +330,10 @@ impl Handler<Stop> for Client {
 }
 
 /// A process that it holds is taken from it: prompts that wait are answered by the process's end.
-impl Handler<HolderDown> for Client {
+impl Handler<ProcRevoked> for Client {
     type Result = ();
 
-    fn handle(&mut self, msg: HolderDown, _: &mut Self::Context) {
+    fn handle(&mut self, msg: ProcRevoked, _: &mut Self::Context) {
         if self.lending.is_some() {
             let error = ErrorReply::answer(msg.name, &msg.reason, Fault::Host);
             self.session.end_tunnel(error);
@@ -358,7 +358,7 @@ impl Client {
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
         // What it still holds was not given back: in any order in which that is told, it has crashed.
-        self.lifeline
+        self.pid_guard
             .ending(ExitReason::Failed("its connection ended".into()));
         ctx.stop();
     }
@@ -374,7 +374,7 @@ impl Client {
         let lent = result.map_err(ErrorReply::from).and_then(|lease| {
             let reply = calls::Attached::of(&lease, end);
             // The process's end is the tunnel's.
-            let watch = lease.process.pulse.watch(ctx.address().recipient());
+            let watch = lease.process.pid.watch(ctx.address().recipient());
             let holding = Holding::new(lease);
             self.session.take_within_limit(&holding)?;
             Ok((holding, watch, reply))
@@ -400,9 +400,9 @@ impl Handler<Down> for Client {
         if let Some(relay) = &self.relay {
             return relay.signals.process_down();
         }
-        let doom = self.tunnel.as_ref().map(|process| process.shared().gone());
-        match doom {
-            Some(doom) => self.session.end_tunnel(doom),
+        let exit_error = self.tunnel.as_ref().map(|process| process.shared().gone());
+        match exit_error {
+            Some(exit_error) => self.session.end_tunnel(exit_error),
             None => self.session.set_phase(Phase::Closing),
         }
     }

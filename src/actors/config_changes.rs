@@ -1,6 +1,6 @@
 //! How an actor follows the configuration.
 //!
-//! CALLED    By actors that act on a change: the listener, the front door, the pressure gauge.
+//! CALLED    By actors that act on a change: the listener, the service manager, the pressure gauge.
 
 use std::sync::Arc;
 

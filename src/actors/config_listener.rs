@@ -21,8 +21,8 @@ use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
 use crate::messages::pools::UnthrottleAll;
-use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
-use crate::otp::named::Named;
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use blocking;
 
@@ -50,25 +50,29 @@ impl ActiveConfig {
 /// Keeps the configuration in force.
 pub struct ConfigListener {
     active: Rc<ActiveConfig>,
-    manager: Named<ProcManager>,
+    manager: RegisteredName<ProcManager>,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl ConfigListener {
     /// Makes a keeper of a configuration.
-    pub fn new(active: Rc<ActiveConfig>, manager: Named<ProcManager>, log: &Logger) -> Self {
+    pub fn new(
+        active: Rc<ActiveConfig>,
+        manager: RegisteredName<ProcManager>,
+        log: &Logger,
+    ) -> Self {
         Self {
             active,
             manager,
             log: log.new(o!("component" => "config_listener")),
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     fn apply(&self, candidate: Candidate) -> Result<Vec<reload::Change>, ReloadError> {
@@ -228,7 +232,7 @@ impl Handler<Stop> for ConfigListener {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.lifeline.ending(ExitReason::Shutdown);
+        self.pid_guard.ending(ExitReason::Shutdown);
         ctx.stop();
     }
 }

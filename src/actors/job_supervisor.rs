@@ -25,7 +25,7 @@ use crate::messages::job_supervisor::{
     ChildEnded, JobOrder, RunningJob, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_job::StopJob;
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 pub use live::LiveRuns;
 use policy::schedule::Run;
 use replication::crash::Crash;
@@ -42,18 +42,18 @@ pub fn run<A>(job: A) -> RunningJob
 where
     A: Actor<Context = Context<A>> + Handler<StopJob>,
 {
-    let lifeline = Lifeline::new();
-    let pulse = lifeline.pulse();
+    let pid_guard = PidGuard::new();
+    let pid = pid_guard.pid();
     let context = Context::new();
     let stop = context.address().recipient();
     // Ends with the job, at the latest when it is killed. What of the job is dropped, is dropped
-    // before its lifeline is.
+    // before its pid_guard is.
     let task = actix_rt::spawn(async move {
         context.into_future(job).await;
-        lifeline.ending(ExitReason::Normal);
+        pid_guard.ending(ExitReason::Normal);
     });
     let kill = Box::new(move || task.abort());
-    RunningJob { pulse, stop, kill }
+    RunningJob { pid, stop, kill }
 }
 
 /// A run. What is left of it ends with the supervisor.
@@ -75,7 +75,7 @@ impl Drop for Child {
 /// A run that is to be started when an earlier one is gone.
 struct Waiting {
     order: JobOrder,
-    earlier: Pulse,
+    earlier: Pid,
     monitor: MonitorRef,
 }
 
@@ -85,7 +85,7 @@ pub struct JobSupervisor {
     /// The runs that there are, also those of supervisors before this one.
     live: LiveRuns,
     /// The scheduler's life: children end with it.
-    scheduler: Pulse,
+    scheduler: Pid,
     reports: Recipient<ChildEnded>,
     children: FxHashMap<Run, Child>,
     waiting: FxHashMap<Run, Waiting>,
@@ -94,7 +94,7 @@ pub struct JobSupervisor {
     parent: Option<MonitorRef>,
     orphaned: bool,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl JobSupervisor {
@@ -102,7 +102,7 @@ impl JobSupervisor {
     pub fn new(
         jobs: Box<dyn StartJobs>,
         live: LiveRuns,
-        scheduler: Pulse,
+        scheduler: Pid,
         reports: Recipient<ChildEnded>,
         log: &Logger,
     ) -> Self {
@@ -117,13 +117,13 @@ impl JobSupervisor {
             parent: None,
             orphaned: false,
             log: log.new(o!("component" => "job_supervisor")),
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     /// Ignores the mailbox's bound: it must not be lost, and there is one for each run.
@@ -159,8 +159,8 @@ impl JobSupervisor {
                 return self.report(run, Err(crash));
             }
         };
-        self.live.take(id.clone(), job.pulse.clone());
-        let monitor = job.pulse.monitor(ctx.address().recipient());
+        self.live.take(id.clone(), job.pid.clone());
+        let monitor = job.pid.monitor(ctx.address().recipient());
         self.by_monitor.insert(monitor, run);
         let child = Child {
             id,
@@ -210,7 +210,7 @@ impl JobSupervisor {
     fn give_up(&mut self, run: Run, ctx: &mut Context<Self>) {
         if let Some(child) = self.children.get(&run) {
             error!(self.log, "replication could not be ended and is left behind"; "run" => run.0);
-            child.job.pulse.demonitor(child.monitor);
+            child.job.pid.demonitor(child.monitor);
             self.forget(run, ExitReason::Killed, ctx);
         }
     }
@@ -223,8 +223,8 @@ impl JobSupervisor {
         if let Some(timer) = child.timer {
             ctx.cancel_future(timer);
         }
-        if !child.job.pulse.is_alive() {
-            self.live.free(&child.id, &child.job.pulse);
+        if !child.job.pid.is_alive() {
+            self.live.free(&child.id, &child.job.pid);
         }
         self.report(run, Ok(reason));
         self.finish_if_orphaned(ctx);
@@ -242,7 +242,7 @@ impl JobSupervisor {
 
     fn finish_if_orphaned(&self, ctx: &mut Context<Self>) {
         if self.orphaned && self.children.is_empty() {
-            self.lifeline.ending(ExitReason::Shutdown);
+            self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
     }

@@ -18,7 +18,7 @@ use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::ProcessRef;
 use crate::metrics::ProcessMetrics;
 use crate::otp::clock::Clock;
-use crate::otp::lifeline::Pulse;
+use crate::otp::pid::Pid;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child::Spawner;
 use crate::query_server::child_log::LogTerms;
@@ -39,7 +39,7 @@ pub struct StartContext {
     /// Where to say that it has been idle for `idle_limit`.
     pub manager: Recipient<OsProcIdle>,
     /// The manager's life: a process ends with it.
-    pub owner: Pulse,
+    pub owner: Pid,
     /// The timeout of a prompt that brings none.
     pub prompt_timeout: Duration,
     /// `os_process_idle_limit`.

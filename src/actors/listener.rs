@@ -21,13 +21,13 @@ use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientOptions, EndIfIdle, Services};
+use crate::actors::client::{Client, ClientContext, ClientOptions, EndIfIdle};
 use crate::actors::config_changes;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::machine_bounds;
 use crate::otp::clock::Clock;
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use address::BoundAddress;
@@ -45,7 +45,7 @@ pub struct ListenerOptions {
     /// Where else, for clients that log in.
     pub tcp: Option<Rc<BoundAddress>>,
     /// What clients are served with.
-    pub services: Rc<Services>,
+    pub services: Rc<ClientContext>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
     /// The log.
@@ -80,7 +80,7 @@ pub struct Listener {
     doors: Option<Rc<Doors>>,
     /// Client -> its number, and where to tell it to stop. Those that are gone are taken out by their
     /// `Down`.
-    clients: FxHashMap<PartyId, (u64, Recipient<Stop>)>,
+    clients: FxHashMap<ActorId, (u64, Recipient<Stop>)>,
     /// Number of a client -> what ends it if it is idle, oldest first.
     idle: BTreeMap<u64, EndIfIdle>,
     /// How many clients the limit of open files leaves room for.
@@ -93,7 +93,7 @@ pub struct Listener {
     pause: AcceptPause,
     stopping: bool,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl Listener {
@@ -113,13 +113,13 @@ impl Listener {
             clock: Clock::new(),
             full: RepeatLimiter::default(),
             stopping: false,
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     fn listen(&mut self) -> io::Result<()> {
@@ -188,10 +188,10 @@ impl Listener {
         let number = self.next_number;
         self.next_number += 1;
         let services = Rc::clone(&self.options.services);
-        let (stop, pulse, idle) = Client::serve(stream, services, options);
+        let (stop, pid, idle) = Client::serve(stream, services, options);
         self.idle.insert(number, idle);
-        self.clients.insert(pulse.party(), (number, stop));
-        pulse.monitor(ctx.address().recipient());
+        self.clients.insert(pid.id(), (number, stop));
+        pid.monitor(ctx.address().recipient());
     }
 
     /// Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
@@ -203,7 +203,7 @@ impl Listener {
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.clients.is_empty() {
-            self.lifeline.ending(ExitReason::Shutdown);
+            self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
     }
@@ -223,7 +223,7 @@ impl Actor for Listener {
         self.room = machine_bounds::connections_max(usize::MAX);
         if let Err(error) = self.listen() {
             error!(self.log, "cannot listen"; "error" => %error);
-            self.lifeline
+            self.pid_guard
                 .ending(ExitReason::Failed(format!("cannot listen: {error}")));
             return ctx.stop();
         }
@@ -242,7 +242,7 @@ impl Handler<Down> for Listener {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        if let Some((number, _)) = self.clients.remove(&msg.party) {
+        if let Some((number, _)) = self.clients.remove(&msg.actor) {
             self.idle.remove(&number);
         }
         self.accept(ctx);

@@ -4,7 +4,6 @@
 pub mod client;
 mod config_changes;
 pub mod config_listener;
-pub mod front_door;
 pub mod job_supervisor;
 pub mod language;
 pub mod listener;
@@ -20,3 +19,4 @@ pub mod replication_scheduler;
 pub mod replicator_api;
 pub mod replicator_documents;
 pub mod service;
+pub mod service_manager;

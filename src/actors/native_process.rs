@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::actors::language::StartContext;
 use crate::actors::process::{Backend, Process};
 use crate::messages::opener::StartError;
-use crate::messages::process::{Fault, Obituary, ProcessRef, Prompt, PromptError, commands};
+use crate::messages::process::{ExitReport, Fault, ProcessRef, Prompt, PromptError, commands};
 use crate::query_server::prompt::kind_of;
 
 /// A query server as a type: gets one command, gives one answer.
@@ -33,7 +33,7 @@ pub trait NativeServer: Send {
 }
 
 /// The line that answers a command, or how the server ended instead.
-pub(crate) type Answering = LocalBoxFuture<'static, Result<Bytes, Obituary>>;
+pub(crate) type Answering = LocalBoxFuture<'static, Result<Bytes, ExitReport>>;
 
 /// The actor of a native query server.
 pub type NativeProcess = Process<NativeBackend>;
@@ -61,9 +61,9 @@ impl NativeProcess {
             let (answer, result) = oneshot::channel();
             // A thread that is gone drops the job, which is seen as an answer that never comes.
             drop(jobs.send(Job { line, answer }));
-            let panicked = |_| Obituary {
+            let panicked = |_| ExitReport {
                 exit: Some("panicked".into()),
-                ..Obituary::default()
+                ..ExitReport::default()
             };
             async move { result.await.map(Bytes::from).map_err(panicked) }.boxed_local()
         };
@@ -94,7 +94,7 @@ impl NativeProcess {
             process.backend.commands.pop_front();
             match answer {
                 Ok(line) => process.take_line(line, false, Instant::now(), ctx),
-                Err(obituary) => return process.died_over_prompt(obituary, ctx),
+                Err(exit_report) => return process.died_over_prompt(exit_report, ctx),
             }
             process.work(ctx);
             process.watch_deadline(ctx);
@@ -123,7 +123,7 @@ impl Backend for NativeBackend {
     /// Gives the server up. Its thread ends when it has come back.
     fn kill(process: &mut NativeProcess, ctx: &mut Context<NativeProcess>) {
         process.backend.commands.clear();
-        process.exited(Obituary::default(), true, ctx);
+        process.exited(ExitReport::default(), true, ctx);
     }
 
     fn stop_politely(process: &mut NativeProcess, ctx: &mut Context<NativeProcess>) {

@@ -25,7 +25,7 @@ use crate::messages::opener::{Exit, OpenerExit, StartError};
 use crate::messages::process::{Fault, MANAGER_TOKEN, ProcessRef, PromptError, StopProc, shorten};
 use crate::metrics::{OpenFailure, PoolMetrics};
 use crate::otp::clock::Clock;
-use crate::otp::lifeline::Down;
+use crate::otp::pid::Down;
 use policy::pool::ProcId;
 use policy::time::Timestamp;
 
@@ -98,7 +98,7 @@ impl Opener {
         process.shared.assign(MANAGER_TOKEN);
         let left = until.saturating_duration_since(Instant::now());
         let answer = process.prompt(MANAGER_TOKEN, self.reset.clone(), Some(left));
-        process.pulse.monitor(ctx.address().recipient());
+        process.pid.monitor(ctx.address().recipient());
         self.child = Some(process);
         ctx.spawn(answer.into_actor(self).map(|answer, opener, ctx| {
             if opener.failure.is_none() {
@@ -146,7 +146,7 @@ impl Opener {
         // Ignores the mailbox's bound: it must not be lost, and it is sent once.
         child.stop.do_send(StopProc { polite: false });
         self.failure = Some(failure);
-        if !child.pulse.is_alive() {
+        if !child.pid.is_alive() {
             self.child_gone(ctx);
         }
     }

@@ -17,7 +17,7 @@ use slog::o;
 use crate::actors::language::StartContext;
 use crate::actors::process::{Backend, PROMPTS_IN_FLIGHT_MAX, Process};
 use crate::logging::RepeatLimiter;
-use crate::messages::process::{Obituary, ProcessRef, Prompt, PromptError};
+use crate::messages::process::{ExitReport, ProcessRef, Prompt, PromptError};
 use crate::metrics::KillReason;
 use crate::query_server::child::{Child, Exit};
 use crate::query_server::child_log::ChildLog;
@@ -74,12 +74,12 @@ impl OsProcess {
     /// The child has ended: takes its last words and answers what it answered.
     fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
         self.take_what_is_there(ctx);
-        let obituary = Obituary {
+        let exit_report = ExitReport {
             exit: Some(exit.to_string()),
             status: Some(exit.status()),
             stderr: self.backend.last_words(),
         };
-        self.exited(obituary, exit.is_success(), ctx);
+        self.exited(exit_report, exit.is_success(), ctx);
     }
 }
 

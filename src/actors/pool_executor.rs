@@ -23,8 +23,8 @@ use crate::functions::QueryServers;
 use crate::functions::caller::{Caller, Manager};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
-use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
-use crate::otp::named::Named;
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::reduce::OverflowLog;
 use crate::query_server::status::Holder;
@@ -74,22 +74,26 @@ pub(crate) struct PoolExecutor {
     /// Where built-in sums that are too long are told.
     sums: Rc<OverflowLog>,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl PoolExecutor {
-    pub(crate) fn new(manager: Named<ProcManager>, sums: Rc<OverflowLog>, log: &Logger) -> Self {
+    pub(crate) fn new(
+        manager: RegisteredName<ProcManager>,
+        sums: Rc<OverflowLog>,
+        log: &Logger,
+    ) -> Self {
         Self {
             manager: manager.into(),
             sums,
             log: log.new(o!("component" => "pool_executor")),
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub(crate) fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     fn servers_for(&self, principal: Principal) -> QueryServers {
@@ -129,7 +133,7 @@ impl Handler<Stop> for PoolExecutor {
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         debug!(self.log, "pool executor stopped");
-        self.lifeline.ending(ExitReason::Shutdown);
+        self.pid_guard.ending(ExitReason::Shutdown);
         ctx.stop();
     }
 }
@@ -148,12 +152,12 @@ pub(crate) enum ExecuteError {
 /// The executor as callers on any thread know it. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct PoolHandle {
-    executor: Named<PoolExecutor>,
+    executor: RegisteredName<PoolExecutor>,
     room: Arc<Semaphore>,
 }
 
 impl PoolHandle {
-    pub(crate) fn new(executor: Named<PoolExecutor>) -> Self {
+    pub(crate) fn new(executor: RegisteredName<PoolExecutor>) -> Self {
         Self {
             executor,
             room: Arc::new(Semaphore::new(WORK_MAX)),
@@ -227,8 +231,8 @@ mod tests {
         let pool = TestPool::builder().start();
         let log = Logger::root(slog::Discard, o!());
         let sums = Rc::new(OverflowLog::new(log.clone()));
-        let executor = PoolExecutor::new(Named::new(pool.manager()), sums, &log);
-        (pool, PoolHandle::new(Named::new(executor.start())))
+        let executor = PoolExecutor::new(RegisteredName::new(pool.manager()), sums, &log);
+        (pool, PoolHandle::new(RegisteredName::new(executor.start())))
     }
 
     /// Runs a future on a thread of its own.

@@ -21,8 +21,8 @@ use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::messages::pools::SetLevel;
 use crate::otp::clock::Clock;
-use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
-use crate::otp::named::Named;
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use blocking;
@@ -76,7 +76,7 @@ pub struct PressureOptions {
     /// What is read.
     pub gauges: Gauges,
     /// Who is told.
-    pub manager: Named<ProcManager>,
+    pub manager: RegisteredName<ProcManager>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
     /// The log.
@@ -94,7 +94,7 @@ pub struct PressureGauge {
     silent: RepeatLimiter,
     clock: Clock,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl PressureGauge {
@@ -107,13 +107,13 @@ impl PressureGauge {
             looking: None,
             silent: RepeatLimiter::default(),
             clock: Clock::new(),
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     /// Begins to look, goes on, or ends it, as the configuration says now.
@@ -193,7 +193,7 @@ impl Handler<Stop> for PressureGauge {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.lifeline.ending(ExitReason::Shutdown);
+        self.pid_guard.ending(ExitReason::Shutdown);
         ctx.stop();
     }
 }

@@ -3,7 +3,7 @@
 //! SUMMARY   Turns calls, casts and exits into events of [`Pools`] and carries out its actions.
 //! PROMISES  Decides nothing and never waits: opening, teaching, resetting and stopping are done by
 //!           others, who report. Every call is answered once.
-//! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), lifelines
+//! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), pids
 //!           (`Down`), and operators (`SetThresholdTs`, `TerminateStaleProcs`, `ReloadConfig`, ..).
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
 //! LIMITS    When it ends, its processes end with it, as linked ones do.
@@ -35,13 +35,13 @@ use slog::{Logger, info, o};
 use crate::actors::opener::Opener;
 use crate::config::password::random;
 use crate::functions::caller::Manager;
-use crate::messages::pools::HolderDown;
+use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::{ManagerAddress, RetProc};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
-use crate::otp::lifeline::{ExitReason, Lifeline, MonitorRef, PartyId, Pulse};
-use crate::otp::named::Named;
+use crate::otp::pid::{ActorId, ExitReason, MonitorRef, Pid, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
 use crate::query_server::status::Holder;
@@ -91,9 +91,9 @@ pub struct ProcManager {
     /// Request -> who waits for it.
     requests: FxHashMap<RequestId, Request>,
     /// Client -> the monitor on it, from its first request to its end.
-    clients: FxHashMap<ClientId, (Pulse, MonitorRef)>,
-    /// Watched party -> what it is to us.
-    parties: FxHashMap<PartyId, Party>,
+    clients: FxHashMap<ClientId, (Pid, MonitorRef)>,
+    /// Watched actor -> what it is to us.
+    actors: FxHashMap<ActorId, Party>,
     next_request: u64,
     /// The request at hand, before it is known whether it has to wait in the table.
     arriving: Option<(RequestId, Request)>,
@@ -110,7 +110,7 @@ pub struct ProcManager {
     /// What its checks of itself found.
     findings: self_check::Findings,
     /// Client -> where it is told that a process is taken from it.
-    holders: FxHashMap<ClientId, Recipient<HolderDown>>,
+    holders: FxHashMap<ClientId, Recipient<ProcRevoked>>,
     /// Client -> who that is, for people.
     names: FxHashMap<ClientId, Arc<Holder>>,
     /// Whom to tell of every change of a pool.
@@ -127,7 +127,7 @@ pub struct ProcManager {
     probing: usize,
     /// Whether it ends as soon as the last process is gone.
     shutting_down: bool,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl ProcManager {
@@ -149,7 +149,7 @@ impl ProcManager {
             openers: FxHashMap::default(),
             requests: FxHashMap::default(),
             clients: FxHashMap::default(),
-            parties: FxHashMap::default(),
+            actors: FxHashMap::default(),
             next_request: 0,
             arriving: None,
             immediate: None,
@@ -167,7 +167,7 @@ impl ProcManager {
             probes: Vec::new(),
             probing: 0,
             shutting_down: false,
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         };
         manager.first_events = manager.follow_settings(None);
         manager
@@ -184,8 +184,8 @@ impl ProcManager {
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     /// Tells the core what happened and does what it says.
@@ -236,7 +236,7 @@ impl ProcManager {
                 token,
             } => self.assign(request, proc, token, now),
             Action::Refuse { request, why } => self.refuse(request, why, now),
-            Action::HolderDown {
+            Action::ProcRevoked {
                 client,
                 proc,
                 token,
@@ -272,10 +272,10 @@ impl ProcManager {
         self.timer = Some((deadline, handle));
     }
 
-    fn watch_client(&mut self, client: &Pulse, ctx: &mut Context<Self>) -> ClientId {
-        let id = ClientId(client.party().0);
+    fn watch_client(&mut self, client: &Pid, ctx: &mut Context<Self>) -> ClientId {
+        let id = ClientId(client.id().0);
         self.clients.entry(id).or_insert_with(|| {
-            self.parties.insert(client.party(), Party::Client(id));
+            self.actors.insert(client.id(), Party::Client(id));
             (client.clone(), client.monitor(ctx.address().recipient()))
         });
         id
@@ -285,14 +285,14 @@ impl ProcManager {
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         let nothing_left = self.procs.is_empty() && self.openers.is_empty() && self.probing == 0;
         if self.shutting_down && nothing_left {
-            self.lifeline.ending(ExitReason::Shutdown);
+            self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
     }
 }
 
-impl From<Named<ProcManager>> for Manager {
-    fn from(manager: Named<ProcManager>) -> Self {
+impl From<RegisteredName<ProcManager>> for Manager {
+    fn from(manager: RegisteredName<ProcManager>) -> Self {
         Self::new(move || {
             let address = manager.address();
             ManagerAddress {

@@ -6,7 +6,7 @@
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
 //!           never an answer (PM-10): it ends the process. The actor ends when its process has; its
-//!           lifeline tells everybody, whatever happened.
+//!           pid_guard tells everybody, whatever happened.
 //! CALLED    Started by an opener; prompted by the holder of the process under its token.
 //! SOURCE    couch_os_process.
 //! DIFFERS   Prompts are pipelined. The deadline of a prompt counts from when it is the oldest one
@@ -30,11 +30,11 @@ use self::unanswered::{Pending, Unanswered};
 use crate::actors::language::StartContext;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
-    AnswerTo, MANAGER_TOKEN, Obituary, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout,
+    AnswerTo, ExitReport, MANAGER_TOKEN, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout,
     StopProc, TOLD_TO_STOP,
 };
 use crate::metrics::KillReason;
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, Watch};
+use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
 use crate::query_server::line::{Line, classify};
 use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of};
 
@@ -75,7 +75,7 @@ pub trait Backend: Sized + Unpin + 'static {
 
 /// One query server and what is going on with it.
 pub struct Process<B: Backend> {
-    /// Before the lifeline: the query server is gone before anybody hears of the actor's end.
+    /// Before the pid_guard: the query server is gone before anybody hears of the actor's end.
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,
@@ -87,7 +87,7 @@ pub struct Process<B: Backend> {
     killed: bool,
     /// The watch on the manager, with which it ends.
     owner: Option<Watch>,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl<B: Backend> Process<B> {
@@ -99,8 +99,8 @@ impl<B: Backend> Process<B> {
             // Nothing but a child is sent a first `reset`.
             shared.set_started();
         }
-        let lifeline = Lifeline::new();
-        let pulse = lifeline.pulse();
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
         let address = Self {
             backend,
             shared: Arc::clone(&shared),
@@ -109,11 +109,11 @@ impl<B: Backend> Process<B> {
             prompt_timeout: context.prompt_timeout,
             killed: false,
             owner: None,
-            lifeline,
+            pid_guard,
             context,
         }
         .start();
-        ProcessRef::new(&address, pulse, shared)
+        ProcessRef::new(&address, pid, shared)
     }
 
     /// Returns why prompts are refused before anything is sent.
@@ -121,8 +121,8 @@ impl<B: Backend> Process<B> {
         if !self.shared.is_assigned_to(prompt.token) {
             return Some(PromptError::NotHolder);
         }
-        if let Some(doom) = self.shared.doom() {
-            return Some(doom.clone());
+        if let Some(exit_error) = self.shared.exit_error() {
+            return Some(exit_error.clone());
         }
         if self.unanswered.count() + count > PROMPTS_IN_FLIGHT_MAX {
             let limit = PROMPTS_IN_FLIGHT_MAX;
@@ -217,7 +217,7 @@ impl<B: Backend> Process<B> {
     /// Kills the query server for `reason`, which everybody who waits gets.
     fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
         // First, so that whoever hears of it and returns the process at once returns a broken one.
-        self.shared.set_doom(match &reason {
+        self.shared.set_exit_error(match &reason {
             PromptError::Timeout { .. } => PromptError::NotRun {
                 because: Box::new(reason.clone()),
             },
@@ -235,34 +235,39 @@ impl<B: Backend> Process<B> {
     }
 
     /// The query server has ended, by itself or because it was made to: fails what is unanswered.
-    pub(super) fn exited(&mut self, obituary: Obituary, in_order: bool, ctx: &mut Context<Self>) {
+    pub(super) fn exited(
+        &mut self,
+        exit_report: ExitReport,
+        in_order: bool,
+        ctx: &mut Context<Self>,
+    ) {
         let log = &self.context.log;
-        let exit = obituary.exit.clone().unwrap_or_default();
-        let wanted = self.shared.doom().is_some();
+        let exit = exit_report.exit.clone().unwrap_or_default();
+        let wanted = self.shared.exit_error().is_some();
         if !wanted {
             self.context.metrics.language.exited(in_order);
         }
         if wanted || in_order {
             debug!(log, "query server ended"; "exit" => exit);
-            self.lifeline.ending(ExitReason::Normal);
+            self.pid_guard.ending(ExitReason::Normal);
         } else {
             warn!(log, "query server ended unasked"; "exit" => exit);
-            self.lifeline
-                .ending(ExitReason::Failed(obituary.to_string()));
+            self.pid_guard
+                .ending(ExitReason::Failed(exit_report.to_string()));
         }
-        let gone = PromptError::Exited(obituary);
+        let gone = PromptError::Exited(exit_report);
         self.unanswered.fail(&gone);
-        self.shared.set_doom(gone);
+        self.shared.set_exit_error(gone);
         ctx.stop();
     }
 
     /// The query server has ended over the oldest prompt: the others were not run.
-    pub(super) fn died_over_prompt(&mut self, obituary: Obituary, ctx: &mut Context<Self>) {
-        let error = PromptError::Exited(obituary.clone());
+    pub(super) fn died_over_prompt(&mut self, exit_report: ExitReport, ctx: &mut Context<Self>) {
+        let error = PromptError::Exited(exit_report.clone());
         self.unanswered.answer(Err(error.clone()), Instant::now());
         let because = Box::new(error);
         self.unanswered.fail(&PromptError::NotRun { because });
-        self.exited(obituary, false, ctx);
+        self.exited(exit_report, false, ctx);
     }
 
     /// Tells the manager when the process has been idle for `idle_limit`, again and again.
@@ -282,9 +287,9 @@ impl<B: Backend> Process<B> {
     }
 
     fn stop(&mut self, polite: bool, ctx: &mut Context<Self>) {
-        self.shared.set_doom(PromptError::Exited(Obituary {
+        self.shared.set_exit_error(PromptError::Exited(ExitReport {
             exit: Some(TOLD_TO_STOP.into()),
-            ..Obituary::default()
+            ..ExitReport::default()
         }));
         if polite {
             B::stop_politely(self, ctx);

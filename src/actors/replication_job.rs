@@ -20,7 +20,7 @@ mod starter;
 use std::rc::Rc;
 
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
-use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};
@@ -39,7 +39,7 @@ pub struct ReplicationJob {
     run_counters: Rc<RunCounters>,
     reports: Reports,
     state: State,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 #[derive(Debug)]
@@ -98,14 +98,14 @@ impl ReplicationJob {
             run_counters: Rc::new(RunCounters::starting_with(start.earlier)),
             reports: Reports::new(&start),
             state: State::Opening,
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
             start,
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     fn counters(&self) -> &Counters {
@@ -181,7 +181,7 @@ impl ReplicationJob {
         if let Some(running) = self.running() {
             running.parts.stop();
         }
-        self.lifeline.ending(match &end {
+        self.pid_guard.ending(match &end {
             JobEnd::Normal { .. } => ExitReason::Normal,
             JobEnd::Stopped => ExitReason::Shutdown,
             JobEnd::Crashed(crash) => ExitReason::Failed(crash.to_string()),

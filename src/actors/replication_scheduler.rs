@@ -30,7 +30,7 @@ use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, STOP_MAX};
 use crate::messages::replication_scheduler::{Completed, Happening, Outcome, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
 use crate::otp::deferred::Replier;
-use crate::otp::lifeline::{ExitReason, Lifeline, MonitorRef, Pulse};
+use crate::otp::pid::{ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::wall_clock::WallClock;
 use crate::replicator::{DocStates, NAME};
 use policy::schedule::{
@@ -109,17 +109,17 @@ pub struct ReplicationScheduler {
     wake_timer: Option<(WallTime, SpawnHandle)>,
     shutting_down: bool,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl ReplicationScheduler {
     /// Makes a scheduler without jobs. Its jobs run on the arbiter that it is started on.
     pub fn new(options: SchedulerOptions) -> Self {
-        Self::with_lifeline(options, Lifeline::new())
+        Self::with_pid_guard(options, PidGuard::new())
     }
 
     /// Makes a scheduler whose life is watched already.
-    pub fn with_lifeline(options: SchedulerOptions, lifeline: Lifeline) -> Self {
+    pub fn with_pid_guard(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
         Self {
             core: Scheduler::new(options.settings),
             registry: Registry::default(),
@@ -140,13 +140,13 @@ impl ReplicationScheduler {
             wake_timer: None,
             shutting_down: false,
             log: options.log.new(o!("component" => "replication_scheduler")),
-            lifeline,
+            pid_guard,
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     /// Lets the core decide, and carries out what it says.
@@ -374,7 +374,7 @@ impl ReplicationScheduler {
         if self.shutting_down && self.runs.is_empty() {
             let totals = self.core.totals();
             self.metrics.publish(&Census::default(), totals, totals);
-            self.lifeline.ending(ExitReason::Shutdown);
+            self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
     }
@@ -417,11 +417,11 @@ impl Actor for ReplicationScheduler {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
         self.events = Some(ctx.address().recipient());
         let reports = ctx.address().recipient();
-        let pulse = self.lifeline.pulse();
+        let pid = self.pid_guard.pid();
         self.supervisor = self.jobs.take().map(|jobs| {
-            let supervisor = JobSupervisor::new(jobs, self.live.clone(), pulse, reports, &self.log);
+            let supervisor = JobSupervisor::new(jobs, self.live.clone(), pid, reports, &self.log);
             let watcher = ctx.address().recipient();
-            self.supervisors_life = Some(supervisor.pulse().monitor(watcher));
+            self.supervisors_life = Some(supervisor.pid().monitor(watcher));
             supervisor.start()
         });
         self.last_cycle = Instant::now();

@@ -28,7 +28,7 @@ use crate::messages::replication_scheduler::{
     ResumeJob, SetPriority,
 };
 use crate::messages::replicator_documents::GetRows;
-use crate::otp::named::Named;
+use crate::otp::registered_name::RegisteredName;
 use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, JobOrder, NAME, PAUSED, Page};
@@ -46,12 +46,12 @@ const BATCH: usize = 256;
 #[derive(Clone)]
 pub struct ReplicatorApi {
     options: Arc<DocumentsOptions>,
-    documents: Named<ReplicatorDocuments>,
+    documents: RegisteredName<ReplicatorDocuments>,
 }
 
 impl ReplicatorApi {
     /// Gathers who knows of replications.
-    pub fn new(options: DocumentsOptions, documents: Named<ReplicatorDocuments>) -> Self {
+    pub fn new(options: DocumentsOptions, documents: RegisteredName<ReplicatorDocuments>) -> Self {
         Self {
             options: Arc::new(options),
             documents,
@@ -310,7 +310,7 @@ impl ReplicatorApi {
 }
 
 /// Sends a message to an actor that is there as long as the service runs.
-async fn ask<A, M>(actor: &Named<A>, message: M) -> Result<M::Result, ReplicatorError>
+async fn ask<A, M>(actor: &RegisteredName<A>, message: M) -> Result<M::Result, ReplicatorError>
 where
     A: Actor<Context = Context<A>> + Handler<M>,
     M: Message + Send + 'static,

@@ -32,8 +32,8 @@ use crate::messages::replication_scheduler::{
     Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
 };
 use crate::messages::replicator_documents::GetRows;
-use crate::otp::lifeline::{ExitReason, Lifeline};
-use crate::otp::named::Named;
+use crate::otp::pid::{ExitReason, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
@@ -66,7 +66,7 @@ pub struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
     /// Who runs jobs.
-    pub scheduler: Named<ReplicationScheduler>,
+    pub scheduler: RegisteredName<ReplicationScheduler>,
     /// What replications share.
     pub http: Http,
     /// Who computes ids.
@@ -85,7 +85,7 @@ pub struct ReplicatorDocuments {
     /// The task that follows the store.
     following: Option<SpawnHandle>,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 /// The scheduler was started again and knows of no job: every document is read again.
@@ -106,14 +106,14 @@ type Pending = LocalBoxFuture<'static, Event>;
 
 impl ReplicatorDocuments {
     /// Makes an actor that has read nothing yet, and whose life is watched already.
-    pub fn new(options: DocumentsOptions, lifeline: Lifeline) -> Self {
+    pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
         Self {
             log: options.log.new(o!("component" => "replicator_documents")),
             options: Rc::new(options),
             rows: Rows::default(),
             fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
             following: None,
-            lifeline,
+            pid_guard,
         }
     }
 
@@ -478,7 +478,7 @@ impl Handler<Stop> for ReplicatorDocuments {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.lifeline.ending(ExitReason::Shutdown);
+        self.pid_guard.ending(ExitReason::Shutdown);
         ctx.stop();
     }
 }

@@ -5,7 +5,7 @@
 //! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
 //!           pool. What is not accepted waits in the system's queue, and is served later without
 //!           loss. When the service goes, its socket is the last that goes.
-//! CALLED    By the front door, one for each `[services.NAME]`.
+//! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.
 //!           Who still waits to be accepted then is told ([`leaving`]).
 
@@ -26,7 +26,7 @@ use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientOptions, EndCount, Lending, Services};
+use crate::actors::client::{Client, ClientContext, ClientOptions, EndCount, Lending};
 use crate::actors::listener::bound::{AcceptPause, Acceptor};
 use crate::config::{Config, ServiceConfig, language_name};
 use crate::logging::RepeatLimiter;
@@ -34,7 +34,7 @@ use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{TakeFrom, Want};
 use crate::metrics::{Closed, Front, Place, ServiceMetrics};
 use crate::otp::clock::Clock;
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use accept::{Entrance, Next};
@@ -51,7 +51,7 @@ pub struct ServiceOptions {
     /// Where it listens.
     pub socket: Rc<ServiceSocket>,
     /// What connections are served with.
-    pub services: Rc<Services>,
+    pub services: Rc<ClientContext>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
     /// The log.
@@ -86,7 +86,7 @@ pub struct Service {
     acceptor: Option<Rc<Acceptor>>,
     entrance: Rc<Entrance>,
     /// Connection -> where to tell it to stop.
-    connections: FxHashMap<PartyId, Recipient<Stop>>,
+    connections: FxHashMap<ActorId, Recipient<Stop>>,
     next_number: u64,
     /// The task that waits: for the pool, for a connection, or for the time to try again.
     waiting: Option<SpawnHandle>,
@@ -99,7 +99,7 @@ pub struct Service {
     metrics: Arc<ServiceMetrics>,
     front: Arc<Front>,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl Service {
@@ -128,14 +128,14 @@ impl Service {
             leave: leaving::line(SHUTTING_DOWN).into(),
             metrics,
             log,
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
             options,
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     /// Watches its pool, from when there is one.
@@ -227,7 +227,7 @@ impl Service {
         let settings = &self.options.settings;
         let stress = self.entrance.stress();
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
-        let (lifeline, answer) = ticket.and_then(Ticket::hand_over).unzip();
+        let (pid_guard, answer) = ticket.and_then(Ticket::hand_over).unzip();
         let lending = Lending {
             want: self.want(),
             prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
@@ -242,9 +242,9 @@ impl Service {
         let options = ClientOptions::new(self.next_number, &config, &self.log);
         self.next_number += 1;
         let services = Rc::clone(&self.options.services);
-        let (stop, pulse) = Client::lend_to(stream, services, options, lending, lifeline);
-        self.connections.insert(pulse.party(), stop);
-        pulse.monitor(ctx.address().recipient());
+        let (stop, pid) = Client::lend_to(stream, services, options, lending, pid_guard);
+        self.connections.insert(pid.id(), stop);
+        pid.monitor(ctx.address().recipient());
     }
 
     /// Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
@@ -270,7 +270,7 @@ impl Service {
         if self.stopping && self.connections.is_empty() {
             leaving::dismiss_waiting(&self.options.socket, &self.leave);
             info!(self.log, "stopped listening"; "listen" => self.options.socket.shown());
-            self.lifeline.ending(ExitReason::Shutdown);
+            self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
     }
@@ -292,7 +292,7 @@ impl Actor for Service {
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
                 let reason = format!("cannot listen: {error}");
-                self.lifeline.ending(ExitReason::Failed(reason));
+                self.pid_guard.ending(ExitReason::Failed(reason));
                 return ctx.stop();
             }
         }
@@ -305,7 +305,7 @@ impl Handler<Down> for Service {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        self.connections.remove(&msg.party);
+        self.connections.remove(&msg.actor);
         self.finish_removal(ctx);
     }
 }

@@ -33,8 +33,8 @@ use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
 use crate::messages::replication_job::JobSettings;
 use crate::messages::replication_scheduler::Configure;
 use crate::metrics::Metrics;
-use crate::otp::lifeline::Lifeline;
-use crate::otp::named::Named;
+use crate::otp::pid::PidGuard;
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
@@ -74,7 +74,7 @@ impl Drop for OwnArbiter {
 /// What replicates, and how its parts are started again.
 pub(super) struct Parts {
     /// The scheduler.
-    pub scheduler: Named<ReplicationScheduler>,
+    pub scheduler: RegisteredName<ReplicationScheduler>,
     /// What HTTP and clients of the socket speak to.
     pub replications: ReplicatorApi,
     /// In the order in which they are started.
@@ -82,7 +82,7 @@ pub(super) struct Parts {
 }
 
 /// The doc processor, once it is there.
-type Told = Rc<RefCell<Option<Named<ReplicatorDocuments>>>>;
+type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
 /// Starts the scheduler and the doc processor on a thread of their own.
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
@@ -115,14 +115,14 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
 fn documents_spec(
     options: DocumentsOptions,
     arbiter: Rc<OwnArbiter>,
-) -> (Named<ReplicatorDocuments>, ChildSpec) {
+) -> (RegisteredName<ReplicatorDocuments>, ChildSpec) {
     let make = move || {
-        let (options, lifeline) = (options.clone(), Lifeline::new());
-        let pulse = lifeline.pulse();
+        let (options, pid_guard) = (options.clone(), PidGuard::new());
+        let pid = pid_guard.pid();
         let address = ReplicatorDocuments::start_in_arbiter(&arbiter.0.handle(), move |_| {
-            ReplicatorDocuments::new(options, lifeline)
+            ReplicatorDocuments::new(options, pid_guard)
         });
-        (pulse, address)
+        (pid, address)
     };
     ChildSpec::named("replicator_documents", SHUTDOWN_MAX, make)
 }
@@ -135,23 +135,26 @@ fn scheduler_spec(
     database: &Database,
     arbiter: Rc<OwnArbiter>,
     told: Told,
-) -> (Named<ReplicationScheduler>, ChildSpec) {
+) -> (RegisteredName<ReplicationScheduler>, ChildSpec) {
     let live = LiveRuns::default();
     let states = Arc::clone(database.states());
     let make = move || {
-        let lifeline = Lifeline::new();
-        let pulse = lifeline.pulse();
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
         let (options, live, states) = (options.clone(), live.clone(), Arc::clone(&states));
         let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
-            ReplicationScheduler::with_lifeline(scheduler_options(options, live, states), lifeline)
+            ReplicationScheduler::with_pid_guard(
+                scheduler_options(options, live, states),
+                pid_guard,
+            )
         });
         if let Some(documents) = &*told.borrow() {
             // Ignores the mailbox's bound: it must not be lost.
             let scheduler = address.clone();
             documents.address().do_send(BeginAnew { scheduler });
         }
-        (pulse, address)
+        (pid, address)
     };
     ChildSpec::named("replication_scheduler", SHUTDOWN_MAX, make)
 }

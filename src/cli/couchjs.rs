@@ -130,7 +130,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(options: Options) -> io::Result<u8> {
-    crate::query_server::sandbox::die_with_parent_if_asked()?;
+    crate::query_server::parent_death::die_with_parent_if_asked()?;
     couchjs::limit_process(options.memory_bytes);
     // The streams of the standard library buffer lines of their own.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);

@@ -334,7 +334,7 @@ impl Job {
     /// What of a document can matter to the map function.
     fn members_read(&self) -> Members {
         match members::members_read(&self.map_source()) {
-            Some(names) => Members::Named(names.into_iter().collect()),
+            Some(names) => Members::RegisteredName(names.into_iter().collect()),
             None => Members::All,
         }
     }

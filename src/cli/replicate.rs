@@ -32,7 +32,7 @@ use crate::logging::Logging;
 use crate::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
 };
-use crate::otp::named::Named;
+use crate::otp::registered_name::RegisteredName;
 use crate::replicator;
 use replication::crash::Crash;
 use replication::endpoint::{Cause, Http, HttpSettings};
@@ -244,7 +244,7 @@ impl Run {
 }
 
 /// Has filters run by the processes of a manager on this thread.
-fn filters_of(manager: Named<ProcManager>) -> FilterPool {
+fn filters_of(manager: RegisteredName<ProcManager>) -> FilterPool {
     filter_pool(move || {
         let caller = Caller::new(manager.clone());
         caller.hold_to(Some(CallerLimits::of_other_databases()));

@@ -19,7 +19,7 @@ use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
 use crate::config::{Flag, Loaded, generated};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
-use crate::otp::lifeline::ExitReason;
+use crate::otp::pid::ExitReason;
 use crate::store::{OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::client::ClientError;
-use crate::query_server::status::ServiceStatus;
+use crate::query_server::status::DaemonStatus;
 
 use super::exit::CliError;
 use super::output::Output;
@@ -66,7 +66,7 @@ async fn show(args: &Args) -> Result<(), CliError> {
         let text = if args.json {
             format!("{}\n", status.get())
         } else {
-            let status: ServiceStatus = serde_json::from_str(status.get()).map_err(|error| {
+            let status: DaemonStatus = serde_json::from_str(status.get()).map_err(|error| {
                 let error = ClientError::Protocol(format!("the value of 'status': {error}"));
                 service_error(service.socket(), &error)
             })?;

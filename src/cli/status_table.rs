@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::query_server::status::{DoorStatus, Holder, PoolStatus, ProcStatus, ServiceStatus};
+use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, ServiceStatus};
 
 /// Returns the state as text: totals, pools, services, processes.
-pub(super) fn table(status: &ServiceStatus) -> String {
+pub(super) fn table(status: &DaemonStatus) -> String {
     let mut text = format!(
         "{}, {} of them stale; {}\n",
         count(status.proc_count as usize, "process", "processes"),
@@ -135,7 +135,7 @@ const SERVICE_COLUMNS: [Column; 9] = [
 /// How much of how a start failed is shown, in characters.
 const FAILURE_CHARS: usize = 120;
 
-fn service_row(service: &DoorStatus) -> [String; 9] {
+fn service_row(service: &ServiceStatus) -> [String; 9] {
     let state = match service.closed.as_deref() {
         None => "listening",
         Some("at_limit") => "at its limit",
@@ -322,7 +322,7 @@ mod tests {
             procs: vec![proc],
             ..PoolStatus::default()
         };
-        let service = DoorStatus {
+        let service = ServiceStatus {
             name: "views".into(),
             listen: "unix:/run/views.sock".into(),
             pool: "javascript".into(),
@@ -334,9 +334,9 @@ mod tests {
             accepted: 30,
             limit_reached: 1,
             limit: Some(100),
-            ..DoorStatus::default()
+            ..ServiceStatus::default()
         };
-        let status = ServiceStatus {
+        let status = DaemonStatus {
             pools: vec![pool],
             services: vec![service],
             proc_count: 1,

@@ -44,7 +44,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::broadcast;
 
-use crate::query_server::status::ServiceStatus;
+use crate::query_server::status::DaemonStatus;
 
 use connection::Connection;
 
@@ -249,7 +249,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn status(&self, pool: Option<&str>) -> Result<ServiceStatus, ClientError> {
+    pub async fn status(&self, pool: Option<&str>) -> Result<DaemonStatus, ClientError> {
         wire::typed("status", &self.raw_status(pool).await?)
     }
 

@@ -227,7 +227,7 @@ impl Failed {
                 (quote(&line), difference, kind)
             }
             Got::End => {
-                let got = format!("no more output; it {}", dialogue.obituary().await);
+                let got = format!("no more output; it {}", dialogue.exit_report().await);
                 let problem = format!("expected {}, got {got}", quote(&self.expected));
                 (got, problem, Kind::End)
             }

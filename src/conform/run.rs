@@ -77,7 +77,7 @@ impl Subject {
             dialogue.send(b"[\"reset\"]\n");
             match dialogue.line().await {
                 Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(format!("it {}", dialogue.obituary().await)),
+                Ok(None) => Err(format!("it {}", dialogue.exit_report().await)),
                 Err(error) => Err(error.to_string()),
             }
         };

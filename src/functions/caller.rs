@@ -17,7 +17,7 @@ use crate::messages::proc_manager::{
     CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
 };
 use crate::messages::process::{AnswerSender, AnswerTo, Prompt, PromptError, SetTimeout};
-use crate::otp::lifeline::{Lifeline, Pulse};
+use crate::otp::pid::{Pid, PidGuard};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
@@ -45,28 +45,28 @@ pub struct Caller {
     manager: Manager,
     /// The manager's address as it was last seen: looking it up costs more than a call.
     address: RefCell<ManagerAddress>,
-    client: Pulse,
+    client: Pid,
     /// Which pools it may use, where that is not any.
     limits: RefCell<Option<CallerLimits>>,
     /// Who it speaks for, for people.
     who: RefCell<Option<Arc<Holder>>>,
     /// None when it speaks in the name of a client that lives elsewhere. It ends without a word: what
     /// is still lent then was not given back.
-    _lifeline: Option<Lifeline>,
+    _pid_guard: Option<PidGuard>,
 }
 
 impl Caller {
     /// Makes a client of a manager.
     pub fn new(manager: impl Into<Manager>) -> Self {
-        let lifeline = Lifeline::new();
-        let mut caller = Self::in_the_name_of(lifeline.pulse(), manager);
-        caller._lifeline = Some(lifeline);
+        let pid_guard = PidGuard::new();
+        let mut caller = Self::in_the_name_of(pid_guard.pid(), manager);
+        caller._pid_guard = Some(pid_guard);
         caller
     }
 
     /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
     /// through it comes back when that client ends.
-    pub fn in_the_name_of(client: Pulse, manager: impl Into<Manager>) -> Self {
+    pub fn in_the_name_of(client: Pid, manager: impl Into<Manager>) -> Self {
         let manager = manager.into();
         let address = RefCell::new((manager.0)());
         Self {
@@ -75,7 +75,7 @@ impl Caller {
             client,
             limits: RefCell::default(),
             who: RefCell::default(),
-            _lifeline: None,
+            _pid_guard: None,
         }
     }
 
@@ -90,7 +90,7 @@ impl Caller {
     }
 
     /// Returns the client in whose name it asks.
-    pub fn client(&self) -> &Pulse {
+    pub fn client(&self) -> &Pid {
         &self.client
     }
 

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::decode::{broken, text};
-use super::{FunctionError, QueryServers, Trouble};
+use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::TryCompile;
 use crate::messages::process::PromptError;
@@ -24,11 +24,11 @@ impl QueryServers {
             .prompt_once(&want, line, call.at.timeout, |answer| accepted(&answer))
             .await;
         compiled.map_err(|mut error| {
-            if let Trouble::Prompt(prompt) = &error.trouble
+            if let FunctionErrorKind::Prompt(prompt) = &error.kind
                 && let Some(reason) = in_words(call, prompt)
             {
                 let error_of_it = prompt.clone();
-                error.trouble = Trouble::Compilation {
+                error.kind = FunctionErrorKind::Compilation {
                     reason,
                     error: error_of_it,
                 };
@@ -57,8 +57,8 @@ fn in_words(call: &TryCompile, error: &PromptError) -> Option<String> {
         PromptError::Function { name, reason, .. } if name == "compilation_error" => {
             Some(format!("{failed}: {reason}"))
         }
-        PromptError::Exited(obituary) => {
-            let status = obituary.status?;
+        PromptError::Exited(exit_report) => {
+            let status = exit_report.status?;
             Some(format!("{failed} with exit status: {status}"))
         }
         _ => None,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{FunctionError, Trouble};
+use super::{FunctionError, FunctionErrorKind};
 use crate::messages::process::Fault;
 
 /// The name of an error for answers that no such function can have caused.
@@ -108,7 +108,7 @@ pub(super) fn excerpt(json: &str) -> String {
 /// The error of an answer that breaks the protocol: the query server's doing.
 pub(super) fn broken(answer: &Bytes, expected: &str) -> FunctionError {
     let came = excerpt(text(answer));
-    Trouble::Answer {
+    FunctionErrorKind::Answer {
         name: PROTOCOL_ERROR,
         reason: format!("the query server answered {came} instead of {expected}"),
         raw_reason: None,
@@ -119,7 +119,7 @@ pub(super) fn broken(answer: &Bytes, expected: &str) -> FunctionError {
 
 /// The error of an answer that the function's author is to blame for.
 pub(super) fn refused(name: &'static str, reason: String) -> FunctionError {
-    Trouble::Answer {
+    FunctionErrorKind::Answer {
         name,
         reason,
         raw_reason: None,

@@ -14,14 +14,14 @@ use policy::pool::ReturnStatus;
 #[derive(Clone, Debug)]
 pub struct FunctionError {
     /// What happened.
-    pub trouble: Trouble,
+    pub kind: FunctionErrorKind,
     /// The function that it happened to, and what that was called with.
     pub place: Box<Place>,
 }
 
 /// What happened to a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum FunctionErrorKind {
     /// The call makes no sense. The caller's fault.
     #[error("{0}")]
     BadCall(String),
@@ -88,12 +88,12 @@ impl FunctionError {
 
     /// Tells how a process goes back after this: to its end when it cannot be used any more.
     pub(super) fn return_status(&self) -> ReturnStatus {
-        let is_broken = match &self.trouble {
-            Trouble::Prompt(error) | Trouble::Reset(error) | Trouble::Compilation { error, .. } => {
-                error.is_final()
-            }
-            Trouble::Answer { fault, .. } => *fault == Fault::QueryServer,
-            Trouble::BadCall(_) | Trouble::NoProcess(_) => false,
+        let is_broken = match &self.kind {
+            FunctionErrorKind::Prompt(error)
+            | FunctionErrorKind::Reset(error)
+            | FunctionErrorKind::Compilation { error, .. } => error.is_final(),
+            FunctionErrorKind::Answer { fault, .. } => *fault == Fault::QueryServer,
+            FunctionErrorKind::BadCall(_) | FunctionErrorKind::NoProcess(_) => false,
         };
         if is_broken {
             ReturnStatus::Fail
@@ -104,9 +104,9 @@ impl FunctionError {
 
     /// Returns what kind of trouble it is.
     pub fn class(&self) -> Class {
-        match &self.trouble {
-            Trouble::BadCall(_) => Class::Call,
-            Trouble::NoProcess(error) => match error {
+        match &self.kind {
+            FunctionErrorKind::BadCall(_) => Class::Call,
+            FunctionErrorKind::NoProcess(error) => match error {
                 GetProcError::UnknownQueryLanguage(_)
                 | GetProcError::NoSuchPool(_)
                 | GetProcError::NotForCaller(_) => Class::Call,
@@ -119,7 +119,7 @@ impl FunctionError {
                 | GetProcError::PoolRemoved { .. }
                 | GetProcError::ShuttingDown => Class::Unavailable,
             },
-            Trouble::Reset(error) | Trouble::Prompt(error) => match error {
+            FunctionErrorKind::Reset(error) | FunctionErrorKind::Prompt(error) => match error {
                 PromptError::Function { .. } => Class::Function,
                 PromptError::Timeout { .. } => Class::Timeout,
                 PromptError::Exited(_)
@@ -128,8 +128,8 @@ impl FunctionError {
                 PromptError::BadPrompt => Class::Call,
                 PromptError::TooMany { .. } | PromptError::NotHolder => Class::Unavailable,
             },
-            Trouble::Compilation { .. } => Class::Function,
-            Trouble::Answer { fault, .. } => match fault {
+            FunctionErrorKind::Compilation { .. } => Class::Function,
+            FunctionErrorKind::Answer { fault, .. } => match fault {
                 Fault::QueryServer => Class::Protocol,
                 _ => Class::Function,
             },
@@ -147,16 +147,16 @@ impl fmt::Display for FunctionError {
         if let Some(doc) = &place.doc {
             write!(f, "document {doc}: ")?;
         }
-        self.trouble.fmt(f)
+        self.kind.fmt(f)
     }
 }
 
 impl std::error::Error for FunctionError {}
 
-impl From<Trouble> for FunctionError {
-    fn from(trouble: Trouble) -> Self {
+impl From<FunctionErrorKind> for FunctionError {
+    fn from(kind: FunctionErrorKind) -> Self {
         Self {
-            trouble,
+            kind,
             place: Box::default(),
         }
     }
@@ -164,34 +164,34 @@ impl From<Trouble> for FunctionError {
 
 impl From<PromptError> for FunctionError {
     fn from(error: PromptError) -> Self {
-        Trouble::Prompt(error).into()
+        FunctionErrorKind::Prompt(error).into()
     }
 }
 
 impl From<CallError> for FunctionError {
     fn from(error: CallError) -> Self {
-        let trouble = match error {
-            CallError::GetProc(error) => Trouble::NoProcess(error),
-            CallError::Reset(error) => Trouble::Reset(error),
-            CallError::Prompt(error) => Trouble::Prompt(error),
+        let kind = match error {
+            CallError::GetProc(error) => FunctionErrorKind::NoProcess(error),
+            CallError::Reset(error) => FunctionErrorKind::Reset(error),
+            CallError::Prompt(error) => FunctionErrorKind::Prompt(error),
         };
-        trouble.into()
+        kind.into()
     }
 }
 
 impl From<FunctionError> for ErrorReply {
     fn from(error: FunctionError) -> Self {
-        let reply = match error.trouble {
-            Trouble::BadCall(reason) => Self::bad_request(reason),
-            Trouble::NoProcess(error) => error.into(),
-            Trouble::Reset(error) => CallError::Reset(error).into(),
-            Trouble::Prompt(error) => error.into(),
-            Trouble::Compilation { reason, error } => {
+        let reply = match error.kind {
+            FunctionErrorKind::BadCall(reason) => Self::bad_request(reason),
+            FunctionErrorKind::NoProcess(error) => error.into(),
+            FunctionErrorKind::Reset(error) => CallError::Reset(error).into(),
+            FunctionErrorKind::Prompt(error) => error.into(),
+            FunctionErrorKind::Compilation { reason, error } => {
                 let mut reply = Self::answer("compilation_error", &reason, Fault::Client);
-                reply.obituary = error.obituary().cloned().map(Box::new);
+                reply.exit_report = error.exit_report().cloned().map(Box::new);
                 reply
             }
-            Trouble::Answer {
+            FunctionErrorKind::Answer {
                 name,
                 reason,
                 raw_reason,

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::decode::{broken, document_id, elements};
 use super::scrub::scrub;
-use super::{FunctionError, QueryServers, Trouble};
+use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::messages::function::{FilterDocs, FilterView, InDdoc, Json};
 use crate::messages::process::PromptError;
 use crate::query_server::prompt;
@@ -73,9 +73,9 @@ impl QueryServers {
 }
 
 fn is_out_of_memory(error: &FunctionError) -> bool {
-    match &error.trouble {
-        Trouble::Prompt(PromptError::Exited(obituary)) => {
-            obituary.status == Some(OUT_OF_MEMORY_STATUS)
+    match &error.kind {
+        FunctionErrorKind::Prompt(PromptError::Exited(exit_report)) => {
+            exit_report.status == Some(OUT_OF_MEMORY_STATUS)
         }
         _ => false,
     }

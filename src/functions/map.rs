@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 
 use super::decode::decode;
-use super::{FunctionError, PROTOCOL_ERROR, QueryServers, Trouble};
+use super::{FunctionError, FunctionErrorKind, PROTOCOL_ERROR, QueryServers};
 use crate::functions::view::{
     self, Batches, Cause, Counts, InputError, MapSink, Mapped, Order, Part, ProcessError,
     Processes, Run, View, ViewError, batches_of,
@@ -144,7 +144,7 @@ fn bad_input(error: &InputError) -> FunctionError {
         InputError::Line { line, problem } => format!("document {line}: {problem}"),
         InputError::Read(error) => format!("the documents cannot be read: {error}"),
     };
-    Trouble::BadCall(reason).into()
+    FunctionErrorKind::BadCall(reason).into()
 }
 
 fn from_view(error: ViewError, functions: usize) -> FunctionError {
@@ -168,7 +168,7 @@ fn from_view(error: ViewError, functions: usize) -> FunctionError {
         ViewError::Reduce { .. } | ViewError::Unwanted => None,
     };
     let error = cause.unwrap_or_else(|| {
-        Trouble::Answer {
+        FunctionErrorKind::Answer {
             name: PROTOCOL_ERROR,
             reason: text,
             raw_reason: None,

@@ -34,7 +34,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use serde::Serialize;
 
-pub use error::{Class, FunctionError, Trouble};
+pub use error::{Class, FunctionError, FunctionErrorKind};
 pub use list::{ListPart, Listed, Rows};
 pub use reduce::finalize;
 pub use render::Updated;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::decode::{broken, decode, elements};
-use super::{FunctionError, QueryServers, Trouble};
+use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::config::ReduceLimit;
 use crate::messages::client_error::Place;
 use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
@@ -114,7 +114,7 @@ impl QueryServers {
                 .collect();
             let values = values.ok_or_else(|| {
                 let reason = "'values' must have a value for each function in each row";
-                FunctionError::from(Trouble::BadCall(reason.into()))
+                FunctionError::from(FunctionErrorKind::BadCall(reason.into()))
             })?;
             let result = match function {
                 Function::Builtin(builtin) => builtin
@@ -186,7 +186,7 @@ impl QueryServers {
         match able {
             Ok(()) => Ok(prompt::line(&(name, sources, input, &with.context))),
             Err(FunctionError {
-                trouble: Trouble::NoProcess(GetProcError::Unable { .. }),
+                kind: FunctionErrorKind::NoProcess(GetProcError::Unable { .. }),
                 ..
             }) => Ok(prompt::line(&(name, sources, input))),
             Err(error) => Err(error),
@@ -236,7 +236,7 @@ impl QueryServers {
 /// Makes of results what a client of the view gets (`finalize`). No process takes part.
 ///
 /// # Errors
-/// [`Trouble::Answer`] for what is no result of its function.
+/// [`FunctionErrorKind::Answer`] for what is no result of its function.
 pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
     let functions = functions(&call.funs)?;
     let pairs = functions.iter().zip(&call.values).enumerate();
@@ -305,7 +305,7 @@ fn invalid(error: InvalidValue, index: usize, funs: &[String]) -> FunctionError 
 }
 
 fn answer_error(name: &'static str, reason: String) -> FunctionError {
-    Trouble::Answer {
+    FunctionErrorKind::Answer {
         name,
         reason,
         raw_reason: None,
@@ -335,8 +335,8 @@ fn read_results(answer: &Bytes, count: usize) -> Result<Vec<Json>, FunctionError
 
 /// Makes a result of the error of one that does not shrink enough.
 fn overflow_of(error: &FunctionError) -> Option<Json> {
-    match &error.trouble {
-        Trouble::Prompt(PromptError::Function {
+    match &error.kind {
+        FunctionErrorKind::Prompt(PromptError::Function {
             name, raw_reason, ..
         }) if name == OVERFLOW => {
             let reason: &RawValue = serde_json::from_str(raw_reason).ok()?;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::decode::{decode, elements, excerpt, is_word, refused, text};
 use super::scrub::{scrub, without};
-use super::{FunctionError, QueryServers, Trouble};
+use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::messages::function::{Json, Rewrite};
 use crate::messages::process::Fault;
 use crate::query_server::prompt;
@@ -55,7 +55,7 @@ fn refusal(json: &str) -> FunctionError {
     for name in ["forbidden", "unauthorized"] {
         if let Some(reason) = members.get(name).filter(|_| members.len() == 1) {
             let text = decode::<String>(reason.get()).unwrap_or_else(|| reason.get().to_owned());
-            return Trouble::Answer {
+            return FunctionErrorKind::Answer {
                 name,
                 reason: text,
                 raw_reason: Some(reason.get().to_owned()),

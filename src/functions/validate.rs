@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::acquire::give_back;
 use super::decode::{decode, document_id, elements, excerpt, text};
 use super::pipeline::pipeline;
-use super::{FunctionError, QueryServers, Trouble};
+use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::messages::function::{Edit, ValidateDocs};
 use crate::messages::process::Fault;
 use crate::query_server::prompt;
@@ -123,7 +123,7 @@ fn read_verdict(answer: &Bytes) -> Result<Verdict, FunctionError> {
 
 /// The reference's name for what it cannot make sense of.
 fn bad_verdict(reason: String, raw_reason: Option<String>) -> FunctionError {
-    Trouble::Answer {
+    FunctionErrorKind::Answer {
         name: "unknown_error",
         reason,
         raw_reason,
@@ -150,8 +150,8 @@ mod tests {
         let verdict = read_verdict(&Bytes::from_static(answer.as_bytes()));
         match verdict {
             Ok(verdict) => Ok(serde_json::to_string(&verdict).unwrap()),
-            Err(error) => match error.trouble {
-                Trouble::Answer { name, reason, .. } => Err((name.into(), reason)),
+            Err(error) => match error.kind {
+                FunctionErrorKind::Answer { name, reason, .. } => Err((name.into(), reason)),
                 other => panic!("{other}"),
             },
         }

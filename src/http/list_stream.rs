@@ -16,7 +16,7 @@ use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
 use crate::actors::pool_executor::PoolWork;
-use crate::functions::{FunctionError, ListPart, QueryServers, Rows, Trouble};
+use crate::functions::{FunctionError, FunctionErrorKind, ListPart, QueryServers, Rows};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{ListRow, ListStart};
 
@@ -90,7 +90,9 @@ async fn hand_over(rows: &mpsc::Sender<Row>, number: u64, line: &[u8]) -> bool {
 async fn give_up(rows: &mpsc::Sender<Row>, number: u64, problem: &str) {
     let reason = format!("line {number}: {problem}");
     // If nobody takes it, the work is over already and says why.
-    let _ = rows.send(Err(Trouble::BadCall(reason).into())).await;
+    let _ = rows
+        .send(Err(FunctionErrorKind::BadCall(reason).into()))
+        .await;
 }
 
 /// Runs the function over rows as they come.

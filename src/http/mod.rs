@@ -54,14 +54,14 @@ use crate::auth::Authority;
 use crate::config::Config;
 use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
-use crate::otp::named::Named;
+use crate::otp::registered_name::RegisteredName;
 use tasks::Tasks;
 
 /// What all requests share.
 pub struct Shared {
     pub(crate) pool: PoolHandle,
-    pub(crate) manager: Named<ProcManager>,
-    pub(crate) config_listener: Named<ConfigListener>,
+    pub(crate) manager: RegisteredName<ProcManager>,
+    pub(crate) config_listener: RegisteredName<ConfigListener>,
     /// The configuration in force.
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) authority: Arc<Authority>,

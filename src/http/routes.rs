@@ -25,7 +25,7 @@ use super::{
     tasks,
 };
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
-use crate::otp::named::Named;
+use crate::otp::registered_name::RegisteredName;
 
 const GET: Method = Method::GET;
 const PUT: Method = Method::PUT;
@@ -222,7 +222,7 @@ async fn no_such_node(request: HttpRequest) -> Answer {
 }
 
 /// Asks an actor on the pool's arbiter.
-pub(super) async fn ask<A, M>(actor: &Named<A>, question: M) -> Result<M::Result, Refusal>
+pub(super) async fn ask<A, M>(actor: &RegisteredName<A>, question: M) -> Result<M::Result, Refusal>
 where
     A: Actor<Context = Context<A>> + actix::Handler<M>,
     M: Message<Result: Send> + Send + 'static,

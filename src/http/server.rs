@@ -30,7 +30,7 @@ use super::{Shared, entrance, routes};
 use crate::actors::listener::address::BoundAddress;
 use crate::config::Config;
 use crate::machine_bounds::connections_max;
-use crate::otp::lifeline::{ExitReason, Lifeline, Pulse};
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 
 /// Threads that read requests and write answers. The work is done on the pool's arbiter, so that
@@ -57,7 +57,7 @@ pub(crate) struct HttpServer {
     options: HttpOptions,
     running: Option<(SpawnHandle, ServerHandle)>,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl HttpServer {
@@ -67,13 +67,13 @@ impl HttpServer {
             log: options.shared.log.new(o!("component" => "http")),
             options,
             running: None,
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub(crate) fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     fn listen(&self) -> io::Result<Option<Server>> {
@@ -84,7 +84,7 @@ impl HttpServer {
     }
 
     fn end(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
-        self.lifeline.ending(reason);
+        self.pid_guard.ending(reason);
         ctx.stop();
     }
 }

@@ -15,7 +15,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::messages::pools::PoolError;
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::GetProcError;
-use crate::messages::process::{Fault, Obituary, PromptError};
+use crate::messages::process::{ExitReport, Fault, PromptError};
 
 /// What an error is about, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct ErrorReply {
     /// Whether the query server ends over it.
     pub fatal: bool,
     /// How the query server ended, if that is what happened.
-    pub obituary: Option<Box<Obituary>>,
+    pub exit_report: Option<Box<ExitReport>>,
     /// The process that it is about, as the client named it.
     pub proc: Option<Box<str>>,
     /// The function that it is about, and what that was called with.
@@ -69,7 +69,7 @@ impl ErrorReply {
             retry_after_ms: None,
             limit_ms: None,
             fatal: false,
-            obituary: None,
+            exit_report: None,
             proc: None,
             place: None,
         }
@@ -216,7 +216,7 @@ impl From<GetProcError> for ErrorReply {
             error.fault(),
             error.retryable(),
         );
-        reply.obituary = error.obituary().cloned().map(Box::new);
+        reply.exit_report = error.exit_report().cloned().map(Box::new);
         reply.retry_after_ms = error.retry_in().and_then(milliseconds);
         reply
     }
@@ -264,7 +264,7 @@ impl From<PromptError> for ErrorReply {
                     reply.reason = raw;
                 }
             }
-            PromptError::Exited(obituary) => reply.obituary = Some(Box::new(obituary)),
+            PromptError::Exited(exit_report) => reply.exit_report = Some(Box::new(exit_report)),
             PromptError::Timeout { timeout, .. } => reply.limit_ms = milliseconds(timeout),
             _ => {}
         }
@@ -302,11 +302,11 @@ impl Serialize for ErrorReply {
         if self.fatal {
             map.serialize_entry("fatal", &true)?;
         }
-        if let Some(Obituary {
+        if let Some(ExitReport {
             exit,
             status,
             stderr,
-        }) = self.obituary.as_deref()
+        }) = self.exit_report.as_deref()
         {
             if let Some(exit) = exit {
                 map.serialize_entry("exit", exit)?;
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_process_is_told_with_its_last_words() {
-        let error = PromptError::Exited(Obituary {
+        let error = PromptError::Exited(ExitReport {
             exit: Some("exited with status 2".into()),
             status: Some(2),
             stderr: vec!["usage".into()],

@@ -7,7 +7,7 @@ use actix::{Message, Recipient};
 use slog::Logger;
 
 use crate::messages::replication_job::{JobEvent, StopJob};
-use crate::otp::lifeline::{ExitReason, Pulse};
+use crate::otp::pid::{ExitReason, Pid};
 use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::id::ReplicationId;
@@ -43,7 +43,7 @@ pub struct JobOrder {
 /// A run that was begun.
 pub struct RunningJob {
     /// Its life: when that ends, nothing of it is left.
-    pub pulse: Pulse,
+    pub pid: Pid,
     /// Where to ask it to end.
     pub stop: Recipient<StopJob>,
     /// Ends it at once, without a checkpoint.

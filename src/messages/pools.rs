@@ -14,7 +14,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::otp::lifeline::Pulse;
+use crate::otp::pid::Pid;
 use policy::pool::{ProcId, RemoveMode, Token};
 use policy::pressure::Level;
 
@@ -96,20 +96,20 @@ impl Message for TerminateStaleOf {
 
 /// Says where a client is told that a process which it holds is taken from it. Holds until it ends.
 #[derive(Clone, Debug)]
-pub struct TellHolder {
+pub struct SubscribeRevocation {
     /// The client.
-    pub client: Pulse,
+    pub client: Pid,
     /// Where.
-    pub down: Recipient<HolderDown>,
+    pub down: Recipient<ProcRevoked>,
 }
 
-impl Message for TellHolder {
+impl Message for SubscribeRevocation {
     type Result = ();
 }
 
 /// A process that a client holds is taken from it.
 #[derive(Clone, Debug)]
-pub struct HolderDown {
+pub struct ProcRevoked {
     /// The process.
     pub proc: ProcId,
     /// The assignment, which is over.
@@ -120,7 +120,7 @@ pub struct HolderDown {
     pub reason: String,
 }
 
-impl Message for HolderDown {
+impl Message for ProcRevoked {
     type Result = ();
 }
 

@@ -11,7 +11,7 @@ use actix::{Message, Recipient};
 
 use crate::auth::rights::CallerLimits;
 use crate::messages::process::PromptError;
-use crate::otp::lifeline::Pulse;
+use crate::otp::pid::Pid;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
@@ -25,7 +25,7 @@ pub use want::{TakeFrom, Want, What};
 #[derive(Debug)]
 pub struct GetProc {
     /// Who asks. When it ends, its requests are dropped and its processes taken back.
-    pub client: Pulse,
+    pub client: Pid,
     /// What for.
     pub want: Want,
     /// How long to wait; `None` is the configured `os_process_timeout`.
@@ -54,7 +54,7 @@ impl Message for OsProcIdle {
 
 /// Teaching or resetting a process ended. Sent by the helper that did it.
 #[derive(Debug)]
-pub(crate) struct HelperDone {
+pub(crate) struct TeachOrResetDone {
     pub proc: ProcId,
     pub result: Result<(), HelpError>,
 }
@@ -77,7 +77,7 @@ impl From<PromptError> for HelpError {
     }
 }
 
-impl Message for HelperDone {
+impl Message for TeachOrResetDone {
     type Result = ();
 }
 
@@ -164,5 +164,5 @@ pub struct GetStatus {
 }
 
 impl Message for GetStatus {
-    type Result = crate::query_server::status::ServiceStatus;
+    type Result = crate::query_server::status::DaemonStatus;
 }

@@ -13,10 +13,10 @@ use actix::{Actor, Addr, Context, Handler, Message, Recipient};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::error::{Fault, Obituary, PromptError};
+pub use self::error::{ExitReport, Fault, PromptError};
 pub(crate) use self::error::{TOLD_TO_STOP, shorten};
 pub use self::shared::{MANAGER_TOKEN, ProcShared};
-use crate::otp::lifeline::Pulse;
+use crate::otp::pid::Pid;
 use crate::query_server::line::LineBuffer;
 use policy::pool::Token;
 
@@ -108,7 +108,7 @@ impl Message for SetTimeout {
     type Result = bool;
 }
 
-/// Ends the process. Its lifeline tells when it is gone and its child reaped.
+/// Ends the process. Its pid_guard tells when it is gone and its child reaped.
 #[derive(Clone, Copy, Debug)]
 pub struct StopProc {
     /// Whether the process is given time to end by itself: its input is closed, then it is told
@@ -130,14 +130,14 @@ pub struct ProcessRef {
     /// Takes the order to end.
     pub stop: Recipient<StopProc>,
     /// Ends when the process is gone and its child reaped.
-    pub pulse: Pulse,
+    pub pid: Pid,
     /// What can be seen from outside.
     pub shared: Arc<ProcShared>,
 }
 
 impl ProcessRef {
     /// Refers to the actor of a process.
-    pub fn new<P>(address: &Addr<P>, pulse: Pulse, shared: Arc<ProcShared>) -> Self
+    pub fn new<P>(address: &Addr<P>, pid: Pid, shared: Arc<ProcShared>) -> Self
     where
         P: Handler<Prompt> + Handler<SetTimeout> + Handler<StopProc> + Actor<Context = Context<P>>,
     {
@@ -145,7 +145,7 @@ impl ProcessRef {
             prompts: address.clone().recipient(),
             set_timeout: address.clone().recipient(),
             stop: address.clone().recipient(),
-            pulse,
+            pid,
             shared,
         }
     }

@@ -79,7 +79,7 @@ impl Gauge {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// It is this much now. For a gauge that one party alone keeps.
+    /// It is this much now. For a gauge that one actor alone keeps.
     pub fn set(&self, number: u64) {
         self.0.store(number, Ordering::Relaxed);
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use strum::IntoStaticStr;
 
 use super::ServiceMetrics;
-use crate::query_server::status::{DoorStatus, PoolStatus};
+use crate::query_server::status::{PoolStatus, ServiceStatus};
 
 /// Why a service accepts no connection: they wait in the system's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -68,11 +68,11 @@ impl Front {
 
     /// Returns what is shown of it; `find` finds its pool. What throttles the pool, what puts it under
     /// stress and what limits it does so to the service.
-    pub fn status<'a>(&self, find: impl FnOnce(&str) -> Option<&'a PoolStatus>) -> DoorStatus {
+    pub fn status<'a>(&self, find: impl FnOnce(&str) -> Option<&'a PoolStatus>) -> ServiceStatus {
         let (place, closed) = self.with(|now| now.clone());
         let pool = find(&place.pool);
         let connections = self.metrics.connections();
-        DoorStatus {
+        ServiceStatus {
             name: self.name.clone(),
             listening: closed.is_none(),
             closed: closed.map(|closed| <&str>::from(closed).to_owned()),

@@ -15,9 +15,9 @@ use super::language::LanguageMetrics;
 use super::snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
 use super::{Inner, all};
 use crate::query_server::prompt::PromptClass;
-use crate::query_server::status::ServiceStatus;
+use crate::query_server::status::DaemonStatus;
 
-pub(super) fn gather(inner: &Inner, status: &ServiceStatus) -> Snapshot {
+pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     let pools = all(&inner.pools);
     let languages = all(&inner.languages);
     let mut list = List::default();

@@ -36,7 +36,7 @@ pub use service::{LendEnd, ServiceMetrics};
 pub use snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
-use crate::query_server::status::ServiceStatus;
+use crate::query_server::status::DaemonStatus;
 use policy::invariants::Invariant;
 
 /// Pools, and languages, beyond which more are counted under [`OTHER`]: names come from the
@@ -204,7 +204,7 @@ impl Metrics {
     /// Reads everything. What is not counted but is there comes from the manager: `status` is its
     /// answer to [`GetStatus`](crate::messages::proc_manager::GetStatus) of all pools, or the
     /// default while there is no manager.
-    pub fn snapshot(&self, status: &ServiceStatus) -> Snapshot {
+    pub fn snapshot(&self, status: &DaemonStatus) -> Snapshot {
         gather::gather(&self.0, status)
     }
 }

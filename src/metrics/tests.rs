@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::messages::process::{Obituary, PromptError};
+use crate::messages::process::{ExitReport, PromptError};
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::PoolStatus;
 use policy::pool::{Phase, StopReason};
@@ -31,7 +31,7 @@ fn counted() -> Snapshot {
     language.prompt_done(
         PromptClass::Map,
         Duration::ZERO,
-        &Err::<&[u8], _>(PromptError::Exited(Obituary::default())),
+        &Err::<&[u8], _>(PromptError::Exited(ExitReport::default())),
     );
     language.killed(KillReason::Overdue);
     language.exited(true);
@@ -42,7 +42,7 @@ fn counted() -> Snapshot {
     metrics.http_request("PATCH", 405, Duration::from_millis(2));
     metrics.http_request("GET", 9999, Duration::from_millis(2));
     metrics.invariant_violated(Invariant::Pm5);
-    metrics.snapshot(&ServiceStatus {
+    metrics.snapshot(&DaemonStatus {
         pools: vec![PoolStatus {
             name: "a \"strange\\\nname".into(),
             used: 2,
@@ -104,7 +104,7 @@ fn a_path_that_is_not_there_is_null() {
 
 #[test]
 fn a_histogram_of_nothing_is_all_zero_and_not_undefined() {
-    let stats = stats_json(&Metrics::new().snapshot(&ServiceStatus::default()));
+    let stats = stats_json(&Metrics::new().snapshot(&DaemonStatus::default()));
     let value = at(&stats, "/couchdb/query_server/vdu_process_time/value");
     for (name, figure) in value.as_object().expect("an object") {
         match name.as_str() {
@@ -201,7 +201,7 @@ fn names_beyond_the_bound_are_counted_together() {
         let pool = metrics.pool(&format!("pool {number}"));
         pool.returned(ReturnKind::Ok);
     }
-    let snapshot = metrics.snapshot(&ServiceStatus::default());
+    let snapshot = metrics.snapshot(&DaemonStatus::default());
     let family = snapshot.family("settee_pool_wait_seconds");
     assert_eq!(
         family.map(|family| family.samples.len()),
@@ -235,7 +235,7 @@ fn counting_from_several_threads_loses_nothing() {
             });
         }
     });
-    let snapshot = metrics.snapshot(&ServiceStatus::default());
+    let snapshot = metrics.snapshot(&DaemonStatus::default());
     let calls = snapshot.number("couchdb_query_server_calls_map_total", &[]);
     assert_eq!(calls, Some(40_000.0));
     let time = snapshot.number("couchdb_query_server_time_map_total", &[]);

@@ -3,7 +3,7 @@
 
 pub mod clock;
 pub mod deferred;
-pub mod lifeline;
-pub mod named;
+pub mod pid;
+pub mod registered_name;
 pub mod supervisor;
 pub mod wall_clock;

@@ -1,6 +1,6 @@
 //! Supervision in OTP's meaning: children restarted within an intensity, stopped in reverse order.
 //!
-//! SUMMARY   A [`Supervisor`] starts children in order, watches their lifelines, restarts
+//! SUMMARY   A [`Supervisor`] starts children in order, watches their pids, restarts
 //!           those that end, gives up when they fail too often, and stops all of them, last first.
 //! PROMISES  A child that panicked is restarted like one that failed (actix's own supervisor does
 //!           not do that). A child that does not end in its time is left behind, with a warning.
@@ -14,10 +14,10 @@ use actix_rt::time::Instant;
 use slog::{Logger, error, o, warn};
 
 use crate::otp::deferred::{Deferred, Replier, deferred};
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, MonitorRef, Pulse};
-use crate::otp::named::Named;
+use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 
-/// Asks a supervised actor to end. Its lifeline tells when it has.
+/// Asks a supervised actor to end. Its pid_guard tells when it has.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Stop {
@@ -27,7 +27,7 @@ pub struct Stop {
 
 /// A child that runs: how to watch it, and where to ask it to end.
 struct Running {
-    pulse: Pulse,
+    pid: Pid,
     stop: Recipient<Stop>,
 }
 
@@ -46,15 +46,15 @@ impl ChildSpec {
     pub fn new<A>(
         id: &'static str,
         shutdown: Duration,
-        mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
+        mut make: impl FnMut() -> (Pid, Addr<A>) + 'static,
     ) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<Stop>,
     {
         let start = Box::new(move || {
-            let (pulse, address) = make();
+            let (pid, address) = make();
             let stop = address.recipient();
-            Running { pulse, stop }
+            Running { pid, stop }
         });
         Self {
             id,
@@ -67,19 +67,19 @@ impl ChildSpec {
     pub fn named<A>(
         id: &'static str,
         shutdown: Duration,
-        mut make: impl FnMut() -> (Pulse, Addr<A>) + 'static,
-    ) -> (Named<A>, Self)
+        mut make: impl FnMut() -> (Pid, Addr<A>) + 'static,
+    ) -> (RegisteredName<A>, Self)
     where
         A: Actor<Context = Context<A>> + Handler<Stop>,
     {
-        let (pulse, address) = make();
-        let name = Named::new(address.clone());
+        let (pid, address) = make();
+        let name = RegisteredName::new(address.clone());
         let registered = name.clone();
-        let mut first = Some((pulse, address));
+        let mut first = Some((pid, address));
         let spec = Self::new(id, shutdown, move || {
-            let (pulse, address) = first.take().unwrap_or_else(&mut make);
+            let (pid, address) = first.take().unwrap_or_else(&mut make);
             registered.replace(address.clone());
-            (pulse, address)
+            (pid, address)
         });
         (name, spec)
     }
@@ -107,7 +107,7 @@ pub struct Supervisor {
     restarts: VecDeque<Instant>,
     shutdown: Option<Shutdown>,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 /// A shutdown that goes on: children are asked one by one, the last started first.
@@ -131,19 +131,19 @@ impl Supervisor {
             restarts: VecDeque::new(),
             shutdown: None,
             log: log.new(o!("component" => "supervisor")),
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     fn start_child(&mut self, index: usize, ctx: &mut Context<Self>) {
         let child = &mut self.children[index];
         let running = (child.spec.start)();
-        let monitor = running.pulse.monitor(ctx.address().recipient());
+        let monitor = running.pid.monitor(ctx.address().recipient());
         child.running = Some((running, monitor));
     }
 
@@ -210,7 +210,7 @@ impl Supervisor {
             for waiter in shutdown.waiting.drain(..) {
                 let _ = waiter.send(());
             }
-            self.lifeline.ending(shutdown.reason.clone());
+            self.pid_guard.ending(shutdown.reason.clone());
             return ctx.stop();
         };
         if let Some((running, _)) = &child.running {

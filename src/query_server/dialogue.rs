@@ -26,7 +26,7 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 /// How long a child whose output has ended may take to end as well.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// How many of the last lines of standard error an obituary quotes.
+/// How many of the last lines of standard error an exit report quotes.
 const QUOTED_LINES: usize = 2;
 
 /// A child, and what it has said so far.
@@ -113,7 +113,7 @@ impl Dialogue {
     }
 
     /// Tells how a child whose output has ended is doing: `exited with status 1`, and its last words.
-    pub async fn obituary(&mut self) -> String {
+    pub async fn exit_report(&mut self) -> String {
         let exit = actix_rt::time::timeout(END_WAIT, self.end()).await;
         let exit = exit.map_or_else(|_| "closed its output".into(), |exit| exit.to_string());
         let words = self.last_words();

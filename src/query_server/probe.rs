@@ -192,7 +192,7 @@ async fn answer(child: &mut Dialogue, expected: &Value) -> Outcome {
     loop {
         let line = match child.line().await {
             Ok(Some(line)) => line,
-            Ok(None) => return Outcome::Ended(child.obituary().await),
+            Ok(None) => return Outcome::Ended(child.exit_report().await),
             Err(_) => return Outcome::Unknown,
         };
         return match classify(line.clone()) {

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 
 /// The state of all pools, and of the services in front of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ServiceStatus {
+pub struct DaemonStatus {
     /// One entry for each pool.
     pub pools: Vec<PoolStatus>,
     /// One entry for each service (`[services.NAME]`) that lends from one of them.
     #[serde(default)]
-    pub services: Vec<DoorStatus>,
+    pub services: Vec<ServiceStatus>,
     /// Processes, those being opened included.
     pub proc_count: u32,
     /// Processes started before the last reload.
@@ -21,7 +21,7 @@ pub struct ServiceStatus {
 
 /// The state of one service: a socket whose connections are each lent a process of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DoorStatus {
+pub struct ServiceStatus {
     /// Its name.
     pub name: String,
     /// Where it listens: `unix:PATH`, or an address with its port.

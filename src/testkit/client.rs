@@ -10,8 +10,8 @@ use super::wait::within;
 use crate::actors::proc_manager::ProcManager;
 use crate::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Want};
 use crate::messages::process::PromptError;
-use crate::otp::lifeline::{ExitReason, Lifeline};
-use crate::otp::named::Named;
+use crate::otp::pid::{ExitReason, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 use policy::pool::{ProcId, ReturnStatus, Token};
 
 /// Within this time a client has a process, or does not have one ([`TestClient::ping`]).
@@ -24,8 +24,8 @@ type Asking = JoinHandle<Result<Lease, GetProcError>>;
 /// Dropped, it ends in order and what it holds goes back.
 pub struct TestClient {
     name: String,
-    manager: Named<ProcManager>,
-    lifeline: Lifeline,
+    manager: RegisteredName<ProcManager>,
+    pid_guard: PidGuard,
     asking: Option<Asking>,
     lease: Option<Lease>,
     last: Option<(ProcId, Token)>,
@@ -49,11 +49,11 @@ impl Sent {
 }
 
 impl TestClient {
-    pub(super) fn new(name: &str, manager: Named<ProcManager>) -> Self {
+    pub(super) fn new(name: &str, manager: RegisteredName<ProcManager>) -> Self {
         Self {
             name: name.to_owned(),
             manager,
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
             asking: None,
             lease: None,
             last: None,
@@ -69,7 +69,7 @@ impl TestClient {
     pub fn asks_within(&mut self, want: Want, timeout: Option<Duration>) -> &mut Self {
         self.lease = None;
         let request = GetProc {
-            client: self.lifeline.pulse(),
+            client: self.pid_guard.pid(),
             want,
             timeout,
             limits: None,
@@ -252,7 +252,7 @@ impl TestClient {
         if let Some(lease) = &mut self.lease {
             lease.is_out = false;
         }
-        self.lifeline.ending(ExitReason::Killed);
+        self.pid_guard.ending(ExitReason::Killed);
     }
 }
 

@@ -19,7 +19,7 @@ use futures_util::future::LocalBoxFuture;
 use crate::actors::language::{Language, StartContext};
 use crate::actors::native_process::NativeProcess;
 use crate::messages::opener::StartError;
-use crate::messages::process::{Fault, Obituary, ProcessRef};
+use crate::messages::process::{ExitReport, Fault, ProcessRef};
 
 /// What becomes of one start of a fake process.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ impl Language for FakeLanguage {
     }
 }
 
-async fn answered(answer: FakeAnswer) -> Result<Bytes, Obituary> {
+async fn answered(answer: FakeAnswer) -> Result<Bytes, ExitReport> {
     match answer {
         FakeAnswer::Now(text) => Ok(Bytes::from(text)),
         FakeAnswer::After(time, text) => {
@@ -147,6 +147,6 @@ async fn answered(answer: FakeAnswer) -> Result<Bytes, Obituary> {
             Ok(Bytes::from(text))
         }
         FakeAnswer::Never => std::future::pending().await,
-        FakeAnswer::Exits => Err(Obituary::default()),
+        FakeAnswer::Exits => Err(ExitReport::default()),
     }
 }

@@ -23,8 +23,8 @@ use crate::messages::proc_manager::{
 };
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, Snapshot};
-use crate::otp::lifeline::Pulse;
-use crate::otp::named::Named;
+use crate::otp::pid::Pid;
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
@@ -178,10 +178,10 @@ impl TestPoolBuilder {
         let settings = Arc::new(self.settings);
         let manager = ProcManager::new(Arc::clone(&settings), spawner, &self.log)
             .with_metrics(self.metrics.clone());
-        let pulse = manager.pulse();
+        let pid = manager.pid();
         TestPool {
-            manager: Named::new(manager.start()),
-            pulse,
+            manager: RegisteredName::new(manager.start()),
+            pid,
             settings,
             metrics: self.metrics,
             started: self.started,
@@ -193,8 +193,8 @@ impl TestPoolBuilder {
 
 /// A process manager with its languages, for one test.
 pub struct TestPool {
-    manager: Named<ProcManager>,
-    pulse: Pulse,
+    manager: RegisteredName<ProcManager>,
+    pid: Pid,
     settings: Arc<ManagerSettings>,
     metrics: Metrics,
     started: Started,
@@ -264,8 +264,8 @@ impl TestPool {
     }
 
     /// Returns the manager's life.
-    pub fn pulse(&self) -> &Pulse {
-        &self.pulse
+    pub fn pid(&self) -> &Pid {
+        &self.pid
     }
 
     /// Returns every process that was ever started.
@@ -381,10 +381,10 @@ impl TestPool {
     /// # Panics
     /// Something is left after [`super::PATIENCE`]; says what.
     pub async fn assert_gone(self) {
-        eventually("the process manager ends", async || !self.pulse.is_alive()).await;
+        eventually("the process manager ends", async || !self.pid.is_alive()).await;
         let processes = self.started();
         eventually("every process actor ends", async || {
-            processes.iter().all(|process| !process.pulse.is_alive())
+            processes.iter().all(|process| !process.pid.is_alive())
         })
         .await;
         let mut groups: Vec<u32> = processes.iter().filter_map(|p| p.shared.os_pid).collect();

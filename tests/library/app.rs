@@ -8,7 +8,7 @@ use settee::app::{App, AppOptions, RunningApp};
 use settee::config::Config;
 use settee::messages::proc_manager::GetProcCount;
 use settee::messages::replication_scheduler::{Counts, GetCounts};
-use settee::otp::lifeline::ExitReason;
+use settee::otp::pid::ExitReason;
 use settee::otp::supervisor::Stop;
 use slog::{Discard, Logger, o};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};

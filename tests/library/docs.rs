@@ -8,7 +8,7 @@ use regex::Regex;
 use settee::config::{DEFAULTS, PoolConfig, keys};
 use settee::logging;
 use settee::metrics::{Metrics, prometheus_text, stats_at, stats_json};
-use settee::query_server::status::{DoorStatus, PoolStatus, ServiceStatus};
+use settee::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -242,15 +242,15 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
         name: "javascript".into(),
         ..PoolStatus::default()
     };
-    let snapshot = metrics.snapshot(&ServiceStatus {
+    let snapshot = metrics.snapshot(&DaemonStatus {
         pools: vec![pool],
-        services: vec![DoorStatus {
+        services: vec![ServiceStatus {
             name: "javascript".into(),
             pool: "javascript".into(),
             limit: Some(1),
-            ..DoorStatus::default()
+            ..ServiceStatus::default()
         }],
-        ..ServiceStatus::default()
+        ..DaemonStatus::default()
     });
     let (stats, text) = (stats_json(&snapshot), prometheus_text(&snapshot));
     let document = read("docs/metrics.md");

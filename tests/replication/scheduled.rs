@@ -10,7 +10,7 @@ use settee::messages::replication_scheduler::{
     AddJob, Added, GetCounts, GetJob, JobInfo, Outcome, RemoveJob,
 };
 use settee::metrics::Metrics;
-use settee::otp::lifeline::{Down, ExitReason, Pulse};
+use settee::otp::pid::{Down, ExitReason, Pid};
 use settee::otp::supervisor::Stop;
 use settee::policy::schedule::{Backoff, JobState, Settings};
 use settee::replication::id::ReplicationId;
@@ -26,7 +26,7 @@ use crate::support::job::{Job, body_with};
 /// A scheduler with real jobs, and what watches its life.
 struct World {
     scheduler: Addr<ReplicationScheduler>,
-    pulse: Pulse,
+    pid: Pid,
 }
 
 /// A replication with its id; the document's name decides whether it has one.
@@ -62,9 +62,9 @@ impl World {
             metrics: Metrics::new().replication(),
             log: Logger::root(Discard, o!()),
         });
-        let pulse = scheduler.pulse();
+        let pid = scheduler.pid();
         let scheduler = scheduler.start();
-        Self { scheduler, pulse }
+        Self { scheduler, pid }
     }
 
     async fn add(&self, body: &serde_json::Value, doc: Option<&str>) -> ReplicationId {
@@ -83,7 +83,7 @@ impl World {
 
     async fn stop(self) -> ExitReason {
         let mut downs = Probe::<Down>::start();
-        let _watch = self.pulse.watch(downs.recipient());
+        let _watch = self.pid.watch(downs.recipient());
         self.scheduler.do_send(Stop { now: false });
         downs.next().await.reason
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use settee::actors::replication_job::ReplicationJob;
 use settee::functions::caller::Caller;
 use settee::functions::{QueryServers, filter_pool};
-use settee::otp::named::Named;
+use settee::otp::registered_name::RegisteredName;
 use settee::replication::filter::FilterPool;
 use settee::testkit::TestPool;
 
@@ -19,7 +19,7 @@ pub const EVEN: &str = "function (doc) { if (doc.n % 2 === 0) emit(doc.n); }";
 pub fn pool() -> (TestPool, FilterPool) {
     let command = format!("{SETTEE} couchjs");
     let pool = TestPool::builder().command("javascript", &command).start();
-    let manager = Named::new(pool.manager());
+    let manager = RegisteredName::new(pool.manager());
     let filters = filter_pool(move || QueryServers::new(Caller::new(manager.clone())));
     (pool, filters)
 }

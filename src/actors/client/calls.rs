@@ -28,7 +28,9 @@ use crate::messages::client::{Call, NamedPool, ProcToken, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{Reload, ReloadError};
 use crate::messages::function::FunctionCall;
-use crate::messages::pools::{AddPool, ReconfigurePool, RemovePool, TellHolder, UnthrottlePool};
+use crate::messages::pools::{
+    AddPool, ReconfigurePool, RemovePool, SubscribeRevocation, UnthrottlePool,
+};
 use crate::messages::proc_manager::{
     GetProcCount, GetProcError, GetStaleProcCount, GetStatus, Lease, SetThresholdTs,
     TerminateStaleProcs, Want,
@@ -115,10 +117,14 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         Call::GetProc { want, timeout } => {
             if session.begin_to_be_told() {
                 // Ignores the mailbox's bound: there is one for each connection.
-                session.services.manager.address().do_send(TellHolder {
-                    client: session.query_servers.caller().client().clone(),
-                    down: ctx.address().recipient(),
-                });
+                session
+                    .services
+                    .manager
+                    .address()
+                    .do_send(SubscribeRevocation {
+                        client: session.query_servers.caller().client().clone(),
+                        down: ctx.address().recipient(),
+                    });
             }
             get_proc(ticket, want, timeout);
         }

@@ -20,10 +20,10 @@ use serde::Serialize;
 use tokio::task::AbortHandle;
 
 use super::Client;
-use super::farewell::TunnelEnd;
 use super::relay::{Relay, Signals, Terms};
 use super::session::Session;
 use super::ticket::Ticket;
+use super::tunnel_end::TunnelEnd;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Want;
 

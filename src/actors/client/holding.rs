@@ -109,7 +109,7 @@ impl Holding {
         let lease = self.lease.borrow();
         lease
             .as_ref()
-            .is_some_and(|lease| lease.process.pulse.is_alive())
+            .is_some_and(|lease| lease.process.pid.is_alive())
     }
 
     /// Sends a command.

@@ -17,17 +17,17 @@ use actix::prelude::*;
 use super::holding::Holding;
 use super::session::Phase;
 use super::stream::Stream;
-use super::{Client, ClientOptions, Services};
+use super::{Client, ClientContext, ClientOptions};
 use crate::actors::service::claims::Claim;
 use crate::actors::service::ticket::Answer;
 use crate::functions::caller::{Caller, get_clean_proc};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::pools::TellHolder;
+use crate::messages::pools::SubscribeRevocation;
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
-use crate::otp::lifeline::{Lifeline, Pulse};
+use crate::otp::pid::{Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 
 /// What a connection of a service is lent, and how.
@@ -121,15 +121,15 @@ impl Client {
     /// ticket. Returns where to tell it to stop, and its life.
     pub fn lend_to(
         stream: Stream,
-        services: Rc<Services>,
+        services: Rc<ClientContext>,
         options: ClientOptions,
         lending: Lending,
-        lifeline: Option<Lifeline>,
-    ) -> (Recipient<Stop>, Pulse) {
-        let lifeline = lifeline.unwrap_or_else(Lifeline::new);
+        pid_guard: Option<PidGuard>,
+    ) -> (Recipient<Stop>, Pid) {
+        let pid_guard = pid_guard.unwrap_or_else(PidGuard::new);
         let lending = Some(lending);
-        let (stop, pulse, _) = Self::start_with(stream, services, options, lending, lifeline);
-        (stop, pulse)
+        let (stop, pid, _) = Self::start_with(stream, services, options, lending, pid_guard);
+        (stop, pid)
     }
 
     /// Gets a process for a connection of a service; nothing is read until it is there.
@@ -141,10 +141,14 @@ impl Client {
         let session = Rc::clone(&self.session);
         let want = lending.want.clone();
         // Ignores the mailbox's bound: it must not be lost, and is sent once for a connection.
-        session.services.manager.address().do_send(TellHolder {
-            client: self.lifeline.pulse(),
-            down: ctx.address().recipient(),
-        });
+        session
+            .services
+            .manager
+            .address()
+            .do_send(SubscribeRevocation {
+                client: self.pid_guard.pid(),
+                down: ctx.address().recipient(),
+            });
         let claim = (lending.claim.take(), lending.answer.take());
         let get = async move {
             let proc = get_claimed_proc(session.query_servers.caller(), &want, claim);
@@ -163,7 +167,7 @@ impl Client {
         };
         match result {
             Ok(lease) => {
-                let watch = lease.process.pulse.watch(ctx.address().recipient());
+                let watch = lease.process.pid.watch(ctx.address().recipient());
                 let timeout = lending.prompt_timeout;
                 let holding = Holding::with_tunnel_timeout(lease, timeout);
                 if let Err(error) = self.session.take_within_limit(&holding) {
@@ -211,7 +215,7 @@ impl Client {
 
     /// Ends a connection that its client, or the service, has ended at once.
     pub(super) fn lending_cut(&mut self, who: LendEnd, ctx: &mut Context<Self>) {
-        let why = self.session.take_epitaph();
+        let why = self.session.take_close_reason();
         if let Some(lending) = &mut self.lending {
             lending.end.ended(why.as_ref().map_or(who, LendEnd::of));
         }
@@ -221,7 +225,7 @@ impl Client {
     /// Gives the process back, says why the connection ends if it is not the client that ends it,
     /// and ends.
     pub(super) fn end_lending(&mut self, ctx: &mut Context<Self>) {
-        let why = self.session.take_epitaph();
+        let why = self.session.take_close_reason();
         if let Some(lending) = &mut self.lending {
             let end = why.as_ref().map_or(LendEnd::Client, LendEnd::of);
             lending.end.ended(end);
@@ -234,7 +238,7 @@ impl Client {
         }
         let process = self.tunnel.take();
         let session = Rc::clone(&self.session);
-        let farewell = async move {
+        let closing = async move {
             if let Some(why) = &why {
                 session.push_raw(&last_line(why));
                 session.flush();
@@ -247,7 +251,7 @@ impl Client {
             }
         };
         // Ends with the deadline of a reset, and a bounded time after it.
-        ctx.spawn(wrap_future::<_, Self>(farewell).map(|(), client, ctx| client.end(ctx)));
+        ctx.spawn(wrap_future::<_, Self>(closing).map(|(), client, ctx| client.end(ctx)));
     }
 }
 

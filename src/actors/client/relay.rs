@@ -32,17 +32,17 @@ use self::ends::{Lines, Output};
 use self::loan::{Asked, Held, WatchedPool, ask};
 use self::next::Event;
 pub(super) use self::signals::Signals;
-use super::farewell::TunnelEnd;
 use super::holding::NO_COMMAND;
 use super::lent::last_line;
 use super::session::Session;
+use super::tunnel_end::TunnelEnd;
 use crate::functions::caller::RESET_TRIES;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::{Answer, PromptError};
 use crate::otp::clock::Clock;
-use crate::otp::lifeline::Down;
+use crate::otp::pid::Down;
 use crate::query_server::taught::{Lesson, Taught, lesson_of, timeout_of};
 use policy::attach::TURN;
 use policy::pool::{Phase, ReturnStatus};
@@ -429,7 +429,7 @@ impl Relay {
             return self.not_learnt(gone);
         }
         let was_killed = gone
-            .obituary()
+            .exit_report()
             .and_then(|o| o.status)
             .is_some_and(|s| s > SIGNALLED);
         let unasked = self.unanswered.is_empty() && was_killed;

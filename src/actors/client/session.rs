@@ -26,7 +26,7 @@ use super::handover::Expected;
 use super::held_max::HeldBy;
 use super::holding::Holding;
 use super::stream::Stream;
-use super::{Services, login, peer};
+use super::{ClientContext, login, peer};
 use crate::auth::rights::Rights;
 use crate::functions::QueryServers;
 use crate::functions::caller::Caller;
@@ -94,7 +94,7 @@ pub(super) struct Session {
     /// What it may do before anybody has.
     rights: Rights,
     line_bytes_max: Cell<usize>,
-    pub(super) services: Rc<Services>,
+    pub(super) services: Rc<ClientContext>,
     /// Takes processes, and runs functions, in the name of this connection.
     pub(super) query_servers: QueryServers,
     phase: Cell<Phase>,
@@ -115,7 +115,7 @@ pub(super) struct Session {
     expected: RefCell<Option<Expected>>,
     /// Why the connection ends, if it is not the client that ends it; the first reason counts. The
     /// last line of a service's connection tells it.
-    epitaph: RefCell<Option<ErrorReply>>,
+    close_reason: RefCell<Option<ErrorReply>>,
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
@@ -147,7 +147,7 @@ pub(super) struct Terms {
 impl Session {
     pub(super) fn new(
         stream: Stream,
-        services: Rc<Services>,
+        services: Rc<ClientContext>,
         caller: Caller,
         terms: Terms,
     ) -> Rc<Self> {
@@ -191,7 +191,7 @@ impl Session {
             attaching: Cell::new(false),
             is_tunnel: Cell::new(false),
             expected: RefCell::new(None),
-            epitaph: RefCell::new(None),
+            close_reason: RefCell::new(None),
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
@@ -377,13 +377,15 @@ impl Session {
 
     /// Ends the tunnel once everything in hand is answered, and notes why.
     pub(super) fn end_tunnel(&self, why: impl Into<ErrorReply>) {
-        self.epitaph.borrow_mut().get_or_insert_with(|| why.into());
+        self.close_reason
+            .borrow_mut()
+            .get_or_insert_with(|| why.into());
         self.set_phase(Phase::Closing);
     }
 
     /// Returns why the tunnel ends, if it is not the client that ends it.
-    pub(super) fn take_epitaph(&self) -> Option<ErrorReply> {
-        self.epitaph.take()
+    pub(super) fn take_close_reason(&self) -> Option<ErrorReply> {
+        self.close_reason.take()
     }
 
     /// Notes that something came through the tunnel.

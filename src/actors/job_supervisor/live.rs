@@ -12,38 +12,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::otp::lifeline::Pulse;
+use crate::otp::pid::Pid;
 use replication::id::ReplicationId;
 
 /// See the module's documentation. A clone is the same register.
 #[derive(Clone, Default)]
-pub struct LiveRuns(Arc<Mutex<FxHashMap<ReplicationId, Pulse>>>);
+pub struct LiveRuns(Arc<Mutex<FxHashMap<ReplicationId, Pid>>>);
 
 impl LiveRuns {
     /// Returns the run that has an id, if there still is one.
-    pub fn owner(&self, id: &ReplicationId) -> Option<Pulse> {
+    pub fn owner(&self, id: &ReplicationId) -> Option<Pid> {
         let owner = self.lock().get(id).cloned();
-        owner.filter(Pulse::is_alive)
+        owner.filter(Pid::is_alive)
     }
 
     /// Gives an id to a run.
-    pub(super) fn take(&self, id: ReplicationId, run: Pulse) {
+    pub(super) fn take(&self, id: ReplicationId, run: Pid) {
         self.lock().insert(id, run);
     }
 
     /// Takes an id back from a run that is gone, unless another one has it.
-    pub(super) fn free(&self, id: &ReplicationId, run: &Pulse) {
+    pub(super) fn free(&self, id: &ReplicationId, run: &Pid) {
         let mut owners = self.lock();
-        if owners
-            .get(id)
-            .is_some_and(|owner| owner.party() == run.party())
-        {
+        if owners.get(id).is_some_and(|owner| owner.id() == run.id()) {
             owners.remove(id);
         }
     }
 
     /// The lock is held for a few instructions, in which nothing can fail.
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<ReplicationId, Pulse>> {
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<ReplicationId, Pid>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -51,15 +48,15 @@ impl LiveRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::otp::lifeline::Lifeline;
+    use crate::otp::pid::PidGuard;
 
     #[test]
     fn an_id_is_a_runs_until_nothing_is_left_of_it() {
         let runs = LiveRuns::default();
         let id: ReplicationId = "abc".parse().unwrap();
         assert!(runs.owner(&id).is_none());
-        let (first, second) = (Lifeline::new(), Lifeline::new());
-        let (one, two) = (first.pulse(), second.pulse());
+        let (first, second) = (PidGuard::new(), PidGuard::new());
+        let (one, two) = (first.pid(), second.pid());
         runs.take(id.clone(), one.clone());
         assert!(runs.owner(&id).is_some());
         drop(first);

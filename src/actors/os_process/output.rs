@@ -32,7 +32,7 @@ impl OsProcess {
 
     /// Takes output, line by line.
     fn take_output(&mut self, chunk: Bytes, ctx: &mut Context<Self>) {
-        if self.shared.doom().is_some() {
+        if self.shared.exit_error().is_some() {
             return;
         }
         // What was read at once came at once.
@@ -47,7 +47,7 @@ impl OsProcess {
                 Ok(None) => return,
                 Err(_) => return self.break_off("a line that is too long", b"", ctx),
             }
-            if self.shared.doom().is_some() {
+            if self.shared.exit_error().is_some() {
                 return;
             }
         }

@@ -11,12 +11,12 @@ use super::{Party, ProcManager};
 use crate::actors::proc_manager::ReloadConfig;
 use crate::messages::opener::{Exit, OpenerExit};
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, HelperDone, OsProcIdle, RetProc,
-    SetThresholdTs, TerminateStaleProcs, What,
+    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc, SetThresholdTs,
+    TeachOrResetDone, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
-use crate::otp::lifeline::{Down, ExitReason};
+use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::query_server::language::LanguageName;
 use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
@@ -137,7 +137,7 @@ impl Handler<Down> for ProcManager {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        match self.parties.remove(&msg.party) {
+        match self.actors.remove(&msg.actor) {
             Some(Party::Proc(proc)) => self.process_down(proc, msg.reason, ctx),
             Some(Party::Client(client)) => {
                 let normal = matches!(msg.reason, ExitReason::Normal);
@@ -184,9 +184,8 @@ impl Handler<Exit> for ProcManager {
         self.openers.remove(&proc);
         match msg.reason {
             OpenerExit::SpawnOk(process) => {
-                self.parties
-                    .insert(process.pulse.party(), Party::Proc(proc));
-                process.pulse.monitor(ctx.address().recipient());
+                self.actors.insert(process.pid.id(), Party::Proc(proc));
+                process.pid.monitor(ctx.address().recipient());
                 self.procs.insert(proc, Arc::new(process));
                 self.event(Event::SpawnOk { proc }, ctx);
             }
@@ -203,10 +202,10 @@ impl Handler<Exit> for ProcManager {
     }
 }
 
-impl Handler<HelperDone> for ProcManager {
+impl Handler<TeachOrResetDone> for ProcManager {
     type Result = ();
 
-    fn handle(&mut self, msg: HelperDone, ctx: &mut Self::Context) {
+    fn handle(&mut self, msg: TeachOrResetDone, ctx: &mut Self::Context) {
         let ok = msg.result.is_ok();
         self.cause = msg.result.err().map(|error| {
             warn!(self.log, "a process did not learn or was not reset";
@@ -214,7 +213,7 @@ impl Handler<HelperDone> for ProcManager {
                   "error" => &error.reason);
             error.into()
         });
-        self.event(Event::HelperDone { proc: msg.proc, ok }, ctx);
+        self.event(Event::TeachOrResetDone { proc: msg.proc, ok }, ctx);
     }
 }
 

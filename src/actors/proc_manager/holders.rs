@@ -5,7 +5,7 @@
 use actix::prelude::*;
 
 use super::ProcManager;
-use crate::messages::pools::{HolderDown, TellHolder};
+use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use policy::pool::{ClientId, ProcId, StopReason, Token};
 
 impl ProcManager {
@@ -33,7 +33,7 @@ impl ProcManager {
             _ => ("pool_removed", format!("the pool '{pool}' was removed")),
         };
         // Ignores the mailbox's bound: there is one for each process that it holds.
-        holder.do_send(HolderDown {
+        holder.do_send(ProcRevoked {
             proc,
             token,
             name,
@@ -42,10 +42,10 @@ impl ProcManager {
     }
 }
 
-impl Handler<TellHolder> for ProcManager {
+impl Handler<SubscribeRevocation> for ProcManager {
     type Result = ();
 
-    fn handle(&mut self, msg: TellHolder, ctx: &mut Self::Context) {
+    fn handle(&mut self, msg: SubscribeRevocation, ctx: &mut Self::Context) {
         let client = self.watch_client(&msg.client, ctx);
         self.holders.insert(client, msg.down);
     }

@@ -13,10 +13,10 @@ use super::ProcManager;
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, OpenerExit, StartError};
-use crate::messages::proc_manager::{HelpError, HelperDone, What};
-use crate::messages::process::{Fault, MANAGER_TOKEN, Obituary, PromptError, StopProc, shorten};
+use crate::messages::proc_manager::{HelpError, TeachOrResetDone, What};
+use crate::messages::process::{ExitReport, Fault, MANAGER_TOKEN, PromptError, StopProc, shorten};
 use crate::metrics::{OpenFailure, ProcessMetrics};
-use crate::otp::lifeline::ExitReason;
+use crate::otp::pid::ExitReason;
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::prompt;
 use policy::pool::{Event, ProcId, RequestId};
@@ -46,7 +46,7 @@ impl ProcManager {
             clock: self.clock,
             spawner: self.spawner.clone(),
             manager: ctx.address().recipient(),
-            owner: self.lifeline.pulse(),
+            owner: self.pid_guard.pid(),
             prompt_timeout: self.settings.os_process_timeout,
             idle_limit: self.settings.idle_limit,
             stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
@@ -80,7 +80,7 @@ impl ProcManager {
                 reason: "the request is gone".to_owned(),
                 error: None,
             });
-            return ctx.notify(HelperDone { proc, result });
+            return ctx.notify(TeachOrResetDone { proc, result });
         };
         let line = prompt::teach(ddoc);
         self.help(proc, line, ctx);
@@ -109,7 +109,7 @@ impl ProcManager {
             };
             process.shared.unassign(clock.now());
             // Ignores the mailbox's bound: there is one such report for each process at most.
-            manager.do_send(HelperDone { proc, result });
+            manager.do_send(TeachOrResetDone { proc, result });
         });
     }
 
@@ -135,15 +135,15 @@ impl ProcManager {
     ) {
         let process = self.procs.remove(&proc);
         // What the process knows about its end says more than the reason does.
-        let doom = process.and_then(|process| process.shared.doom().cloned());
-        let doom = doom.map(|doom| match doom {
+        let exit_error = process.and_then(|process| process.shared.exit_error().cloned());
+        let exit_error = exit_error.map(|exit_error| match exit_error {
             PromptError::NotRun { because } => *because,
-            doom => doom,
+            exit_error => exit_error,
         });
-        let error = doom.unwrap_or_else(|| {
-            PromptError::Exited(Obituary {
+        let error = exit_error.unwrap_or_else(|| {
+            PromptError::Exited(ExitReport {
                 exit: Some(format!("ended: {reason}")),
-                ..Obituary::default()
+                ..ExitReport::default()
             })
         });
         self.cause = Some(HelpError::from(error).into());

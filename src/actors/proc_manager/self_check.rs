@@ -100,7 +100,7 @@ mod tests {
     use slog::{Drain, Never, OwnedKVList, Record, o};
 
     use super::*;
-    use crate::query_server::status::ServiceStatus;
+    use crate::query_server::status::DaemonStatus;
     use policy::pool::{ClientId, Event, Lane, Limits, PoolId, RequestId, Target};
     use policy::time::Timestamp;
 
@@ -121,7 +121,7 @@ mod tests {
 
     fn counted(metrics: &Metrics, invariant: &str) -> Option<f64> {
         let name = "settee_invariant_violations_total";
-        let snapshot = metrics.snapshot(&ServiceStatus::default());
+        let snapshot = metrics.snapshot(&DaemonStatus::default());
         snapshot.number(name, &[invariant])
     }
 

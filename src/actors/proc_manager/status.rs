@@ -7,7 +7,7 @@ use actix::prelude::*;
 use super::ProcManager;
 use crate::config::{self, PoolConfig};
 use crate::messages::proc_manager::GetStatus;
-use crate::query_server::status::{Holder, PoolStatus, ProcStatus, ServiceStatus, Totals};
+use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, Totals};
 use policy::pool::{
     OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
 };
@@ -26,7 +26,7 @@ impl Handler<GetStatus> for ProcManager {
         };
         let fronts = self.metrics.fronts();
         let fronts = fronts.iter().filter(|front| wanted(&front.pool()));
-        MessageResult(ServiceStatus {
+        MessageResult(DaemonStatus {
             services: fronts.map(|front| front.status(find)).collect(),
             pools,
             proc_count: self.core.proc_count(),

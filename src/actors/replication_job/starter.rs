@@ -27,12 +27,12 @@ impl StartJobs for JobStarter {
             events: order.events,
             log: order.log,
         });
-        let pulse = job.pulse();
+        let pid = job.pid();
         let address = job.start();
         let stop = address.clone().recipient();
         let kill = move || address.do_send(KillJob);
         Ok(RunningJob {
-            pulse,
+            pid,
             stop,
             kill: Box::new(kill),
         })

@@ -16,7 +16,7 @@ use crate::messages::replication_scheduler::{
     RemoveAllJobs, RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
-use crate::otp::lifeline::{Down, ExitReason};
+use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use policy::schedule::{Event, JobId, JobState, NewJob, Run, WallTime};
 use replication::id::ReplicationId;
@@ -314,7 +314,7 @@ impl Handler<Down> for ReplicationScheduler {
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
         if self.supervisors_life == Some(msg.monitor) {
             let why = format!("its job supervisor ended: {}", msg.reason);
-            self.lifeline.ending(ExitReason::Failed(why));
+            self.pid_guard.ending(ExitReason::Failed(why));
             ctx.terminate();
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::DocumentsOptions;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
-use crate::otp::named::Named;
+use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
 use crate::replicator::rows::Taken;
 use replication::endpoint::HttpSettings;
@@ -19,7 +19,7 @@ const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
 
 /// Hands a job to the scheduler.
 pub(super) async fn add(
-    scheduler: &Named<ReplicationScheduler>,
+    scheduler: &RegisteredName<ReplicationScheduler>,
     job: &ReplicationId,
     replication: &Arc<Replication>,
     kept: &Kept,

@@ -17,8 +17,8 @@ use super::claims::Claim;
 use crate::actors::proc_manager::ProcManager;
 use crate::functions::caller::Caller;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
-use crate::otp::lifeline::{ExitReason, Lifeline};
-use crate::otp::named::Named;
+use crate::otp::pid::{ExitReason, PidGuard};
+use crate::otp::registered_name::RegisteredName;
 use policy::pool::ReturnStatus;
 
 /// How long a ticket lasts: as long as the connection waits in the system's queue.
@@ -64,21 +64,21 @@ impl Answer {
 /// A place in the pool's queue.
 pub struct Ticket {
     /// The life of the connection to be.
-    lifeline: Option<Lifeline>,
+    pid_guard: Option<PidGuard>,
     answer: Option<Answer>,
 }
 
 impl Ticket {
     /// Joins the queue. The claim lasts until there is an answer.
-    pub fn take(manager: Named<ProcManager>, want: Want, claim: Claim) -> Self {
-        let lifeline = Lifeline::new();
-        let caller = Caller::in_the_name_of(lifeline.pulse(), manager);
+    pub fn take(manager: RegisteredName<ProcManager>, want: Want, claim: Claim) -> Self {
+        let pid_guard = PidGuard::new();
+        let caller = Caller::in_the_name_of(pid_guard.pid(), manager);
         let (sender, later) = oneshot::channel();
         // Ends with the manager's answer, which the end of the ticket brings about.
         actix_rt::spawn(wait_in_line((caller, want), claim, sender));
         let answer = Answer { early: None, later };
         Self {
-            lifeline: Some(lifeline),
+            pid_guard: Some(pid_guard),
             answer: Some(answer),
         }
     }
@@ -97,16 +97,16 @@ impl Ticket {
     }
 
     /// Hands it to a connection.
-    pub fn hand_over(mut self) -> Option<(Lifeline, Answer)> {
-        self.lifeline.take().zip(self.answer.take())
+    pub fn hand_over(mut self) -> Option<(PidGuard, Answer)> {
+        self.pid_guard.take().zip(self.answer.take())
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(lifeline) = &self.lifeline {
+        if let Some(pid_guard) = &self.pid_guard {
             // Nobody died: what comes too late for it is returned.
-            lifeline.ending(ExitReason::Normal);
+            pid_guard.ending(ExitReason::Normal);
         }
     }
 }

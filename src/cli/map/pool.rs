@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::functions::caller::Caller;
 use crate::functions::view::Processes;
 use crate::messages::proc_manager::TakeFrom;
-use crate::otp::lifeline::Pulse;
-use crate::otp::named::Named;
+use crate::otp::pid::Pid;
+use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 
@@ -30,7 +30,7 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// A pool that runs.
 pub(in crate::cli) struct Pool {
     manager: Addr<ProcManager>,
-    pulse: Pulse,
+    pid: Pid,
 }
 
 impl Pool {
@@ -50,16 +50,16 @@ impl Pool {
         // The sections of pools are about a service, which this is not.
         settings.pools.clear();
         let manager = ProcManager::new(Arc::new(settings), spawner, log);
-        let pulse = manager.pulse();
+        let pid = manager.pid();
         Ok(Self {
             manager: manager.start(),
-            pulse,
+            pid,
         })
     }
 
     /// Returns who lends the processes.
-    pub(in crate::cli) fn manager(&self) -> Named<ProcManager> {
-        Named::new(self.manager.clone())
+    pub(in crate::cli) fn manager(&self) -> RegisteredName<ProcManager> {
+        RegisteredName::new(self.manager.clone())
     }
 
     /// Returns a client of the pool.
@@ -72,7 +72,7 @@ impl Pool {
         // The answer would only say that the order has arrived.
         let _ = self.manager.send(Stop { now: true }).await;
         let gone = async {
-            while self.pulse.is_alive() {
+            while self.pid.is_alive() {
                 actix_rt::time::sleep(STOP_POLL_INTERVAL).await;
             }
         };

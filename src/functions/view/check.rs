@@ -20,7 +20,7 @@ pub enum Members {
     All,
     /// Those with these names, which are few, and `_id`. For functions of which it is known that they
     /// read no others: a process then has less to parse.
-    Named(Vec<String>),
+    RegisteredName(Vec<String>),
 }
 
 /// A line that is a document.
@@ -91,7 +91,7 @@ fn look<'a>(
         if is_id {
             id = Some(&text[value]);
         }
-        if let Members::Named(names) = members
+        if let Members::RegisteredName(names) = members
             && (is_id || names.iter().any(|wanted| *wanted == *name))
         {
             match kept.last_mut() {

@@ -34,7 +34,7 @@ impl Document {
     }
 
     /// Returns the document as it came, without white space around it; of one that was read with
-    /// [`Members::Named`], what is sent.
+    /// [`Members::RegisteredName`], what is sent.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])

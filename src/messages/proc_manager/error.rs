@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::messages::process::{Fault, Obituary, PromptError};
+use crate::messages::process::{ExitReport, Fault, PromptError};
 use crate::query_server::abilities::Ability;
 use policy::pool::Phase;
 
@@ -215,11 +215,11 @@ impl GetProcError {
     }
 
     /// Returns how the process ended over it, if that is what happened.
-    pub fn obituary(&self) -> Option<&Obituary> {
+    pub fn exit_report(&self) -> Option<&ExitReport> {
         match self {
             Self::TeachFailed {
                 error: Some(error), ..
-            } => error.obituary(),
+            } => error.exit_report(),
             _ => None,
         }
     }

@@ -39,7 +39,7 @@ pub(crate) const TOLD_TO_STOP: &str = "was told to stop";
 
 /// How a child ended and what it said last, for errors that have to explain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Obituary {
+pub struct ExitReport {
     /// The exit in words: `exited with status 1`, `killed by SIGKILL`.
     pub exit: Option<String>,
     /// The exit status as a shell shows it: 0 to 255, or 128 and the signal.
@@ -48,7 +48,7 @@ pub struct Obituary {
     pub stderr: Vec<String>,
 }
 
-impl fmt::Display for Obituary {
+impl fmt::Display for ExitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(exit) = &self.exit {
             write!(f, "the query server {exit}")?;
@@ -98,7 +98,7 @@ pub enum PromptError {
     },
     /// The process ended before it answered. Worth a retry with another one.
     #[error("{0}")]
-    Exited(Obituary),
+    Exited(ExitReport),
     /// The process did not keep to the protocol and was killed. Worth a retry with another one,
     /// though a query server that does it once tends to do it again.
     #[error("the query server broke the protocol with {what} and was killed")]
@@ -171,9 +171,9 @@ impl PromptError {
     }
 
     /// Returns how the process ended, if that is what happened.
-    pub const fn obituary(&self) -> Option<&Obituary> {
+    pub const fn exit_report(&self) -> Option<&ExitReport> {
         match self {
-            Self::Exited(obituary) => Some(obituary),
+            Self::Exited(exit_report) => Some(exit_report),
             _ => None,
         }
     }
@@ -182,7 +182,7 @@ impl PromptError {
     /// the protocol, without having been told to stop.
     pub fn is_own_end(&self) -> bool {
         match self {
-            Self::Exited(obituary) => obituary.exit.as_deref() != Some(TOLD_TO_STOP),
+            Self::Exited(exit_report) => exit_report.exit.as_deref() != Some(TOLD_TO_STOP),
             Self::Protocol { .. } | Self::Function { fatal: true, .. } => true,
             Self::NotRun { because } => because.is_own_end(),
             _ => false,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::error::{Obituary, PromptError};
+use super::error::{ExitReport, PromptError};
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 
@@ -22,7 +22,7 @@ pub struct ProcShared {
     closed_output: AtomicBool,
     started: AtomicBool,
     last_activity: AtomicU64,
-    doom: OnceLock<PromptError>,
+    exit_error: OnceLock<PromptError>,
 }
 
 /// No token is ever zero.
@@ -45,7 +45,7 @@ impl ProcShared {
             closed_output: AtomicBool::new(false),
             started: AtomicBool::new(false),
             last_activity: AtomicU64::new(0),
-            doom: OnceLock::new(),
+            exit_error: OnceLock::new(),
         })
     }
 
@@ -140,20 +140,20 @@ impl ProcShared {
 
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by
     /// the process's actor only.
-    pub fn set_doom(&self, why: PromptError) {
-        let _ = self.doom.set(why);
+    pub fn set_exit_error(&self, why: PromptError) {
+        let _ = self.exit_error.set(why);
     }
 
     /// Returns why the process has ended or is being ended, if it is: what a prompt gets from then
     /// on, also when its actor is gone already.
-    pub fn doom(&self) -> Option<&PromptError> {
-        self.doom.get()
+    pub fn exit_error(&self) -> Option<&PromptError> {
+        self.exit_error.get()
     }
 
     /// Returns what a prompt gets when nobody is there any more to take it.
     pub fn gone(&self) -> PromptError {
-        let unknown = || PromptError::Exited(Obituary::default());
-        self.doom().cloned().unwrap_or_else(unknown)
+        let unknown = || PromptError::Exited(ExitReport::default());
+        self.exit_error().cloned().unwrap_or_else(unknown)
     }
 
     /// Judges the state in which the process comes back from a client that returned it.
@@ -161,7 +161,7 @@ impl ProcShared {
         let halfway = self.in_flight() > 0 || self.list_open.load(Ordering::Relaxed);
         let taught = self.taught_by_client.load(Ordering::Relaxed);
         let closed = self.closed_output.load(Ordering::Relaxed);
-        if halfway || taught || closed || self.doom().is_some() {
+        if halfway || taught || closed || self.exit_error().is_some() {
             Condition::Broken
         } else {
             Condition::Clean

@@ -12,14 +12,14 @@ use super::super::snapshot::{Definition, Kind};
 use super::super::{CODES, Counter, Inner, METHODS};
 use super::{List, answered, merged, sample};
 use crate::query_server::prompt::PromptClass;
-use crate::query_server::status::ServiceStatus;
+use crate::query_server::status::DaemonStatus;
 
 /// What CouchDB counts of its query servers as a whole.
 pub(super) fn totals(
     list: &mut List,
     pools: &[Arc<PoolMetrics>],
     languages: &[Arc<LanguageMetrics>],
-    status: &ServiceStatus,
+    status: &DaemonStatus,
 ) {
     let over_pools =
         |count: fn(&PoolMetrics) -> u64| -> u64 { pools.iter().map(|pool| count(pool)).sum() };

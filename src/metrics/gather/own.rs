@@ -9,7 +9,7 @@ use super::super::pool::PoolMetrics;
 use super::super::snapshot::{Definition, Kind, Sample};
 use super::{List, each, merged, sample};
 use crate::query_server::prompt::PromptClass;
-use crate::query_server::status::{PoolStatus, ServiceStatus};
+use crate::query_server::status::{DaemonStatus, PoolStatus};
 use policy::invariants::Invariant;
 
 /// The service itself.
@@ -55,7 +55,7 @@ pub(super) fn service(list: &mut List, inner: &Inner) {
 }
 
 /// What the manager says of its pools.
-pub(super) fn pools_now(list: &mut List, status: &ServiceStatus) {
+pub(super) fn pools_now(list: &mut List, status: &DaemonStatus) {
     let in_states = status.pools.iter().flat_map(|pool| {
         let states = [
             ("used", pool.used),

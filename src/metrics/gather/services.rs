@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::super::service::ServiceMetrics;
 use super::super::snapshot::Sample;
 use super::{List, each, sample};
-use crate::query_server::status::{DoorStatus, ServiceStatus};
+use crate::query_server::status::{DaemonStatus, ServiceStatus};
 
 /// The services that are there, before which pools.
-pub(super) fn services_now(list: &mut List, status: &ServiceStatus) {
+pub(super) fn services_now(list: &mut List, status: &DaemonStatus) {
     let labels = &["service", "pool"];
-    let each_service = |value: fn(&DoorStatus) -> Option<f64>| -> Vec<Sample> {
+    let each_service = |value: fn(&ServiceStatus) -> Option<f64>| -> Vec<Sample> {
         let services = status.services.iter();
         services
             .filter_map(|service| Some(sample(&[&service.name, &service.pool], value(service)?)))

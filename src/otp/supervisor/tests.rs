@@ -14,7 +14,7 @@ struct Ward {
     id: &'static str,
     diary: Diary,
     stubborn: bool,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
 impl Actor for Ward {
@@ -33,7 +33,7 @@ impl Handler<Stop> for Ward {
         let line = format!("{} is told to end {how}", self.id);
         self.diary.borrow_mut().push(line);
         if !self.stubborn {
-            self.lifeline.ending(ExitReason::Shutdown);
+            self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
     }
@@ -54,7 +54,7 @@ impl Handler<End> for Ward {
         match end {
             End::Panic => panic!("a supervised actor that panics (meant to happen)"),
             End::With(reason) => {
-                self.lifeline.ending(reason);
+                self.pid_guard.ending(reason);
                 ctx.stop();
             }
         }
@@ -97,7 +97,7 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     let log = Logger::root(slog::Discard, o!());
     let supervisor = Supervisor::new(specs, intensity, &log);
     let downs = Probe::start();
-    supervisor.pulse().monitor(downs.recipient());
+    supervisor.pid().monitor(downs.recipient());
     Family {
         supervisor: supervisor.start(),
         wards,
@@ -106,18 +106,18 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     }
 }
 
-fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> (Pulse, Addr<Ward>) {
-    let lifeline = Lifeline::new();
-    let pulse = lifeline.pulse();
+fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> (Pid, Addr<Ward>) {
+    let pid_guard = PidGuard::new();
+    let pid = pid_guard.pid();
     let address = Ward {
         id: plan.id,
         diary: Rc::clone(diary),
         stubborn: plan.stubborn,
-        lifeline,
+        pid_guard,
     }
     .start();
     wards.borrow_mut().push(address.clone());
-    (pulse, address)
+    (pid, address)
 }
 
 impl Family {
@@ -237,7 +237,7 @@ async fn a_name_leads_to_the_successor() {
     let [first, second] = &family.wards.borrow().clone()[..] else {
         panic!("there are two wards");
     };
-    let named = Named::new(first.clone());
+    let named = RegisteredName::new(first.clone());
     let same = named.clone();
     named.replace(second.clone());
     assert_eq!(same.address(), *second);

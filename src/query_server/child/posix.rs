@@ -23,7 +23,7 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::query_server::sandbox;
+use crate::query_server::parent_death;
 
 /// Our ends of the pipes to a child's standard input, output and error. They do not block.
 pub(super) struct Pipes {
@@ -105,7 +105,7 @@ pub(super) fn spawn(
     arguments: &[OsString],
     environment: &[(String, String)],
 ) -> io::Result<(Unreaped, Pipes)> {
-    let (child, pipes) = if sandbox::confines_itself(environment) {
+    let (child, pipes) = if parent_death::asks_itself(environment) {
         spawn_at_once(program, arguments, environment)?
     } else {
         spawn_with_hook(program, arguments, environment)?
@@ -133,7 +133,7 @@ fn spawn_with_hook(
     unsafe {
         command.pre_exec(|| {
             rustix::process::setsid()?;
-            sandbox::die_with_parent()
+            parent_death::die_with_parent()
         });
     }
     let mut child = command.spawn()?;

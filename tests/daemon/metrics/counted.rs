@@ -476,7 +476,7 @@ fn what_two_services_of_one_program_count_is_apart() {
     let (one, two) = (Metrics::new(), Metrics::new());
     one.pool("p").acquired(Duration::ZERO);
     let wait = "settee_pool_wait_seconds";
-    let status = settee::query_server::status::ServiceStatus::default();
+    let status = settee::query_server::status::DaemonStatus::default();
     assert_eq!(
         one.clone().snapshot(&status).number(wait, &["p"]),
         Some(1.0)

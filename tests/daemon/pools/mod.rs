@@ -1,4 +1,4 @@
-//! Named pools with real processes, through every face: socket, HTTP, command line, configuration.
+//! RegisteredName pools with real processes, through every face: socket, HTTP, command line, configuration.
 
 mod ceiling;
 mod children;

@@ -9,7 +9,7 @@ use settee::config::reload::Change;
 use settee::config::{Sources, load};
 use settee::messages::config_listener::{Reload, ReloadError};
 use settee::messages::proc_manager::GetStatus;
-use settee::otp::lifeline::ExitReason;
+use settee::otp::pid::ExitReason;
 use settee::query_server::status::PoolStatus;
 use settee::testkit::{eventually, within};
 use slog::Logger;

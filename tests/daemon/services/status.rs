@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use settee::messages::proc_manager::GetStatus;
-use settee::query_server::status::{DoorStatus, ServiceStatus};
+use settee::query_server::status::{DaemonStatus, ServiceStatus};
 use settee::testkit::eventually;
 
 use crate::services::harness::{Front, SocketClient};
@@ -15,12 +15,12 @@ const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\nbad = \"sh -c 'exi
                       throttle_delay = \"1h\"\n\
                       [services.py]\nlisten = \"unix:DIR/py.sock\"\npool = \"PY\"\nstress = \"yes\"\n";
 
-async fn status(front: &Front) -> ServiceStatus {
+async fn status(front: &Front) -> DaemonStatus {
     let manager = front.app.manager.address();
     manager.send(GetStatus::default()).await.unwrap()
 }
 
-async fn door(front: &Front, name: &str) -> DoorStatus {
+async fn door(front: &Front, name: &str) -> ServiceStatus {
     let doors = status(front).await.services.into_iter();
     let mut found = doors.filter(|door| door.name == name);
     found.next().unwrap_or_default()
@@ -44,14 +44,14 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
     })
     .await;
     let listens = door(&front, "py").await;
-    let expected = DoorStatus {
+    let expected = ServiceStatus {
         name: "py".into(),
         listen: format!("unix:{}", front.path("py.sock").display()),
         pool: "py".into(),
         local_only: true,
         listening: true,
         limit: Some(2),
-        ..DoorStatus::default()
+        ..ServiceStatus::default()
     };
     assert_eq!(listens, expected);
     let mut first = front.connect("py.sock").await;
@@ -85,7 +85,7 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
         .find(|line| line.starts_with("py ") && line.contains("unix:"));
     let row = row.unwrap_or_else(|| panic!("{text}"));
     assert!(row.contains("at its limit, stress 16m"), "{row}");
-    let read: ServiceStatus = serde_json::from_str(&printed(&front, &["--json"]).await).unwrap();
+    let read: DaemonStatus = serde_json::from_str(&printed(&front, &["--json"]).await).unwrap();
     assert_eq!(read.services.len(), 2);
     assert_eq!(read.services[1].closed, full.closed);
     drop(first);

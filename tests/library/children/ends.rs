@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use settee::messages::process::{Fault, Obituary, PromptError};
+use settee::messages::process::{ExitReport, Fault, PromptError};
 use settee::otp::supervisor::Stop;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
 
@@ -21,8 +21,8 @@ fn is_alive(pid: u32) -> bool {
     status.is_ok_and(|text| !text.contains(") Z "))
 }
 
-fn obituary(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
-    PromptError::Exited(Obituary {
+fn exit_report(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
+    PromptError::Exited(ExitReport {
         exit: Some(exit.to_owned()),
         status: Some(status),
         stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
@@ -66,7 +66,7 @@ async fn an_exit_during_a_prompt_is_told_with_status_and_last_words() {
         Step::Complain("MemoryError".into()),
         Step::Exit(3),
     ];
-    let expected = obituary("exited with status 3", 3, &["Traceback:", "MemoryError"]);
+    let expected = exit_report("exited with status 3", 3, &["Traceback:", "MemoryError"]);
     assert_eq!(
         expected.to_string(),
         "the query server exited with status 3; its last words: Traceback: | MemoryError"
@@ -76,20 +76,20 @@ async fn an_exit_during_a_prompt_is_told_with_status_and_last_words() {
 
 #[actix_rt::test]
 async fn an_exit_in_order_during_a_prompt_is_an_error_too() {
-    assert_ends([Step::Exit(0)], obituary("exited with status 0", 0, &[])).await;
+    assert_ends([Step::Exit(0)], exit_report("exited with status 0", 0, &[])).await;
 }
 
 #[actix_rt::test]
 async fn an_unfinished_answer_is_lost_with_its_child() {
     let steps = [Step::PrintPart("true".into()), Step::Exit(1)];
-    assert_ends(steps, obituary("exited with status 1", 1, &[])).await;
+    assert_ends(steps, exit_report("exited with status 1", 1, &[])).await;
 }
 
 #[actix_rt::test]
 async fn a_signal_is_told_by_name_and_as_a_shell_status() {
-    let crash = obituary("was killed by SIGSEGV (it crashed)", 139, &[]);
+    let crash = exit_report("was killed by SIGSEGV (it crashed)", 139, &[]);
     assert_ends([Step::Signal("SEGV")], crash).await;
-    let kill = obituary("was killed by SIGKILL", 137, &[]);
+    let kill = exit_report("was killed by SIGKILL", 137, &[]);
     assert_ends([Step::Signal("KILL")], kill).await;
 }
 
@@ -99,7 +99,7 @@ async fn of_many_last_words_the_last_ten_are_kept() {
     steps.push(Step::Exit(1));
     let kept: Vec<String> = (40..50).map(|n| n.to_string()).collect();
     let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
-    assert_ends(steps, obituary("exited with status 1", 1, &kept)).await;
+    assert_ends(steps, exit_report("exited with status 1", 1, &kept)).await;
 }
 
 #[actix_rt::test]
@@ -112,7 +112,7 @@ async fn an_answer_before_the_exit_is_delivered() {
         client.takes(pool.any()).await;
         let (first, second) = (client.sends("[\"rogue\"]"), client.sends("[\"next\"]"));
         assert_eq!(first.answer().await.as_deref(), Ok("[\"rogue\"]"));
-        let expected = obituary(
+        let expected = exit_report(
             &format!("exited with status {status}"),
             i32::from(status),
             &[],
@@ -140,7 +140,7 @@ async fn whoever_prompts_a_process_that_is_gone_is_told_how_it_ended() {
     child.release("end");
     pool.becomes("it is gone", |pool| pool.procs.is_empty())
         .await;
-    let expected = obituary("exited with status 2", 2, &["no such script"]);
+    let expected = exit_report("exited with status 2", 2, &["no such script"]);
     assert_eq!(client.prompts("[1]").await, Err(expected));
     assert!(!client.returns().await);
     pool.assert_quiet().await;
@@ -302,7 +302,7 @@ async fn a_shutdown_at_once_waits_for_no_grace() {
     child.reached("asked").await;
     pool.manager().send(Stop { now: false }).await.unwrap();
     assert!(
-        pool.pulse().is_alive(),
+        pool.pid().is_alive(),
         "it waits for the other child's grace"
     );
     pool.manager().send(Stop { now: true }).await.unwrap();

@@ -116,7 +116,10 @@ async fn a_second_answer_is_never_the_answer_to_the_next_prompt() {
         Ok("[\"rogue\"]")
     );
     let shared = &client.lease().process.shared;
-    eventually("the second line is seen", async || shared.doom().is_some()).await;
+    eventually("the second line is seen", async || {
+        shared.exit_error().is_some()
+    })
+    .await;
     let expected = broken("output that nobody asked for", "\"twice\"");
     assert_eq!(client.prompts("[\"next\"]").await, Err(expected));
     assert!(!child.prompts().contains(&"[\"next\"]".to_owned()));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use settee::functions::{QueryServers, Trouble};
+use settee::functions::{FunctionErrorKind, QueryServers};
 use settee::messages::function::{DdocPrompt, InDdoc};
 use settee::messages::proc_manager::CallError;
 use settee::messages::proc_manager::{GetProcError, TakeFrom, What};
@@ -102,7 +102,10 @@ async fn a_missing_program_is_not_tried_again_and_again() {
     let query_servers = QueryServers::new(caller);
     let call = DdocPrompt { at, path, args };
     let error = query_servers.ddoc_prompt(&call).await.unwrap_err();
-    assert!(matches!(error.trouble, Trouble::NoProcess(_)), "{error}");
+    assert!(
+        matches!(error.kind, FunctionErrorKind::NoProcess(_)),
+        "{error}"
+    );
     assert_eq!(child.started().len(), 1 + 1 + 1);
     drop(query_servers);
     pool.assert_quiet().await;

@@ -82,11 +82,7 @@ async fn should_reuse_known_proc() {
     assert_ne!(first.proc(), second.proc());
     first.returns().await;
     second.returns().await;
-    assert!(
-        pool.started()
-            .iter()
-            .all(|process| process.pulse.is_alive())
-    );
+    assert!(pool.started().iter().all(|process| process.pid.is_alive()));
 
     let mut again = pool.client("1again");
     again.takes(pool.ddoc("db", "_design/1")).await;
@@ -139,7 +135,7 @@ async fn shrinks_to(left: u32, tagged: bool) {
         .await;
     // It stays there: the timers of those that are left fire again.
     let started = pool.started();
-    let alive = || started.iter().filter(|process| process.pulse.is_alive());
+    let alive = || started.iter().filter(|process| process.pid.is_alive());
     pool.becomes("the rest is idle for long", |pool| {
         pool.procs.iter().all(|process| process.idle_ms > 800)
     })

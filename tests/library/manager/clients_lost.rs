@@ -10,7 +10,7 @@ use settee::actors::language::{Language, StartContext};
 use settee::actors::proc_manager::ReloadConfig;
 use settee::messages::opener::StartError;
 use settee::messages::process::ProcessRef;
-use settee::otp::lifeline::{Down, ExitReason};
+use settee::otp::pid::{Down, ExitReason};
 use settee::testkit::{Probe, Script, ScriptedChild, Step, TestPool};
 
 fn pool_of_one(child: &ScriptedChild) -> TestPool {
@@ -223,7 +223,7 @@ async fn when_the_manager_panics_its_children_die_and_its_callers_are_told() {
     child.reached("asked").await;
     let (mut opening, mut probe) = (pool.client("opening"), Probe::<Down>::start());
     opening.asks(pool.any_of("booby"));
-    pool.pulse().monitor(probe.recipient());
+    pool.pid().monitor(probe.recipient());
 
     armed.store(true, Ordering::Relaxed);
     let reload = ReloadConfig(pool.settings());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::Actor;
 use settee::actors::pressure_gauge::{PressureGauge, PressureOptions};
 use settee::config::Config;
-use settee::otp::named::Named;
+use settee::otp::registered_name::RegisteredName;
 use settee::otp::supervisor::Stop;
 use settee::policy::pressure::Reading;
 use settee::testkit::{FakeLanguage, TestPool};
@@ -38,7 +38,7 @@ async fn the_limit_goes_to_the_soft_one_under_pressure_and_back_and_nobody_loses
             cpu: *shown.lock().unwrap(),
             memory: Some(1.0),
         }),
-        manager: Named::new(pool.manager()),
+        manager: RegisteredName::new(pool.manager()),
         config: changes,
         log: Logger::root(Discard, o!()),
     });

@@ -104,7 +104,7 @@ pub(super) fn idle_processes_are_fit(pools: &Pools) -> Result<(), String> {
 }
 
 pub(super) fn nothing_is_in_hand(pools: &Pools) -> Result<(), String> {
-    let in_hand = states(pools).find(|(_, state)| **state == ProcState::InHand);
+    let in_hand = states(pools).find(|(_, state)| **state == ProcState::Transitioning);
     require(in_hand.is_none(), || format!("{in_hand:?}"))
 }
 

@@ -17,14 +17,14 @@ pub enum Action {
         /// The request it is opened for; `None` to replenish the untagged processes.
         request: Option<RequestId>,
     },
-    /// Teach the process the design document of this request; report `HelperDone`.
+    /// Teach the process the design document of this request; report `TeachOrResetDone`.
     Teach {
         /// The process.
         proc: ProcId,
         /// The request, whose document the actor kept.
         request: RequestId,
     },
-    /// Send the process a reset of its own and require `true`; report `HelperDone`.
+    /// Send the process a reset of its own and require `true`; report `TeachOrResetDone`.
     Reset {
         /// The process.
         proc: ProcId,
@@ -39,7 +39,7 @@ pub enum Action {
         token: Token,
     },
     /// Tell a client that the process which it holds is taken from it; `Stop` follows.
-    HolderDown {
+    ProcRevoked {
         /// The client.
         client: ClientId,
         /// The process.

@@ -144,7 +144,7 @@ impl Pools {
             if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
                 break;
             }
-            self.adopt(PoolId(index as u32), out);
+            self.take_over(PoolId(index as u32), out);
         }
     }
 

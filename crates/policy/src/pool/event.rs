@@ -93,7 +93,7 @@ pub enum Event {
         proc: ProcId,
     },
     /// Teaching or resetting ended. A failure removes the process.
-    HelperDone {
+    TeachOrResetDone {
         /// The process.
         proc: ProcId,
         /// Whether it now knows the design document, or is reset.

@@ -116,7 +116,7 @@ impl Pools {
 
     /// Lets a pool that has something to give take over those who wait elsewhere and may be served
     /// by it (PM-19).
-    pub(super) fn adopt(&mut self, pool: PoolId, out: &mut Vec<Action>) {
+    pub(super) fn take_over(&mut self, pool: PoolId, out: &mut Vec<Action>) {
         while let Some(id) = self.adoptable(pool) {
             let Some(mut row) = self.ledger.request(id).cloned() else {
                 break;
@@ -232,7 +232,7 @@ impl Pools {
     }
 
     /// Forgets a pool of which nothing is left.
-    pub(super) fn bury(&mut self, pool: PoolId, out: &mut Vec<Action>) {
+    pub(super) fn remove(&mut self, pool: PoolId, out: &mut Vec<Action>) {
         if let Some(mut turn) = self.turn(pool, out) {
             turn.sleep();
             turn.pool.life.gone = true;

@@ -109,7 +109,7 @@ impl Pools {
             } => self.client_down(client, normal, conditions, out),
             Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
             Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
-            Event::HelperDone { proc, ok } => {
+            Event::TeachOrResetDone { proc, ok } => {
                 self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
             }
             Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
@@ -349,10 +349,10 @@ impl Pools {
             turn.flush();
             let is_finished = turn.pool.is_finished();
             if !self.ledger.roaming.is_empty() {
-                self.adopt(pool, out);
+                self.take_over(pool, out);
             }
             if is_finished {
-                self.bury(pool, out);
+                self.remove(pool, out);
             }
         }
     }

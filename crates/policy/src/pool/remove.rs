@@ -43,7 +43,7 @@ impl Turn<'_> {
         let state = self.pool.procs.get(&number).map(|proc| &proc.state);
         if let Some(&ProcState::Assigned { client, token }) = state {
             let proc = self.proc_id(number);
-            self.out.push(Action::HolderDown {
+            self.out.push(Action::ProcRevoked {
                 client,
                 proc,
                 token,

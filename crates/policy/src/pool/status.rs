@@ -158,9 +158,9 @@ impl PoolStatus {
                 let phase = match proc.state {
                     ProcState::Idle => ProcPhase::Idle,
                     ProcState::Assigned { .. } => ProcPhase::Assigned,
-                    ProcState::Teaching { .. } | ProcState::Resetting | ProcState::InHand => {
-                        ProcPhase::Teaching
-                    }
+                    ProcState::Teaching { .. }
+                    | ProcState::Resetting
+                    | ProcState::Transitioning => ProcPhase::Teaching,
                 };
                 ProcStatus {
                     proc: ProcId { pool: id, number },

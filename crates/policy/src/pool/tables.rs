@@ -97,7 +97,7 @@ pub(crate) enum ProcState {
     /// It is being reset after a client.
     Resetting,
     /// It goes from one use to another. Never seen between two events (PM-14).
-    InHand,
+    Transitioning,
 }
 
 /// One opening in flight.
@@ -171,7 +171,7 @@ impl Pool {
     pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         let proc = Proc {
-            state: ProcState::InHand,
+            state: ProcState::Transitioning,
             db: None,
             ddocs: Vec::new(),
             uses: 0,
@@ -211,7 +211,7 @@ impl Pool {
     /// Makes a process in hand idle. `returns`: how many did so before it, in all pools.
     pub(super) fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
         let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = ProcState::Idle;
         proc.last_use = now;
         if self.settings.kind == PoolKind::Named {
@@ -231,7 +231,7 @@ impl Pool {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
         self.idle.take(number, proc);
-        proc.state = ProcState::InHand;
+        proc.state = ProcState::Transitioning;
         if let Some(db) = &proc.db
             && !self.waiters.is_empty()
         {
@@ -251,20 +251,20 @@ impl Pool {
     pub(super) fn take_busy(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
-        proc.state = ProcState::InHand;
+        proc.state = ProcState::Transitioning;
     }
 
     /// Begins to teach or to reset a process in hand.
     pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
         let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = state;
     }
 
     /// Assigns a process in hand to a client.
     pub(super) fn assign(&mut self, number: u64, client: ClientId, token: Token) {
         let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = ProcState::Assigned { client, token };
         proc.uses += 1;
         self.tally().taken += 1;
@@ -281,7 +281,7 @@ impl Pool {
     /// Tags a process in hand for a database; nothing changes when it is tagged already.
     pub(super) fn tag(&mut self, number: u64, db: &DbKey) {
         let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         match &proc.db {
             Some(tag) => debug_assert_eq!(tag, db, "PM-8: a tag is for ever"),
             None => {
@@ -296,7 +296,7 @@ impl Pool {
     /// Notes that a process in hand knows `ddoc` and no other text of its id.
     pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
         let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::InHand, "PM-14");
+        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
         match same_id {
             Some(known) => {

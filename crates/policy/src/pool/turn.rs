@@ -77,7 +77,11 @@ impl Turn<'_> {
                 self.settle(number);
             }
             (Some(ProcState::Resetting), false) => self.stop(number, StopReason::ResetFailed),
-            (Some(ProcState::Idle | ProcState::Assigned { .. } | ProcState::InHand) | None, _) => {}
+            (
+                Some(ProcState::Idle | ProcState::Assigned { .. } | ProcState::Transitioning)
+                | None,
+                _,
+            ) => {}
         }
     }
 

@@ -126,7 +126,7 @@ impl Session {
         match status {
             StatusCode::OK => match SessionCookie::of(headers) {
                 Some(cookie) => {
-                    self.adopt(&cookie, with_basic, now);
+                    self.take_over(&cookie, with_basic, now);
                     LoggedIn::Known
                 }
                 None => LoggedIn::Failed("session_request_failed: no cookie came".into()),
@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    fn adopt(&mut self, cookie: &SessionCookie, with_basic: bool, now: Instant) {
+    fn take_over(&mut self, cookie: &SessionCookie, with_basic: bool, now: Instant) {
         let epoch = match &self.state {
             State::Open { epoch, .. } => epoch + 1,
             _ => 0,
@@ -212,7 +212,7 @@ impl Session {
                 && new.header() != *cookie
             {
                 let with_basic = *with_basic;
-                self.adopt(&new, with_basic, now);
+                self.take_over(&new, with_basic, now);
             }
             return false;
         }

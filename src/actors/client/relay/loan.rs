@@ -11,13 +11,13 @@ use actix::Recipient;
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::{mpsc, watch};
 
-use crate::actors::client::farewell::{TunnelEnd, give_back};
 use crate::actors::client::session::Session;
+use crate::actors::client::tunnel_end::{TunnelEnd, give_back};
 use crate::config::language_name;
 use crate::messages::pool_watch::{PoolState, WatchPool};
 use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
 use crate::messages::process::PromptError;
-use crate::otp::lifeline::{Down, Watch};
+use crate::otp::pid::{Down, Watch};
 use crate::query_server::taught::Taught;
 use policy::time::Timestamp;
 
@@ -130,7 +130,7 @@ impl Held {
         let (answers, lessons) = mpsc::unbounded_channel();
         lease.prompts(lines, None, answers);
         Self {
-            _end: lease.process.pulse.watch(down),
+            _end: lease.process.pid.watch(down),
             lease,
             since,
             lessons,
@@ -177,7 +177,7 @@ impl Held {
     /// Returns whether the process has ended, or is being ended.
     pub(super) fn is_gone(&self) -> bool {
         let process = &self.lease.process;
-        process.shared.doom().is_some() || !process.pulse.is_alive()
+        process.shared.exit_error().is_some() || !process.pid.is_alive()
     }
 
     /// Gives the process back, reset or replaced, and tells what became of it.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::holding::Holding;
 use super::Session;
 use crate::messages::client::ProcToken;
-use crate::messages::pools::HolderDown;
+use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::GetProcError;
 
 /// How many processes a connection may hold, dead ones included, before dead ones are forgotten.
@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Tells the client that a process which it holds is taken from it.
-    pub(in crate::actors::client) fn take_away(self: &Rc<Self>, down: &HolderDown) {
+    pub(in crate::actors::client) fn take_away(self: &Rc<Self>, down: &ProcRevoked) {
         let name = ProcToken {
             proc: down.proc,
             token: down.token,

@@ -135,7 +135,9 @@ impl Session {
 
     /// Ends the connection at once, and notes why.
     pub(in crate::actors::client) fn cut(&self, why: impl Into<ErrorReply>) {
-        self.epitaph.borrow_mut().get_or_insert_with(|| why.into());
+        self.close_reason
+            .borrow_mut()
+            .get_or_insert_with(|| why.into());
         self.give_up();
     }
 
@@ -147,7 +149,7 @@ impl Session {
     /// Ends the connection after its last words have been written and the client has stopped
     /// sending, or after [`LINGER`].
     pub(in crate::actors::client) async fn linger(self: Rc<Self>) {
-        let farewell = async {
+        let closing = async {
             while !self.unsent.borrow().is_empty() {
                 self.stream.writable().await?;
                 self.write_now();
@@ -160,7 +162,7 @@ impl Session {
             io::Result::Ok(())
         };
         // In time or not, well or not: the connection ends.
-        let _ = actix_rt::time::timeout(LINGER, farewell).await;
+        let _ = actix_rt::time::timeout(LINGER, closing).await;
         self.end();
     }
 }

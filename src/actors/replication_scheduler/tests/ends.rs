@@ -50,7 +50,7 @@ async fn all_runs_are_told_to_stop_together_when_the_service_ends() {
     world.add_and_run("d").await;
     let before = Instant::now();
     let downs = Probe::start();
-    let _watch = world.pulse.watch(downs.recipient());
+    let _watch = world.pid.watch(downs.recipient());
     world.scheduler.do_send(Stop { now: false });
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(world.counts().await.census.running, 1);
@@ -113,7 +113,7 @@ async fn a_scheduler_that_follows_one_that_failed_waits_for_its_runs_to_be_gone(
     let before = Instant::now();
     let old = world.add_and_run("a").await;
     world.scheduler.do_send(Doom);
-    eventually("its end", || async { !world.pulse.is_alive() }).await;
+    eventually("its end", || async { !world.pid.is_alive() }).await;
     let next = world.successor().await;
     assert_eq!(next.add("a").await, Ok(Added::New));
     next.add_and_run_others().await;
@@ -142,7 +142,7 @@ async fn a_run_that_waits_for_an_earlier_one_is_stopped_as_any_other() {
     assert_eq!(world.runs_of("a"), 1);
     let before = Instant::now();
     world.ask(Stop { now: false }).await;
-    eventually("the end", || async { !world.pulse.is_alive() }).await;
+    eventually("the end", || async { !world.pid.is_alive() }).await;
     assert!(before.elapsed() < Duration::from_secs(1));
 }
 
@@ -154,6 +154,6 @@ async fn a_scheduler_ends_with_its_job_supervisor_and_the_runs_with_both() {
     world.stop_jobs(Stopping::PanicsItsKiller);
     world.add_and_run("b").await;
     world.scheduler.do_send(RemoveJob { id: id("b") });
-    eventually("the scheduler's end", || async { !world.pulse.is_alive() }).await;
+    eventually("the scheduler's end", || async { !world.pid.is_alive() }).await;
     eventually("the run's end", || async { !run.job.connected() }).await;
 }

@@ -160,7 +160,7 @@ impl StartJobs for Jobs {
 /// A scheduler with fake jobs.
 struct World {
     scheduler: Addr<ReplicationScheduler>,
-    pulse: Pulse,
+    pid: Pid,
     jobs: Jobs,
     live: LiveRuns,
     settings: Settings,
@@ -197,12 +197,12 @@ impl World {
             metrics: metrics.replication(),
             log: Logger::root(Discard, o!()),
         });
-        let pulse = scheduler.pulse();
+        let pid = scheduler.pid();
         let scheduler = scheduler.start();
         let events = Probe::start();
         let world = Self {
             scheduler,
-            pulse,
+            pid,
             jobs,
             live,
             settings,

@@ -259,7 +259,7 @@ impl Crowd {
                     self.stopping.push(proc);
                 }
                 Action::Refuse { request, why } => panic!("{request:?}: {why:?}"),
-                Action::HolderDown { .. } | Action::PoolGone { .. } | Action::Warn(_) => {}
+                Action::ProcRevoked { .. } | Action::PoolGone { .. } | Action::Warn(_) => {}
             }
         }
     }
@@ -332,7 +332,7 @@ impl Crowd {
             }
             9 => {
                 if let Some(proc) = Self::pick(&mut self.random, &mut self.helping) {
-                    self.on(Event::HelperDone { proc, ok: true });
+                    self.on(Event::TeachOrResetDone { proc, ok: true });
                 }
             }
             10 => {

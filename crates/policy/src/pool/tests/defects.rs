@@ -21,7 +21,7 @@ fn failed_teaching_of_a_reused_process_stops_it_and_answers() {
     let (mut world, proc) = one_tagged_idle();
     let request = world.ask(2, tagged("db", "_design/2"));
     assert_eq!(world.last, [Action::Teach { proc, request }]);
-    let actions = world.on(Event::HelperDone { proc, ok: false });
+    let actions = world.on(Event::TeachOrResetDone { proc, ok: false });
     let why = Refusal::TeachFailed;
     assert_eq!(
         actions,
@@ -102,7 +102,7 @@ fn failed_teaching_of_a_new_process_leaks_nothing() {
         world.on(Event::SpawnOk { proc }),
         [Action::Teach { proc, request }]
     );
-    let actions = world.on(Event::HelperDone { proc, ok: false });
+    let actions = world.on(Event::TeachOrResetDone { proc, ok: false });
     let why = Refusal::TeachFailed;
     assert_eq!(actions[0], Action::Refuse { request, why });
     assert_eq!(stopped(&actions), [(proc, StopReason::TeachFailed)]);

@@ -60,7 +60,7 @@ fn process_taught_for_a_client_that_gave_up_keeps_what_it_learned() {
         phase: Phase::Teach,
     };
     assert_eq!(world.advance(PATIENCE), [Action::Refuse { request, why }]);
-    assert_eq!(world.on(Event::HelperDone { proc, ok: true }), []);
+    assert_eq!(world.on(Event::TeachOrResetDone { proc, ok: true }), []);
     assert_eq!(world.status().free_tagged, 1);
     let next = world.ask(2, tagged("db", "_design/1"));
     assert_eq!(world.lease(next, 2).expect("it knows it").proc, proc);
@@ -244,7 +244,7 @@ fn process_that_dies_while_it_learns_answers_its_client_once() {
     world.on(Event::SpawnOk { proc });
     let why = Refusal::TeachFailed;
     assert_eq!(exit(&mut world, proc), [Action::Refuse { request, why }]);
-    assert_eq!(world.on(Event::HelperDone { proc, ok: false }), []);
+    assert_eq!(world.on(Event::TeachOrResetDone { proc, ok: false }), []);
     assert_eq!(world.pools.proc_count(), 0);
 }
 
@@ -257,7 +257,7 @@ fn process_that_needs_a_reset_is_lent_only_after_it_worked() {
         let waiter = world.ask(2, None);
         let actions = world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsReset);
         assert_eq!(actions, [Action::Reset { proc }]);
-        let actions = world.on(Event::HelperDone { proc, ok });
+        let actions = world.on(Event::TeachOrResetDone { proc, ok });
         if ok {
             assert_eq!(world.lease(waiter, 2).expect("reset").proc, proc);
         } else {
@@ -344,7 +344,7 @@ fn events_about_nothing_change_nothing() {
         for event in [
             Event::SpawnOk { proc },
             Event::SpawnError { proc },
-            Event::HelperDone { proc, ok: false },
+            Event::TeachOrResetDone { proc, ok: false },
             Event::ProcExit { proc },
             Event::OsProcIdle { proc },
         ] {

@@ -227,7 +227,7 @@ impl Manager {
                 false => Event::SpawnError { proc },
             }),
             Step::EndHelp(n, ok) => {
-                take(&mut self.helping, n).map(|proc| Event::HelperDone { proc, ok })
+                take(&mut self.helping, n).map(|proc| Event::TeachOrResetDone { proc, ok })
             }
             Step::EndStopping(n) => {
                 take(&mut self.stopping, n).map(|proc| Event::ProcExit { proc })
@@ -336,7 +336,7 @@ impl Manager {
                     token,
                 });
             }
-            Action::HolderDown {
+            Action::ProcRevoked {
                 client,
                 proc,
                 token,

@@ -217,12 +217,12 @@ impl World {
             let event = match action {
                 Action::Open { proc, .. } => Event::SpawnOk { proc },
                 Action::Teach { proc, .. } | Action::Reset { proc } => {
-                    Event::HelperDone { proc, ok: true }
+                    Event::TeachOrResetDone { proc, ok: true }
                 }
                 Action::Stop { proc, .. } => Event::ProcExit { proc },
                 Action::Assign { .. }
                 | Action::Refuse { .. }
-                | Action::HolderDown { .. }
+                | Action::ProcRevoked { .. }
                 | Action::PoolGone { .. }
                 | Action::Warn(_) => continue,
             };

@@ -218,7 +218,7 @@ impl Model {
             } => self.down(client, &conditions),
             Event::SpawnOk { proc } => self.spawned(proc),
             Event::SpawnError { proc } => self.not_spawned(proc),
-            Event::HelperDone { proc, ok } => self.helped(proc, ok),
+            Event::TeachOrResetDone { proc, ok } => self.helped(proc, ok),
             Event::ProcExit { proc, .. } => self.ended(proc),
             Event::OsProcIdle { proc } => self.idle_for_long(proc),
             Event::SetThresholdTs => {

@@ -209,7 +209,7 @@ impl Trial {
                 None => return,
             },
             Step::EndHelp(n, ok) => match take(&mut self.helping, n) {
-                Some(proc) => Event::HelperDone { proc, ok },
+                Some(proc) => Event::TeachOrResetDone { proc, ok },
                 None => return,
             },
             Step::EndStopping(n) => match take(&mut self.stopping, n) {
@@ -277,7 +277,7 @@ impl Trial {
             2 if !self.opening.contains(&proc) => Event::ProcExit { proc },
             3 if !self.opening.contains(&proc) => Event::SpawnOk { proc },
             4 if !self.opening.contains(&proc) => Event::SpawnError { proc },
-            5 if !self.helping.contains(&proc) => Event::HelperDone { proc, ok: false },
+            5 if !self.helping.contains(&proc) => Event::TeachOrResetDone { proc, ok: false },
             _ => Event::OsProcIdle {
                 proc: ProcId {
                     pool: PoolId(9),
@@ -339,7 +339,7 @@ impl Trial {
                     token,
                 });
             }
-            Action::HolderDown { .. } | Action::PoolGone { .. } | Action::Warn(_) => {
+            Action::ProcRevoked { .. } | Action::PoolGone { .. } | Action::Warn(_) => {
                 panic!("{action:?} of a language's own pool")
             }
         }
@@ -355,7 +355,7 @@ impl Trial {
             if let Some(proc) = self.opening.pop() {
                 self.on(Event::SpawnOk { proc });
             } else if let Some(proc) = self.helping.pop() {
-                self.on(Event::HelperDone { proc, ok: true });
+                self.on(Event::TeachOrResetDone { proc, ok: true });
             } else if let Some(proc) = self.stopping.pop() {
                 self.on(Event::ProcExit { proc });
             } else if let Some(lease) = self.leases.first().copied() {

@@ -119,7 +119,7 @@ fn soft_memory_lets_the_current_use_end_and_hard_memory_does_not() {
         proc,
         token,
     } = hard;
-    let told = Action::HolderDown {
+    let told = Action::ProcRevoked {
         client,
         proc,
         token,

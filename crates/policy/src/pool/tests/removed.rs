@@ -53,7 +53,7 @@ fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
         token,
     } = held;
     let why = StopReason::Removed;
-    let told = Action::HolderDown {
+    let told = Action::ProcRevoked {
         client,
         proc,
         token,

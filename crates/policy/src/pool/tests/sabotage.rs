@@ -136,7 +136,7 @@ fn idle_process_that_is_stale_or_too_many_is_found() {
 #[test]
 fn process_in_hand_is_found() {
     violates(Invariant::Pm14, |pools| {
-        proc(pools, 2).state = ProcState::InHand
+        proc(pools, 2).state = ProcState::Transitioning
     });
 }
 

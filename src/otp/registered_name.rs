@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use actix::{Actor, Addr};
 
 /// An actor's address under a name that outlives a restart (a registered name).
-pub struct Named<A: Actor>(Arc<RwLock<Addr<A>>>);
+pub struct RegisteredName<A: Actor>(Arc<RwLock<Addr<A>>>);
 
-impl<A: Actor> Named<A> {
+impl<A: Actor> RegisteredName<A> {
     /// Registers an address.
     pub fn new(address: Addr<A>) -> Self {
         Self(Arc::new(RwLock::new(address)))
@@ -27,7 +27,7 @@ impl<A: Actor> Named<A> {
     }
 }
 
-impl<A: Actor> Clone for Named<A> {
+impl<A: Actor> Clone for RegisteredName<A> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }

@@ -28,15 +28,15 @@ pub(super) struct TunnelEnd {
 
 impl TunnelEnd {
     pub(super) fn of(shared: &ProcShared) -> Self {
-        shared.doom().map_or_else(Self::alive, Self::over)
+        shared.exit_error().map_or_else(Self::alive, Self::over)
     }
 
     /// The process is gone.
-    pub(super) fn over(doom: &PromptError) -> Self {
+    pub(super) fn over(exit_error: &PromptError) -> Self {
         Self {
             alive: false,
-            exit: match doom {
-                PromptError::Exited(obituary) => obituary.exit.clone(),
+            exit: match exit_error {
+                PromptError::Exited(exit_report) => exit_report.exit.clone(),
                 error => Some(format!("was given up: {error}")),
             },
             error: None,

@@ -1,13 +1,13 @@
-//! Monitors: exactly one `Down` when the watched party ends, whatever the reason.
+//! Monitors: exactly one `Down` when the watched actor ends, whatever the reason.
 //!
-//! SUMMARY   A [`Lifeline`] is owned by the watched party, an actor, a connection or a plain task;
-//!           a [`Pulse`] is the name others know it by.
-//! PROMISES  Every monitor gets one [`Down`], also when it is set on a party that is already dead,
+//! SUMMARY   A [`PidGuard`] is owned by what is watched: an actor, a connection or a plain task;
+//!           a [`Pid`] is the name others know it by.
+//! PROMISES  Every monitor gets one [`Down`], also when it is set on an actor that is already dead,
 //!           and also after a panic, a dropped future or the end of an arbiter: the notice is sent
 //!           by `Drop`, the only thing that runs in all these cases (`Actor::stopped` does not).
 //! SOURCE    Erlang's `monitor/2` and `demonitor/2` with `flush`; couch_proc_manager's use of them.
-//! LIMITS    Within one process only. The reason is what the party said last with
-//!           [`Lifeline::ending`]; a party that said nothing was killed or panicked.
+//! LIMITS    Within one process only. The reason is what the actor said last with
+//!           [`PidGuard::ending`]; an actor that said nothing was killed or panicked.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +19,11 @@ use actix::{Message, Recipient};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonitorRef(u64);
 
-/// Identifies one watched party; unique in the program, never reused.
+/// Identifies one watched actor; unique in the program, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PartyId(pub u64);
+pub struct ActorId(pub u64);
 
-/// Why a party ended.
+/// Why an actor ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExitReason {
     /// It was done: its peer closed, its work was over.
@@ -50,13 +50,13 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// A monitored party ended (Erlang's `DOWN`).
+/// A monitored actor ended (Erlang's `DOWN`).
 #[derive(Clone, Debug)]
 pub struct Down {
     /// The monitor that fired.
     pub monitor: MonitorRef,
-    /// The party that ended.
-    pub party: PartyId,
+    /// The actor that ended.
+    pub actor: ActorId,
     /// Why.
     pub reason: ExitReason,
 }
@@ -80,13 +80,13 @@ enum State {
     Dead(ExitReason),
 }
 
-/// Owned by the watched party; its drop is the party's death.
-pub struct Lifeline {
-    pulse: Pulse,
+/// Owned by the watched actor; its drop is the actor's death.
+pub struct PidGuard {
+    pid: Pid,
 }
 
-impl Lifeline {
-    /// Starts a party that nobody watches yet.
+impl PidGuard {
+    /// Starts an actor that nobody watches yet.
     #[allow(
         clippy::new_without_default,
         reason = "a new identity is not a default"
@@ -97,34 +97,34 @@ impl Lifeline {
             ending: None,
         };
         Self {
-            pulse: Pulse {
-                party: PartyId(next_number()),
+            pid: Pid {
+                actor: ActorId(next_number()),
                 state: Arc::new(Mutex::new(state)),
             },
         }
     }
 
-    /// Returns the name by which others can watch this party.
-    pub fn pulse(&self) -> Pulse {
-        self.pulse.clone()
+    /// Returns the name by which others can watch this actor.
+    pub fn pid(&self) -> Pid {
+        self.pid.clone()
     }
 
-    /// Says why the party is about to end; the last word counts.
+    /// Says why the actor is about to end; the last word counts.
     pub fn ending(&self, reason: ExitReason) {
-        if let State::Alive { ending, .. } = &mut *self.pulse.lock() {
+        if let State::Alive { ending, .. } = &mut *self.pid.lock() {
             *ending = Some(reason);
         }
     }
 }
 
-impl Drop for Lifeline {
+impl Drop for PidGuard {
     fn drop(&mut self) {
         let silent_reason = if std::thread::panicking() {
             ExitReason::Panicked
         } else {
             ExitReason::Killed
         };
-        let mut state = self.pulse.lock();
+        let mut state = self.pid.lock();
         let State::Alive { monitors, ending } = &mut *state else {
             return;
         };
@@ -133,30 +133,30 @@ impl Drop for Lifeline {
         *state = State::Dead(reason.clone());
         drop(state);
         for (monitor, watcher) in monitors {
-            self.pulse.notify(&watcher, monitor, &reason);
+            self.pid.notify(&watcher, monitor, &reason);
         }
     }
 }
 
-/// The name of a watched party. Cheap to clone, and does not keep the party alive.
+/// The name of a watched actor. Cheap to clone, and does not keep the actor alive.
 #[derive(Clone)]
-pub struct Pulse {
-    party: PartyId,
+pub struct Pid {
+    actor: ActorId,
     state: Arc<Mutex<State>>,
 }
 
-impl Pulse {
-    /// Returns the party's identity.
-    pub fn party(&self) -> PartyId {
-        self.party
+impl Pid {
+    /// Returns the actor's identity.
+    pub fn id(&self) -> ActorId {
+        self.actor
     }
 
-    /// Returns whether the party has not ended yet.
+    /// Returns whether the actor has not ended yet.
     pub fn is_alive(&self) -> bool {
         matches!(*self.lock(), State::Alive { .. })
     }
 
-    /// Watches the party: `watcher` gets exactly one [`Down`], at once if it is already dead.
+    /// Watches the actor: `watcher` gets exactly one [`Down`], at once if it is already dead.
     pub fn monitor(&self, watcher: Recipient<Down>) -> MonitorRef {
         let monitor = MonitorRef(next_number());
         let mut state = self.lock();
@@ -171,11 +171,11 @@ impl Pulse {
         monitor
     }
 
-    /// Watches the party for as long as the returned value lives.
+    /// Watches the actor for as long as the returned value lives.
     pub fn watch(&self, watcher: Recipient<Down>) -> Watch {
         Watch {
             monitor: self.monitor(watcher),
-            pulse: self.clone(),
+            pid: self.clone(),
         }
     }
 
@@ -197,7 +197,7 @@ impl Pulse {
     fn notify(&self, watcher: &Recipient<Down>, monitor: MonitorRef, reason: &ExitReason) {
         watcher.do_send(Down {
             monitor,
-            party: self.party,
+            actor: self.actor,
             reason: reason.clone(),
         });
     }
@@ -207,19 +207,19 @@ impl Pulse {
 /// remember them all.
 #[derive(Debug)]
 pub struct Watch {
-    pulse: Pulse,
+    pid: Pid,
     monitor: MonitorRef,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.pulse.demonitor(self.monitor);
+        self.pid.demonitor(self.monitor);
     }
 }
 
-impl fmt::Debug for Pulse {
+impl fmt::Debug for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pulse({})", self.party.0)
+        write!(f, "Pid({})", self.actor.0)
     }
 }
 
@@ -230,24 +230,24 @@ mod tests {
     use super::*;
     use crate::testkit::Probe;
 
-    async fn reason_after(end: impl FnOnce(Lifeline)) -> ExitReason {
+    async fn reason_after(end: impl FnOnce(PidGuard)) -> ExitReason {
         let mut probe = Probe::<Down>::start();
-        let lifeline = Lifeline::new();
-        let pulse = lifeline.pulse();
-        let monitor = pulse.monitor(probe.recipient());
-        assert!(pulse.is_alive());
-        end(lifeline);
-        assert!(!pulse.is_alive());
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
+        let monitor = pid.monitor(probe.recipient());
+        assert!(pid.is_alive());
+        end(pid_guard);
+        assert!(!pid.is_alive());
         let down = probe.next().await;
-        assert_eq!((down.monitor, down.party), (monitor, pulse.party()));
+        assert_eq!((down.monitor, down.actor), (monitor, pid.id()));
         down.reason
     }
 
     #[actix_rt::test]
     async fn a_watcher_is_told_once_and_with_the_last_word() {
-        let reason = reason_after(|lifeline| {
-            lifeline.ending(ExitReason::Shutdown);
-            lifeline.ending(ExitReason::Failed("no luck".into()));
+        let reason = reason_after(|pid_guard| {
+            pid_guard.ending(ExitReason::Shutdown);
+            pid_guard.ending(ExitReason::Failed("no luck".into()));
         });
         assert_eq!(reason.await, ExitReason::Failed("no luck".into()));
         assert_eq!(reason_after(drop).await, ExitReason::Killed);
@@ -255,22 +255,22 @@ mod tests {
 
     #[actix_rt::test]
     async fn a_watch_ends_with_its_owner() {
-        let lifeline = Lifeline::new();
+        let pid_guard = PidGuard::new();
         let mut probe = Probe::<Down>::start();
-        let (kept, ended) = (lifeline.pulse(), lifeline.pulse());
+        let (kept, ended) = (pid_guard.pid(), pid_guard.pid());
         let kept = kept.watch(probe.recipient());
         drop(ended.watch(probe.recipient()));
-        drop(lifeline);
+        drop(pid_guard);
         assert_eq!(probe.next().await.monitor, kept.monitor);
         assert!(probe.take().is_empty());
     }
 
     #[actix_rt::test]
     async fn a_panic_is_told() {
-        let reason = reason_after(|lifeline| {
+        let reason = reason_after(|pid_guard| {
             let unwinding = std::thread::spawn(move || {
-                let _lifeline = lifeline;
-                panic!("a party that panics (meant to happen)");
+                let _pid_guard = pid_guard;
+                panic!("an actor that panics (meant to happen)");
             });
             assert!(unwinding.join().is_err());
         });
@@ -279,12 +279,12 @@ mod tests {
 
     #[actix_rt::test]
     async fn a_monitor_on_a_dead_party_fires_at_once() {
-        let lifeline = Lifeline::new();
-        let pulse = lifeline.pulse();
-        lifeline.ending(ExitReason::Normal);
-        drop(lifeline);
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
+        pid_guard.ending(ExitReason::Normal);
+        drop(pid_guard);
         let mut probe = Probe::<Down>::start();
-        let monitor = pulse.monitor(probe.recipient());
+        let monitor = pid.monitor(probe.recipient());
         let down = probe.next().await;
         assert_eq!((down.monitor, down.reason), (monitor, ExitReason::Normal));
     }
@@ -292,18 +292,18 @@ mod tests {
     #[actix_rt::test]
     async fn every_monitor_fires_but_those_that_were_taken_back() {
         let mut probe = Probe::<Down>::start();
-        let lifeline = Lifeline::new();
-        let pulse = lifeline.pulse();
-        let monitors: Vec<_> = (0..3).map(|_| pulse.monitor(probe.recipient())).collect();
-        pulse.demonitor(monitors[1]);
-        drop(lifeline);
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
+        let monitors: Vec<_> = (0..3).map(|_| pid.monitor(probe.recipient())).collect();
+        pid.demonitor(monitors[1]);
+        drop(pid_guard);
         let told = [probe.next().await.monitor, probe.next().await.monitor];
         assert_eq!(told, [monitors[0], monitors[2]]);
         assert_eq!(probe.take().len(), 0);
     }
 
     /// An actor that never says why it ends.
-    struct Silent(#[allow(dead_code, reason = "its drop is what matters")] Lifeline);
+    struct Silent(#[allow(dead_code, reason = "its drop is what matters")] PidGuard);
 
     impl Actor for Silent {
         type Context = Context<Self>;
@@ -325,9 +325,9 @@ mod tests {
     async fn the_end_of_an_actor_is_told_however_it_ends() {
         let mut probe = Probe::<Down>::start();
         let start = || {
-            let lifeline = Lifeline::new();
-            lifeline.pulse().monitor(probe.recipient());
-            Silent(lifeline).start()
+            let pid_guard = PidGuard::new();
+            pid_guard.pid().monitor(probe.recipient());
+            Silent(pid_guard).start()
         };
         let (panics, forgotten) = (start(), start());
         assert!(panics.send(Burst).await.is_err());
@@ -339,10 +339,10 @@ mod tests {
     #[actix_rt::test]
     async fn the_end_of_an_arbiter_ends_its_actors() {
         let mut probe = Probe::<Down>::start();
-        let lifeline = Lifeline::new();
-        lifeline.pulse().monitor(probe.recipient());
+        let pid_guard = PidGuard::new();
+        pid_guard.pid().monitor(probe.recipient());
         let arbiter = Arbiter::new();
-        let address = Silent::start_in_arbiter(&arbiter.handle(), |_| Silent(lifeline));
+        let address = Silent::start_in_arbiter(&arbiter.handle(), |_| Silent(pid_guard));
         assert!(address.connected());
         arbiter.stop();
         assert_eq!(probe.next().await.reason, ExitReason::Killed);

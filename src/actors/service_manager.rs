@@ -1,4 +1,4 @@
-//! FrontDoor: starts and stops the services that the configuration names.
+//! ServiceManager: starts and stops the services that the configuration names.
 //!
 //! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is held; follows changes of the
 //!           configuration.
@@ -17,24 +17,24 @@ use actix::prelude::*;
 use slog::{Logger, error, o, warn};
 use tokio::sync::watch;
 
-use crate::actors::client::Services;
+use crate::actors::client::ClientContext;
 use crate::actors::config_changes;
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
 use crate::actors::service::{Leave, Reconfigure, Service, ServiceOptions};
 use crate::config::{Config, ServiceAddress, ServiceConfig};
-use crate::otp::lifeline::{Down, ExitReason, Lifeline, PartyId, Pulse};
+use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 
 /// How long a service that ended by a mistake of ours stays down: it will not loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// What the front door needs.
+/// What the service manager needs.
 #[derive(Clone)]
-pub struct FrontDoorOptions {
+pub struct ServiceManagerOptions {
     /// The sockets, which are taken before the configuration that names them is in force.
     pub sockets: Rc<ServiceSockets>,
     /// What connections are served with.
-    pub services: Rc<Services>,
+    pub services: Rc<ClientContext>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
     /// The log.
@@ -46,36 +46,36 @@ struct Running {
     settings: Arc<ServiceConfig>,
     socket: Rc<ServiceSocket>,
     address: Addr<Service>,
-    party: PartyId,
+    actor: ActorId,
 }
 
 /// All services.
-pub struct FrontDoor {
-    options: FrontDoorOptions,
+pub struct ServiceManager {
+    options: ServiceManagerOptions,
     running: BTreeMap<String, Running>,
     /// Those that are going; each keeps its socket until it is gone.
-    leaving: Vec<(PartyId, Addr<Service>)>,
+    leaving: Vec<(ActorId, Addr<Service>)>,
     stopping: bool,
     log: Logger,
-    lifeline: Lifeline,
+    pid_guard: PidGuard,
 }
 
-impl FrontDoor {
-    /// Makes the front door.
-    pub fn new(options: FrontDoorOptions) -> Self {
+impl ServiceManager {
+    /// Makes the service manager.
+    pub fn new(options: ServiceManagerOptions) -> Self {
         Self {
             log: options.log.new(o!("component" => "front_door")),
             options,
             running: BTreeMap::new(),
             leaving: Vec::new(),
             stopping: false,
-            lifeline: Lifeline::new(),
+            pid_guard: PidGuard::new(),
         }
     }
 
     /// Returns the name by which its life can be watched.
-    pub fn pulse(&self) -> Pulse {
-        self.lifeline.pulse()
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
     }
 
     /// Brings what runs in line with the configuration.
@@ -149,25 +149,25 @@ impl FrontDoor {
             config: self.options.config.clone(),
             log: self.options.log.clone(),
         });
-        let pulse = service.pulse();
+        let pid = service.pid();
         let running = Running {
             settings,
             socket,
             address: service.start(),
-            party: pulse.party(),
+            actor: pid.id(),
         };
         self.running.insert(name.to_owned(), running);
-        pulse.monitor(ctx.address().recipient());
+        pid.monitor(ctx.address().recipient());
     }
 
     /// Has a service end: in order, and after some time in any case.
     fn take_out(&mut self, service: Running, grace: Duration, ctx: &mut Context<Self>) {
-        let Running { address, party, .. } = service;
+        let Running { address, actor, .. } = service;
         // Ignores the mailbox's bound: the order must not be lost, and is given at most three times.
         address.do_send(Stop { now: false });
-        self.leaving.push((party, address));
+        self.leaving.push((actor, address));
         ctx.run_later(grace, move |door, _| {
-            let late = door.leaving.iter().find(|(known, _)| *known == party);
+            let late = door.leaving.iter().find(|(known, _)| *known == actor);
             if let Some((_, address)) = late {
                 address.do_send(Stop { now: true });
             }
@@ -176,14 +176,14 @@ impl FrontDoor {
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.leaving.is_empty() {
-            self.lifeline.ending(ExitReason::Shutdown);
+            self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
     }
 }
 
 /// However it ends, its services end with it: a successor would not know of them.
-impl Drop for FrontDoor {
+impl Drop for ServiceManager {
     fn drop(&mut self) {
         let running = self.running.values().map(|service| &service.address);
         let all = running.chain(self.leaving.iter().map(|(_, address)| address));
@@ -191,7 +191,7 @@ impl Drop for FrontDoor {
     }
 }
 
-impl Actor for FrontDoor {
+impl Actor for ServiceManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
@@ -200,12 +200,12 @@ impl Actor for FrontDoor {
     }
 }
 
-impl Handler<Down> for FrontDoor {
+impl Handler<Down> for ServiceManager {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        self.leaving.retain(|(party, _)| *party != msg.party);
-        let ended = self.running.iter().find(|(_, s)| s.party == msg.party);
+        self.leaving.retain(|(actor, _)| *actor != msg.actor);
+        let ended = self.running.iter().find(|(_, s)| s.actor == msg.actor);
         if let Some(name) = ended.map(|(name, _)| name.clone()) {
             error!(self.log, "a service ended and is started again";
                    "service" => &name, "error" => %msg.reason);
@@ -217,7 +217,7 @@ impl Handler<Down> for FrontDoor {
 }
 
 /// Ends all services.
-impl Handler<Stop> for FrontDoor {
+impl Handler<Stop> for ServiceManager {
     type Result = ();
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
@@ -225,7 +225,7 @@ impl Handler<Stop> for FrontDoor {
         self.options.services.refuse_waiters();
         self.options.sockets.close();
         let running = std::mem::take(&mut self.running);
-        let running = running.into_values().map(|s| (s.party, s.address));
+        let running = running.into_values().map(|s| (s.actor, s.address));
         self.leaving.extend(running);
         for (_, service) in &self.leaving {
             service.do_send(Stop { now: msg.now });

@@ -15,15 +15,15 @@ use crate::actors::replicator_api::ReplicatorApi;
 use crate::auth::Authority;
 use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
-use crate::otp::named::Named;
+use crate::otp::registered_name::RegisteredName;
 use crate::query_server::reduce::OverflowLog;
 
 /// What all connections share.
-pub struct Services {
+pub struct ClientContext {
     /// The pools.
-    pub manager: Named<ProcManager>,
+    pub manager: RegisteredName<ProcManager>,
     /// The configuration.
-    pub config: Named<ConfigListener>,
+    pub config: RegisteredName<ConfigListener>,
     /// What the service counts.
     pub metrics: Metrics,
     /// Where built-in sums that are too long are told.
@@ -44,11 +44,11 @@ pub struct Services {
     stop: Notify,
 }
 
-impl Services {
+impl ClientContext {
     /// Names the actors that serve connections. Waits for a small file of this machine.
     pub fn new(
-        manager: Named<ProcManager>,
-        config: Named<ConfigListener>,
+        manager: RegisteredName<ProcManager>,
+        config: RegisteredName<ConfigListener>,
         authority: Arc<Authority>,
     ) -> Self {
         Self {

@@ -1,6 +1,6 @@
-//! Confinement of children.
+//! Children that die with the thread that started them.
 //!
-//! The built-in server confines itself: a hook between fork and exec costs the parent more than
+//! The built-in server asks for that itself: a hook between fork and exec costs the parent more than
 //! the whole start of that child. Other programs cannot, so they get the hook.
 
 use std::io;
@@ -11,7 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 pub const CHILD_VARIABLE: &str = "SETTEE_CHILD";
 
 /// Whether a child with these variables calls [`die_with_parent_if_asked`].
-pub fn confines_itself(environment: &[(String, String)]) -> bool {
+pub fn asks_itself(environment: &[(String, String)]) -> bool {
     environment.iter().any(|(name, _)| name == CHILD_VARIABLE)
 }
 
