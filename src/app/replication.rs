@@ -26,7 +26,7 @@ use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOption
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
-use crate::config::{Config, Replicator};
+use crate::config::{Config, Replicator, SchedulerRules};
 use crate::functions::{QueryServers, SourceFilter};
 use crate::messages::function::Json;
 use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
@@ -39,7 +39,7 @@ use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use blocking;
-use policy::schedule::{Backoff, Coefficient, Settings, Shares};
+use policy::schedule::{Backoff, Coefficient, Refill, RuleSet, Settings, Shares};
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use replication::filter::{FilterPool, FilterRun};
@@ -244,7 +244,14 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
         usage_coeff: Coefficient::new(config.usage_coeff),
         priority_coeff: Coefficient::new(config.priority_coeff),
         shares,
-        ..Settings::default()
+        rules: match config.rules {
+            SchedulerRules::Current => RuleSet::Current,
+            SchedulerRules::First => RuleSet::First,
+        },
+        refill: match config.rules {
+            SchedulerRules::Current => Refill::AtOnce,
+            SchedulerRules::First => Refill::WhenFew,
+        },
     }
 }
 
@@ -302,6 +309,15 @@ pub fn job_settings(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rules_of_the_first_scheduler_can_be_configured() {
+        let mut config = Config::default().replicator;
+        config.rules = SchedulerRules::First;
+        let settings = schedule_settings(&config);
+        assert_eq!(settings.rules, RuleSet::First);
+        assert_eq!(settings.refill, Refill::WhenFew);
+    }
 
     #[test]
     fn the_configurations_defaults_are_those_of_the_scheduler() {
@@ -375,6 +391,7 @@ mod tests {
                 serde_json::Value::Array(_) => json!(["other"]),
                 _ if name == "request_timeout" => json!(Duration::from_secs(7)),
                 _ if name == "max_document_id_length" => 7.into(),
+                _ if name == "rules" => "2017".into(),
                 // Texts and paths.
                 _ => "other".into(),
             };

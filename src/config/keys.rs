@@ -118,6 +118,7 @@ const MIB: u64 = 1 << 20;
 const PROCESSES: Kind = count(0, 1_000_000);
 const REDUCE_LIMIT: Kind = Kind::Choice(&[("true", "true"), ("false", "false"), ("log", "log")]);
 const DB_TAG: Kind = Kind::Choice(&[("name", "name"), ("prefix", "prefix"), ("none", "none")]);
+const RULES: Kind = Kind::Choice(&[("current", "current"), ("2017", "2017")]);
 const SOCKET_MODE: Kind = Kind::Choice(&[("0600", "0600"), ("0660", "0660")]);
 const FORMAT: Kind = Kind::Choice(&[("auto", "auto"), ("terminal", "terminal"), ("json", "json")]);
 const ON_CLIENT_CRASH: Kind = Kind::Choice(&[("return", "return"), ("replace", "replace")]);
@@ -176,8 +177,8 @@ pub(crate) const KEYS: &[Key] = &[
     query("attach_idle", ms(0, HOUR)),
     query("limit_follows_pressure", Kind::Boolean),
     query("pressure_interval", seconds(100, HOUR)),
-    query("revs_limit", count(0, 1_000_000)),
     query("optimize_functions", Kind::Boolean),
+    query("revs_limit", count(0, 1_000_000)),
     server("socket", value::SOCKET_PATH).at_start(),
     server("socket_mode", SOCKET_MODE).at_start(),
     server("socket_group", value::GROUP).at_start(),
@@ -205,6 +206,7 @@ pub(crate) const KEYS: &[Key] = &[
     replicator("backoff_max", seconds(1, YEAR)),
     replicator("usage_coeff", Kind::Coefficient),
     replicator("priority_coeff", Kind::Coefficient),
+    replicator("rules", RULES),
     replicator("update_docs", Kind::Boolean),
     replicator("startup_jitter", ms(0, HOUR)),
     replicator("worker_processes", count(1, 1000)),

@@ -47,7 +47,7 @@ pub(crate) use over_http::refused_over_http;
 pub use overlay::Overlay;
 pub(crate) use pools::above_ceiling;
 pub use pools::{Fairness, OnClientCrash, PoolConfig};
-pub use replicator::{Replicator, Store};
+pub use replicator::{Replicator, SchedulerRules, Store};
 pub use services::{FrontTerms, ServiceAddress, ServiceConfig};
 pub use settings::Setting;
 pub use stressed::Stressed;

@@ -11,6 +11,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// Which version of couch_replicator_scheduler decides who runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SchedulerRules {
+    /// Today's, with fair shares; slots that become free are given away at once.
+    #[serde(rename = "current")]
+    Current,
+    /// The first one's, of 2017: whoever started longest ago is next, and slots are given away in cycles.
+    #[serde(rename = "2017")]
+    First,
+}
+
 /// `[replicator]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Replicator {
@@ -32,6 +43,8 @@ pub struct Replicator {
     pub usage_coeff: f64,
     /// What is left of a job's priority, after each interval.
     pub priority_coeff: f64,
+    /// Which rules decide who runs. Not in CouchDB.
+    pub rules: SchedulerRules,
     /// Whether the states `triggered` and `error` are written into documents.
     pub update_docs: bool,
     /// Longest random wait before a replication begins.

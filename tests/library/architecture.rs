@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 21] = [
+const MODULES: [&str; 22] = [
     "otp",
     "machine_bounds",
+    "pace",
     "config",
     "in_flight",
     "logging",

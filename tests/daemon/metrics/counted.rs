@@ -421,6 +421,7 @@ async fn a_request_that_times_out_is_counted_by_its_phase() {
     assert!(client.asks_within(wanted, soon).answer().await.is_err());
     let expected = [
         ("pool_timeouts fake teach", 1),
+        ("process_prompts", 1),
         ("process_starts", 1),
         ("calls_spawn_proc", 1),
         ("pool_open_seconds fake", 1),

@@ -15,8 +15,8 @@ use super::wall_time::WallTime;
 impl Scheduler {
     pub(super) fn cycle(&mut self, now: WallTime, out: &mut Vec<Action>) {
         match self.settings.rules {
-            RuleSet::Head => self.cycle_head(now, out),
-            RuleSet::Seed => self.cycle_seed(now, out),
+            RuleSet::Current => self.cycle_head(now, out),
+            RuleSet::First => self.cycle_seed(now, out),
         }
     }
 

@@ -164,8 +164,8 @@ impl Scheduler {
     /// A new job of a busy key does not enter without a penalty.
     fn first_penalty(&self, key: KeyId) -> u64 {
         match self.settings.rules {
-            RuleSet::Head => self.fair_share.raise(key),
-            RuleSet::Seed => 0,
+            RuleSet::Current => self.fair_share.raise(key),
+            RuleSet::First => 0,
         }
     }
 
@@ -413,7 +413,7 @@ impl Scheduler {
 
     /// Charges a running job's key.
     pub(super) fn charge(&mut self, slot: Slot, now: WallTime) {
-        if self.settings.rules == RuleSet::Head {
+        if self.settings.rules == RuleSet::Current {
             let job = self.jobs.get(slot);
             let time = now.since(job.last_started).min(self.settings.interval);
             self.fair_share.charge(job.key, time);

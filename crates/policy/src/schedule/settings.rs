@@ -17,10 +17,10 @@ pub enum RuleSet {
     /// As in CouchDB today: a cycle fills free slots and rotates, and what it trims counts as
     /// churn; shares are fair.
     #[default]
-    Head,
+    Current,
     /// As in the first version: a cycle trims, or fills, or rotates; the oldest start alone says
     /// whose turn it is.
-    Seed,
+    First,
 }
 
 /// When a slot that became free is given to a job that waits.

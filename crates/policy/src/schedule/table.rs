@@ -202,7 +202,7 @@ impl Judge {
             Phase::Running(_) | Phase::Stopping { foreign: false, .. } => JobState::Running,
             _ if history.consecutive_crashes(self.health_threshold) > 0 => JobState::Crashing,
             // The first version calls a job pending whose crash does not count.
-            _ if self.rules == RuleSet::Head && history.fresh_crash().is_some() => {
+            _ if self.rules == RuleSet::Current && history.fresh_crash().is_some() => {
                 JobState::Crashing
             }
             _ => JobState::Pending,

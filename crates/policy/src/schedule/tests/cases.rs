@@ -6,7 +6,7 @@
 
 use super::*;
 
-const BOTH: [RuleSet; 2] = [RuleSet::Head, RuleSet::Seed];
+const BOTH: [RuleSet; 2] = [RuleSet::Current, RuleSet::First];
 
 fn pending(world: &World, count: usize) -> Vec<String> {
     let ids = world.scheduler.pending(count);
@@ -122,18 +122,18 @@ fn excess_prefers_continuous_jobs() {
 #[test]
 fn stop_oldest_first() {
     let jobs = || [cr(7), cr(4), cr(5)];
-    let mut seed = World::new(RuleSet::Seed, jobs());
+    let mut seed = World::new(RuleSet::First, jobs());
     assert_eq!(seed.cycle(2, 20).counts(), (2, 1));
     assert_eq!(seed.stopped(), ["4"]);
     assert_eq!(seed.cycle(1, 20).running(), ["7"]);
 
-    let mut head = World::new(RuleSet::Head, jobs());
+    let mut head = World::new(RuleSet::Current, jobs());
     assert_eq!(head.cycle(2, 1).counts(), (2, 1));
     assert_eq!(head.stopped(), ["4"]);
     assert_eq!(head.cycle(1, 1).running(), ["7"]);
 
     // What is trimmed counts as churn; what is left of it rotates.
-    let mut head = World::new(RuleSet::Head, jobs());
+    let mut head = World::new(RuleSet::Current, jobs());
     assert_eq!(head.cycle(2, 20).running(), ["4", "7"]);
     assert_eq!(head.cycle(1, 20).running(), ["5"]);
 }
@@ -141,12 +141,12 @@ fn stop_oldest_first() {
 #[test]
 fn start_oldest_first() {
     let jobs = || [c(7), c(2), c(5)];
-    let mut seed = World::new(RuleSet::Seed, jobs());
+    let mut seed = World::new(RuleSet::First, jobs());
     assert_eq!(seed.cycle(1, 20).counts(), (1, 2));
     assert_eq!(seed.running(), ["2"]);
     assert_eq!(seed.cycle(2, 20).stopped(), ["7"]);
 
-    let mut head = World::new(RuleSet::Head, jobs());
+    let mut head = World::new(RuleSet::Current, jobs());
     assert_eq!(head.cycle(1, 20).counts(), (1, 2));
     assert_eq!(head.running(), ["2"]);
     assert_eq!(head.cycle(2, 20).counts(), (2, 1));
@@ -155,21 +155,21 @@ fn start_oldest_first() {
 
 #[test]
 fn jobs_churn_even_if_not_all_max_jobs_are_running() {
-    let mut world = World::new(RuleSet::Head, [cr(7), c(2), c(5)]);
+    let mut world = World::new(RuleSet::Current, [cr(7), c(2), c(5)]);
     assert_eq!(world.cycle(2, 2).counts(), (2, 1));
     assert_eq!(world.stopped(), ["7"]);
 }
 
 #[test]
 fn jobs_dont_churn_if_there_are_available_running_slots() {
-    let mut world = World::new(RuleSet::Head, [cr(1), cr(2)]);
+    let mut world = World::new(RuleSet::Current, [cr(1), cr(2)]);
     assert_eq!(world.cycle(2, 2).counts(), (2, 0));
     assert_eq!((world.stopped().len(), world.starts()), (0, 0));
 }
 
 #[test]
 fn start_only_pending_jobs_do_not_churn_existing_ones() {
-    let mut world = World::new(RuleSet::Head, [c(1), cr(2)]);
+    let mut world = World::new(RuleSet::Current, [c(1), cr(2)]);
     assert_eq!(world.cycle(2, 2).counts(), (2, 0));
     assert_eq!((world.stopped().len(), world.starts()), (0, 1));
 }
@@ -244,12 +244,12 @@ fn oneshot_will_hog_the_scheduler() {
 fn if_excess_is_trimmed_rotation_still_happens() {
     let jobs = || [c(1), cr(2), cr(3)];
     assert_eq!(
-        World::new(RuleSet::Head, jobs()).cycle(1, 20).running(),
+        World::new(RuleSet::Current, jobs()).cycle(1, 20).running(),
         ["1"]
     );
     // In the first version it does not.
     assert_eq!(
-        World::new(RuleSet::Seed, jobs()).cycle(1, 20).running(),
+        World::new(RuleSet::First, jobs()).cycle(1, 20).running(),
         ["3"]
     );
 }

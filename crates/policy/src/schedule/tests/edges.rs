@@ -3,7 +3,7 @@
 use super::*;
 
 fn start_all(ids: &[&str]) -> World {
-    let mut world = World::new(RuleSet::Head, []);
+    let mut world = World::new(RuleSet::Current, []);
     ids.iter().for_each(|id| {
         world.on(Event::Add(new_job(id)));
     });
@@ -35,7 +35,7 @@ fn stops(actions: &[Action]) -> Vec<(&str, StopReason)> {
 
 #[test]
 fn a_free_slot_goes_to_the_job_that_waits_and_not_to_the_one_that_runs() {
-    for rules in [RuleSet::Head, RuleSet::Seed] {
+    for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = World::new(rules, [cr(1), c(5)]);
         assert_eq!(world.cycle(2, 20).running(), ["1", "5"]);
     }
@@ -43,7 +43,7 @@ fn a_free_slot_goes_to_the_job_that_waits_and_not_to_the_one_that_runs() {
 
 #[test]
 fn a_job_is_started_at_once_only_while_there_are_fewer_jobs_than_max_jobs() {
-    for rules in [RuleSet::Head, RuleSet::Seed] {
+    for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = World::new(rules, []);
         world.configure(|settings| settings.max_jobs = 2);
         assert_eq!(starts(world.on(Event::Add(new_job("a")))), ["a"]);
@@ -113,7 +113,7 @@ fn the_end_of_a_replaced_incarnation_is_not_the_end_of_its_successor() {
 
 #[test]
 fn jobs_that_stop_count_as_running_until_they_are_gone() {
-    let mut world = World::new(RuleSet::Head, [cr(1), cr(2), c(3), c(4)]);
+    let mut world = World::new(RuleSet::Current, [cr(1), cr(2), c(3), c(4)]);
     world.holds = true;
     world.cycle(2, 20);
     assert_eq!(world.held.len(), 2);
@@ -132,7 +132,7 @@ fn jobs_that_stop_count_as_running_until_they_are_gone() {
 #[test]
 fn the_order_in_which_jobs_go_does_not_decide_who_is_next() {
     for reversed in [false, true] {
-        let mut world = World::new(RuleSet::Head, [cr(1), cr(5), c(3), c(4)]);
+        let mut world = World::new(RuleSet::Current, [cr(1), cr(5), c(3), c(4)]);
         world.holds = true;
         world.cycle(2, 20);
         if reversed {
@@ -377,7 +377,7 @@ fn a_paused_job_does_not_run_until_it_is_resumed() {
 
 #[test]
 fn a_job_may_be_added_paused() {
-    let mut world = World::new(RuleSet::Head, []);
+    let mut world = World::new(RuleSet::Current, []);
     let pause = Pause {
         by: "ann".into(),
         since: at(0),
@@ -447,7 +447,7 @@ fn a_job_that_is_begun_anew_forgets_its_failures() {
 
 #[test]
 fn a_higher_priority_is_started_first_and_stopped_last() {
-    let mut world = World::new(RuleSet::Head, [c(1), c(2), c(3)]);
+    let mut world = World::new(RuleSet::Current, [c(1), c(2), c(3)]);
     world.configure(|settings| settings.max_jobs = 0);
     let level = |id: &str, level| Event::SetLevel {
         id: id.into(),

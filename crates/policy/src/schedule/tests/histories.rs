@@ -130,7 +130,7 @@ fn oldest_job_first() {
                 ..cr(0)
             },
         });
-        let world = World::new(RuleSet::Head, jobs);
+        let world = World::new(RuleSet::Current, jobs);
         let slots = world.scheduler.jobs.stop_order(10, |job| job.continuous);
         let id = |slot| world.scheduler.jobs.get(slot).id.to_string();
         slots.into_iter().map(id).collect()

@@ -159,7 +159,7 @@ impl Model {
 
     fn charge(&mut self, id: &str) {
         let job = &self.jobs[self.at(id).expect("it is known")];
-        if self.settings.rules == RuleSet::Head {
+        if self.settings.rules == RuleSet::Current {
             let time = self.now.since(job.last_started).min(self.settings.interval);
             let account = self.accounts.entry(job.key.clone()).or_default();
             account.charges += time.as_micros() as u64;
@@ -190,7 +190,7 @@ impl Model {
             foreign: run.is_some(),
             leaving: false,
         });
-        if self.settings.rules == RuleSet::Head {
+        if self.settings.rules == RuleSet::Current {
             let at = self.at(&id).expect("it was added");
             self.jobs[at].penalty = self.raise(&new.key);
         }
@@ -410,7 +410,7 @@ impl Model {
             max_churn,
             ..
         } = self.settings;
-        if rules == RuleSet::Head {
+        if rules == RuleSet::Current {
             self.update_shares();
         }
         let stopping = self.jobs.iter().filter(|job| job.stopping).count();
@@ -420,13 +420,13 @@ impl Model {
             self.stop(&job.id, StopReason::Excess);
         }
         match rules {
-            RuleSet::Head => {
+            RuleSet::Current => {
                 self.rotate(max_churn.saturating_sub(excess + stopping));
                 self.fill(usize::MAX);
             }
-            RuleSet::Seed if running < max_jobs => self.fill(usize::MAX),
-            RuleSet::Seed if running == max_jobs => self.rotate(max_churn),
-            RuleSet::Seed => {}
+            RuleSet::First if running < max_jobs => self.fill(usize::MAX),
+            RuleSet::First if running == max_jobs => self.rotate(max_churn),
+            RuleSet::First => {}
         }
     }
 

@@ -26,7 +26,7 @@ fn add(world: &mut World, id: &str, level: i8) {
 
 #[test]
 fn a_job_does_not_stop_for_one_of_a_lower_priority() {
-    for rules in [RuleSet::Head, RuleSet::Seed] {
+    for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = world(rules, &[10, 10]);
         world.cycle(2, 20);
         add(&mut world, "low", 0);
@@ -53,7 +53,7 @@ fn a_job_does_not_stop_for_one_of_a_lower_priority() {
 
 #[test]
 fn what_is_too_many_is_stopped_by_priority_first_and_then_by_kind() {
-    for rules in [RuleSet::Head, RuleSet::Seed] {
+    for rules in [RuleSet::Current, RuleSet::First] {
         let mut world = World::new(rules, [cr(1), or(2), cr(3)]);
         world.on(Event::SetLevel {
             id: "1".into(),
@@ -80,7 +80,7 @@ fn what_is_too_many_is_stopped_by_priority_first_and_then_by_kind() {
 fn higher_priority_never_makes_room_for_lower_and_nothing_starves_within_one() {
     let mut random = TestRandom::for_test("priorities_and_rotation");
     for _ in 0..300 {
-        let rules = *random.one_of(&[RuleSet::Head, RuleSet::Seed]);
+        let rules = *random.one_of(&[RuleSet::Current, RuleSet::First]);
         let jobs = 2 + random.below(10);
         let levels: Vec<i8> = (0..jobs).map(|_| random.below(4) as i8 - 2).collect();
         let mut world = world(rules, &levels);

@@ -193,7 +193,7 @@ fn any_settings(random: &mut TestRandom) -> Settings {
     }
     let seconds = |random: &mut TestRandom, of: &[u64]| Duration::from_secs(*random.one_of(of));
     Settings {
-        rules: *random.one_of(&[RuleSet::Head, RuleSet::Head, RuleSet::Seed]),
+        rules: *random.one_of(&[RuleSet::Current, RuleSet::Current, RuleSet::First]),
         refill: *random.one_of(&[Refill::AtOnce, Refill::WhenFew]),
         max_jobs: random.below(8),
         max_churn: random.below(5),

@@ -16,7 +16,7 @@ fn summary(rules: RuleSet, running: bool, history: History) -> Summary {
 
 #[test]
 fn job_summary_of_a_running_job() {
-    for rules in [RuleSet::Head, RuleSet::Seed] {
+    for rules in [RuleSet::Current, RuleSet::First] {
         let history = History::of([started(10), added(0)]);
         let expected = Summary {
             state: JobState::Running,
@@ -30,7 +30,7 @@ fn job_summary_of_a_running_job() {
 
 #[test]
 fn job_summary_of_a_pending_job() {
-    for rules in [RuleSet::Head, RuleSet::Seed] {
+    for rules in [RuleSet::Current, RuleSet::First] {
         let history = History::of([stopped(20), started(10), added(0)]);
         let expected = Summary {
             state: JobState::Pending,
@@ -45,17 +45,17 @@ fn job_summary_of_a_pending_job() {
 #[test]
 fn job_summary_of_a_job_that_crashed_after_a_healthy_run() {
     let history = || History::of([crashed(121), started(0)]);
-    let head = summary(RuleSet::Head, false, history());
+    let head = summary(RuleSet::Current, false, history());
     assert_eq!((head.state, head.error_count), (JobState::Crashing, 0));
     assert_eq!(head.error, Some(reason("some_reason")));
     // The first version calls it pending.
-    let seed = summary(RuleSet::Seed, false, history());
+    let seed = summary(RuleSet::First, false, history());
     assert_eq!((seed.state, seed.error), (JobState::Pending, None));
 }
 
 #[test]
 fn job_summary_of_a_job_that_keeps_crashing() {
-    for rules in [RuleSet::Head, RuleSet::Seed] {
+    for rules in [RuleSet::Current, RuleSet::First] {
         let history = History::of([crashed(4), started(3), crashed(2), started(1)]);
         let summary = summary(rules, false, history);
         assert_eq!(
@@ -69,14 +69,17 @@ fn job_summary_of_a_job_that_keeps_crashing() {
 #[test]
 fn a_running_job_that_crashed_before_is_running_and_counts_its_errors() {
     let history = History::of([started(4), crashed(3), started(2)]);
-    let summary = summary(RuleSet::Head, true, history);
+    let summary = summary(RuleSet::Current, true, history);
     assert_eq!((summary.state, summary.error_count), (JobState::Running, 1));
     assert_eq!(summary.error, None);
 }
 
 #[test]
 fn the_summary_of_an_unknown_job_is_none() {
-    assert_eq!(World::new(RuleSet::Head, []).scheduler.summary("0"), None);
+    assert_eq!(
+        World::new(RuleSet::Current, []).scheduler.summary("0"),
+        None
+    );
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn names_on_the_wire() {
 
 #[test]
 fn every_job_that_does_not_run_says_why() {
-    let mut world = World::new(RuleSet::Head, []);
+    let mut world = World::new(RuleSet::Current, []);
     world.now = at(1_493_442_097);
     world.configure(|settings| settings.max_jobs = 2);
     world.on(Event::Add(new_job("a")));
@@ -165,7 +168,7 @@ fn a_backoff_says_how_many_crashes_there_were() {
 
 #[test]
 fn a_rate_limited_job_is_started_with_less() {
-    let mut world = World::new(RuleSet::Head, []);
+    let mut world = World::new(RuleSet::Current, []);
     world.on(Event::Add(new_job("a")));
     world.end("a", End::Crashed(Reason::new("max_backoff", true).into()));
     let started = |actions: &[Action]| match actions {
