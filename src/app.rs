@@ -64,7 +64,7 @@ const INTENSITY: Intensity = Intensity {
 };
 
 /// How long the service may take to end once it was told to end now.
-pub const STOP_NOW_MAX: Duration = Duration::from_secs(5);
+pub(crate) const STOP_NOW_MAX: Duration = Duration::from_secs(5);
 
 /// Whoever stops the service has the clock: [`RunningApp::stop`], `settee serve`. The supervisor
 /// only has to be more patient than they are.

@@ -26,7 +26,7 @@ use crate::messages::job_supervisor::{
 };
 use crate::messages::replication_job::StopJob;
 use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
-pub use live::LiveRuns;
+pub(crate) use live::LiveRuns;
 use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::id::ReplicationId;
@@ -80,7 +80,7 @@ struct Waiting {
 }
 
 /// Watches over runs.
-pub struct JobSupervisor {
+pub(crate) struct JobSupervisor {
     jobs: Box<dyn StartJobs>,
     /// The runs that there are, also those of supervisors before this one.
     live: LiveRuns,

@@ -30,7 +30,7 @@ use policy::pool::ProcId;
 use policy::time::Timestamp;
 
 /// Starts one process.
-pub struct Opener {
+pub(crate) struct Opener {
     language: Arc<dyn Language>,
     context: Option<StartContext>,
     /// The first prompt of a child.
@@ -200,7 +200,7 @@ impl Handler<Down> for Opener {
 /// Gives up: the process is not wanted any more.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct StopOpening;
+pub(crate) struct StopOpening;
 
 impl Handler<StopOpening> for Opener {
     type Result = ();

@@ -29,7 +29,7 @@ use blocking;
 use policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
 
 /// Reads the gauges. May block.
-pub type Gauges = Arc<dyn Fn() -> Reading + Send + Sync>;
+pub(crate) type Gauges = Arc<dyn Fn() -> Reading + Send + Sync>;
 
 /// Where the machine's gauges are.
 #[derive(Clone, Debug, PartialEq, Eq)]

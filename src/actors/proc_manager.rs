@@ -175,7 +175,7 @@ impl ProcManager {
 
     /// Counts in `metrics`, and not in numbers that nobody sees.
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+    pub(crate) fn with_metrics(mut self, metrics: Metrics) -> Self {
         for pool in self.pools.iter_mut() {
             pool.metrics = metrics.pool(&pool.name);
         }

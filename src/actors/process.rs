@@ -39,7 +39,7 @@ use crate::query_server::line::{Line, classify};
 use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of};
 
 /// How many prompts may be unanswered at a time.
-pub const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
+pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
 
 /// The least time between two looks at whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);

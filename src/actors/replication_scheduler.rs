@@ -119,7 +119,7 @@ impl ReplicationScheduler {
     }
 
     /// Makes a scheduler whose life is watched already.
-    pub fn with_pid_guard(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
+    pub(crate) fn with_pid_guard(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
         Self {
             core: Scheduler::new(options.settings),
             registry: Registry::default(),
@@ -259,14 +259,7 @@ impl ReplicationScheduler {
         if let Some(entry) = self.registry.get_mut(id) {
             entry.resolve(&Outcome::Crashed(crash.clone()));
         }
-        self.tell(
-            id,
-            Happening::Crashed {
-                crash,
-                crashes,
-                until,
-            },
-        );
+        self.tell(id, Happening::Crashed { crash });
     }
 
     fn job_left(&mut self, id: &JobId, how: Departure) {

@@ -36,15 +36,15 @@ use crate::store::Document;
 use policy::schedule::{Census, JobState, Level, Pause, WallTime};
 use replication::id::ReplicationId;
 
-pub use calls::Replicated;
-pub use error::ReplicatorError;
+pub(crate) use calls::Replicated;
+pub(crate) use error::ReplicatorError;
 
 /// Documents, and jobs, that are read at a time.
 const BATCH: usize = 256;
 
 /// Replications. Cheap to clone.
 #[derive(Clone)]
-pub struct ReplicatorApi {
+pub(crate) struct ReplicatorApi {
     options: Arc<DocumentsOptions>,
     documents: RegisteredName<ReplicatorDocuments>,
 }

@@ -50,7 +50,7 @@ use replication::spec::Replication;
 
 use follow::follow;
 use job::add;
-pub use job::identify;
+pub(crate) use job::identify;
 use outcome::write;
 use upkeep::keep_small;
 
@@ -62,7 +62,7 @@ const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 
 /// What the actor works with.
 #[derive(Clone)]
-pub struct DocumentsOptions {
+pub(crate) struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
     /// Who runs jobs.
@@ -78,7 +78,7 @@ pub struct DocumentsOptions {
 }
 
 /// Documents, and their jobs.
-pub struct ReplicatorDocuments {
+pub(crate) struct ReplicatorDocuments {
     options: Rc<DocumentsOptions>,
     rows: Rows,
     fetches: Arc<Semaphore>,
@@ -91,7 +91,7 @@ pub struct ReplicatorDocuments {
 /// The scheduler was started again and knows of no job: every document is read again.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
-pub struct BeginAnew {
+pub(crate) struct BeginAnew {
     /// The new one, which may not have its name yet.
     pub scheduler: Addr<ReplicationScheduler>,
 }

@@ -30,7 +30,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// What the service manager needs.
 #[derive(Clone)]
-pub struct ServiceManagerOptions {
+pub(crate) struct ServiceManagerOptions {
     /// The sockets, which are taken before the configuration that names them is in force.
     pub sockets: Rc<ServiceSockets>,
     /// What connections are served with.
@@ -50,7 +50,7 @@ struct Running {
 }
 
 /// All services.
-pub struct ServiceManager {
+pub(crate) struct ServiceManager {
     options: ServiceManagerOptions,
     running: BTreeMap<String, Running>,
     /// Those that are going; each keeps its socket until it is gone.

@@ -47,7 +47,7 @@ use replication::id::Identity;
 
 /// What replication needs.
 #[derive(Clone)]
-pub struct ReplicationOptions {
+pub(crate) struct ReplicationOptions {
     /// What all replications share.
     pub http: Http,
     /// Who computes ids.
@@ -289,7 +289,7 @@ pub(super) fn filters_through(pool: PoolHandle) -> FilterPool {
 }
 
 /// Returns what jobs work by.
-pub fn job_settings(
+pub(crate) fn job_settings(
     config: &Replicator,
     http: Http,
     identity: Identity,

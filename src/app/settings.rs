@@ -20,7 +20,11 @@ const ANSWER_BYTES_MIN: usize = 64 << 20;
 /// Returns the manager's settings. Languages of the configuration win over those of `languages`.
 ///
 /// `program` is this program, which the built-in query servers are subcommands of.
-pub fn manager_settings(config: &Config, program: &Path, languages: &Registry) -> ManagerSettings {
+pub(crate) fn manager_settings(
+    config: &Config,
+    program: &Path,
+    languages: &Registry,
+) -> ManagerSettings {
     let query_servers = &config.query_server_config;
     ManagerSettings {
         limits: Limits {

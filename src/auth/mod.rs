@@ -33,7 +33,6 @@ use blocking;
 use decoy::Decoy;
 use ended::EndedSessions;
 use rights::Rights;
-pub use token::TOKEN_TIME;
 use token::Tokens;
 use waiting::{Waiting, WaitingPlace};
 
@@ -122,7 +121,7 @@ impl Authority {
     }
 
     /// Returns what a user may do; one who is not there, nothing.
-    pub fn rights(&self, name: &str) -> Rights {
+    pub(crate) fn rights(&self, name: &str) -> Rights {
         let config = self.config.borrow();
         match config.users.get(name) {
             _ if config.admins.contains_key(name) => Rights::all(),

@@ -40,7 +40,7 @@ impl Right {
 
 /// What somebody may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rights {
+pub(crate) struct Rights {
     roles: Vec<Role>,
     pools: Option<Arc<[String]>>,
 }
@@ -60,7 +60,7 @@ impl Rights {
     }
 
     /// Returns whether this is an administrator.
-    pub fn is_admin(&self) -> bool {
+    pub(crate) fn is_admin(&self) -> bool {
         self.roles.contains(&Role::Admin)
     }
 
@@ -109,7 +109,7 @@ pub struct CallerLimits {
 impl CallerLimits {
     /// Returns what code of another database is held to.
     #[must_use]
-    pub fn of_other_databases() -> Self {
+    pub(crate) fn of_other_databases() -> Self {
         Self {
             pools: None,
             built_in_only: true,

@@ -16,7 +16,7 @@ use crate::config::Role;
 use crate::config::password::random;
 
 /// How long a token counts.
-pub const TOKEN_TIME: Duration = Duration::from_secs(60);
+pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(60);
 
 /// Tokens that count at a time.
 const TOKENS_MAX: usize = 16;
@@ -27,7 +27,7 @@ pub(super) type Tokens = Vec<([u8; 32], Instant)>;
 
 impl Authority {
     /// Makes a token.
-    pub fn issue_token(&self) -> String {
+    pub(crate) fn issue_token(&self) -> String {
         let token = HEXLOWER.encode(&random::<32>());
         let mut tokens = lock(&self.tokens);
         tokens.retain(|(_, issued)| issued.elapsed() < TOKEN_TIME);
@@ -39,7 +39,7 @@ impl Authority {
     }
 
     /// Takes a token. Returns whose session it begins: the first administrator's.
-    pub fn take_token(&self, token: &str) -> Option<String> {
+    pub(crate) fn take_token(&self, token: &str) -> Option<String> {
         let hash = self.token_hash(token);
         let (_, issued) = {
             let mut tokens = lock(&self.tokens);

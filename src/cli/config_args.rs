@@ -7,11 +7,11 @@ use crate::config::{self, Flag, Loaded, Sources, Surroundings};
 use super::exit::CliError;
 
 /// In-process languages of this program, in lower case.
-pub const NATIVE_LANGUAGES: &[&str] = &["echo"];
+pub(crate) const NATIVE_LANGUAGES: &[&str] = &["echo"];
 
 /// `-c FILE`.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     /// A configuration file, .toml or CouchDB's .ini; later ones win.
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     pub files: Vec<PathBuf>,

@@ -92,7 +92,7 @@ pub struct Args {
 
 /// Returns the arguments for `couchjs` when the program was called for it: by that name, or with
 /// that subcommand.
-pub fn arguments_of(all: &[OsString]) -> Option<Vec<OsString>> {
+pub(crate) fn arguments_of(all: &[OsString]) -> Option<Vec<OsString>> {
     let (program, arguments) = all.split_first()?;
     if Path::new(program)
         .file_name()

@@ -57,7 +57,7 @@ Exit codes (those of sysexits.h):
 
 The configuration is described in config/default.toml and docs/configuration.md."
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }

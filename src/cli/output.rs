@@ -43,7 +43,7 @@ impl<W: Write> Output<W> {
     ///
     /// # Errors
     /// As [`Output::write`].
-    pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
         let written = self.sink.write_all(bytes).and_then(|()| self.sink.flush());
         match written {
             Ok(()) => Ok(ControlFlow::Continue(())),

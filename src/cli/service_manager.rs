@@ -22,7 +22,7 @@ pub fn notify(state: &str) {
 }
 
 /// Says that a reload begins; `READY=1` says that it is over.
-pub fn notify_reloading() {
+pub(crate) fn notify_reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
     notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));

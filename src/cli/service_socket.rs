@@ -107,7 +107,7 @@ impl Asking {
 }
 
 /// Returns the error of a call to the service at `socket`.
-pub fn service_error(socket: &Path, error: &ClientError) -> CliError {
+pub(crate) fn service_error(socket: &Path, error: &ClientError) -> CliError {
     let place = socket.display();
     match error {
         ClientError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => CliError::new(

@@ -84,7 +84,7 @@ impl Layer {
     }
 
     /// Puts a parser's alphabetical order back into the order of the file.
-    pub fn sort_by_origin(&mut self) {
+    pub(crate) fn sort_by_origin(&mut self) {
         self.sections.sort_by(|a, b| a.1.cmp(&b.1));
         self.entries.sort_by(|a, b| a.origin.cmp(&b.origin));
     }

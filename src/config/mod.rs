@@ -40,23 +40,28 @@ mod users;
 mod validate;
 mod value;
 
-pub use load::{DEFAULTS, Flag, Loaded, Sources, load};
+pub(crate) use load::Flag;
+pub use load::{DEFAULTS, Loaded, Sources, load};
+pub(crate) use origin::ConfigError;
+#[cfg(test)]
+pub(crate) use origin::Notice;
+pub use origin::Origin;
 pub(crate) use origin::is_ini;
-pub use origin::{ConfigError, Notice, Origin, Problem};
 pub(crate) use over_http::refused_over_http;
-pub use overlay::Overlay;
+pub(crate) use overlay::Overlay;
 pub(crate) use pools::above_ceiling;
 pub use pools::{Fairness, OnClientCrash, PoolConfig};
-pub use replicator::{Replicator, SchedulerRules, Store};
-pub use services::{FrontTerms, ServiceAddress, ServiceConfig};
+pub use replicator::Replicator;
+pub(crate) use replicator::SchedulerRules;
+pub(crate) use services::{FrontTerms, ServiceAddress, ServiceConfig};
 pub use settings::Setting;
 pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub(crate) use types::language_name;
-pub use types::{
-    ChttpdAuth, Config, CouchDb, DbTag, LanguageCommand, Log, LogFormat, LogLevel,
-    QueryServerConfig, ReduceLimit, Sandbox, Server,
-};
-pub use users::{Role, UserConfig};
+pub use types::{Config, DbTag, Log, ReduceLimit, Server};
+pub(crate) use types::{LanguageCommand, LogFormat, LogLevel, QueryServerConfig};
+pub(crate) use users::Role;
+#[cfg(test)]
+pub(crate) use users::UserConfig;
 pub use value::Fault;
 pub(crate) use value::{NAME_RULE, is_name};

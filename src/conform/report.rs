@@ -36,7 +36,7 @@ pub struct Ability {
 
 /// Everything that came out, as `settee conform --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// The command that was tested.
     pub command: Vec<String>,
     /// The language of the functions in the cases.
@@ -60,7 +60,7 @@ pub struct Report {
 
 /// What came out of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CaseReport {
+pub(crate) struct CaseReport {
     /// The case.
     pub id: String,
     /// Its ability.

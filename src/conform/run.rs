@@ -17,7 +17,7 @@ use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::dialogue::Dialogue;
 
 /// How many cases are played at a time.
-pub const WIDTH: usize = 4;
+pub(crate) const WIDTH: usize = 4;
 
 /// After so many cases of an ability in which the command fell silent, the others are not played.
 const SILENCES_MAX: usize = 3;
@@ -58,7 +58,7 @@ const OPTIONAL: &[&str] = &[
 
 /// Returns whether the command clearly said that it does not have the ability of the case: with an
 /// error, its end, or one result for several functions. Silence is a fault.
-pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
+pub(crate) fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
     let one_for_several = ability == "reduce.several" && failure.kind == Kind::Line;

@@ -3,10 +3,10 @@
 use super::case::{Case, CaseError};
 
 /// The languages that there are cases in. `none` is those without functions.
-pub const LANGUAGES: [&str; 4] = ["javascript", "python", "perl", NO_LANGUAGE];
+pub(crate) const LANGUAGES: [&str; 4] = ["javascript", "python", "perl", NO_LANGUAGE];
 
 /// The name for no language at all.
-pub const NO_LANGUAGE: &str = "none";
+pub(crate) const NO_LANGUAGE: &str = "none";
 
 macro_rules! files {
     ($folder:literal: $($name:literal)*) => {
@@ -81,7 +81,7 @@ pub fn case(id: &str, language: &str) -> Option<Case> {
 }
 
 /// The smallest case with a function: a server that passes it runs functions of this language.
-pub fn first_function(language: &str) -> Option<Case> {
+pub(crate) fn first_function(language: &str) -> Option<Case> {
     case(FIRST_FUNCTION, language)
 }
 

@@ -66,7 +66,7 @@ impl Caller {
 
     /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
     /// through it comes back when that client ends.
-    pub fn in_the_name_of(client: Pid, manager: impl Into<Manager>) -> Self {
+    pub(crate) fn in_the_name_of(client: Pid, manager: impl Into<Manager>) -> Self {
         let manager = manager.into();
         let address = RefCell::new((manager.0)());
         Self {
@@ -80,12 +80,12 @@ impl Caller {
     }
 
     /// Holds it to some pools from now on, or to none.
-    pub fn hold_to(&self, limits: Option<CallerLimits>) {
+    pub(crate) fn hold_to(&self, limits: Option<CallerLimits>) {
         self.limits.replace(limits);
     }
 
     /// Says who it speaks for, for people.
-    pub fn speak_for(&self, who: Option<Arc<Holder>>) {
+    pub(crate) fn speak_for(&self, who: Option<Arc<Holder>>) {
         self.who.replace(who);
     }
 

@@ -52,7 +52,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn list_all(&self, call: List) -> Result<Listed, FunctionError> {
+    pub(crate) async fn list_all(&self, call: List) -> Result<Listed, FunctionError> {
         let (rows, rows_in) = mpsc::channel(AHEAD);
         let (parts_out, mut parts) = mpsc::channel(AHEAD);
         let feed = async move {

@@ -34,12 +34,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use serde::Serialize;
 
-pub use error::{Class, FunctionError, FunctionErrorKind};
+pub(crate) use error::FunctionError;
+pub use error::{Class, FunctionErrorKind};
 pub use list::{ListPart, Listed, Rows};
 pub use reduce::finalize;
-pub use render::Updated;
 pub use response::Response;
-pub use source_filter::{SourceFilter, filter_pool};
+pub(crate) use source_filter::SourceFilter;
+pub use source_filter::filter_pool;
 pub use validate::Verdict;
 
 use decode::PROTOCOL_ERROR;
@@ -66,7 +67,7 @@ impl QueryServers {
 
     /// Tells of built-in sums that are too long.
     #[must_use]
-    pub fn telling(mut self, sums: Option<Rc<OverflowLog>>) -> Self {
+    pub(crate) fn telling(mut self, sums: Option<Rc<OverflowLog>>) -> Self {
         self.sums = sums;
         self
     }

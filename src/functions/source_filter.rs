@@ -32,7 +32,7 @@ pub fn filter_pool(
 
 /// See the module's documentation. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct SourceFilter {
+pub(crate) struct SourceFilter {
     at: InDdoc,
     kind: Arc<FilterKind>,
 }

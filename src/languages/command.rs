@@ -71,14 +71,14 @@ impl CommandLanguage {
 
     /// Declares that it can do everything, so that it is never probed.
     #[must_use]
-    pub fn with_every_ability(mut self) -> Self {
+    pub(crate) fn with_every_ability(mut self) -> Self {
         self.knowledge = Knowledge::Everything;
         self
     }
 
     /// Leaves open what it can do: nothing is probed, and nothing refused.
     #[must_use]
-    pub fn without_probes(mut self) -> Self {
+    pub(crate) fn without_probes(mut self) -> Self {
         self.knowledge = Knowledge::Nothing;
         self
     }

@@ -23,7 +23,7 @@ use crate::config::{Log, LogFormat, LogLevel};
 use policy::schedule::WallTime;
 
 use overflow::Overflow;
-pub use repeat::{REPEAT_INTERVAL, RepeatLimiter};
+pub(crate) use repeat::RepeatLimiter;
 
 /// Records that may wait for the writing thread. The default of `slog-async`, 128, lost nearly all
 /// of a burst of 5,000.
@@ -103,7 +103,7 @@ pub struct Logging {
 
 impl Logging {
     /// Starts logging to standard error.
-    pub fn to_stderr(config: &Log) -> Self {
+    pub(crate) fn to_stderr(config: &Log) -> Self {
         let terminal = io::stderr().is_terminal();
         match (config.format, terminal) {
             (LogFormat::Terminal, true) | (LogFormat::Auto, true) => {
@@ -118,7 +118,11 @@ impl Logging {
     }
 
     /// Starts logging to `sink`, which `terminal` says to be one or not; without colours.
-    pub fn to_writer(config: &Log, terminal: bool, sink: impl Write + Send + 'static) -> Self {
+    pub(crate) fn to_writer(
+        config: &Log,
+        terminal: bool,
+        sink: impl Write + Send + 'static,
+    ) -> Self {
         // The formats write a record in a dozen pieces; only whole lines go to the system.
         let sink = LineWriter::new(sink);
         match (config.format, terminal) {
@@ -164,7 +168,7 @@ impl Logging {
     }
 
     /// Returns that number as it goes on counting, for metrics.
-    pub fn dropped_count(&self) -> Arc<AtomicU64> {
+    pub(crate) fn dropped_count(&self) -> Arc<AtomicU64> {
         self.overflow.total()
     }
 }

@@ -42,7 +42,7 @@ impl Overflow {
 
     /// Reports what has not been reported yet, waiting a little for room: there may be no other
     /// record to go before.
-    pub fn report_last(&self) {
+    pub(crate) fn report_last(&self) {
         for _ in 0..LAST_REPORT_TRIES {
             if self.report() {
                 return;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use policy::time::Timestamp;
 
 /// How long a warning keeps quiet after it was given.
-pub const REPEAT_INTERVAL: Duration = Duration::from_secs(1000);
+pub(crate) const REPEAT_INTERVAL: Duration = Duration::from_secs(1000);
 
 /// Decides whether a warning is given. One for each event and what it is about, a pool for example.
 #[derive(Clone, Debug, Default)]
-pub struct RepeatLimiter {
+pub(crate) struct RepeatLimiter {
     /// When it was last given.
     last: Option<Timestamp>,
     /// How often it was left out since.
@@ -22,7 +22,7 @@ pub struct RepeatLimiter {
 impl RepeatLimiter {
     /// Returns how many were left out since the last one when this one is to be given, and `None`
     /// when it is left out.
-    pub fn admit(&mut self, now: Timestamp) -> Option<u64> {
+    pub(crate) fn admit(&mut self, now: Timestamp) -> Option<u64> {
         if self
             .last
             .is_some_and(|last| now.since(last) < REPEAT_INTERVAL)

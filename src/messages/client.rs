@@ -23,7 +23,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::{TakeFrom, Want};
-pub use crate::messages::proc_token::ProcToken;
+pub(crate) use crate::messages::proc_token::ProcToken;
 use policy::pool::{Lane, RemoveMode, ReturnStatus};
 
 /// One request of a client.
@@ -164,7 +164,7 @@ pub struct NamedPool {
 
 impl NamedPool {
     /// Returns whether it says who may use the pool.
-    pub fn lets_in(&self) -> bool {
+    pub(crate) fn lets_in(&self) -> bool {
         self.settings.contains_key(CALLERS)
     }
 

@@ -114,7 +114,7 @@ impl ErrorReply {
     }
 
     /// The memory of requests and answers in flight is used up.
-    pub fn no_room() -> Self {
+    pub(crate) fn no_room() -> Self {
         let reason = "requests and answers in flight take as much memory as they may ([server] \
                       in_flight_max): try again later";
         Self::new("too_many_requests", reason, "queue", Fault::Host, true)
@@ -161,7 +161,7 @@ impl ErrorReply {
     }
 
     /// More logins are tried than may be.
-    pub fn too_many_logins(reason: impl AsRef<str>) -> Self {
+    pub(crate) fn too_many_logins(reason: impl AsRef<str>) -> Self {
         let reason = reason.as_ref();
         Self::new("too_many_requests", reason, "queue", Fault::Client, true)
     }

@@ -19,7 +19,7 @@ impl Message for Reload {
 /// Sets one value on top of what files, environment and options say, until the service ends; or
 /// takes back what was set.
 #[derive(Clone, Debug)]
-pub struct SetValue {
+pub(crate) struct SetValue {
     /// Section of the key.
     pub section: String,
     /// The key.
@@ -86,4 +86,4 @@ pub enum ReloadError {
 }
 
 /// What follows a change of the log's level.
-pub type SetLogLevel = std::rc::Rc<dyn Fn(LogLevel)>;
+pub(crate) type SetLogLevel = std::rc::Rc<dyn Fn(LogLevel)>;

@@ -53,12 +53,12 @@ pub struct RunningJob {
 /// Starts a run (`start_child`); answered by a [`ChildEnded`], also when it cannot be started.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct StartChild(pub JobOrder);
+pub(crate) struct StartChild(pub JobOrder);
 
 /// Ends a run (`terminate_child`): politely, and surely when its time is up. A [`ChildEnded`] follows.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
-pub struct TerminateChild {
+pub(crate) struct TerminateChild {
     /// Which; one that is gone is no mistake.
     pub run: Run,
     /// How long it may take.
@@ -68,7 +68,7 @@ pub struct TerminateChild {
 /// A run is gone. Exactly one for each that was to be started.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
-pub struct ChildEnded {
+pub(crate) struct ChildEnded {
     /// Which.
     pub run: Run,
     /// Why, as its life says, or as its start said.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use policy::admission::Snapshot;
 
 /// How long to wait before a pool that is not there is looked for again.
-pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What there is of a pool, kept up to date by the manager in the turn in which it changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct PoolState {
 
 impl PoolState {
     /// Returns what admission decides by, with those who were let in and have no process yet.
-    pub fn with_claims(&self, claims: u32) -> Snapshot {
+    pub(crate) fn with_claims(&self, claims: u32) -> Snapshot {
         Snapshot {
             // Those of ours who wait in the pool's queue are among those who wait there.
             claims: claims.max(self.pool.claims),

@@ -35,7 +35,7 @@ impl Message for AddPool {
 
 /// Changes settings of a pool; those that are not named stay.
 #[derive(Clone, Debug)]
-pub struct ReconfigurePool {
+pub(crate) struct ReconfigurePool {
     /// Its name.
     pub name: String,
     /// The settings that change; `null` takes one back to its default.
@@ -66,7 +66,7 @@ impl Message for RemovePool {
 /// Starts processes of a pool again, before the time of its throttle is up. Returns whether it was
 /// throttled.
 #[derive(Clone, Debug)]
-pub struct UnthrottlePool {
+pub(crate) struct UnthrottlePool {
     /// Its name.
     pub name: String,
 }
@@ -77,7 +77,7 @@ impl Message for UnthrottlePool {
 
 /// Starts processes of all pools again: the configuration was read again.
 #[derive(Clone, Copy, Debug)]
-pub struct UnthrottleAll;
+pub(crate) struct UnthrottleAll;
 
 impl Message for UnthrottleAll {
     type Result = ();
@@ -85,7 +85,7 @@ impl Message for UnthrottleAll {
 
 /// Stops the idle processes of one pool that were started before the last reload.
 #[derive(Clone, Debug)]
-pub struct TerminateStaleOf {
+pub(crate) struct TerminateStaleOf {
     /// The pool's name.
     pub name: String,
 }
@@ -96,7 +96,7 @@ impl Message for TerminateStaleOf {
 
 /// Says where a client is told that a process which it holds is taken from it. Holds until it ends.
 #[derive(Clone, Debug)]
-pub struct SubscribeRevocation {
+pub(crate) struct SubscribeRevocation {
     /// The client.
     pub client: Pid,
     /// Where.

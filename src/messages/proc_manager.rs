@@ -18,7 +18,8 @@ use crate::query_server::status::Holder;
 use policy::pool::ProcId;
 
 pub use error::{CallError, GetProcError};
-pub use lease::{Lease, Lender, RetProc};
+pub(crate) use lease::Lender;
+pub use lease::{Lease, RetProc};
 pub use want::{TakeFrom, Want, What};
 
 /// Asks for a process.
@@ -115,7 +116,7 @@ impl Message for GetProcCount {
 
 /// Counts processes started before the last reload (`get_stale_proc_count`).
 #[derive(Clone, Copy, Debug)]
-pub struct GetStaleProcCount;
+pub(crate) struct GetStaleProcCount;
 
 impl Message for GetStaleProcCount {
     type Result = u32;

@@ -15,7 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::error::{ExitReport, Fault, PromptError};
 pub(crate) use self::error::{TOLD_TO_STOP, shorten};
-pub use self::shared::{MANAGER_TOKEN, ProcShared};
+pub(crate) use self::shared::MANAGER_TOKEN;
+pub use self::shared::ProcShared;
 use crate::otp::pid::Pid;
 use crate::query_server::line::LineBuffer;
 use policy::pool::Token;
@@ -67,7 +68,7 @@ impl AnswerTo {
 
 /// Takes the answers to several prompts. Holds no more than the prompts that are unanswered, which
 /// are bounded.
-pub type AnswerSender = mpsc::UnboundedSender<Result<Bytes, PromptError>>;
+pub(crate) type AnswerSender = mpsc::UnboundedSender<Result<Bytes, PromptError>>;
 
 impl Prompt {
     /// Takes the commands apart.

@@ -125,4 +125,4 @@ pub enum JobEnd {
 pub struct StopJob;
 
 /// How long a job takes to stop, at most.
-pub const STOP_MAX: Duration = Duration::from_secs(5);
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(5);

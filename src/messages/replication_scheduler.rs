@@ -111,7 +111,7 @@ impl Message for RemoveJob {
 
 /// Removes all jobs (`stop_clear_all_jobs`).
 #[derive(Clone, Copy, Debug)]
-pub struct RemoveAllJobs;
+pub(crate) struct RemoveAllJobs;
 
 impl Message for RemoveAllJobs {
     type Result = ();
@@ -119,7 +119,7 @@ impl Message for RemoveAllJobs {
 
 /// Begins a job anew, its failures forgotten (`restart_job`). Answers whether there is such a job.
 #[derive(Clone, Debug)]
-pub struct RestartJob {
+pub(crate) struct RestartJob {
     /// Which.
     pub id: ReplicationId,
 }
@@ -130,7 +130,7 @@ impl Message for RestartJob {
 
 /// Stops a job until it is resumed; one that is paused stays so. Answers whether there is such a job.
 #[derive(Clone, Debug)]
-pub struct PauseJob {
+pub(crate) struct PauseJob {
     /// Which.
     pub id: ReplicationId,
     /// Who says so; shown to others.
@@ -143,7 +143,7 @@ impl Message for PauseJob {
 
 /// Lets a paused job run. Answers whether there is such a job.
 #[derive(Clone, Debug)]
-pub struct ResumeJob {
+pub(crate) struct ResumeJob {
     /// Which.
     pub id: ReplicationId,
 }
@@ -154,7 +154,7 @@ impl Message for ResumeJob {
 
 /// Gives a job another priority. Answers whether there is such a job.
 #[derive(Clone, Debug)]
-pub struct SetPriority {
+pub(crate) struct SetPriority {
     /// Which.
     pub id: ReplicationId,
     /// The higher, the sooner its turn.
@@ -194,7 +194,7 @@ impl Message for GetJob {
 
 /// Asks for jobs (`jobs`), in order of their ids.
 #[derive(Clone, Debug)]
-pub struct GetJobs {
+pub(crate) struct GetJobs {
     /// Only jobs whose ids come after this one.
     pub after: Option<String>,
     /// Passes over as many.
@@ -206,11 +206,11 @@ pub struct GetJobs {
 }
 
 /// The most jobs that are answered at a time, so that no answer takes long.
-pub const JOBS_MAX: usize = 200;
+pub(crate) const JOBS_MAX: usize = 200;
 
 /// Which jobs are asked for.
 #[derive(Clone, Debug)]
-pub enum JobChoice {
+pub(crate) enum JobChoice {
     /// All.
     All,
     /// Those that have a run.
@@ -225,7 +225,7 @@ impl Message for GetJobs {
 
 /// Asks for these jobs; the answers are in the same order.
 #[derive(Clone, Debug)]
-pub struct GetJobsById {
+pub(crate) struct GetJobsById {
     /// Which.
     pub ids: Vec<ReplicationId>,
 }
@@ -237,7 +237,7 @@ impl Message for GetJobsById {
 /// Asks for the ids of a document's jobs (`find_jobs_by_doc`), or of a whole database's
 /// (`find_jobs_by_dbname`), in order.
 #[derive(Clone, Debug)]
-pub struct FindJobs {
+pub(crate) struct FindJobs {
     /// The replicator database.
     pub database: String,
     /// The document; none is all of them.
@@ -267,7 +267,7 @@ pub struct Counts {
 
 /// Some of the jobs.
 #[derive(Clone, Debug)]
-pub struct JobList {
+pub(crate) struct JobList {
     /// How many there are, of the kind that was asked for.
     pub total: usize,
     /// Those that were asked for.
@@ -305,7 +305,7 @@ pub struct JobInfo {
 
 /// Tells of everything that happens to jobs from now on, in order.
 #[derive(Clone, Debug)]
-pub struct Subscribe(pub Recipient<ReplicationEvent>);
+pub(crate) struct Subscribe(pub Recipient<ReplicationEvent>);
 
 impl Message for Subscribe {
     type Result = ();
@@ -314,7 +314,7 @@ impl Message for Subscribe {
 /// Something happened to a job.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
-pub struct ReplicationEvent {
+pub(crate) struct ReplicationEvent {
     /// Its id.
     pub id: ReplicationId,
     /// What is replicated.
@@ -325,7 +325,7 @@ pub struct ReplicationEvent {
 
 /// What happened to a job.
 #[derive(Clone, Debug)]
-pub enum Happening {
+pub(crate) enum Happening {
     /// A run was begun (`triggered`).
     Triggered,
     /// Both databases are open (`started`).
@@ -334,10 +334,6 @@ pub enum Happening {
     Crashed {
         /// Why.
         crash: Crash,
-        /// How often in a row, this one included; 0 if it had run in good health.
-        crashes: u32,
-        /// When it is tried again at the earliest.
-        until: WallTime,
     },
     /// A run was stopped; the job waits for its turn, or is paused.
     Stopped,

@@ -6,7 +6,7 @@ use crate::replicator::rows::Row;
 
 /// Asks how far documents are on their way to jobs; the answers are in the same order.
 #[derive(Clone, Debug)]
-pub struct GetRows {
+pub(crate) struct GetRows {
     /// Ids of documents.
     pub docs: Vec<String>,
 }

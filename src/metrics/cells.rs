@@ -34,7 +34,7 @@ impl Counter {
 
 /// A counter for each of several reasons.
 #[derive(Debug)]
-pub struct CountersBy<R> {
+pub(crate) struct CountersBy<R> {
     counters: Box<[Counter]>,
     reasons: PhantomData<R>,
 }
@@ -92,7 +92,7 @@ impl Gauge {
 
 /// The upper ends of the ranges that times are sorted into, in nanoseconds: 1, 2, 5 of each decade
 /// from 10 microseconds to 100 seconds. What is longer falls into a last range without an end.
-pub const BOUNDS: [u64; 22] = {
+pub(crate) const BOUNDS: [u64; 22] = {
     let mut bounds = [0; 22];
     let mut at = 0;
     let mut decade = 10_000;
@@ -138,7 +138,7 @@ fn range_of(nanoseconds: u64) -> usize {
 
 /// How often times of each length were seen, and their sum.
 #[derive(Debug, Default)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     ranges: [AtomicU64; RANGES],
     /// In nanoseconds.
     sum: AtomicU64,
@@ -146,7 +146,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Counts a time.
-    pub fn observe(&self, time: Duration) {
+    pub(crate) fn observe(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.ranges[range_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl Times {
     }
 
     /// Returns for each bound, in seconds, how many were no longer than that.
-    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut count = 0;
         BOUNDS.iter().zip(self.ranges).map(move |(bound, more)| {
             count += more;
@@ -213,7 +213,7 @@ impl Times {
 
     /// Returns the time that this share of them does not exceed, in seconds, interpolated within its
     /// range; 0 when there are none.
-    pub fn quantile(&self, share: f64) -> f64 {
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
         let mut rank = self.count() as f64 * share;
         let mut last = 0.0;
         for Range { from, to, count } in self.occupied() {

@@ -57,12 +57,12 @@ impl Front {
     }
 
     /// Tells where it is now, and before which pool.
-    pub fn set_place(&self, place: Place) {
+    pub(crate) fn set_place(&self, place: Place) {
         self.with(|now| now.0 = place);
     }
 
     /// Tells whether it accepts connections, and if not, why.
-    pub fn set_closed(&self, closed: Option<Closed>) {
+    pub(crate) fn set_closed(&self, closed: Option<Closed>) {
         self.with(|now| now.1 = closed);
     }
 

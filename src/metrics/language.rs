@@ -100,7 +100,7 @@ impl LanguageMetrics {
     }
 
     /// Counts a prompt that was sent and is not answered any more.
-    pub fn prompt_failed(&self, error: &PromptError) {
+    pub(crate) fn prompt_failed(&self, error: &PromptError) {
         let failure = match error {
             PromptError::Function { .. } => Failure::Function,
             PromptError::Timeout { .. } => Failure::Timeout,

@@ -26,14 +26,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-pub use cells::{BOUNDS, Counter, Gauge, Histogram, Range, Times};
+pub(crate) use cells::{Counter, Gauge, Histogram};
+pub use cells::{Range, Times};
 pub use front::{Closed, Front, Place};
-pub use language::{KillReason, LanguageMetrics};
-pub use pool::{OpenFailure, PoolMetrics, Refused, ReturnKind};
-pub use prometheus::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
-pub use replication::ReplicationMetrics;
-pub use service::{LendEnd, ServiceMetrics};
-pub use snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
+pub(crate) use language::{KillReason, LanguageMetrics};
+pub(crate) use pool::{OpenFailure, PoolMetrics};
+pub use pool::{Refused, ReturnKind};
+pub(crate) use prometheus::PROMETHEUS_CONTENT_TYPE;
+pub use prometheus::prometheus_text;
+pub(crate) use replication::ReplicationMetrics;
+pub(crate) use service::{LendEnd, ServiceMetrics};
+pub use snapshot::{Definition, Kind, Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
 use crate::query_server::status::DaemonStatus;
@@ -44,7 +47,7 @@ use policy::invariants::Invariant;
 const NAMES_MAX: usize = 256;
 
 /// What the names that are too many are counted under.
-pub const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 /// The methods of HTTP that are counted apart, as in CouchDB.
 const METHODS: [&str; 7] = ["COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"];
@@ -152,7 +155,7 @@ impl Metrics {
     }
 
     /// Shows a service for as long as what is returned is kept.
-    pub fn open_front(&self, name: &str, place: Place) -> Arc<Front> {
+    pub(crate) fn open_front(&self, name: &str, place: Place) -> Arc<Front> {
         let front = Arc::new(Front::new(name, self.service(name), place));
         let mut fronts = self.0.fronts.lock().unwrap_or_else(PoisonError::into_inner);
         fronts.retain(|known| known.strong_count() > 0);
@@ -187,18 +190,13 @@ impl Metrics {
     }
 
     /// Counts an invariant that was found not to hold.
-    pub fn invariant_violated(&self, id: Invariant) {
+    pub(crate) fn invariant_violated(&self, id: Invariant) {
         self.0.invariants[id as usize].one();
     }
 
     /// Shows the log's own count of records that it dropped; the first one given counts.
-    pub fn watch_dropped_log_records(&self, count: Arc<AtomicU64>) {
+    pub(crate) fn watch_dropped_log_records(&self, count: Arc<AtomicU64>) {
         let _ = self.0.log_dropped.set(count);
-    }
-
-    /// Returns the time since the service began to count.
-    pub fn uptime(&self) -> Duration {
-        self.0.started.elapsed()
     }
 
     /// Reads everything. What is not counted but is there comes from the manager: `status` is its

@@ -24,7 +24,7 @@ pub enum ReturnKind {
 /// Why a process could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum OpenFailure {
+pub(crate) enum OpenFailure {
     /// It did not start in time.
     Timeout,
     /// It was not wanted any more.
@@ -154,12 +154,12 @@ impl PoolMetrics {
     }
 
     /// Counts a process that could not be started.
-    pub fn open_failed(&self, why: OpenFailure) {
+    pub(crate) fn open_failed(&self, why: OpenFailure) {
         self.count().open_failures.one(why);
     }
 
     /// Counts a request that got no process in time.
-    pub fn request_timed_out(&self, phase: Phase) {
+    pub(crate) fn request_timed_out(&self, phase: Phase) {
         let slow = match phase {
             Phase::Queue => Slow::Queue,
             Phase::Open => Slow::Open,
@@ -174,7 +174,7 @@ impl PoolMetrics {
     }
 
     /// Counts a prompt that got no answer in time.
-    pub fn prompt_timed_out(&self) {
+    pub(crate) fn prompt_timed_out(&self) {
         self.count().timeouts.one(Slow::Prompt);
     }
 

@@ -11,7 +11,7 @@ use super::cells::Times;
 use super::snapshot::{Family, Kind, Sample, Snapshot, Value};
 
 /// The media type of [`prometheus_text`].
-pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The quantiles of a summary, as CouchDB shows them.
 const QUANTILES: [&str; 6] = ["0.5", "0.75", "0.9", "0.95", "0.99", "0.999"];

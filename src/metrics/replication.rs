@@ -60,7 +60,7 @@ impl ReplicationMetrics {
 
     /// Takes in what an event changed: how many jobs there are now, and what was counted before it
     /// and after.
-    pub fn publish(&self, census: &Census, before: &Totals, after: &Totals) {
+    pub(crate) fn publish(&self, census: &Census, before: &Totals, after: &Totals) {
         let counters = [
             (&self.adds, before.adds, after.adds),
             (&self.removes, before.removes, after.removes),

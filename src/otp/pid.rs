@@ -180,7 +180,7 @@ impl Pid {
     }
 
     /// Stops watching. A `Down` that is already on its way still arrives; its reference tells.
-    pub fn demonitor(&self, monitor: MonitorRef) {
+    pub(crate) fn demonitor(&self, monitor: MonitorRef) {
         if let State::Alive { monitors, .. } = &mut *self.lock() {
             monitors.retain(|(known, _)| *known != monitor);
         }

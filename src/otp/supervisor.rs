@@ -32,7 +32,7 @@ struct Running {
 }
 
 /// How a child is started, restarted and stopped.
-pub struct ChildSpec {
+pub(crate) struct ChildSpec {
     /// Its name, for the log.
     id: &'static str,
     /// How long it may take to end.
@@ -87,7 +87,7 @@ impl ChildSpec {
 
 /// How many restarts are too many.
 #[derive(Clone, Copy, Debug)]
-pub struct Intensity {
+pub(crate) struct Intensity {
     /// More restarts than this ..
     pub restarts_max: usize,
     /// .. within this time, and the supervisor gives up.
@@ -100,7 +100,7 @@ struct Child {
 }
 
 /// Watches over its children.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     children: Vec<Child>,
     intensity: Intensity,
     /// When children were restarted, oldest first; only those within the period.

@@ -17,7 +17,7 @@ const APART_MAX: Duration = Duration::from_secs(1);
 
 /// Tells the time of day.
 #[derive(Debug)]
-pub struct WallClock {
+pub(crate) struct WallClock {
     since: Instant,
     /// The time of day at `since`, with what the system's was set forward.
     began: Cell<WallTime>,

@@ -21,7 +21,7 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::probe::probe;
 
 /// The longest that a probe may take.
-pub const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
+pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Something that not every query server can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,7 +107,7 @@ pub struct Abilities {
 
 impl Abilities {
     /// Nothing is known, and nothing is found out: everything is asked as it comes.
-    pub fn undeclared() -> Self {
+    pub(crate) fn undeclared() -> Self {
         Self::with(|_| Some(Finding::Open), None)
     }
 
@@ -121,7 +121,7 @@ impl Abilities {
     }
 
     /// They are to be found out with children of this command.
-    pub fn to_probe(command: CommandSpec) -> Self {
+    pub(crate) fn to_probe(command: CommandSpec) -> Self {
         Self::with(|_| None, Some(command))
     }
 

@@ -72,7 +72,7 @@ pub enum SpawnError {
 
 impl SpawnError {
     /// Returns whether the command itself is wrong, rather than the state of the machine.
-    pub const fn is_command_wrong(&self) -> bool {
+    pub(crate) const fn is_command_wrong(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::NotExecutable { .. })
     }
 }
@@ -192,7 +192,7 @@ impl Child {
     }
 
     /// Asks the child and its group to end (SIGTERM).
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         self.process.borrow().signal_group(Signal::TERM);
     }
 
@@ -202,7 +202,7 @@ impl Child {
     }
 
     /// Returns whether the child was stopped or continued since the last call.
-    pub fn stop_or_continue(&self) -> Option<StopOrContinue> {
+    pub(crate) fn stop_or_continue(&self) -> Option<StopOrContinue> {
         let process = self.process.borrow();
         if process.is_reaped() {
             return None;
@@ -248,7 +248,7 @@ impl fmt::Debug for Child {
 
 /// What happened to a child that did not end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StopOrContinue {
+pub(crate) enum StopOrContinue {
     /// The signal of this name stopped it.
     Stopped(String),
     /// It goes on.

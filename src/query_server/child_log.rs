@@ -78,7 +78,7 @@ pub struct LogTerms {
 }
 
 /// The log of one process.
-pub struct ChildLog {
+pub(crate) struct ChildLog {
     log: Logger,
     clock: Clock,
     terms: LogTerms,
@@ -111,7 +111,7 @@ impl ChildLog {
     }
 
     /// Logs a line of standard error.
-    pub fn complained(&self, text: &str) {
+    pub(crate) fn complained(&self, text: &str) {
         if let Some(line) = self.admit(text) {
             info!(self.log, "query server stderr"; "line" => line);
         }

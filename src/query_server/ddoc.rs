@@ -32,7 +32,7 @@ pub enum BadDdoc {
 }
 
 /// The language of a design document that names none.
-pub const DEFAULT_LANGUAGE: &str = "javascript";
+pub(crate) const DEFAULT_LANGUAGE: &str = "javascript";
 
 /// Members that belong to the database and not to the document that a query server is taught. They
 /// come and go with how the document is asked for.

@@ -30,7 +30,7 @@ const END_WAIT: Duration = Duration::from_secs(1);
 const QUOTED_LINES: usize = 2;
 
 /// A child, and what it has said so far.
-pub struct Dialogue {
+pub(crate) struct Dialogue {
     child: Child,
     /// None once the input is closed.
     input: Option<PipeWriter>,
@@ -124,7 +124,7 @@ impl Dialogue {
     }
 
     /// Returns the last lines of its standard error, oldest first.
-    pub fn last_words(&self) -> Vec<String> {
+    pub(crate) fn last_words(&self) -> Vec<String> {
         self.stderr.borrow_mut().last_words()
     }
 }

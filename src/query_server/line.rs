@@ -97,14 +97,14 @@ fn plain_text(value: &RawValue) -> String {
 /// A line was longer than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {limit} bytes")]
-pub struct LineTooLong {
+pub(crate) struct LineTooLong {
     /// The bound, in bytes.
     pub limit: usize,
 }
 
 /// Cuts a stream of chunks into lines, without copying a line that lies within one chunk.
 #[derive(Debug)]
-pub struct LineBuffer {
+pub(crate) struct LineBuffer {
     partial: BytesMut,
     chunk: Bytes,
     line_bytes_max: usize,
@@ -121,7 +121,7 @@ impl LineBuffer {
     }
 
     /// Changes the bound for the lines that follow.
-    pub fn set_line_bytes_max(&mut self, line_bytes_max: usize) {
+    pub(crate) fn set_line_bytes_max(&mut self, line_bytes_max: usize) {
         self.line_bytes_max = line_bytes_max;
     }
 
@@ -161,19 +161,19 @@ impl LineBuffer {
     }
 
     /// Takes the bytes after the last line feed: what a stream that ended left unfinished.
-    pub fn take_rest(&mut self) -> Bytes {
+    pub(crate) fn take_rest(&mut self) -> Bytes {
         self.partial.extend_from_slice(&self.chunk);
         self.chunk = Bytes::new();
         self.partial.split().freeze()
     }
 
     /// Returns how much of an unfinished line is held, in bytes.
-    pub fn partial_bytes(&self) -> usize {
+    pub(crate) fn partial_bytes(&self) -> usize {
         self.partial.len() + self.chunk.len()
     }
 
     /// Returns whether an unfinished line is held.
-    pub fn has_partial(&self) -> bool {
+    pub(crate) fn has_partial(&self) -> bool {
         !self.partial.is_empty() || !self.chunk.is_empty()
     }
 }

@@ -8,10 +8,10 @@ use std::io;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Set by Settee for the children it starts itself.
-pub const CHILD_VARIABLE: &str = "SETTEE_CHILD";
+pub(crate) const CHILD_VARIABLE: &str = "SETTEE_CHILD";
 
 /// Whether a child with these variables calls [`die_with_parent_if_asked`].
-pub fn asks_itself(environment: &[(String, String)]) -> bool {
+pub(crate) fn asks_itself(environment: &[(String, String)]) -> bool {
     environment.iter().any(|(name, _)| name == CHILD_VARIABLE)
 }
 
@@ -20,7 +20,7 @@ pub fn asks_itself(environment: &[(String, String)]) -> bool {
 ///
 /// # Errors
 /// The system refuses.
-pub fn die_with_parent() -> io::Result<()> {
+pub(crate) fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
@@ -28,7 +28,7 @@ pub fn die_with_parent() -> io::Result<()> {
 ///
 /// # Errors
 /// The system refuses.
-pub fn die_with_parent_if_asked() -> io::Result<()> {
+pub(crate) fn die_with_parent_if_asked() -> io::Result<()> {
     if std::env::var_os(CHILD_VARIABLE).is_some_and(|value| value == "1") {
         die_with_parent()?;
     }

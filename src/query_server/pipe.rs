@@ -54,7 +54,7 @@ impl PipeReader {
     /// Reads what is there now; `None` when nothing is, an empty chunk at the end.
     ///
     /// Asks the system itself rather than the event loop, which may not have heard yet.
-    pub fn read_now(&self) -> Option<Bytes> {
+    pub(crate) fn read_now(&self) -> Option<Bytes> {
         self.read().ok()
     }
 
@@ -133,7 +133,7 @@ impl Stream for Chunks {
 }
 
 /// The writing end: writes at once what the pipe takes, and the rest when it takes it.
-pub struct PipeWriter(Rc<Writer>);
+pub(crate) struct PipeWriter(Rc<Writer>);
 
 struct Writer {
     pipe: AsyncFd<File>,
@@ -156,12 +156,12 @@ impl PipeWriter {
     }
 
     /// Returns how many bytes wait for the pipe to take them.
-    pub fn unsent_bytes(&self) -> usize {
+    pub(crate) fn unsent_bytes(&self) -> usize {
         self.0.unsent.borrow().len()
     }
 
     /// Writes a line and its line feed at once, as far as the pipe takes them.
-    pub fn write_line(&self, line: &[u8]) {
+    pub(crate) fn write_line(&self, line: &[u8]) {
         if self.unsent_bytes() > 0 {
             return self.queue_line(line);
         }
@@ -175,12 +175,12 @@ impl PipeWriter {
     }
 
     /// Queues a line, to be written together with others once the current turn is over.
-    pub fn queue_line(&self, line: &[u8]) {
+    pub(crate) fn queue_line(&self, line: &[u8]) {
         self.queue(&[line, b"\n"]);
     }
 
     /// Queues bytes as they are, line feed or not.
-    pub fn queue_bytes(&self, bytes: &[u8]) {
+    pub(crate) fn queue_bytes(&self, bytes: &[u8]) {
         self.queue(&[bytes]);
     }
 

@@ -80,7 +80,7 @@ impl Work {
     }
 
     /// Returns whether it runs functions of users, which may take for ever.
-    pub const fn runs_functions(self) -> bool {
+    pub(crate) const fn runs_functions(self) -> bool {
         !matches!(self, Self::Reset | Self::Teach | Self::Other)
     }
 }
@@ -152,7 +152,7 @@ pub fn kind_of(line: &[u8]) -> Option<PromptKind> {
 }
 
 /// Tells what a command does and what it is counted as, as [`kind_of`].
-pub fn kind_and_class_of(line: &[u8]) -> Option<(PromptKind, PromptClass)> {
+pub(crate) fn kind_and_class_of(line: &[u8]) -> Option<(PromptKind, PromptClass)> {
     if memchr::memchr(b'\n', line).is_some() {
         return None;
     }
@@ -213,7 +213,7 @@ fn path_head(path: Option<&&RawValue>) -> Option<String> {
 }
 
 /// Returns whether this answer to a list command leaves the list open.
-pub fn leaves_list_open(answer: &[u8]) -> bool {
+pub(crate) fn leaves_list_open(answer: &[u8]) -> bool {
     let Some(inside) = answer.trim_ascii_start().strip_prefix(b"[") else {
         return false;
     };
@@ -228,7 +228,7 @@ pub fn reset(config: &str) -> Bytes {
 
 /// The `reset` before Settee itself calls functions: as [`reset`], and JavaScript is asked for errors
 /// that say what happened.
-pub fn reset_for_calls(config: &str, language: &LanguageName) -> Bytes {
+pub(crate) fn reset_for_calls(config: &str, language: &LanguageName) -> Bytes {
     let asks = language.as_str() == DEFAULT_LANGUAGE;
     match config.trim_end().strip_suffix('}').filter(|_| asks) {
         Some("{") => reset(&format!("{{\"{TEXT_REASONS}\":true}}")),

@@ -12,7 +12,7 @@ use crate::query_server::line::LineBuffer;
 const KEPT_LINES: usize = 10;
 
 /// Collects what a child writes to its standard error.
-pub struct StderrLog {
+pub(crate) struct StderrLog {
     lines: LineBuffer,
     kept: VecDeque<String>,
     log: Option<Rc<ChildLog>>,
@@ -48,7 +48,7 @@ impl StderrLog {
     }
 
     /// Returns the last lines, oldest first, with an unfinished one.
-    pub fn last_words(&mut self) -> Vec<String> {
+    pub(crate) fn last_words(&mut self) -> Vec<String> {
         if self.lines.has_partial() {
             let rest = self.lines.take_rest();
             self.keep(&rest);

@@ -19,14 +19,14 @@ use serde_json::value::RawValue;
 use super::prompt::{PromptClass, PromptKind, kind_and_class_of, leaves_list_open, reset};
 
 /// Most bytes of lines that are kept of one client.
-pub const TAUGHT_BYTES_MAX: usize = 4 << 20;
+pub(crate) const TAUGHT_BYTES_MAX: usize = 4 << 20;
 
 /// Most lines that are kept of one client.
-pub const TAUGHT_LINES_MAX: usize = 512;
+pub(crate) const TAUGHT_LINES_MAX: usize = 512;
 
 /// What a command does to the process that gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lesson {
+pub(crate) enum Lesson {
     /// Nothing.
     None,
     /// `reset`.
@@ -42,7 +42,7 @@ pub enum Lesson {
 }
 
 /// Tells what a command does.
-pub fn lesson_of(line: &[u8]) -> Lesson {
+pub(crate) fn lesson_of(line: &[u8]) -> Lesson {
     match kind_and_class_of(line) {
         Some((PromptKind::Teach, _)) => taught_id(line).map_or(Lesson::Unknown, Lesson::Ddoc),
         Some((PromptKind::OpenList | PromptKind::ListRow, _)) => Lesson::List,
@@ -80,7 +80,7 @@ fn taught_id(line: &[u8]) -> Option<String> {
 
 /// What one client has taught.
 #[derive(Debug)]
-pub struct Taught {
+pub(crate) struct Taught {
     reset: Option<Bytes>,
     /// Libraries and functions since the last `reset`.
     views: Vec<Bytes>,
@@ -111,7 +111,7 @@ impl Taught {
     }
 
     /// Returns whether another process can be brought to the same state.
-    pub fn is_portable(&self) -> bool {
+    pub(crate) fn is_portable(&self) -> bool {
         !self.list_open && !self.views_lost && !self.ddocs_lost
     }
 

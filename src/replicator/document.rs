@@ -39,7 +39,7 @@ const ID_BYTES_MAX: usize = 4096;
 
 /// Why a document is not written. The writer is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DocumentError {
+pub(crate) enum DocumentError {
     /// It has no form (400 `bad_request`).
     #[error("{0}")]
     BadRequest(String),
@@ -85,7 +85,7 @@ pub enum Sort {
 ///
 /// # Errors
 /// It is no id.
-pub fn sort_of(id: &str) -> Result<Sort, DocumentError> {
+pub(crate) fn sort_of(id: &str) -> Result<Sort, DocumentError> {
     let illegal = |text: &str| Err(DocumentError::IllegalId(text.to_owned()));
     if id.is_empty() {
         return illegal("Document id must not be empty");
@@ -113,7 +113,7 @@ pub fn sort_of(id: &str) -> Result<Sort, DocumentError> {
 
 /// Who writes or reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Person {
+pub(crate) struct Person {
     /// Their name, if they have logged in.
     pub name: Option<String>,
     /// Whether they may do everything.
@@ -126,14 +126,14 @@ impl Person {
     }
 
     /// Returns whether they may read the credentials of a document.
-    pub fn reads_credentials(&self, members: &Members) -> bool {
+    pub(crate) fn reads_credentials(&self, members: &Members) -> bool {
         self.is_admin || self.name.is_some() && members.text("owner") == self.name
     }
 }
 
 /// A document as its writer sent it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Incoming {
+pub(crate) struct Incoming {
     /// Its id, if it has one in it.
     pub id: Option<String>,
     /// The revision that its writer knows: text, for `_local/` documents have others.
@@ -203,7 +203,7 @@ impl Incoming {
 }
 
 /// Not a valid revision.
-pub fn invalid_rev() -> DocumentError {
+pub(crate) fn invalid_rev() -> DocumentError {
     DocumentError::BadRequest("Invalid rev format".to_owned())
 }
 
@@ -248,7 +248,7 @@ pub fn parse(id: &str, members: &Members, defaults: &Defaults) -> Result<Replica
 
 /// Returns what a document asks for, under whatever configuration; none where it asks for no
 /// replication.
-pub fn asked_by(id: &str, members: &Members) -> Option<Replication> {
+pub(crate) fn asked_by(id: &str, members: &Members) -> Option<Replication> {
     parse(id, members, &Defaults::default()).ok()
 }
 
@@ -325,7 +325,7 @@ pub fn members(document: &Document) -> Members {
 }
 
 /// Puts `_id`, `_rev` and, where it is so, `_deleted` in front of members.
-pub fn with_head(id: &str, rev: &str, deleted: bool, members: Members) -> Members {
+pub(crate) fn with_head(id: &str, rev: &str, deleted: bool, members: Members) -> Members {
     let mut whole = Members::default().with("_id", id).with("_rev", rev);
     if deleted {
         whole.set("_deleted", true);

@@ -13,7 +13,7 @@ const PORT: u16 = 5984;
 
 /// The identity of this service, which is known once the store is open. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct ServerIdentity(Arc<OnceLock<Identity>>);
+pub(crate) struct ServerIdentity(Arc<OnceLock<Identity>>);
 
 impl ServerIdentity {
     /// Returns the identity; asks the store for it the first time.

@@ -88,11 +88,6 @@ impl Members {
         self.0.len()
     }
 
-    /// Returns whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Puts other members behind these. None of them may be here already.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);

@@ -16,7 +16,7 @@ pub mod state;
 pub mod states;
 
 pub use database::{Database, NAME, Refused, Written};
-pub use states::{DocStates, PAUSED, Page, STATES};
+pub(crate) use states::{DocStates, PAUSED, Page, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;
@@ -55,7 +55,7 @@ pub fn defaults(config: &Replicator) -> Defaults {
 }
 
 /// Returns how the service speaks HTTP to databases.
-pub fn http_config(config: &Replicator) -> HttpConfig {
+pub(crate) fn http_config(config: &Replicator) -> HttpConfig {
     HttpConfig {
         request_timeout: config.request_timeout,
         verify_ssl_certificates: config.verify_ssl_certificates,

@@ -19,7 +19,8 @@ use replication::filter::Filter;
 use replication::id::ReplicationId;
 use replication::spec::Replication;
 
-pub use event::{Action, Attempt, Event, Taken, Wish};
+pub use event::{Action, Event};
+pub(crate) use event::{Attempt, Taken, Wish};
 
 /// The base of the wait after a temporary error.
 const BACKOFF_BASE: u64 = 64;
@@ -32,7 +33,7 @@ const RECHECK_SPREAD_MAX: u64 = 86_400;
 
 /// How far a document is on its way to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowState {
+pub(crate) enum RowState {
     /// Its id is not known yet.
     Initializing,
     /// Something went wrong for now.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::members::Members;
 
 /// The member that names the state.
-pub const STATE: &str = "_replication_state";
+pub(crate) const STATE: &str = "_replication_state";
 /// Since when.
 pub const TIME: &str = "_replication_state_time";
 /// Why it failed.
@@ -21,9 +21,9 @@ pub const ID: &str = "_replication_id";
 pub const STATS: &str = "_replication_stats";
 
 /// The state of a replication that never will run.
-pub const FAILED: &str = "failed";
+pub(crate) const FAILED: &str = "failed";
 /// The state of one that has done its work.
-pub const COMPLETED: &str = "completed";
+pub(crate) const COMPLETED: &str = "completed";
 /// The state of one that runs.
 const TRIGGERED: &str = "triggered";
 /// The state of one that failed and will be tried again.

@@ -19,7 +19,7 @@ use policy::counted::{Class, Classes, CountedNames, Section};
 use policy::schedule::{JobId, JobState};
 
 /// States that documents may be asked for by; a state's place is its class.
-pub const STATES: &[&str] = &[
+pub(crate) const STATES: &[&str] = &[
     "initializing",
     "error",
     "pending",
@@ -30,7 +30,7 @@ pub const STATES: &[&str] = &[
 ];
 
 /// Jobs may be asked for by this as well, whatever else their state is.
-pub const PAUSED: &str = "paused";
+pub(crate) const PAUSED: &str = "paused";
 
 /// The class of design documents, which are counted and have no state.
 const DESIGN: Class = 7;
@@ -138,13 +138,13 @@ pub struct PageOfIds {
 
 impl DocStates {
     /// Notes how far a document is on its way to a job.
-    pub fn set_row(&self, id: &str, state: Option<RowState>) {
+    pub(crate) fn set_row(&self, id: &str, state: Option<RowState>) {
         let class = state.map(|state| class_of(row_name(state)));
         self.lock().change(id, |known| known.row = class);
     }
 
     /// Notes the state of a document's job; none when the job is gone.
-    pub fn set_job(&self, id: &str, job: &JobId, state: Option<JobState>) {
+    pub(crate) fn set_job(&self, id: &str, job: &JobId, state: Option<JobState>) {
         self.lock().change(id, |known| match state {
             Some(state) => known.job = Some((Arc::clone(job), class_of(state.name()))),
             // Another one may be its job by now.
@@ -153,7 +153,7 @@ impl DocStates {
     }
 
     /// Forgets what the two actors told.
-    pub fn forget_jobs(&self) {
+    pub(crate) fn forget_jobs(&self) {
         let mut inner = self.lock();
         let ids: Vec<Arc<str>> = inner.known.keys().cloned().collect();
         for id in ids {
@@ -171,7 +171,7 @@ impl DocStates {
     }
 
     /// Returns a page of all documents.
-    pub fn page_of_all(&self, page: &Page) -> PageOfIds {
+    pub(crate) fn page_of_all(&self, page: &Page) -> PageOfIds {
         self.page_of(page, Classes::ALL)
     }
 

@@ -62,7 +62,7 @@ pub enum OpenProblem {
 
 impl OpenError {
     /// Returns whether it may be otherwise later without anybody looking at the file.
-    pub fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self) -> bool {
         !matches!(
             self.problem,
             OpenProblem::Broken(_) | OpenProblem::Format(_)

@@ -19,12 +19,14 @@ mod transfer;
 mod upkeep;
 pub mod uuid_file;
 
-pub use documents::{Changes, Conflict, Document, Edit, Info};
-pub use file::{OpenError, OpenProblem, Place};
-pub use records::LocalDocument;
-pub use revision::Revision;
-pub use transfer::{Import, Imported};
-pub use upkeep::{Purged, unix_now};
+pub(crate) use documents::Edit;
+pub use documents::{Changes, Conflict, Document, Info};
+pub(crate) use file::OpenProblem;
+pub use file::{OpenError, Place};
+pub(crate) use records::LocalDocument;
+pub(crate) use revision::Revision;
+pub(crate) use transfer::{Import, Imported};
+pub(crate) use upkeep::{Purged, unix_now};
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +44,7 @@ use thread::{Request, WriteWork, failed};
 const REQUESTS_MAX: usize = 1024;
 
 /// Who is told of the documents of a store, on the store's thread.
-pub trait Watcher: Send + Sync + fmt::Debug {
+pub(crate) trait Watcher: Send + Sync + fmt::Debug {
     /// Returns the class of a document: a number below
     /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
     fn class(&self, id: &str, body: &str) -> Class;
@@ -101,7 +103,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::start`].
-    pub fn start_watched(
+    pub(crate) fn start_watched(
         place: Place,
         watcher: Arc<dyn Watcher>,
         log: &Logger,
@@ -156,7 +158,7 @@ impl Store {
 
     /// Returns the name of this store as [`Store::uuid`] does if the file is open, and else the name
     /// that a new file would get. Opens nothing: a service that only lends processes needs no store.
-    pub async fn likely_uuid(&self) -> String {
+    pub(crate) async fn likely_uuid(&self) -> String {
         let is_open = self.update_seq.borrow().is_some();
         match is_open {
             true => self
@@ -281,7 +283,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn edit_local(
+    pub(crate) async fn edit_local(
         &self,
         id: &str,
         expected: Option<u64>,
@@ -326,7 +328,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn compact(&self) -> Result<u64, StoreError> {
+    pub(crate) async fn compact(&self) -> Result<u64, StoreError> {
         let (reply, result) = oneshot::channel();
         self.ask(Request::Compact(reply), result).await
     }

@@ -108,7 +108,7 @@ fn set_meta(transaction: &WriteTransaction, name: &str, value: &str) -> Result<(
 
 /// A `_local/` document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalDocument {
+pub(crate) struct LocalDocument {
     /// How often it was written; its revision is `0-NUMBER`.
     pub number: u64,
     /// JSON text without `_id` and `_rev`.

@@ -15,7 +15,7 @@ const HASH_BYTES_MAX: usize = 32;
 
 /// A revision of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Revision {
+pub(crate) struct Revision {
     /// How many there have been, with this one.
     pub number: u64,
     /// The hash: 1 to 32 letters and digits. 32 hexadecimal digits are in lower case.
@@ -48,7 +48,7 @@ impl fmt::Display for Revision {
 /// Not a valid revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Invalid rev format")]
-pub struct InvalidRevision;
+pub(crate) struct InvalidRevision;
 
 impl FromStr for Revision {
     type Err = InvalidRevision;

@@ -18,7 +18,7 @@ const BYTES_MAX: usize = 256 << 10;
 
 /// A document that is to be imported.
 #[derive(Clone, Debug)]
-pub struct Import {
+pub(crate) struct Import {
     /// Its id.
     pub id: String,
     /// As in [`Document`].
@@ -29,7 +29,7 @@ pub struct Import {
 
 /// What became of a document that was to be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Imported {
+pub(crate) enum Imported {
     /// There was none of this id.
     Created,
     /// The same document is there already.

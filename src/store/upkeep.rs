@@ -23,7 +23,7 @@ const COMPACT_DOCUMENTS_MAX: u64 = 100_000;
 
 /// What a purge did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
+pub(crate) struct Purged {
     /// How many documents it removed.
     pub removed: usize,
     /// The last update that it looked at; none when there are no more.
@@ -31,7 +31,7 @@ pub struct Purged {
 }
 
 /// Returns the time, in seconds since 1970.
-pub fn unix_now() -> u64 {
+pub(crate) fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
 }

@@ -69,28 +69,28 @@ impl ClientContext {
 
     /// Uses the shared metrics instead of a private set.
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+    pub(crate) fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
 
     /// Tells of built-in sums that are too long.
     #[must_use]
-    pub fn telling_sums(mut self, sums: Rc<OverflowLog>) -> Self {
+    pub(crate) fn telling_sums(mut self, sums: Rc<OverflowLog>) -> Self {
         self.sums = Some(sums);
         self
     }
 
     /// Answers calls about jobs, too.
     #[must_use]
-    pub fn with_replications(mut self, replications: ReplicatorApi) -> Self {
+    pub(crate) fn with_replications(mut self, replications: ReplicatorApi) -> Self {
         self.replications = Some(replications);
         self
     }
 
     /// Tells where HTTP listens.
     #[must_use]
-    pub fn with_http(mut self, http: Option<SocketAddr>) -> Self {
+    pub(crate) fn with_http(mut self, http: Option<SocketAddr>) -> Self {
         self.http = http;
         self
     }
@@ -104,7 +104,7 @@ impl ClientContext {
 
     /// Refuses whoever waits for a process, now and from now on: what they get could not be used
     /// any more.
-    pub fn refuse_waiters(&self) {
+    pub(crate) fn refuse_waiters(&self) {
         self.stopping.set(true);
         self.stop.notify_waiters();
     }

@@ -31,7 +31,7 @@ use crate::otp::pid::{Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 
 /// What a connection of a service is lent, and how.
-pub struct Lending {
+pub(crate) struct Lending {
     /// Which process.
     pub want: Want,
     /// How long it may work on a line; `None` is its own timeout.
@@ -61,7 +61,7 @@ impl Lending {
 }
 
 /// Counts the end of a connection of a service, once: with its reason, or as the service's.
-pub struct EndCount {
+pub(crate) struct EndCount {
     metrics: Arc<ServiceMetrics>,
     counted: bool,
 }
@@ -119,7 +119,7 @@ pub(crate) fn last_line(error: &ErrorReply) -> Vec<u8> {
 impl Client {
     /// Starts the actor for a connection of a service. Its life may have begun before, with a
     /// ticket. Returns where to tell it to stop, and its life.
-    pub fn lend_to(
+    pub(crate) fn lend_to(
         stream: Stream,
         services: Rc<ClientContext>,
         options: ClientOptions,

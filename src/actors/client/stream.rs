@@ -34,7 +34,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 impl Stream {
     /// Takes a connection of TCP. A client whose machine is gone without a word is found out, and gives
     /// back what it holds.
-    pub fn of_tcp(stream: TcpStream) -> Self {
+    pub(crate) fn of_tcp(stream: TcpStream) -> Self {
         // Answers are written together already; fails only where the client has gone.
         let _ = stream.set_nodelay(true);
         let _ = sockopt::set_socket_keepalive(&stream, true);

@@ -18,7 +18,7 @@ use replication::spec::{CallBody, Replication, UserCtx};
 
 /// What came of a call of `_replicate`.
 #[derive(Clone, Debug)]
-pub enum Replicated {
+pub(crate) enum Replicated {
     /// A one-shot replication has done its work: the members beside `ok`.
     Done(Box<RawValue>),
     /// A continuous one was begun.

@@ -6,7 +6,7 @@ use replication::spec::SpecError;
 
 /// Why a request is not answered as it wants.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum ReplicatorError {
+pub(crate) enum ReplicatorError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -112,7 +112,10 @@ fn stats(progress: &JobProgress) -> Map<String, Value> {
 }
 
 /// Returns what stands in a document whose replication has completed.
-pub fn completed_stats(progress: &JobProgress, replication: &Replication) -> Map<String, Value> {
+pub(crate) fn completed_stats(
+    progress: &JobProgress,
+    replication: &Replication,
+) -> Map<String, Value> {
     let mut stats = counters(progress);
     stats.insert("start_time".to_owned(), start_time(replication).into());
     stats

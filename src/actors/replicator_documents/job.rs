@@ -46,7 +46,7 @@ pub(super) async fn add(
 ///
 /// # Errors
 /// The store or the source does not say, in words.
-pub async fn identify(
+pub(crate) async fn identify(
     options: &DocumentsOptions,
     replication: &Replication,
 ) -> Result<ReplicationId, String> {

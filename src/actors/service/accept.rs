@@ -46,7 +46,7 @@ const fn may_pass(error: &GetProcError) -> bool {
 }
 
 /// The entrance of one service. Its drop closes it.
-pub struct Entrance {
+pub(crate) struct Entrance {
     /// What is told, and where.
     told: RefCell<Told>,
     /// Those who were let in and have no process yet.
@@ -101,7 +101,7 @@ impl Entrance {
     }
 
     /// Says whether it is worth a warning that the limit is reached.
-    pub fn set_warns(&self, warns: bool) {
+    pub(crate) fn set_warns(&self, warns: bool) {
         self.told.borrow_mut().warns = warns;
     }
 

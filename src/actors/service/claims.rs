@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// The count of a service's claims.
 #[derive(Clone, Default)]
-pub struct Claims(Rc<Inner>);
+pub(crate) struct Claims(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -20,7 +20,7 @@ struct Inner {
 
 impl Claims {
     /// Lets one in.
-    pub fn claim(&self) -> Claim {
+    pub(crate) fn claim(&self) -> Claim {
         self.0.count.set(self.0.count.get() + 1);
         Claim(self.clone())
     }

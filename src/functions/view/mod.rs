@@ -27,15 +27,18 @@ use serde_json::value::RawValue;
 
 pub use answer::Mapped;
 pub use check::Members;
-pub use documents::{Document, InputError, documents};
-pub use group::{Grouping, ReducePlan, Reducer, reduce};
-pub use library::{Library, Module};
+pub(crate) use documents::InputError;
+pub use documents::{Document, documents};
+pub(crate) use group::{Grouping, ReducePlan};
+pub use group::{Reducer, reduce};
+pub use library::Library;
+pub(crate) use library::Module;
 pub use map::{Counts, MapSink, Run, map};
 pub use order::Order;
-pub use processes::{Cause, Process, ProcessError, Processes};
-pub use reader::{
-    BATCHES_AHEAD, Batches, DocumentCutter, DocumentReader, batches_of, read_in_thread,
-};
+pub(crate) use processes::ProcessError;
+pub use processes::{Cause, Processes};
+pub use reader::{BATCHES_AHEAD, Batches, batches_of};
+pub(crate) use reader::{DocumentCutter, DocumentReader, read_in_thread};
 pub use rows::{Row, Rows};
 
 /// What is run over the documents.

@@ -182,7 +182,7 @@ impl Process {
     ///
     /// # Errors
     /// See [`ProcessError`]; another answer counts as a broken protocol.
-    pub async fn expect_true(
+    pub(crate) async fn expect_true(
         &self,
         line: Bytes,
         timeout: Option<Duration>,

@@ -39,7 +39,7 @@ pub fn batches_of(documents: Vec<Document>) -> Batches {
 }
 
 /// Cuts text into documents, wherever it comes from.
-pub struct DocumentCutter {
+pub(crate) struct DocumentCutter {
     members: Members,
     /// Which documents are kept; `None` keeps all.
     selector: Option<Selector>,
@@ -83,7 +83,7 @@ impl DocumentCutter {
 
     /// Counts lines that came before the text.
     #[must_use]
-    pub fn after_lines(mut self, lines: u64) -> Self {
+    pub(crate) fn after_lines(mut self, lines: u64) -> Self {
         self.line = lines;
         self
     }
@@ -102,7 +102,7 @@ impl DocumentCutter {
     ///
     /// # Errors
     /// [`InputError::Line`]. The documents before the bad line have been returned by then.
-    pub fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
+    pub(crate) fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -154,7 +154,7 @@ fn has_room(batch: &Batch) -> bool {
 }
 
 /// Cuts an input into documents.
-pub struct DocumentReader<R> {
+pub(crate) struct DocumentReader<R> {
     input: R,
     cutter: DocumentCutter,
 }
@@ -170,7 +170,7 @@ impl<R: Read> DocumentReader<R> {
     ///
     /// # Errors
     /// See [`InputError`]. The documents before the bad line have been returned by then.
-    pub fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
+    pub(crate) fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
         loop {
             let batch = self.cutter.next_batch()?;
             if !batch.is_empty() || self.cutter.ended {
@@ -190,7 +190,7 @@ impl<R: Read> DocumentReader<R> {
 ///
 /// # Errors
 /// The system has no room for another thread.
-pub fn read_in_thread(
+pub(crate) fn read_in_thread(
     input: impl Read + Send + 'static,
     cutter: DocumentCutter,
 ) -> io::Result<Batches> {

@@ -207,7 +207,7 @@ impl GetProcError {
     }
 
     /// Returns after which time a retry may help, where that is known.
-    pub const fn retry_in(&self) -> Option<Duration> {
+    pub(crate) const fn retry_in(&self) -> Option<Duration> {
         match self {
             Self::Throttled { retry_in, .. } => Some(*retry_in),
             _ => None,

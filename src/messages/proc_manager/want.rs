@@ -85,13 +85,13 @@ impl Want {
 
     /// Wants it for this kind of work.
     #[must_use]
-    pub fn in_lane(mut self, lane: Lane) -> Self {
+    pub(crate) fn in_lane(mut self, lane: Lane) -> Self {
         self.lane = lane;
         self
     }
 
     /// Returns the language that it takes; `None`: that of its pool.
-    pub fn spoken(&self) -> Option<&LanguageName> {
+    pub(crate) fn spoken(&self) -> Option<&LanguageName> {
         match &self.what {
             What::Any => None,
             What::Language(language) => Some(language),

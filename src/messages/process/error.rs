@@ -180,7 +180,7 @@ impl PromptError {
 
     /// Returns whether a process that ended over it did so of its own accord: it ended, or broke
     /// the protocol, without having been told to stop.
-    pub fn is_own_end(&self) -> bool {
+    pub(crate) fn is_own_end(&self) -> bool {
         match self {
             Self::Exited(exit_report) => exit_report.exit.as_deref() != Some(TOLD_TO_STOP),
             Self::Protocol { .. } | Self::Function { fatal: true, .. } => true,
@@ -214,7 +214,7 @@ impl PromptError {
     }
 
     /// Returns whether the process cannot be used any more.
-    pub const fn is_final(&self) -> bool {
+    pub(crate) const fn is_final(&self) -> bool {
         matches!(
             self,
             Self::Timeout { .. }

@@ -29,7 +29,7 @@ pub struct ProcShared {
 const UNASSIGNED: u64 = 0;
 
 /// The token under which the manager itself teaches and resets a process.
-pub const MANAGER_TOKEN: Token = Token(u64::MAX);
+pub(crate) const MANAGER_TOKEN: Token = Token(u64::MAX);
 
 impl ProcShared {
     /// Describes a fresh process.
@@ -56,18 +56,18 @@ impl ProcShared {
     }
 
     /// Takes the process back: prompts are refused until it is lent again.
-    pub fn unassign(&self, now: Timestamp) {
+    pub(crate) fn unassign(&self, now: Timestamp) {
         self.note_activity(now);
         self.assignment.store(UNASSIGNED, Ordering::Release);
     }
 
     /// Returns whether `token` is the assignment in force.
-    pub fn is_assigned_to(&self, token: Token) -> bool {
+    pub(crate) fn is_assigned_to(&self, token: Token) -> bool {
         token.0 != UNASSIGNED && self.assignment.load(Ordering::Acquire) == token.0
     }
 
     /// Returns whether it is lent, or taught or reset by the manager.
-    pub fn is_assigned(&self) -> bool {
+    pub(crate) fn is_assigned(&self) -> bool {
         self.assignment.load(Ordering::Acquire) != UNASSIGNED
     }
 
@@ -78,27 +78,27 @@ impl ProcShared {
     }
 
     /// Counts a prompt that is answered. Called by the process's actor only.
-    pub fn prompt_answered(&self) {
+    pub(crate) fn prompt_answered(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Says that the process has answered its first `reset`. Called by its opener only.
-    pub fn set_started(&self) {
+    pub(crate) fn set_started(&self) {
         self.started.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether it has: only prompts after that are counted in the metrics.
-    pub fn has_started(&self) -> bool {
+    pub(crate) fn has_started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
     }
 
     /// Says whether the process is in the middle of a list. Called by the process's actor only.
-    pub fn set_list_open(&self, open: bool) {
+    pub(crate) fn set_list_open(&self, open: bool) {
         self.list_open.store(open, Ordering::Relaxed);
     }
 
     /// Says whether the latest answer was an error line. Called by the process's actor only.
-    pub fn set_said_no(&self, said_no: bool) {
+    pub(crate) fn set_said_no(&self, said_no: bool) {
         self.said_no.store(said_no, Ordering::Relaxed);
     }
 
@@ -110,24 +110,24 @@ impl ProcShared {
 
     /// Says that the process will not answer any more, though it has not ended yet. Called by the
     /// process's actor only.
-    pub fn set_closed_output(&self) {
+    pub(crate) fn set_closed_output(&self) {
         self.closed_output.store(true, Ordering::Relaxed);
     }
 
     /// Says that a client taught the process a design document by itself: what the process knows
     /// is not what the tables say, for good. Called by the process's actor only.
-    pub fn set_taught_by_client(&self) {
+    pub(crate) fn set_taught_by_client(&self) {
         self.taught_by_client.store(true, Ordering::Relaxed);
     }
 
     /// Restarts the time that the process has been idle.
-    pub fn note_activity(&self, now: Timestamp) {
+    pub(crate) fn note_activity(&self, now: Timestamp) {
         self.last_activity
             .store(now.as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Returns for how long nobody has prompted or returned the process.
-    pub fn idle_time(&self, now: Timestamp) -> Duration {
+    pub(crate) fn idle_time(&self, now: Timestamp) -> Duration {
         now.since(Timestamp::from_nanoseconds(
             self.last_activity.load(Ordering::Relaxed),
         ))
@@ -140,7 +140,7 @@ impl ProcShared {
 
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by
     /// the process's actor only.
-    pub fn set_exit_error(&self, why: PromptError) {
+    pub(crate) fn set_exit_error(&self, why: PromptError) {
         let _ = self.exit_error.set(why);
     }
 
@@ -157,7 +157,7 @@ impl ProcShared {
     }
 
     /// Judges the state in which the process comes back from a client that returned it.
-    pub fn condition_on_return(&self) -> Condition {
+    pub(crate) fn condition_on_return(&self) -> Condition {
         let halfway = self.in_flight() > 0 || self.list_open.load(Ordering::Relaxed);
         let taught = self.taught_by_client.load(Ordering::Relaxed);
         let closed = self.closed_output.load(Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl ProcShared {
 
     /// Judges the state in which the process comes back from a client that died, or that let go of
     /// it without a word: what that client left in it is reset before anybody else gets it.
-    pub fn condition_on_loss(&self) -> Condition {
+    pub(crate) fn condition_on_loss(&self) -> Condition {
         match self.condition_on_return() {
             Condition::Clean if self.touched.load(Ordering::Relaxed) => Condition::NeedsReset,
             condition => condition,

@@ -27,7 +27,7 @@ pub struct SumLimit {
 
 impl SumLimit {
     /// No sum is too long.
-    pub const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         mode: ReduceLimit::False,
         threshold: 0,
         ratio: 1.0,
@@ -56,7 +56,8 @@ pub struct ReduceContext<'a> {
 
 impl ReduceContext<'_> {
     /// Nobody's, without a limit.
-    pub const NONE: Self = Self {
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self {
         limit: SumLimit::NONE,
         name: "",
         log: None,

@@ -22,9 +22,10 @@ mod sum;
 
 use serde_json::value::RawValue;
 
-pub use context::{OverflowLog, ReduceContext, SumLimit};
+pub(crate) use context::OverflowLog;
+pub use context::{ReduceContext, SumLimit};
 pub use ends::End;
-pub use rank::Rank;
+pub(crate) use rank::Rank;
 
 /// How many characters of a value an error quotes.
 const QUOTED_MAX: usize = 200;

@@ -8,7 +8,7 @@ use replication::spec::{DocRef, Replication};
 
 /// One attempt to make a job of a document; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Attempt(pub u64);
+pub(crate) struct Attempt(pub u64);
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Event {
 
 /// What a document asks for.
 #[derive(Clone, Debug)]
-pub enum Wish {
+pub(crate) enum Wish {
     /// This replication.
     Run(Arc<Replication>),
     /// Nothing: it is deleted, has completed or has failed.
@@ -87,7 +87,7 @@ pub enum Wish {
 
 /// Somebody else has a job of the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub(crate) enum Taken {
     /// A call of `_replicate`.
     Transient,
     /// Another document.
