@@ -1,4 +1,8 @@
 //! Settee keeps pools of query servers and lends each to one client at a time.
+//!
+//! `docs/library.md` lists what programs may build on.
+
+#![warn(missing_docs)]
 
 pub mod actors;
 pub mod app;

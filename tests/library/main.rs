@@ -13,3 +13,4 @@ mod docs;
 mod functions;
 mod languages;
 mod manager;
+mod published;

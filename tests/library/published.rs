@@ -1,0 +1,53 @@
+//! What the library publishes: each name of `docs/library.md` is there, and there is no other in the list.
+
+macro_rules! published {
+    ($($path:path,)*) => {
+        #[allow(unused_imports, reason = "to name them is the test")]
+        mod names {
+            $(use $path as _;)*
+        }
+        const PATHS: &[&str] = &[$(stringify!($path)),*];
+    };
+}
+
+published! {
+    settee::client::Client,
+    settee::client::ClientError,
+    settee::testkit::TestPool,
+    settee::testkit::TestClient,
+    settee::testkit::ScriptedChild,
+    settee::testkit::Script,
+    settee::testkit::Step,
+    settee::testkit::FakeLanguage,
+    settee::testkit::Probe,
+    settee::testkit::TestRandom,
+    settee::actors::language::Language,
+    settee::actors::language::StartContext,
+    settee::actors::language::Registry,
+    settee::actors::native_process::NativeServer,
+    settee::actors::native_process::NativeProcess,
+    settee::actors::os_process::OsProcess,
+    settee::messages::opener::StartError,
+    settee::messages::process::ProcessRef,
+    settee::messages::process::Fault,
+    settee::query_server::abilities::Abilities,
+    settee::query_server::abilities::Ability,
+    settee::query_server::child::CommandSpec,
+    settee::app::App,
+    settee::app::AppOptions,
+    settee::config::Config,
+    settee::mango::Selector,
+    settee::mango::Index,
+    settee::policy::pool::Pools,
+    settee::policy::schedule::Scheduler,
+    settee::replication::spec::Replication,
+}
+
+#[test]
+fn the_published_names_are_those_of_the_page() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/library.md"));
+    let page = page.expect("the page can be read");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    assert_eq!(listed, PATHS);
+}
