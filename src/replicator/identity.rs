@@ -25,11 +25,7 @@ impl ServerIdentity {
             return Ok(identity.clone());
         }
         let uuid = store.uuid().await?;
-        let identity = self.0.get_or_init(|| Identity {
-            uuid,
-            host: host_name(),
-            port: PORT,
-        });
+        let identity = self.0.get_or_init(|| on_this_host(uuid));
         Ok(identity.clone())
     }
 
@@ -39,13 +35,13 @@ impl ServerIdentity {
     }
 }
 
-/// Old checkpoints have it in their names.
-fn host_name() -> String {
-    let read = std::fs::read_to_string(HOST_NAME);
-    let name = read.map(|name| name.trim().to_owned()).unwrap_or_default();
-    if name.is_empty() {
-        "localhost".to_owned()
-    } else {
-        name
-    }
+/// Returns the identity of who has a uuid on this host, whose name is part of older ids.
+pub(crate) fn on_this_host(uuid: String) -> Identity {
+    let read = std::fs::read_to_string(HOST_NAME).unwrap_or_default();
+    let host = match read.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    };
+    let port = PORT;
+    Identity { uuid, host, port }
 }

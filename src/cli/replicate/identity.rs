@@ -4,7 +4,6 @@
 //!           service: a replication that either of them ran goes on from its checkpoints with the other.
 //! PROMISES  The same user has the same id every time; a file that cannot be written is told.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,15 +11,12 @@ use slog::{Logger, warn};
 
 use crate::config::password::random;
 use crate::config::{Config, Surroundings};
+use crate::replicator::identity::on_this_host;
 use crate::store::{Place, Store, uuid_file};
 use replication::id::Identity;
 
 /// How long the store may take to say its id.
 const STORE_MAX: Duration = Duration::from_secs(2);
-/// Where Linux keeps it.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// The port in ids of version 2.
-const COUCHDB_PORT: u16 = 5984;
 
 /// Returns who this user is.
 pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
@@ -38,13 +34,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
             uuid
         }
     };
-    let host = fs::read_to_string(HOST_NAME).unwrap_or_default();
-    let host = host.trim().to_owned();
-    Identity {
-        uuid,
-        host,
-        port: COUCHDB_PORT,
-    }
+    on_this_host(uuid)
 }
 
 /// Beside the store, in the usual place where the store is in memory.
