@@ -20,7 +20,6 @@ mod order;
 mod processes;
 mod reader;
 mod rows;
-mod sort;
 mod supply;
 
 use serde_json::value::RawValue;

@@ -5,12 +5,10 @@
 //! PROMISES  A row costs its text and about thirty bytes, and while sorting its sort key.
 //! SOURCE    couch_ejson_compare: less_json_ids/2.
 
-use std::num::NonZero;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-use super::sort;
 use crate::query_server::reduce::ReduceRow;
 use json::collation::{Collation, KeyCache};
 use json::string::unescape_bytes;
@@ -149,28 +147,26 @@ impl Rows {
         ReduceRow { id, key, value }
     }
 
-    /// Puts the rows into the order of a view, with as many threads as there are cores: by key and
-    /// id, then in the order of the input, then in that of emission.
+    /// Puts the rows into the order of a view: by key and id, then in the order of the input, then
+    /// in that of emission.
     pub fn sort(&mut self) {
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         let collation = Collation::new();
-        let writer = || {
-            let mut cache = KeyCache::default();
-            let (rows, collation) = (&*self, &collation);
-            move |row: usize, key: &mut Vec<u8>| {
-                let place = &rows.places[row];
-                let [id, json, _] = rows.ranges(place);
-                collation.write_key_cached(rows.at(place, json), &mut cache, key);
-                key.extend_from_slice(&unescape_bytes(rows.at(place, id)));
-            }
-        };
-        let emission = |row: usize| {
-            let place = &self.places[row];
-            (place.line, place.piece, place.start)
-        };
-        let tie = |one: usize, two: usize| emission(one).cmp(&emission(two));
-        let take = |row: usize| self.places[row];
-        self.places = sort::sorted(self.places.len(), threads, writer, tie, take);
+        let mut cache = KeyCache::default();
+        let mut keys = Vec::new();
+        let mut keyed = Vec::with_capacity(self.places.len());
+        for place in &self.places {
+            let [id, json, _] = self.ranges(place);
+            let start = keys.len();
+            collation.write_key_cached(self.at(place, json), &mut cache, &mut keys);
+            keys.extend_from_slice(&unescape_bytes(self.at(place, id)));
+            keyed.push((start..keys.len(), *place));
+        }
+        let emission = |place: &StoredRow| (place.line, place.piece, place.start);
+        keyed.sort_unstable_by(|(one_key, one), (other_key, other)| {
+            let by_key = keys[one_key.clone()].cmp(&keys[other_key.clone()]);
+            by_key.then_with(|| emission(one).cmp(&emission(other)))
+        });
+        self.places = keyed.into_iter().map(|(_, place)| place).collect();
     }
 }
 
