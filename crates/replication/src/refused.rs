@@ -2,7 +2,6 @@
 //!
 //! SOURCE    CouchDB only counts them (`doc_write_failures`) and writes a line to its log.
 
-use std::fmt;
 use std::rc::Rc;
 
 use serde::Serialize;
@@ -33,11 +32,5 @@ impl RefusalListener {
     /// Tells of one.
     pub(crate) fn tell(&self, doc: RefusedDoc) {
         (self.0)(doc);
-    }
-}
-
-impl fmt::Debug for RefusalListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RefusalListener")
     }
 }

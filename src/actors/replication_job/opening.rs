@@ -17,7 +17,6 @@ use replication::seq::Seq;
 use replication::stats::Stats;
 
 /// What a run starts from.
-#[derive(Debug)]
 pub(super) struct Opened {
     pub(super) source: Side,
     pub(super) target: Side,

@@ -1,9 +1,6 @@
 //! Bodies: of requests, whole or streamed, and of streamed answers.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -11,7 +8,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use reqwest::Response;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, timeout_at};
 
 /// The body of a request.
 #[derive(Default)]
@@ -64,9 +61,6 @@ pub(crate) struct BodyStream {
     /// Until it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
     limits: Limits,
-    timer: Option<Pin<Box<Sleep>>>,
-    /// Only time that is spent waiting for the far side counts as silence.
-    is_waiting: bool,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -88,10 +82,30 @@ impl BodyStream {
         Self {
             body: Some(response.bytes_stream().boxed()),
             limits,
-            timer: None,
-            is_waiting: false,
             permit: Some(permit),
         }
+    }
+
+    /// Waits for the next piece; `None` at the end. Only time that is spent here counts as silence.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BodyFailed>> {
+        let Limits { silence, deadline } = self.limits;
+        let silent = Instant::now() + silence;
+        let until = deadline.map_or(silent, |deadline| deadline.min(silent));
+        let item = match timeout_at(until, self.body.as_mut()?.next()).await {
+            Ok(item) => item.map(|item| {
+                item.map_err(|error| BodyFailed::Broken(super::errors::describe(&error)))
+            }),
+            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                let text = "the request took longer than `request_timeout`";
+                Some(Err(BodyFailed::Broken(text.into())))
+            }
+            Err(_) => Some(Err(BodyFailed::Silent(silence))),
+        };
+        if !matches!(item, Some(Ok(_))) {
+            self.body = None;
+            self.permit = None;
+        }
+        item
     }
 
     /// Reads the rest whole, `bytes_max` bytes at most.
@@ -141,55 +155,6 @@ impl BodyStream {
 
 /// How much memory is set aside for a body before it comes, in bytes.
 const RESERVED_BYTES_MAX: usize = 16 << 20;
-
-impl BodyStream {
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<BodyFailed> {
-        let Limits { silence, deadline } = self.limits;
-        if !self.is_waiting {
-            self.is_waiting = true;
-            let silent = Instant::now() + silence;
-            let until = deadline.map_or(silent, |deadline| deadline.min(silent));
-            match &mut self.timer {
-                Some(timer) => timer.as_mut().reset(until),
-                None => self.timer = Some(Box::pin(sleep_until(until))),
-            }
-        }
-        let Some(timer) = &mut self.timer else {
-            return Poll::Pending;
-        };
-        timer.as_mut().poll(cx).map(|()| match deadline {
-            Some(deadline) if deadline <= Instant::now() => {
-                BodyFailed::Broken("the request took longer than `request_timeout`".into())
-            }
-            _ => BodyFailed::Silent(silence),
-        })
-    }
-}
-
-impl Stream for BodyStream {
-    type Item = Result<Bytes, BodyFailed>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(body) = &mut self.body else {
-            return Poll::Ready(None);
-        };
-        let item = match body.poll_next_unpin(cx) {
-            Poll::Pending => match self.poll_timer(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(failed) => Some(Err(failed)),
-            },
-            Poll::Ready(item) => item.map(|item| {
-                item.map_err(|error| BodyFailed::Broken(super::errors::describe(&error)))
-            }),
-        };
-        self.is_waiting = false;
-        if !matches!(item, Some(Ok(_))) {
-            self.body = None;
-            self.permit = None;
-        }
-        Poll::Ready(item)
-    }
-}
 
 impl fmt::Debug for BodyStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

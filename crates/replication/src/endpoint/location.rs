@@ -94,7 +94,6 @@ pub(crate) fn keeps_path(url: &Url, written: &str) -> bool {
 }
 
 /// Whether something below a database can be asked for by this path, which is percent-encoded.
-#[must_use]
 pub(crate) fn is_path(path: &str) -> bool {
     Base::new("http://h/db/").url(path, &[]).is_ok()
 }

@@ -138,14 +138,12 @@ impl Endpoint {
     }
 
     /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
-    #[must_use]
     pub(crate) fn url(&self) -> &str {
         &self.0.url
     }
 
     /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
     /// parameters alone.
-    #[must_use]
     pub(crate) fn tag(&self) -> String {
         let Inner { url, key, .. } = &*self.0;
         match url == key {
@@ -160,12 +158,10 @@ impl Endpoint {
     }
 
     /// Returns what may be shown of a text in this server's words.
-    #[must_use]
     pub(crate) fn redacted(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
     }
 
-    #[must_use]
     pub(crate) fn settings(&self) -> &HttpSettings {
         &self.0.settings
     }
@@ -183,7 +179,6 @@ impl Endpoint {
     }
 
     /// Returns what all endpoints share.
-    #[must_use]
     pub(crate) fn http(&self) -> &Http {
         &self.0.http
     }
@@ -198,7 +193,6 @@ impl fmt::Debug for Endpoint {
 /// Percent-encodes a document's id for a path. `_design/x` and `_local/x` keep their slash.
 ///
 /// SOURCE couch_replicator_api_wrap, encode_doc_id.
-#[must_use]
 pub fn encode_doc_id(id: &str) -> String {
     for prefix in ["_design/", "_local/"] {
         if let Some(rest) = id.strip_prefix(prefix) {
@@ -209,7 +203,6 @@ pub fn encode_doc_id(id: &str) -> String {
 }
 
 /// Percent-encodes everything but letters, digits and `-._~`.
-#[must_use]
 pub(crate) fn encode(text: &str) -> String {
     const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'-')

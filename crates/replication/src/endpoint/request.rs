@@ -135,7 +135,7 @@ impl Request {
 }
 
 /// A request that was answered.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SentRequest {
     pub(super) endpoint: Endpoint,
     pub(super) method: Method,
@@ -151,12 +151,6 @@ impl fmt::Display for SentRequest {
     }
 }
 
-impl fmt::Debug for SentRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SentRequest({self})")
-    }
-}
-
 impl SentRequest {
     /// Returns what may be shown of the answer's body.
     #[must_use]
@@ -166,7 +160,7 @@ impl SentRequest {
 }
 
 /// An answer, read whole.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Reply {
     /// What it answers.
     pub(crate) asked: SentRequest,
@@ -208,12 +202,6 @@ impl Reply {
     #[must_use]
     pub(crate) fn error(&self) -> ErrorBody {
         self.json().unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reply({}, {} bytes)", self.status, self.body.len())
     }
 }
 

@@ -9,7 +9,6 @@
 //! SOURCE    RFC 3927, RFC 4291 (link-local); RFC 6052, RFC 8215 (NAT64); RFC 3056 (6to4).
 //! LIMITS    An address that a router or a proxy translates into another in any other way is not recognised.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -62,29 +61,20 @@ pub struct EndpointDenied {
     why: Why,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Why {
+    #[error("is in `{0}` of [replicator] endpoints_denied")]
     Listed(String),
+    #[error("is not in [replicator] endpoints_allowed")]
     NotAllowed,
+    #[error(
+        "is in a link-local network: name it in [replicator] endpoints_allowed if that is meant"
+    )]
     LinkLocal,
+    #[error(
+        "is where this service itself listens: name it with its port in [replicator] endpoints_allowed if that is meant"
+    )]
     Own,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listed(entry) => {
-                write!(f, "is in `{entry}` of [replicator] endpoints_denied")
-            }
-            Self::NotAllowed => f.write_str("is not in [replicator] endpoints_allowed"),
-            Self::LinkLocal => f.write_str(
-                "is in a link-local network: name it in [replicator] endpoints_allowed if that is meant",
-            ),
-            Self::Own => f.write_str(
-                "is where this service itself listens: name it with its port in [replicator] endpoints_allowed if that is meant",
-            ),
-        }
-    }
 }
 
 impl EndpointRules {
@@ -100,7 +90,6 @@ impl EndpointRules {
     }
 
     /// Whether a rule is about this port, so that it matters where a connection goes.
-    #[must_use]
     pub(crate) fn names_port(&self, port: u16) -> bool {
         let mut all = self.allowed.iter().chain(&self.denied);
         all.any(|entry| entry.port == Some(port))
@@ -366,7 +355,6 @@ fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
 
 /// Returns the origin of a URL: scheme, host and port, without the dot at the end that a full name may have. Two URLs
 /// with the same origin are of the same server.
-#[must_use]
 pub(crate) fn origin(url: &Url) -> String {
     let mut url = url.clone();
     let host = url.host_str().map(str::to_owned);
@@ -378,7 +366,6 @@ pub(crate) fn origin(url: &Url) -> String {
 }
 
 /// Reads an origin that stands for itself: `https://HOST` or with a port.
-#[must_use]
 pub fn parse_origin(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let is_bare = matches!(url.path(), "" | "/")

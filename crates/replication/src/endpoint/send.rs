@@ -20,6 +20,7 @@ use super::sending::Sending;
 use super::session::Credentials;
 use super::upload::Activity;
 use super::{Cause, Endpoint, Reply, Request, RequestFailed, SentRequest, StreamedReply};
+use crate::counters::Counter;
 
 /// How often a request is sent again because its session is renewed.
 const RENEWALS_MAX: u32 = 3;
@@ -69,7 +70,7 @@ impl Endpoint {
         loop {
             let (cause, wait) = match self.try_whole(&mut sending, bytes_max).await {
                 Ok(reply) => {
-                    self.http().counters().responses_success.one();
+                    self.http().counters().count(Counter::ResponsesSuccess);
                     return Ok(reply);
                 }
                 Err(TryFailed::Again) => continue,
@@ -79,7 +80,7 @@ impl Endpoint {
             match wait {
                 Some(wait) if !sending.spent => sleep(wait).await,
                 _ => {
-                    self.http().counters().responses_failure.one();
+                    self.http().counters().count(Counter::ResponsesFailure);
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
@@ -98,12 +99,16 @@ impl Endpoint {
         loop {
             match self.try_once(&mut sending).await {
                 Ok(reply) => {
-                    self.http().counters().stream_responses_success.one();
+                    self.http()
+                        .counters()
+                        .count(Counter::StreamResponsesSuccess);
                     return Ok(reply);
                 }
                 Err(TryFailed::Again) => {}
                 Err(TryFailed::Retry(cause) | TryFailed::Final(cause)) => {
-                    self.http().counters().stream_responses_failure.one();
+                    self.http()
+                        .counters()
+                        .count(Counter::StreamResponsesFailure);
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
@@ -252,7 +257,7 @@ impl Endpoint {
         sending: &mut Sending,
         credentials: &Credentials,
     ) -> Result<(Response, Option<Instant>), TryFailed> {
-        self.http().counters().requests.one();
+        self.http().counters().count(Counter::Requests);
         let route = self
             .http()
             .route(&sending.url, self.0.proxy.as_ref())

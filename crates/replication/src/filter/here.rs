@@ -29,11 +29,9 @@ const DOCS_MAX: usize = 100;
 const BYTES_MAX: usize = 1 << 20;
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub struct FilterHere(FilterEngine);
 
 /// Who is asked.
-#[derive(Debug)]
 enum FilterEngine {
     /// The selector, here: it is no program, and needs no process.
     Selector(Box<Selector>),
@@ -137,7 +135,7 @@ impl FilterHere {
             }
             FilterEngine::Function(run) => {
                 let texts = docs.iter().map(|(_, text)| (*text).to_owned());
-                run.ask(texts.collect()).await
+                run(texts.collect()).await
             }
         }
     }

@@ -151,7 +151,6 @@ pub struct LogIds<'a> {
 
 impl<'a> LogIds<'a> {
     /// Makes them for a replication whose id has the base `base`.
-    #[must_use]
     pub fn new(
         base: &str,
         replication: &'a Replication,
@@ -168,7 +167,6 @@ impl<'a> LogIds<'a> {
     }
 
     /// Returns the base of the newest.
-    #[must_use]
     pub(crate) fn newest(&self) -> &str {
         &self.newest
     }
@@ -252,7 +250,6 @@ fn refused(reply: &Reply) -> LogError {
 }
 
 /// Finds where to go on: what the logs of both sides have in common.
-#[must_use]
 pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
     if source.session_id == target.session_id {
         return CommonAncestor {

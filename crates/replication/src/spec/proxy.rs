@@ -28,19 +28,16 @@ impl ProxySpec {
     }
 
     /// Returns the URL without its credentials.
-    #[must_use]
     pub(crate) fn url(&self) -> String {
         split_url(&self.url).0
     }
 
     /// Returns the URL without its credentials, in parts.
-    #[must_use]
     pub(crate) fn parsed(&self) -> Option<url::Url> {
         url::Url::parse(&self.url()).ok()
     }
 
     /// Returns the credentials.
-    #[must_use]
     pub(crate) fn auth(&self) -> Option<BasicAuth> {
         split_url(&self.url).1
     }

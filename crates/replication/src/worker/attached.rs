@@ -1,7 +1,6 @@
 //! Where the attachments of a document come from: the parts of its answer, or requests of their own.
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 
 use super::Worker;
 use super::document::{self, Attachment, DocMeta};

@@ -67,7 +67,7 @@ impl Worker {
             .map_err(|_| DocFailed::Retry("no content type".to_owned()))?;
         let request = put_request(meta)
             .header(reqwest::header::CONTENT_TYPE, content_type)
-            .body(RequestBody::stream(Some(layout.length()), body));
+            .body(RequestBody::stream(Some(layout.length), body));
         let sending = self.target.request(request);
         let reading = self.pump(&layout, following, source, pieces);
         let (reply, read) = tokio::join!(sending, reading);
@@ -102,10 +102,9 @@ impl Worker {
         mut source: impl Attachments,
         pieces: &mpsc::Sender<Result<Bytes, BodyFailed>>,
     ) -> Result<(), DocFailed> {
-        for (index, attachment) in following.iter().enumerate() {
-            let before = layout.before(index).unwrap_or_default();
+        for (attachment, before) in following.iter().zip(&layout.before) {
             self.run_counters.count_bytes(before.len());
-            if pieces.send(Ok(before)).await.is_err() {
+            if pieces.send(Ok(before.clone())).await.is_err() {
                 // The target has answered already; its answer says why.
                 return Ok(());
             }
@@ -124,7 +123,7 @@ impl Worker {
                 return Err(DocFailed::wrong_length(attachment));
             }
         }
-        drop(pieces.send(Ok(layout.end())).await);
+        drop(pieces.send(Ok(layout.end.clone())).await);
         Ok(())
     }
 
