@@ -3,12 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use reqwest::Response;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
+
+use crate::multipart::parser::MultipartError;
+use crate::multipart::reader::{Chunks, collect};
 
 /// The body of a request.
 #[derive(Default)]
@@ -53,6 +56,9 @@ pub(crate) enum BodyFailed {
     /// Its source failed: of a body that is passed on from elsewhere.
     #[error("{0}")]
     Source(String),
+    /// It is not in parts as it says it is.
+    #[error("{0}")]
+    Multipart(#[from] MultipartError),
 }
 
 /// The body of a streamed answer. It holds one of the endpoint's connections until it has ended or is
@@ -108,48 +114,34 @@ impl BodyStream {
         item
     }
 
-    /// Reads the rest whole, `bytes_max` bytes at most.
-    ///
-    /// # Errors
-    /// [`BodyFailed`], also if there is more than that.
-    pub(crate) async fn read_to_end(self, bytes_max: usize) -> Result<Bytes, BodyFailed> {
-        self.read_whole(0, bytes_max).await
-    }
-
-    /// Reads it whole; it is expected to have `length` bytes.
-    pub(super) async fn read_whole(
+    /// Reads it whole, `bytes_max` bytes at most; it is expected to have `length` bytes.
+    pub(crate) async fn read_whole(
         mut self,
         length: usize,
         bytes_max: usize,
     ) -> Result<Bytes, BodyFailed> {
-        let too_long = |length: usize| length > bytes_max;
-        if too_long(length) {
-            return Err(BodyFailed::TooLong(bytes_max));
+        let too_long = BodyFailed::TooLong(bytes_max);
+        if length > bytes_max {
+            return Err(too_long);
         }
-        let Some(first) = self.next().await.transpose()? else {
-            return Ok(Bytes::new());
-        };
-        if too_long(first.len()) {
-            return Err(BodyFailed::TooLong(bytes_max));
-        }
-        let mut whole = BytesMut::new();
-        while let Some(more) = self.next().await.transpose()? {
-            if whole.is_empty() {
-                // What a server says about the length is believed up to a point.
-                let believed = length.min(RESERVED_BYTES_MAX);
-                whole.reserve(believed.max(first.len() + more.len()));
-                whole.extend_from_slice(&first);
+        // What a server says about the length is believed up to a point.
+        let believed = length.min(RESERVED_BYTES_MAX);
+        collect(&mut self, believed, bytes_max)
+            .await?
+            .ok_or(too_long)
+    }
+}
+
+impl Chunks for BodyStream {
+    type Error = BodyFailed;
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
+        loop {
+            match self.next().await.transpose()? {
+                Some(piece) if piece.is_empty() => {}
+                piece => return Ok(piece),
             }
-            if too_long(whole.len() + more.len()) {
-                return Err(BodyFailed::TooLong(bytes_max));
-            }
-            whole.extend_from_slice(&more);
         }
-        Ok(if whole.is_empty() {
-            first
-        } else {
-            whole.freeze()
-        })
     }
 }
 

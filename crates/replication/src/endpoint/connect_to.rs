@@ -5,6 +5,8 @@
 //! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches
 //!           sub-domains only. IPv6 addresses as targets are in brackets; as patterns they are refused.
 
+use super::rules::matches_name;
+
 /// Where connections go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectTo {
@@ -75,15 +77,7 @@ impl Rule {
     }
 
     fn matches(&self, host: &str, port: u16) -> bool {
-        if self.port != port {
-            return false;
-        }
-        let host = host.to_ascii_lowercase();
-        if self.pattern.starts_with('.') {
-            host.len() > self.pattern.len() && host.ends_with(&self.pattern)
-        } else {
-            host == self.pattern
-        }
+        self.port == port && matches_name(&self.pattern, &host.to_ascii_lowercase())
     }
 }
 

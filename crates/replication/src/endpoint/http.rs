@@ -14,7 +14,6 @@ use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
 use crate::counters::{Counter, Counters};
 use crate::endpoint::listening::Listening;
-use crate::endpoint::rules::EndpointDenied;
 use crate::spec::{EndpointSpec, ProxySpec};
 use blocking;
 
@@ -182,12 +181,6 @@ impl Http {
                 }
             }
         });
-    }
-}
-
-impl From<EndpointDenied> for Cause {
-    fn from(denied: EndpointDenied) -> Self {
-        Self::Denied(denied)
     }
 }
 

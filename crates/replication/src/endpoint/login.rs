@@ -7,7 +7,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::excerpt::shown_url;
+use super::excerpt::shown;
 use super::send::TryFailed;
 use super::sending::Sending;
 use super::session::{Before, Credentials, LoggedIn};
@@ -78,7 +78,7 @@ impl Endpoint {
         body: RequestBody,
     ) -> Sending {
         let url = self.0.session_url.clone();
-        let shown = shown_url(url.as_str());
+        let shown = shown(url.as_str().as_bytes());
         Sending::new(method, url, shown, headers, body)
     }
 }

@@ -9,7 +9,7 @@ use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::body::{BodyStream, RequestBody};
-use super::excerpt::shown_url;
+use super::excerpt::shown;
 use super::{Endpoint, ErrorBody};
 use crate::endpoint::rules::EndpointDenied;
 
@@ -221,7 +221,7 @@ pub(crate) struct StreamedReply {
 impl StreamedReply {
     /// Reads the beginning of an error's body. Returns what may be shown of it.
     pub(crate) async fn excerpt(self) -> String {
-        let body = self.body.read_to_end(ERROR_BODY_MAX).await;
+        let body = self.body.read_whole(0, ERROR_BODY_MAX).await;
         self.asked.excerpt(&body.unwrap_or_default())
     }
 }
@@ -241,7 +241,7 @@ impl RequestFailed {
     pub(super) fn new(method: &Method, url: &str, cause: Cause) -> Self {
         Self {
             method: method.clone(),
-            url: shown_url(url),
+            url: shown(url.as_bytes()),
             cause,
         }
     }
@@ -303,7 +303,7 @@ pub enum Cause {
     },
     /// The configuration keeps replications from connecting there. Not worth a retry.
     #[error("{0}")]
-    Denied(EndpointDenied),
+    Denied(#[from] EndpointDenied),
     /// No session, or an answer that is none.
     #[error("replication_auth_error: {0}")]
     Session(String),

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::body::{BodyFailed, BodyStream, Limits};
 use super::errors::classify;
-use super::excerpt::shown_url;
+use super::excerpt::shown;
 use super::location::{leads, redirected};
 use super::sending::Sending;
 use super::session::Credentials;
@@ -121,7 +121,7 @@ impl Endpoint {
         let url = url.map_err(|problem| {
             RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
         })?;
-        let shown = shown_url(&self.0.base.shown(&request));
+        let shown = shown(self.0.base.shown(&request).as_bytes());
         let mut headers = self.0.headers.clone();
         headers.extend(request.headers);
         Ok(Sending {
@@ -143,9 +143,7 @@ impl Endpoint {
         let body = body.map_err(|failed| match failed {
             BodyFailed::TooLong(bytes) => TryFailed::Final(Cause::TooLong(bytes)),
             BodyFailed::Silent(time) => TryFailed::Retry(Cause::Timeout(time)),
-            BodyFailed::Broken(text) | BodyFailed::Source(text) => {
-                TryFailed::Retry(Cause::Protocol(text))
-            }
+            failed => TryFailed::Retry(Cause::Protocol(failed.to_string())),
         })?;
         Ok(Reply {
             asked,

@@ -12,6 +12,7 @@ mod body;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::OnceCell;
 
 pub use self::body::{Checkpoint, HistoryEntry, LogBody};
 use super::endpoint::{
@@ -143,7 +144,7 @@ pub struct Side {
 #[derive(Debug)]
 pub struct LogIds<'a> {
     newest: String,
-    older: Option<Vec<String>>,
+    older: OnceCell<Vec<String>>,
     replication: &'a Replication,
     identity: &'a Identity,
     source: &'a Endpoint,
@@ -159,30 +160,22 @@ impl<'a> LogIds<'a> {
     ) -> Self {
         Self {
             newest: base.to_owned(),
-            older: None,
+            older: OnceCell::new(),
             replication,
             identity,
             source,
         }
     }
 
-    /// Returns the base of the newest.
-    pub(crate) fn newest(&self) -> &str {
-        &self.newest
-    }
-
     /// Returns those of older versions, newest first.
-    async fn older(&mut self) -> Result<&[String], LogError> {
-        let older = match self.older.take() {
-            Some(older) => older,
-            None => {
-                let code = fetch_code(self.source, &self.replication.options.filter).await?;
-                let [_newest, older @ ..] =
-                    base_ids(self.replication, self.identity, code.as_deref());
-                older.to_vec()
-            }
+    async fn older(&self) -> Result<&[String], LogError> {
+        let computing = async || {
+            let code = fetch_code(self.source, &self.replication.options.filter).await?;
+            let [_newest, older @ ..] = base_ids(self.replication, self.identity, code.as_deref());
+            Ok(older.to_vec())
         };
-        Ok(self.older.insert(older))
+        let older = self.older.get_or_try_init(computing).await;
+        older.map(Vec::as_slice)
     }
 }
 
@@ -194,10 +187,10 @@ impl<'a> LogIds<'a> {
 /// Any answer but the log or that there is none.
 pub async fn find(
     endpoint: &Endpoint,
-    ids: &mut LogIds<'_>,
+    ids: &LogIds<'_>,
     migrate: bool,
 ) -> Result<CheckpointLog, LogError> {
-    let id = format!("_local/{}", ids.newest());
+    let id = format!("_local/{}", ids.newest);
     if let Some(log) = read(endpoint, &id).await? {
         return Ok(log);
     }
@@ -257,11 +250,7 @@ pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
             history: source.history.clone(),
         };
     }
-    common_ancestor(&source.history, &target.history)
-}
-
-fn common_ancestor(source: &[HistoryEntry], target: &[HistoryEntry]) -> CommonAncestor {
-    let (mut source, mut target) = (source, target);
+    let (mut source, mut target) = (&*source.history, &*target.history);
     while let ([of_source, source_rest @ ..], [of_target, target_rest @ ..]) = (source, target) {
         if of_source.is_among(target) {
             return CommonAncestor {

@@ -211,20 +211,11 @@ pub struct SpecError {
 }
 
 /// The class of a [`SpecError`]: what an HTTP answer says in `error`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum SpecErrorKind {
     /// `bad_request`: an option is of the wrong type, or two exclude each other.
     BadRequest,
     /// `invalid_replication`: an endpoint or a proxy is missing or wrong.
     InvalidReplication,
-}
-
-impl SpecErrorKind {
-    /// Returns the name that an HTTP answer gives in `error`, with status 400.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BadRequest => "bad_request",
-            Self::InvalidReplication => "invalid_replication",
-        }
-    }
 }

@@ -32,7 +32,7 @@ pub(super) trait Attachments {
     async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed>;
 
     /// Reads the next piece of it.
-    async fn piece(&mut self) -> Result<Option<Bytes>, DocFailed>;
+    async fn piece(&mut self) -> Result<Option<Bytes>, BodyFailed>;
 }
 
 impl Worker {
@@ -42,11 +42,7 @@ impl Worker {
         self.run_counters.count_bytes(body.len());
         // The read is repeated together with the write, so the write by itself is not.
         let request = put_request(meta).retries(0).json(body);
-        let reply = self
-            .target
-            .request(request)
-            .await
-            .map_err(DocFailed::of_request)?;
+        let reply = self.target.request(request).await?;
         self.judge(&reply, meta).await
     }
 
@@ -73,8 +69,7 @@ impl Worker {
         let (reply, read) = tokio::join!(sending, reading);
         // If the source failed, what the target says is of no interest.
         read?;
-        let reply = reply.map_err(DocFailed::of_request)?;
-        self.judge(&reply, meta).await
+        self.judge(&reply?, meta).await
     }
 
     /// Passes the attachments on.
@@ -145,8 +140,7 @@ impl Worker {
         };
         match verdict {
             Verdict::RefusedIfLetIn => {
-                let is_let_in = self.target.is_let_in(reply).await;
-                if !is_let_in.map_err(DocFailed::of_request)? {
+                if !self.target.is_let_in(reply).await? {
                     return Err(DocFailed::LockedOut(crash()));
                 }
             }
