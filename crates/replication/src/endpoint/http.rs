@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use reqwest::Client;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use reqwest::{Client, Method};
 use tokio::time::Instant;
 use url::Url;
 
@@ -94,10 +94,7 @@ impl Http {
         settings: HttpSettings,
     ) -> Result<Endpoint, RequestFailed> {
         let config = lock(&self.0.clients).config.clone();
-        let headers = headers(spec).map_err(|problem| {
-            RequestFailed::new(&Method::GET, &spec.shown(), Cause::Invalid(problem))
-        })?;
-        Endpoint::new(self.clone(), spec, headers, settings, &config)
+        Endpoint::new(self.clone(), spec, settings, &config)
     }
 
     /// Returns what is counted of all replications.
@@ -237,7 +234,7 @@ const OF_CONNECTIONS: [&str; 9] = [
 ];
 
 /// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
-fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
+pub(super) fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
     let mut headers = own_headers();
     for (name, value) in &spec.headers {
         let shown = format!("header `{name}`");

@@ -63,20 +63,15 @@ impl Base {
         path: &str,
         query: &[(String, String)],
     ) -> Result<Url, String> {
-        let mut text = format!("{}{path}", self.path);
-        let mut separator = '?';
-        if !own_query.is_empty() {
-            text.push(separator);
-            text.push_str(own_query);
-            separator = '&';
-        }
-        for (name, value) in query {
-            text.push(separator);
-            text.push_str(name);
-            text.push('=');
-            text.push_str(&encode(value));
-            separator = '&';
-        }
+        let mut params: Vec<String> = vec![own_query.to_owned()];
+        params.retain(|param| !param.is_empty());
+        params.extend(
+            query
+                .iter()
+                .map(|(name, value)| format!("{name}={}", encode(value))),
+        );
+        let mark = if params.is_empty() { "" } else { "?" };
+        let text = format!("{}{path}{mark}{}", self.path, params.join("&"));
         Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
     }
 }

@@ -57,7 +57,8 @@ pub(crate) use reqwest::StatusCode;
 pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
 
 use self::excerpt::Secrets;
-use self::location::{Base, session_url};
+use self::http::headers;
+use self::location::Base;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 use crate::endpoint::rules::parse_origin;
@@ -76,7 +77,6 @@ struct Inner {
     key: Arc<str>,
     base: Base,
     base_url: Url,
-    session_url: Url,
     /// Origins that redirects may lead to.
     redirects_to: Vec<String>,
     headers: HeaderMap,
@@ -92,7 +92,6 @@ impl Endpoint {
     fn new(
         http: Http,
         spec: &EndpointSpec,
-        headers: HeaderMap,
         settings: HttpSettings,
         config: &HttpConfig,
     ) -> Result<Self, RequestFailed> {
@@ -100,6 +99,7 @@ impl Endpoint {
             let cause = Cause::Invalid(problem.to_owned());
             RequestFailed::new(&Method::GET, &spec.shown(), cause)
         };
+        let headers = headers(spec).map_err(|problem| invalid(&problem))?;
         let base_url = Url::parse(&spec.url).map_err(|_| invalid("its URL is none"))?;
         let basic = spec.auth.as_ref().map(|auth| {
             let mut value = HeaderValue::from_str(&auth.header_value())?;
@@ -123,7 +123,6 @@ impl Endpoint {
             url: spec.shown().into(),
             key: spec.url.as_str().into(),
             base: Base::new(&spec.url),
-            session_url: session_url(&base_url),
             base_url,
             redirects_to,
             headers,

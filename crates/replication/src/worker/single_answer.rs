@@ -15,6 +15,7 @@ use super::failed::DocFailed;
 use super::inline::attachment_has_path;
 use super::single::Single;
 use crate::endpoint::{BodyStream, StreamedReply, encode_doc_id, shown};
+use crate::multipart::parser::ContentType;
 use crate::multipart::reader::{Multipart, collect};
 use crate::refused::RefusedDoc;
 
@@ -45,12 +46,7 @@ impl Single<'_> {
         let content_type = reply.headers.get(reqwest::header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
         match content_type {
-            Some(kind)
-                if kind
-                    .trim_start()
-                    .to_ascii_lowercase()
-                    .starts_with("multipart/") =>
-            {
+            Some(kind) if ContentType::parse(kind).is_multipart() => {
                 let body = Multipart::new(kind, reply.body)?;
                 self.read_parts(body, asked).await
             }
