@@ -19,18 +19,5 @@ pub struct RefusedDoc {
     pub reason: String,
 }
 
-/// Where refused documents are told; a clone tells the same listener.
-#[derive(Clone)]
-pub struct RefusalListener(Rc<dyn Fn(RefusedDoc)>);
-
-impl RefusalListener {
-    /// Tells `listener`, which must not wait.
-    pub fn new(listener: impl Fn(RefusedDoc) + 'static) -> Self {
-        Self(Rc::new(listener))
-    }
-
-    /// Tells of one.
-    pub(crate) fn tell(&self, doc: RefusedDoc) {
-        (self.0)(doc);
-    }
-}
+/// Where refused documents are told. It must not wait.
+pub type RefusalListener = Rc<dyn Fn(RefusedDoc)>;

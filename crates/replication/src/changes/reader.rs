@@ -261,7 +261,7 @@ impl ChangesReader {
         warn!(self.log, "a document is passed over"; "document" => &row.id, "error" => reason);
         self.run_counters
             .count(|stats| stats.doc_write_failures += 1);
-        self.refused.tell(RefusedDoc {
+        (self.refused)(RefusedDoc {
             id: row.id,
             rev: row.revs.into_iter().next(),
             error: error.to_owned(),

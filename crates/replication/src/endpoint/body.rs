@@ -47,15 +47,12 @@ pub(crate) enum BodyFailed {
     /// Nothing came for as long as a connection may be silent.
     #[error("nothing came for {} s", .0.as_secs_f64())]
     Silent(Duration),
-    /// The connection broke, or what came was no HTTP.
+    /// The connection broke, what came was no HTTP, or the source failed of a body that is passed on.
     #[error("{0}")]
     Broken(String),
     /// It is longer than its reader takes, in bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// Its source failed: of a body that is passed on from elsewhere.
-    #[error("{0}")]
-    Source(String),
     /// It is not in parts as it says it is.
     #[error("{0}")]
     Multipart(#[from] MultipartError),

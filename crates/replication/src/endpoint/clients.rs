@@ -143,12 +143,13 @@ impl Clients {
         if let Some(proxy) = &route.proxy {
             builder = builder.proxy(proxy_of(proxy)?);
         }
-        let target = route
-            .target_override
-            .as_ref()
-            .map(|other| other.target.clone());
-        let resolver = Guarded::new(self.guard.clone(), route.ports.clone(), target);
-        builder.dns_resolver(resolver).build()
+        let instead = route.target_override.as_ref();
+        let resolver = Guarded {
+            guard: self.guard.clone(),
+            ports: route.ports.clone(),
+            instead: instead.map(|other| other.target.clone()),
+        };
+        builder.dns_resolver(Arc::new(resolver)).build()
     }
 }
 

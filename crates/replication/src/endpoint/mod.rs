@@ -161,10 +161,6 @@ impl Endpoint {
         self.0.secrets.shown(text.as_bytes())
     }
 
-    pub(crate) fn settings(&self) -> &HttpSettings {
-        &self.0.settings
-    }
-
     /// Returns so many tries, none of them so late that a job which fails would look healthy.
     pub(crate) fn retries(&self, retries: u32) -> Retries {
         Retries::new(retries, self.0.settings.health_threshold / 2)

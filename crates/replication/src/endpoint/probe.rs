@@ -46,7 +46,7 @@ impl Endpoint {
     async fn is_session_known(&self) -> Result<bool, RequestFailed> {
         let asking = self.of_session(Method::GET, self.0.headers.clone(), RequestBody::Empty);
         let reply = self
-            .send_whole(asking, self.settings().retries, REPLY_BYTES_MAX)
+            .send_whole(asking, self.0.settings.retries, REPLY_BYTES_MAX)
             .await?;
         Ok(match reply.status {
             StatusCode::OK => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use url::Url;
 
 use super::body::{BodyFailed, BodyStream, Limits};
@@ -54,7 +54,7 @@ impl Endpoint {
     /// [`RequestFailed`] says what happened last and is worth a retry by the job's own rules only.
     pub async fn request(&self, request: Request) -> Result<Reply, RequestFailed> {
         let bytes_max = request.reply_bytes_max;
-        let retries = request.retries.unwrap_or(self.settings().retries);
+        let retries = request.retries.unwrap_or(self.0.settings.retries);
         let sending = self.sending(request)?;
         self.send_whole(sending, retries, bytes_max).await
     }
@@ -213,7 +213,7 @@ impl Endpoint {
             epoch,
         };
         let limits = Limits {
-            silence: self.settings().connection_timeout,
+            silence: self.0.settings.connection_timeout,
             deadline,
         };
         Ok(StreamedReply {
@@ -267,24 +267,25 @@ impl Endpoint {
         if sending.trusted {
             self.authorize(&mut headers, credentials)?;
         }
-        let silence = self.settings().connection_timeout;
+        let silence = self.0.settings.connection_timeout;
         let activity = Activity::new();
         let body = sending.take_body(&mut headers, &activity)?;
         let mut request = reqwest::Request::new(sending.method.clone(), route.url);
         *request.headers_mut() = headers;
         *request.body_mut() = body;
         let timeout = self.0.request_timeout.filter(|_| !sending.endless);
-        let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
+        let timeout = timeout.unwrap_or(Duration::MAX);
+        let deadline = Instant::now().checked_add(timeout);
         let response = tokio::select! {
             biased;
             response = route.client.execute(request) => response,
             () = activity.silent_for(silence) => {
                 return Err(TryFailed::Retry(Cause::Timeout(silence)));
             }
-            timeout = until(deadline) => return Err(TryFailed::Retry(Cause::Timeout(timeout))),
+            () = sleep(timeout) => return Err(TryFailed::Retry(Cause::Timeout(timeout))),
         };
         match response {
-            Ok(response) => Ok((response, deadline.map(|(deadline, _)| deadline))),
+            Ok(response) => Ok((response, deadline)),
             Err(error) => Err(classify(&error)),
         }
     }
@@ -319,17 +320,6 @@ impl Endpoint {
             }
         }
         Ok(())
-    }
-}
-
-/// Waits until a deadline; for ever if there is none.
-async fn until(deadline: Option<(Instant, Duration)>) -> Duration {
-    match deadline {
-        Some((deadline, timeout)) => {
-            sleep_until(deadline).await;
-            timeout
-        }
-        None => std::future::pending().await,
     }
 }
 

@@ -39,7 +39,7 @@ pub struct CheckpointLog {
 }
 
 /// Where two logs meet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CommonAncestor {
     /// Where to go on.
     pub start_seq: Seq,
@@ -266,10 +266,7 @@ pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
         }
         (source, target) = (source_rest, target_rest);
     }
-    CommonAncestor {
-        start_seq: Seq::zero(),
-        history: Vec::new(),
-    }
+    CommonAncestor::default()
 }
 
 /// Makes a checkpoint: commits both sides, compares their start times with those of the run's begin, writes the

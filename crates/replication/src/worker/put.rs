@@ -84,7 +84,7 @@ impl Worker {
         if let Err(failed) = &passed {
             // The target must not take what has come so far for the whole. If it is gone already,
             // so be it.
-            let why = BodyFailed::Source(failed.to_string());
+            let why = BodyFailed::Broken(failed.to_string());
             drop(pieces.send(Err(why)).await);
         }
         passed

@@ -31,11 +31,6 @@ struct OpenRevsEntry<'a> {
     missing: Option<Cow<'a, str>>,
 }
 
-#[derive(Deserialize)]
-struct MissingPart {
-    missing: String,
-}
-
 impl Single<'_> {
     /// Takes what an answer has of the revisions asked for.
     pub(super) async fn read_answer(
@@ -71,13 +66,17 @@ impl Single<'_> {
                 let text = collect(&mut body, 0, ERROR_PART_MAX)
                     .await?
                     .unwrap_or_default();
-                let Ok(MissingPart { missing }) = serde_json::from_slice(&text) else {
+                let Ok(OpenRevsEntry {
+                    missing: Some(missing),
+                    ..
+                }) = serde_json::from_slice(&text)
+                else {
                     return Err(DocFailed::Retry(format!(
                         "a revision failed: {}",
                         shown(&text)
                     )));
                 };
-                self.missing.insert(missing);
+                self.missing.insert(missing.into_owned());
             } else if is("application/json") {
                 match collect(&mut body, 0, DOCUMENT_MAX).await? {
                     Some(text) => self.document(utf8(&text)?).await?,
