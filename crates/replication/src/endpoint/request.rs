@@ -153,7 +153,6 @@ impl fmt::Display for SentRequest {
 
 impl SentRequest {
     /// Returns what may be shown of the answer's body.
-    #[must_use]
     pub(crate) fn excerpt(&self, body: &[u8]) -> String {
         self.endpoint.0.secrets.shown(body)
     }
@@ -180,13 +179,11 @@ impl Reply {
     }
 
     /// Returns what may be shown of the body.
-    #[must_use]
     pub(crate) fn excerpt(&self) -> String {
         self.asked.excerpt(&self.body)
     }
 
     /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
-    #[must_use]
     pub(crate) fn error_and_reason(&self) -> (String, String) {
         let ErrorBody { error, reason } = self.error();
         match error.is_empty() {
@@ -199,7 +196,6 @@ impl Reply {
     }
 
     /// Returns what the body of an error says; empty texts if it says nothing of the kind.
-    #[must_use]
     pub(crate) fn error(&self) -> ErrorBody {
         self.json().unwrap_or_default()
     }
@@ -247,13 +243,11 @@ impl RequestFailed {
     }
 
     /// Whether the server refuses the credentials: trying again with them does not help.
-    #[must_use]
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))
     }
 
     /// Whether the rate limit of the server ended it.
-    #[must_use]
     pub fn is_max_backoff(&self) -> bool {
         self.cause == Cause::MaxBackoff
     }
