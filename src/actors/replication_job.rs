@@ -25,7 +25,7 @@ use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};
 use parts::{Ended, Part, Parts};
-use replication::counters::Counters;
+use replication::counters::{Counter, Counters};
 use replication::crash::Crash;
 use replication::progress::BatchNumber;
 use replication::run_counters::RunCounters;
@@ -123,7 +123,7 @@ impl ReplicationJob {
         let opened = match opened {
             Ok(opened) => opened,
             Err(crash) => {
-                self.counters().failed_starts.one();
+                self.counters().count(Counter::FailedStarts);
                 return self.crash(crash, ctx);
             }
         };

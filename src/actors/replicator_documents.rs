@@ -43,6 +43,7 @@ use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
 use policy::schedule::WallTime;
+use replication::counters::Counter;
 use replication::endpoint::Http;
 use replication::filter::Filter;
 use replication::id::{ReplicationId, replication_id};
@@ -123,8 +124,8 @@ impl ReplicatorDocuments {
         // Ignores the mailbox's bound: it is one message.
         self.options.scheduler.address().do_send(Subscribe(events));
         let counters = self.options.http.counters();
-        counters.db_scans.one();
-        counters.docs_dbs_found.one();
+        counters.count(Counter::DbScans);
+        counters.count(Counter::DocsDbsFound);
         let following = follow(Rc::clone(&self.options), ctx.address(), self.log.clone());
         let following = ctx.spawn(wrap_future(following));
         if let Some(before) = self.following.replace(following) {
@@ -313,8 +314,8 @@ impl ReplicatorDocuments {
             }
             let counters = options.http.counters();
             match is_completed {
-                Some(true) => counters.docs_completed.one(),
-                Some(false) => counters.docs_failed.one(),
+                Some(true) => counters.count(Counter::DocsCompleted),
+                Some(false) => counters.count(Counter::DocsFailed),
                 None => {}
             }
         }));
@@ -412,7 +413,7 @@ impl Handler<Updated> for ReplicatorDocuments {
     fn handle(&mut self, Updated(documents): Updated, ctx: &mut Self::Context) -> Self::Result {
         let mut pending = Vec::new();
         for document in documents {
-            self.options.http.counters().docs_db_changes.one();
+            self.options.http.counters().count(Counter::DocsDbChanges);
             if let Some(wish) = self.wish(&document, ctx) {
                 let doc = document.id;
                 pending.extend(self.take(Event::Changed { doc, wish }, ctx));

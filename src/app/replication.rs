@@ -42,7 +42,7 @@ use blocking;
 use policy::schedule::{Backoff, Coefficient, Refill, RuleSet, Settings, Shares};
 use replication::crash::Crash;
 use replication::endpoint::Http;
-use replication::filter::{FilterPool, FilterRun};
+use replication::filter::FilterPool;
 use replication::id::Identity;
 
 /// What replication needs.
@@ -276,7 +276,7 @@ pub(super) fn filters_through(pool: PoolHandle) -> FilterPool {
     FilterPool::new(move |function| {
         let filter = SourceFilter::parse(function).map_err(|error| error.to_string())?;
         let pool = pool.clone();
-        Ok(FilterRun::new(move |docs| {
+        Ok(Box::new(move |docs| {
             let filter = filter.clone();
             let principal = Principal {
                 limits: Some(CallerLimits::of_other_databases()),

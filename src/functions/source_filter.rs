@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use replication::filter::{FilterFunction, FilterKind, FilterPool, FilterRun};
+use replication::filter::{FilterFunction, FilterKind, FilterPool};
 
 use super::{FunctionError, QueryServers};
 use crate::messages::function::{FilterDocs, FilterView, InDdoc, Json};
@@ -20,7 +20,7 @@ pub fn filter_pool(
     FilterPool::new(move |function| {
         let filter = SourceFilter::parse(function).map_err(|error| error.to_string())?;
         let servers = servers.clone();
-        Ok(FilterRun::new(move |docs| {
+        Ok(Box::new(move |docs| {
             let (filter, servers) = (filter.clone(), servers());
             Box::pin(async move {
                 let passed = filter.ask(docs, &servers).await;

@@ -225,7 +225,7 @@ impl From<ReplicatorError> for Refusal {
         match error {
             ReplicatorError::Store(error) => error.into(),
             ReplicatorError::Spec(error) => {
-                Self::new(StatusCode::BAD_REQUEST, error.kind.name(), reason)
+                Self::new(StatusCode::BAD_REQUEST, error.kind.into(), reason)
             }
             ReplicatorError::BareName(_) => {
                 Self::new(StatusCode::BAD_REQUEST, "invalid_replication", reason)

@@ -52,7 +52,7 @@ impl ReplicationMetrics {
     }
 
     /// Returns what is counted where the work is done: name below `couch_replicator`, meaning, number.
-    pub(super) fn work(&self) -> [(&'static str, &'static str, u64); 19] {
+    pub(super) fn work(&self) -> Vec<(&'static str, &'static str, u64)> {
         self.work
             .get()
             .map_or_else(|| Counters::default().all(), |work| work.all())

@@ -80,7 +80,7 @@ pub enum Crash {
 }
 
 /// An answer that is not what was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Method and URL of the request, where there was an answer.
     pub(crate) asked: Option<String>,
@@ -104,17 +104,15 @@ impl Answered {
             asked: Some(asked.to_string()),
             code: Some(code),
             body: asked.excerpt(body),
-            cause: None,
+            ..Self::default()
         }
     }
 
     /// There was no answer.
     pub fn none(why: impl Into<String>) -> Self {
         Self {
-            asked: None,
-            code: None,
             body: why.into(),
-            cause: None,
+            ..Self::default()
         }
     }
 }

@@ -63,14 +63,6 @@ impl From<RequestFailed> for OpenError {
 }
 
 impl OpenError {
-    /// Takes a request that failed at a database.
-    fn at(endpoint: &Endpoint, failed: RequestFailed) -> Self {
-        match failed.cause {
-            Cause::UnknownHost => Self::UnknownHost(endpoint.url().to_owned()),
-            _ => failed.into(),
-        }
-    }
-
     /// Takes an answer that no database gives.
     fn of_answer(endpoint: &Endpoint, reply: &Reply) -> Self {
         let url = endpoint.url();
@@ -113,19 +105,23 @@ pub async fn open_endpoint(
                 request.query(encode(name), text)
             });
         // Whether it was there already, or what else was wrong, will be seen.
-        let reply = endpoint.request(request).await;
-        let reply = reply.map_err(|failed| OpenError::at(endpoint, failed))?;
-        refused(endpoint, reply.status)?;
+        ask(endpoint, request).await?;
     }
     db_info(endpoint).await
 }
 
-fn refused(endpoint: &Endpoint, status: StatusCode) -> Result<(), OpenError> {
+/// Requires that the database lets this user in.
+async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, OpenError> {
     let url = || endpoint.url().to_owned();
-    match status {
+    let reply = endpoint.request(request).await;
+    let reply = reply.map_err(|failed| match failed.cause {
+        Cause::UnknownHost => OpenError::UnknownHost(url()),
+        _ => failed.into(),
+    })?;
+    match reply.status {
         StatusCode::UNAUTHORIZED => Err(OpenError::Unauthorized(url())),
         StatusCode::FORBIDDEN => Err(OpenError::Forbidden(url())),
-        _ => Ok(()),
+        _ => Ok(reply),
     }
 }
 
@@ -139,9 +135,7 @@ pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
         update_seq: Seq,
         instance_start_time: Box<RawValue>,
     }
-    let reply = endpoint.request(Request::get("")).await;
-    let reply = reply.map_err(|failed| OpenError::at(endpoint, failed))?;
-    refused(endpoint, reply.status)?;
+    let reply = ask(endpoint, Request::get("")).await?;
     let info = Some(&reply).filter(|reply| reply.status == StatusCode::OK);
     match info.and_then(|reply| reply.json::<Info>().ok()) {
         Some(info) => Ok(DbInfo {

@@ -2,7 +2,6 @@
 //!
 //! SOURCE    CouchDB only counts them (`doc_write_failures`) and writes a line to its log.
 
-use std::fmt;
 use std::rc::Rc;
 
 use serde::Serialize;
@@ -20,24 +19,5 @@ pub struct RefusedDoc {
     pub reason: String,
 }
 
-/// Where refused documents are told; a clone tells the same listener.
-#[derive(Clone)]
-pub struct RefusalListener(Rc<dyn Fn(RefusedDoc)>);
-
-impl RefusalListener {
-    /// Tells `listener`, which must not wait.
-    pub fn new(listener: impl Fn(RefusedDoc) + 'static) -> Self {
-        Self(Rc::new(listener))
-    }
-
-    /// Tells of one.
-    pub(crate) fn tell(&self, doc: RefusedDoc) {
-        (self.0)(doc);
-    }
-}
-
-impl fmt::Debug for RefusalListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RefusalListener")
-    }
-}
+/// Where refused documents are told. It must not wait.
+pub type RefusalListener = Rc<dyn Fn(RefusedDoc)>;

@@ -19,40 +19,34 @@ pub struct Seq(Arc<str>);
 
 impl Seq {
     /// Returns the sequence from which everything is new: the number 0.
-    #[must_use]
     pub fn zero() -> Self {
         Self("0".into())
     }
 
     /// Takes a sequence as it came.
-    #[must_use]
     pub(crate) fn from_raw(raw: &RawValue) -> Self {
         Self(raw.get().into())
     }
 
     /// Takes a sequence that was parsed. A number that does not fit 64 bits has lost digits by then:
     /// where sequences come from a database, use [`Seq::from_raw`].
-    #[must_use]
     pub(crate) fn from_value(value: &Value) -> Self {
         Self(value.to_string().into())
     }
 
     /// Takes a sequence in JSON text; `None` if the text is no JSON value.
-    #[must_use]
     pub fn from_json(text: &str) -> Option<Self> {
         let raw: &RawValue = serde_json::from_str(text).ok()?;
         Some(Self::from_raw(raw))
     }
 
     /// Returns the JSON text, byte for byte as it came.
-    #[must_use]
     pub(crate) fn as_json(&self) -> &str {
         &self.0
     }
 
     /// Returns what stands for it in the `since` of a query, before percent-encoding, and in status
     /// output: a string without its quotes, anything else as JSON.
-    #[must_use]
     pub fn as_text(&self) -> Cow<'_, str> {
         if self.0.starts_with('"')
             && let Ok(text) = serde_json::from_str::<String>(&self.0)
@@ -63,13 +57,11 @@ impl Seq {
     }
 
     /// Whether it is the number 0.
-    #[must_use]
     pub fn is_zero(&self) -> bool {
         &*self.0 == "0"
     }
 
     /// Returns the number, if it is a whole one that fits.
-    #[must_use]
     pub(crate) fn as_number(&self) -> Option<i64> {
         self.0.parse().ok()
     }

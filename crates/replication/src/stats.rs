@@ -33,7 +33,6 @@ impl Stats {
     }
 
     /// Takes the larger of each counter: of two records of one history, each may be the older one.
-    #[must_use]
     pub fn max(mut self, other: &Self) -> Self {
         self.merge(other, u64::max);
         self

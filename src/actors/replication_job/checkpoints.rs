@@ -17,6 +17,7 @@ use super::opening::Opened;
 use super::{ReplicationJob, Then};
 use crate::config::password::random;
 use crate::messages::replication_job::{JobEnd, JobStart};
+use replication::counters::Counter;
 use replication::crash::Crash;
 use replication::endpoint::Endpoint;
 use replication::filter::Filter;
@@ -152,8 +153,8 @@ impl ReplicationJob {
 
     fn checkpoint_made(&mut self, made: Made, ctx: &mut Context<Self>) {
         match made.body {
-            Ok(_) => self.counters().checkpoints_success.one(),
-            Err(_) => self.counters().checkpoints_failure.one(),
+            Ok(_) => self.counters().count(Counter::CheckpointsSuccess),
+            Err(_) => self.counters().count(Counter::CheckpointsFailure),
         }
         let Some(running) = self.running() else {
             return;

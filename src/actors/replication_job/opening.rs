@@ -17,7 +17,6 @@ use replication::seq::Seq;
 use replication::stats::Stats;
 
 /// What a run starts from.
-#[derive(Debug)]
 pub(super) struct Opened {
     pub(super) source: Side,
     pub(super) target: Side,
@@ -57,9 +56,9 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let identity = &settings.identity;
     let filter = FilterHere::open(replication, &start.id, identity, &source, &settings.filters);
     let filter = filter.await?.map(Rc::new);
-    let mut ids = LogIds::new(&start.id.base, replication, identity, &source);
-    let source_log = log::find(&source, &mut ids, options.use_checkpoints).await?;
-    let target_log = log::find(&target, &mut ids, options.use_checkpoints).await?;
+    let ids = LogIds::new(&start.id.base, replication, identity, &source);
+    let source_log = log::find(&source, &ids, options.use_checkpoints).await?;
+    let target_log = log::find(&target, &ids, options.use_checkpoints).await?;
     drop(ids);
     let ancestor = log::compare(&source_log.body, &target_log.body);
     let recorded = ancestor.history.first().map(|entry| entry.stats);

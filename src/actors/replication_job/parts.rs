@@ -22,7 +22,7 @@ use replication::changes::feed::Row;
 use replication::changes::query::FeedQuery;
 use replication::changes::queue::{self, Consumer, QueueLimits};
 use replication::changes::reader::{Change, ChangesReader};
-use replication::counters::Counters;
+use replication::counters::{Counter, Counters};
 use replication::crash::Crash;
 use replication::progress::BatchNumber;
 use replication::run_counters::RunCounters;
@@ -58,9 +58,9 @@ impl Part {
     /// Counts one that ended a run.
     pub(super) fn count_death(self, counters: &Counters) {
         match self {
-            Self::Reader => counters.changes_reader_deaths.one(),
-            Self::Manager => counters.changes_manager_deaths.one(),
-            Self::Worker => counters.worker_deaths.one(),
+            Self::Reader => counters.count(Counter::ChangesReaderDeaths),
+            Self::Manager => counters.count(Counter::ChangesManagerDeaths),
+            Self::Worker => counters.count(Counter::WorkerDeaths),
         }
     }
 }
@@ -130,7 +130,11 @@ impl Parts {
         for _ in 0..workers {
             let work = work(Rc::clone(&worker), requests.clone(), ctx.address());
             parts.watch(Part::Worker, work, ctx);
-            start.settings.http.counters().workers_started.one();
+            start
+                .settings
+                .http
+                .counters()
+                .count(Counter::WorkersStarted);
         }
         parts
     }

@@ -98,7 +98,7 @@ impl Reports {
     /// Where parts of the job tell of refused documents.
     pub(super) fn refused(&self) -> RefusalListener {
         let line = Rc::clone(&self.line);
-        RefusalListener::new(move |doc| line.tell(JobNews::Refused(doc)))
+        Rc::new(move |doc| line.tell(JobNews::Refused(doc)))
     }
 
     /// Nothing is left to come.

@@ -201,7 +201,7 @@ impl FeedParser {
 
     /// Skips what separates rows. Returns whether a row begins.
     fn between_rows(&mut self) -> Result<bool, FeedError> {
-        if self.scan.has_begun() {
+        if self.scan.at > 0 {
             return Ok(true);
         }
         let separates = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
@@ -289,10 +289,6 @@ struct Scan {
 }
 
 impl Scan {
-    fn has_begun(&self) -> bool {
-        self.at > 0
-    }
-
     /// Returns the length of the object at the beginning of `text`, if it ends there.
     fn object(&mut self, text: &[u8]) -> Option<usize> {
         while self.at < text.len() {

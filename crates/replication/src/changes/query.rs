@@ -24,7 +24,7 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// What to ask the source for.
 #[derive(Clone, Debug)]
 pub struct FeedQuery {
-    continuous: bool,
+    pub(crate) continuous: bool,
     style: &'static str,
     timeout: Duration,
     filter: Filter,
@@ -49,11 +49,6 @@ impl FeedQuery {
             },
             filters_here,
         }
-    }
-
-    /// Returns whether the feed goes on for ever.
-    pub(crate) fn is_continuous(&self) -> bool {
-        self.continuous
     }
 
     /// The source does not take POST. Returns `false` if that was not the question.

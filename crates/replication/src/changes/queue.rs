@@ -8,7 +8,7 @@
 //! SOURCE    `couch_work_queue`: either limit blocks the producer, a waiting taker is woken by the
 //!           first item alone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -40,107 +40,92 @@ pub trait QueueItem {
     fn bytes(&self) -> usize;
 }
 
-struct Shared<T> {
-    state: RefCell<State<T>>,
+struct Queue<T> {
+    items: RefCell<VecDeque<T>>,
+    bytes: Cell<usize>,
     limits: QueueLimits,
+    /// Nothing more comes.
+    complete: Cell<bool>,
+    /// Nobody takes any more.
+    unwanted: Cell<bool>,
     /// Rings when there is something to take, or never will be again.
     filled: Notify,
     /// Rings when there is room, or nobody takes any more.
     drained: Notify,
 }
 
-struct State<T> {
-    items: VecDeque<T>,
-    bytes: usize,
-    /// Nothing more comes.
-    complete: bool,
-    /// Nobody takes any more.
-    unwanted: bool,
+impl<T> Queue<T> {
+    fn is_full(&self) -> bool {
+        self.items.borrow().len() >= self.limits.items || self.bytes.get() >= self.limits.bytes
+    }
 }
 
 /// The reader's end.
-pub struct Producer<T> {
-    shared: Rc<Shared<T>>,
-}
+pub struct Producer<T>(Rc<Queue<T>>);
 
 /// The manager's end.
-pub struct Consumer<T> {
-    shared: Rc<Shared<T>>,
-}
+pub struct Consumer<T>(Rc<Queue<T>>);
 
 pub fn bounded<T: QueueItem>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
-    let shared = Rc::new(Shared {
-        state: RefCell::new(State {
-            items: VecDeque::new(),
-            bytes: 0,
-            complete: false,
-            unwanted: false,
-        }),
+    let queue = Rc::new(Queue {
+        items: RefCell::default(),
+        bytes: Cell::default(),
         limits,
+        complete: Cell::default(),
+        unwanted: Cell::default(),
         filled: Notify::new(),
         drained: Notify::new(),
     });
-    let producer = Producer {
-        shared: Rc::clone(&shared),
-    };
-    (producer, Consumer { shared })
+    (Producer(Rc::clone(&queue)), Consumer(queue))
 }
 
 impl<T: QueueItem> Producer<T> {
     /// Waits for room and puts an item in. Returns `false` when nobody takes any more.
     pub(crate) async fn put(&self, item: T) -> bool {
-        loop {
-            {
-                let mut state = self.shared.state.borrow_mut();
-                if state.unwanted {
-                    return false;
-                }
-                let limits = self.shared.limits;
-                if state.items.len() < limits.items && state.bytes < limits.bytes {
-                    state.bytes += item.bytes();
-                    state.items.push_back(item);
-                    break;
-                }
-            }
-            self.shared.drained.notified().await;
+        let queue = &*self.0;
+        while !queue.unwanted.get() && queue.is_full() {
+            queue.drained.notified().await;
         }
-        self.shared.filled.notify_one();
+        if queue.unwanted.get() {
+            return false;
+        }
+        queue.bytes.set(queue.bytes.get() + item.bytes());
+        queue.items.borrow_mut().push_back(item);
+        queue.filled.notify_one();
         true
     }
 
     /// Says that everything is in the queue.
     pub(crate) fn close(self) {
-        self.shared.state.borrow_mut().complete = true;
-        self.shared.filled.notify_one();
+        self.0.complete.set(true);
+        self.0.filled.notify_one();
     }
 }
 
 impl<T: QueueItem> Consumer<T> {
     /// Waits until there is something and takes it, at most `most` items; none at the end.
     pub async fn take(&self, most: usize) -> Vec<T> {
-        loop {
-            {
-                let mut state = self.shared.state.borrow_mut();
-                if !state.items.is_empty() {
-                    let count = state.items.len().min(most.max(1));
-                    let taken: Vec<T> = state.items.drain(..count).collect();
-                    state.bytes -= taken.iter().map(QueueItem::bytes).sum::<usize>();
-                    self.shared.drained.notify_one();
-                    return taken;
-                }
-                if state.complete {
-                    return Vec::new();
-                }
+        let queue = &*self.0;
+        while queue.items.borrow().is_empty() {
+            if queue.complete.get() {
+                return Vec::new();
             }
-            self.shared.filled.notified().await;
+            queue.filled.notified().await;
         }
+        let mut items = queue.items.borrow_mut();
+        let count = items.len().min(most.max(1));
+        let taken: Vec<T> = items.drain(..count).collect();
+        let bytes: usize = taken.iter().map(QueueItem::bytes).sum();
+        queue.bytes.set(queue.bytes.get() - bytes);
+        queue.drained.notify_one();
+        taken
     }
 }
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        self.shared.state.borrow_mut().unwanted = true;
-        self.shared.drained.notify_one();
+        self.0.unwanted.set(true);
+        self.0.drained.notify_one();
     }
 }
 

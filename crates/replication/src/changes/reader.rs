@@ -13,13 +13,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use slog::{Logger, info, warn};
 use tokio::time::{Instant, sleep};
 
 use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
 use super::query::FeedQuery;
 use super::queue::{Producer, QueueItem};
+use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{
     Backoff, BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
@@ -134,7 +134,10 @@ impl ChangesReader {
             let (before, began) = (self.since.clone(), Instant::now());
             let ended = self.read_feed(&queue).await;
             if ended.is_err() {
-                self.source.http().counters().changes_read_failures.one();
+                self.source
+                    .http()
+                    .counters()
+                    .count(Counter::ChangesReadFailures);
             }
             let progress = self.since != before;
             if progress {
@@ -197,7 +200,7 @@ impl ChangesReader {
         mut body: BodyStream,
         queue: &Producer<Change>,
     ) -> Result<FeedEnd, Interrupted> {
-        let framing = match self.query.is_continuous() {
+        let framing = match self.query.continuous {
             true => Framing::Continuous,
             false => Framing::Normal,
         };
@@ -230,7 +233,7 @@ impl ChangesReader {
     /// Returns `false` when nobody takes changes any more.
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
-            Line::LastSeq(seq) if seq == self.since || !self.query.is_continuous() => return true,
+            Line::LastSeq(seq) if seq == self.since || !self.query.continuous => return true,
             Line::LastSeq(seq) => {
                 self.since = seq.clone();
                 return queue.put(Change::Marker(seq)).await;
@@ -258,7 +261,7 @@ impl ChangesReader {
         warn!(self.log, "a document is passed over"; "document" => &row.id, "error" => reason);
         self.run_counters
             .count(|stats| stats.doc_write_failures += 1);
-        self.refused.tell(RefusedDoc {
+        (self.refused)(RefusedDoc {
             id: row.id,
             rev: row.revs.into_iter().next(),
             error: error.to_owned(),

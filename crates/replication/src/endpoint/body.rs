@@ -1,17 +1,17 @@
 //! Bodies: of requests, whole or streamed, and of streamed answers.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use reqwest::Response;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, timeout_at};
+
+use crate::multipart::parser::MultipartError;
+use crate::multipart::reader::{Chunks, collect};
 
 /// The body of a request.
 #[derive(Default)]
@@ -47,15 +47,15 @@ pub(crate) enum BodyFailed {
     /// Nothing came for as long as a connection may be silent.
     #[error("nothing came for {} s", .0.as_secs_f64())]
     Silent(Duration),
-    /// The connection broke, or what came was no HTTP.
+    /// The connection broke, what came was no HTTP, or the source failed of a body that is passed on.
     #[error("{0}")]
     Broken(String),
     /// It is longer than its reader takes, in bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// Its source failed: of a body that is passed on from elsewhere.
+    /// It is not in parts as it says it is.
     #[error("{0}")]
-    Source(String),
+    Multipart(#[from] MultipartError),
 }
 
 /// The body of a streamed answer. It holds one of the endpoint's connections until it has ended or is
@@ -64,9 +64,6 @@ pub(crate) struct BodyStream {
     /// Until it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
     limits: Limits,
-    timer: Option<Pin<Box<Sleep>>>,
-    /// Only time that is spent waiting for the far side counts as silence.
-    is_waiting: bool,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -88,108 +85,65 @@ impl BodyStream {
         Self {
             body: Some(response.bytes_stream().boxed()),
             limits,
-            timer: None,
-            is_waiting: false,
             permit: Some(permit),
         }
     }
 
-    /// Reads the rest whole, `bytes_max` bytes at most.
-    ///
-    /// # Errors
-    /// [`BodyFailed`], also if there is more than that.
-    pub(crate) async fn read_to_end(self, bytes_max: usize) -> Result<Bytes, BodyFailed> {
-        self.read_whole(0, bytes_max).await
+    /// Waits for the next piece; `None` at the end. Only time that is spent here counts as silence.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BodyFailed>> {
+        let Limits { silence, deadline } = self.limits;
+        let silent = Instant::now() + silence;
+        let until = deadline.map_or(silent, |deadline| deadline.min(silent));
+        let item = match timeout_at(until, self.body.as_mut()?.next()).await {
+            Ok(item) => item.map(|item| {
+                item.map_err(|error| BodyFailed::Broken(super::errors::describe(&error)))
+            }),
+            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                let text = "the request took longer than `request_timeout`";
+                Some(Err(BodyFailed::Broken(text.into())))
+            }
+            Err(_) => Some(Err(BodyFailed::Silent(silence))),
+        };
+        if !matches!(item, Some(Ok(_))) {
+            self.body = None;
+            self.permit = None;
+        }
+        item
     }
 
-    /// Reads it whole; it is expected to have `length` bytes.
-    pub(super) async fn read_whole(
+    /// Reads it whole, `bytes_max` bytes at most; it is expected to have `length` bytes.
+    pub(crate) async fn read_whole(
         mut self,
         length: usize,
         bytes_max: usize,
     ) -> Result<Bytes, BodyFailed> {
-        let too_long = |length: usize| length > bytes_max;
-        if too_long(length) {
-            return Err(BodyFailed::TooLong(bytes_max));
+        let too_long = BodyFailed::TooLong(bytes_max);
+        if length > bytes_max {
+            return Err(too_long);
         }
-        let Some(first) = self.next().await.transpose()? else {
-            return Ok(Bytes::new());
-        };
-        if too_long(first.len()) {
-            return Err(BodyFailed::TooLong(bytes_max));
-        }
-        let mut whole = BytesMut::new();
-        while let Some(more) = self.next().await.transpose()? {
-            if whole.is_empty() {
-                // What a server says about the length is believed up to a point.
-                let believed = length.min(RESERVED_BYTES_MAX);
-                whole.reserve(believed.max(first.len() + more.len()));
-                whole.extend_from_slice(&first);
+        // What a server says about the length is believed up to a point.
+        let believed = length.min(RESERVED_BYTES_MAX);
+        collect(&mut self, believed, bytes_max)
+            .await?
+            .ok_or(too_long)
+    }
+}
+
+impl Chunks for BodyStream {
+    type Error = BodyFailed;
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
+        loop {
+            match self.next().await.transpose()? {
+                Some(piece) if piece.is_empty() => {}
+                piece => return Ok(piece),
             }
-            if too_long(whole.len() + more.len()) {
-                return Err(BodyFailed::TooLong(bytes_max));
-            }
-            whole.extend_from_slice(&more);
         }
-        Ok(if whole.is_empty() {
-            first
-        } else {
-            whole.freeze()
-        })
     }
 }
 
 /// How much memory is set aside for a body before it comes, in bytes.
 const RESERVED_BYTES_MAX: usize = 16 << 20;
-
-impl BodyStream {
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<BodyFailed> {
-        let Limits { silence, deadline } = self.limits;
-        if !self.is_waiting {
-            self.is_waiting = true;
-            let silent = Instant::now() + silence;
-            let until = deadline.map_or(silent, |deadline| deadline.min(silent));
-            match &mut self.timer {
-                Some(timer) => timer.as_mut().reset(until),
-                None => self.timer = Some(Box::pin(sleep_until(until))),
-            }
-        }
-        let Some(timer) = &mut self.timer else {
-            return Poll::Pending;
-        };
-        timer.as_mut().poll(cx).map(|()| match deadline {
-            Some(deadline) if deadline <= Instant::now() => {
-                BodyFailed::Broken("the request took longer than `request_timeout`".into())
-            }
-            _ => BodyFailed::Silent(silence),
-        })
-    }
-}
-
-impl Stream for BodyStream {
-    type Item = Result<Bytes, BodyFailed>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(body) = &mut self.body else {
-            return Poll::Ready(None);
-        };
-        let item = match body.poll_next_unpin(cx) {
-            Poll::Pending => match self.poll_timer(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(failed) => Some(Err(failed)),
-            },
-            Poll::Ready(item) => item.map(|item| {
-                item.map_err(|error| BodyFailed::Broken(super::errors::describe(&error)))
-            }),
-        };
-        self.is_waiting = false;
-        if !matches!(item, Some(Ok(_))) {
-            self.body = None;
-            self.permit = None;
-        }
-        Poll::Ready(item)
-    }
-}
 
 impl fmt::Debug for BodyStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

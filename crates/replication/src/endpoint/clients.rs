@@ -16,7 +16,7 @@ use reqwest::{Certificate, Client, Identity, Proxy};
 use rustc_hash::FxHashMap;
 
 use super::config::{HttpConfig, HttpConfigError};
-use super::connect_to::Target;
+use super::connect_to::{ConnectTo, Target};
 use super::guard::{Guard, Guarded, Ports};
 use crate::endpoint::listening::Listening;
 use crate::spec::ProxySpec;
@@ -31,7 +31,7 @@ const POOLS_MAX: usize = 1_000;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// One way of connecting.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Route {
     pub(super) proxy: Option<ProxySpec>,
     /// Whatever the host of a URL, connect here. Its name and port keep connections apart.
@@ -50,63 +50,50 @@ pub(super) struct Override {
 
 /// The pools, and what they are made from.
 pub(super) struct Clients {
-    materials: Materials,
-    pools: FxHashMap<Route, Client>,
+    pub(super) config: HttpConfig,
+    pub(super) guard: Guard,
+    pub(super) connect_to: Arc<ConnectTo>,
     /// Certificates are to be verified by the system's authorities, and it has none.
-    knows_nobody: bool,
-    /// When files were read last.
-    read: Instant,
-}
-
-/// What is read from files once.
-struct Materials {
-    config: HttpConfig,
-    guard: Guard,
+    pub(super) knows_nobody: bool,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,
+    pools: FxHashMap<Route, Client>,
+    /// When files were read last.
+    read: Instant,
 }
 
 impl Clients {
     /// Reads certificates.
     pub(super) fn new(config: HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
         install_provider();
-        let mut materials = Materials::read(config, listening)?;
-        // So that what cannot be used is known at once.
-        let route = Route {
-            proxy: None,
-            target_override: None,
-            ports: Ports::default(),
+        let trusted = match &config.ssl_trusted_certificates_file {
+            Some(path) if config.verify_ssl_certificates => Some(read_certificates(path)?),
+            _ => None,
         };
-        let mut built = materials.build(&route);
-        let by_system = materials.config.verify_ssl_certificates && materials.trusted.is_none();
-        let knows_nobody = by_system && built.is_err();
-        if knows_nobody {
-            // A machine without authorities can still speak to servers without TLS.
-            materials.trusted = Some(Vec::new());
-            built = materials.build(&route);
-        }
-        let client = built.map_err(|error| {
-            HttpConfigError::new("verify_ssl_certificates", super::errors::describe(&error))
-        })?;
-        Ok(Self {
-            materials,
-            knows_nobody,
-            pools: FxHashMap::from_iter([(route, client)]),
+        let connect_to = ConnectTo::parse(config.connect_to.as_deref().unwrap_or_default());
+        let mut clients = Self {
+            guard: Guard::new(&config, listening)?,
+            connect_to: Arc::new(connect_to),
+            knows_nobody: false,
+            trusted,
+            identity: read_identity(&config)?,
+            config,
+            pools: FxHashMap::default(),
             read: Instant::now(),
-        })
-    }
-
-    pub(super) fn config(&self) -> &HttpConfig {
-        &self.materials.config
-    }
-
-    /// Returns whether no certificate can be verified.
-    pub(super) fn knows_nobody(&self) -> bool {
-        self.knows_nobody
-    }
-
-    pub(super) fn guard(&self) -> Guard {
-        self.materials.guard.clone()
+        };
+        // So that what cannot be used is known at once.
+        let mut built = clients.get(&Route::default());
+        let by_system = clients.config.verify_ssl_certificates && clients.trusted.is_none();
+        if by_system && built.is_err() {
+            // A machine without authorities can still speak to servers without TLS.
+            clients.knows_nobody = true;
+            clients.trusted = Some(Vec::new());
+            built = clients.get(&Route::default());
+        }
+        match built {
+            Ok(_) => Ok(clients),
+            Err(problem) => Err(HttpConfigError::new("verify_ssl_certificates", problem)),
+        }
     }
 
     /// Returns the pool of one way of connecting.
@@ -118,7 +105,7 @@ impl Clients {
             // Who has one keeps it; the others are made again when they are asked for.
             self.pools.clear();
         }
-        let client = self.materials.build(route);
+        let client = self.build(route);
         let client = client.map_err(|error| super::errors::describe(&error))?;
         self.pools.insert(route.clone(), client.clone());
         Ok(client)
@@ -126,30 +113,13 @@ impl Clients {
 
     /// Whether files should be read again by now. Says so once.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        let config = &self.materials.config;
+        let config = &self.config;
         let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
         let is_due = reads_files && now >= self.read + config.cacert_reload_interval;
         if is_due {
             self.read = now;
         }
         is_due
-    }
-}
-
-impl Materials {
-    fn read(config: HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
-        let guard = Guard::new(&config, listening)?;
-        let trusted = match &config.ssl_trusted_certificates_file {
-            Some(path) if config.verify_ssl_certificates => Some(read_certificates(path)?),
-            _ => None,
-        };
-        let identity = read_identity(&config)?;
-        Ok(Self {
-            config,
-            guard,
-            trusted,
-            identity,
-        })
     }
 
     fn build(&self, route: &Route) -> reqwest::Result<Client> {
@@ -173,12 +143,13 @@ impl Materials {
         if let Some(proxy) = &route.proxy {
             builder = builder.proxy(proxy_of(proxy)?);
         }
-        let target = route
-            .target_override
-            .as_ref()
-            .map(|other| other.target.clone());
-        let resolver = Guarded::new(self.guard.clone(), route.ports.clone(), target);
-        builder.dns_resolver(resolver).build()
+        let instead = route.target_override.as_ref();
+        let resolver = Guarded {
+            guard: self.guard.clone(),
+            ports: route.ports.clone(),
+            instead: instead.map(|other| other.target.clone()),
+        };
+        builder.dns_resolver(Arc::new(resolver)).build()
     }
 }
 

@@ -21,7 +21,6 @@ pub struct HttpSettings {
 
 impl HttpSettings {
     /// Returns the settings of a target.
-    #[must_use]
     pub fn of_target(options: &Options, health_threshold: Duration) -> Self {
         Self {
             connection_timeout: options.connection_timeout,
@@ -34,7 +33,6 @@ impl HttpSettings {
     /// Returns the settings of a source: two connections at least, for its changes feed keeps one.
     ///
     /// SOURCE couch_replicator_scheduler_job, init_state.
-    #[must_use]
     pub fn of_source(options: &Options, health_threshold: Duration) -> Self {
         let target = Self::of_target(options, health_threshold);
         Self {

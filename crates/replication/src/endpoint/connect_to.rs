@@ -5,10 +5,14 @@
 //! SOURCE    couch_replicator's `connect_to`: a pattern is a name, or `*.` and a name, which matches
 //!           sub-domains only. IPv6 addresses as targets are in brackets; as patterns they are refused.
 
+use super::rules::matches_name;
+
 /// Where connections go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectTo {
     rules: Vec<Rule>,
+    /// Entries that are left out.
+    pub(super) malformed: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,18 +32,16 @@ pub(super) struct Target {
 }
 
 impl ConnectTo {
-    /// Reads the rules; what is malformed is left out and returned beside them.
-    pub(super) fn parse(text: &str) -> (Self, Vec<String>) {
-        let mut rules = Vec::new();
-        let mut malformed = Vec::new();
+    pub(super) fn parse(text: &str) -> Self {
+        let mut read = Self::default();
         let entries = text.split(',').map(str::trim);
         for entry in entries.filter(|entry| !entry.is_empty()) {
             match Rule::parse(entry) {
-                Some(rule) => rules.push(rule),
-                None => malformed.push(entry.to_owned()),
+                Some(rule) => read.rules.push(rule),
+                None => read.malformed.push(entry.to_owned()),
             }
         }
-        (Self { rules }, malformed)
+        read
     }
 
     /// Returns where a connection to a host and port goes instead.
@@ -75,15 +77,7 @@ impl Rule {
     }
 
     fn matches(&self, host: &str, port: u16) -> bool {
-        if self.port != port {
-            return false;
-        }
-        let host = host.to_ascii_lowercase();
-        if self.pattern.starts_with('.') {
-            host.len() > self.pattern.len() && host.ends_with(&self.pattern)
-        } else {
-            host == self.pattern
-        }
+        self.port == port && matches_name(&self.pattern, &host.to_ascii_lowercase())
     }
 }
 
@@ -92,8 +86,8 @@ mod tests {
     use super::*;
 
     fn target(rules: &str, host: &str, port: u16) -> Option<String> {
-        let (rules, malformed) = ConnectTo::parse(rules);
-        assert_eq!(malformed, <[String; 0]>::default());
+        let rules = ConnectTo::parse(rules);
+        assert_eq!(rules.malformed, <[String; 0]>::default());
         let target = rules.target(host, port)?;
         Some(format!("{} {}", target.host, target.port))
     }
@@ -114,8 +108,8 @@ mod tests {
     #[test]
     fn malformed_rules_are_left_out() {
         let text = "a:1:b,[::1]:1:b:2,a:x:b:2,a:1::2,:1:b:2,a*:1:b:2,a:1:::1:2,ok:1:b:2";
-        let (rules, malformed) = ConnectTo::parse(text);
-        assert_eq!(rules.rules.len(), 1);
+        let ConnectTo { rules, malformed } = ConnectTo::parse(text);
+        assert_eq!(rules.len(), 1);
         assert_eq!(malformed.len(), 7, "{malformed:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! What errors of the HTTP library mean.
 
 use std::error::Error;
+use std::iter::successors;
 
 use super::Cause;
 use super::body::BodyFailed;
@@ -30,28 +31,19 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
 }
 
 fn source_of<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
+    successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
 }
 
 /// Returns what an error of the library says, with its causes, and without URLs.
 pub(super) fn describe(error: &reqwest::Error) -> String {
-    let mut next = error.source();
     let mut texts = Vec::new();
-    while let Some(error) = next {
+    for error in successors(error.source(), |error| (*error).source()) {
         let text = error.to_string();
         // Some repeat what caused them.
         texts.retain(|earlier: &String| !text.contains(&**earlier));
         if !texts.iter().any(|earlier| earlier.contains(&text)) {
             texts.push(text);
         }
-        next = error.source();
     }
     if texts.is_empty() {
         return "the library refuses it".to_owned();

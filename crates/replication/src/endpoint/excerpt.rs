@@ -4,11 +4,8 @@ use percent_encoding::percent_decode_str;
 
 use super::super::spec::{EndpointSpec, ProxySpec};
 
-/// The most bytes of a body that an error shows.
+/// The most bytes of a body or a URL that an error shows.
 pub(super) const BODY_SHOWN: usize = 1024;
-
-/// The most bytes of a URL that an error shows.
-const URL_SHOWN: usize = 1024;
 
 /// A shorter text is no secret, and hiding it would hide everything.
 const SECRET_MIN: usize = 4;
@@ -16,18 +13,9 @@ const SECRET_MIN: usize = 4;
 /// What stands for a secret.
 const MASK: &str = "*****";
 
-/// Returns the beginning of a body, as text on one line.
-pub fn shown(body: &[u8]) -> String {
-    beginning(body, BODY_SHOWN)
-}
-
-/// Returns the beginning of a URL.
-pub(super) fn shown_url(url: &str) -> String {
-    beginning(url.as_bytes(), URL_SHOWN)
-}
-
-fn beginning(text: &[u8], most: usize) -> String {
-    let cut = &text[..text.len().min(most)];
+/// Returns the beginning of a body or a URL, as text on one line.
+pub(crate) fn shown(text: &[u8]) -> String {
+    let cut = &text[..text.len().min(BODY_SHOWN)];
     let plain = |character: char| match character.is_control() {
         true => ' ',
         false => character,
@@ -74,13 +62,8 @@ impl Secrets {
                 secrets.push(percent_decode_str(value).decode_utf8_lossy().into_owned());
             }
         }
-        for auth in [
-            spec.auth.clone(),
-            spec.proxy.as_ref().and_then(ProxySpec::auth),
-        ]
-        .into_iter()
-        .flatten()
-        {
+        let of_proxy = spec.proxy.as_ref().and_then(ProxySpec::auth);
+        for auth in spec.auth.clone().into_iter().chain(of_proxy) {
             let header = auth.header_value();
             secrets.extend(header.strip_prefix("Basic ").map(str::to_owned));
             secrets.push(auth.password);

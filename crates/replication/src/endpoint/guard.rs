@@ -139,21 +139,13 @@ fn is_of_this_machine(address: IpAddr) -> bool {
 
 /// Asks the system for addresses, and leaves out those that must not be connected to.
 pub(super) struct Guarded {
-    guard: Guard,
-    ports: Ports,
+    pub(super) guard: Guard,
+    pub(super) ports: Ports,
     /// Whose addresses are given, whatever is asked for.
-    instead: Option<Target>,
+    pub(super) instead: Option<Target>,
 }
 
 impl Guarded {
-    pub(super) fn new(guard: Guard, ports: Ports, instead: Option<Target>) -> Arc<Self> {
-        Arc::new(Self {
-            guard,
-            ports,
-            instead,
-        })
-    }
-
     /// Returns the ports that are connected to at a name.
     fn ports_at(&self, name: &str) -> Vec<Option<u16>> {
         match (&self.instead, &self.ports.proxy) {

@@ -3,20 +3,17 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use reqwest::Client;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use reqwest::{Client, Method};
 use tokio::time::Instant;
 use url::Url;
 
 use super::clients::{Clients, Override, Route, SharedClients};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
-use super::connect_to::ConnectTo;
-use super::guard::Ports;
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
-use crate::counters::Counters;
+use crate::counters::{Counter, Counters};
 use crate::endpoint::listening::Listening;
-use crate::endpoint::rules::EndpointDenied;
 use crate::spec::{EndpointSpec, ProxySpec};
 use blocking;
 
@@ -34,7 +31,6 @@ pub struct Http(Arc<Shared>);
 struct Shared {
     clients: SharedClients,
     limiter: Mutex<Limiter>,
-    connect_to: Mutex<Arc<ConnectTo>>,
     listening: Listening,
     started: Instant,
     counters: Arc<Counters>,
@@ -42,7 +38,7 @@ struct Shared {
 }
 
 /// A lock that nobody panics under; if somebody did, what it guards is still whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -64,12 +60,10 @@ impl Http {
         config: HttpConfig,
         logger: &slog::Logger,
     ) -> Result<Self, HttpConfigError> {
-        let connect_to = read_connect_to(&config, logger);
         let clients = read_clients(config, listening.clone(), logger)?;
         Ok(Self(Arc::new(Shared {
             clients: Arc::new(Mutex::new(clients)),
             limiter: Mutex::default(),
-            connect_to: Mutex::new(Arc::new(connect_to)),
             listening,
             started: Instant::now(),
             counters: Arc::default(),
@@ -82,13 +76,11 @@ impl Http {
     /// # Errors
     /// As [`Http::new`]; then everything stays as it was.
     pub fn configure(&self, config: HttpConfig) -> Result<(), HttpConfigError> {
-        if *lock(&self.0.clients).config() == config {
+        if lock(&self.0.clients).config == config {
             return Ok(());
         }
-        let connect_to = read_connect_to(&config, &self.0.logger);
         let clients = read_clients(config, self.0.listening.clone(), &self.0.logger)?;
         *lock(&self.0.clients) = clients;
-        *lock(&self.0.connect_to) = Arc::new(connect_to);
         Ok(())
     }
 
@@ -101,15 +93,11 @@ impl Http {
         spec: &EndpointSpec,
         settings: HttpSettings,
     ) -> Result<Endpoint, RequestFailed> {
-        let config = lock(&self.0.clients).config().clone();
-        let headers = headers(spec).map_err(|problem| {
-            RequestFailed::new(&Method::GET, &spec.shown(), Cause::Invalid(problem))
-        })?;
-        Endpoint::new(self.clone(), spec, headers, settings, &config)
+        let config = lock(&self.0.clients).config.clone();
+        Endpoint::new(self.clone(), spec, settings, &config)
     }
 
     /// Returns what is counted of all replications.
-    #[must_use]
     pub fn counters(&self) -> &Arc<Counters> {
         &self.0.counters
     }
@@ -125,22 +113,22 @@ impl Http {
 
     /// Returns the connections for a URL, and the URL and the `Host` to use with them.
     pub(super) fn route(&self, url: &Url, proxy: Option<&ProxySpec>) -> Result<Connection, Cause> {
+        let mut clients = lock(&self.0.clients);
+        let connect_to = Arc::clone(&clients.connect_to);
         let mut route = Route {
             proxy: proxy.cloned(),
-            target_override: None,
-            ports: Ports::default(),
+            ..Route::default()
         };
         let asked = url.clone();
         let mut url = url.clone();
         let mut host = None;
-        let connect_to = lock(&self.0.connect_to).clone();
         if proxy.is_none()
             && let Some(port) = url.port_or_known_default()
             && let Some(target) = url
                 .host_str()
                 .and_then(|name| connect_to.target(name, port))
         {
-            self.0.counters.connect_to_applied.one();
+            self.0.counters.count(Counter::ConnectToApplied);
             host = HeaderValue::from_str(&url[url::Position::BeforeHost..url::Position::AfterPort])
                 .ok();
             if matches!(url.host(), Some(url::Host::Domain(_))) {
@@ -158,11 +146,10 @@ impl Http {
                 let _ = url.set_port(Some(target.port));
             }
         }
-        let mut clients = lock(&self.0.clients);
         if clients.is_due(std::time::Instant::now()) {
-            self.read_certificates_again(clients.config().clone());
+            self.read_certificates_again(clients.config.clone());
         }
-        let guard = clients.guard();
+        let guard = clients.guard.clone();
         match &route.target_override {
             // The port of the target is known to whoever looks it up.
             Some(_) => drop(guard.ports(&asked, None, true)?),
@@ -194,12 +181,6 @@ impl Http {
     }
 }
 
-impl From<EndpointDenied> for Cause {
-    fn from(denied: EndpointDenied) -> Self {
-        Self::Denied(denied)
-    }
-}
-
 /// How to send a request.
 pub(super) struct Connection {
     pub(super) client: Client,
@@ -219,22 +200,16 @@ fn read_clients(
     logger: &slog::Logger,
 ) -> Result<Clients, HttpConfigError> {
     let clients = Clients::new(config, listening)?;
-    if clients.knows_nobody() {
+    if clients.knows_nobody {
         slog::warn!(logger, "this machine knows no authority of certificates: https is refused";
             "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");
     }
-    Ok(clients)
-}
-
-fn read_connect_to(config: &HttpConfig, logger: &slog::Logger) -> ConnectTo {
-    let text = config.connect_to.as_deref().unwrap_or_default();
-    let (connect_to, malformed) = ConnectTo::parse(text);
-    for entry in malformed {
+    for entry in &clients.connect_to.malformed {
         slog::warn!(logger, "an entry of connect_to is left out";
             "line" => entry,
             "remedy" => "write pattern:port:target:target_port, the pattern without an IPv6 address");
     }
-    connect_to
+    Ok(clients)
 }
 
 /// Returns our own headers of every request.
@@ -259,7 +234,7 @@ const OF_CONNECTIONS: [&str; 9] = [
 ];
 
 /// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
-fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
+pub(super) fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
     let mut headers = own_headers();
     for (name, value) in &spec.headers {
         let shown = format!("header `{name}`");

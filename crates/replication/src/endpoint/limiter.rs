@@ -5,7 +5,6 @@
 //! PROMISES  Time is passed in. Without a 429 there is no entry and no delay.
 //! SOURCE    couch_replicator_rate_limiter: additive decrease, multiplicative increase, of intervals.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,9 +48,6 @@ struct Interval {
 impl Limiter {
     /// Returns how long a request has to wait; `None` if it fails, because the interval has reached its limit.
     pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
-        if self.intervals.is_empty() {
-            return Some(Duration::ZERO);
-        }
         self.clean(now);
         let interval = self.intervals.get(&(url.clone(), method.clone()));
         let wait = interval.map_or(0, |interval| interval.milliseconds);
@@ -61,17 +57,12 @@ impl Limiter {
     /// Takes note of a 429. Returns the interval from now on, in milliseconds.
     pub(super) fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) -> u64 {
         self.clean(now);
-        let entry = self.intervals.entry((url.clone(), method.clone()));
-        let interval = match entry {
-            Entry::Vacant(vacant) => vacant.insert(Interval::default()),
-            Entry::Occupied(occupied) => {
-                let interval = occupied.into_mut();
-                if now.saturating_sub(interval.updated) < IGNORED_WITHIN {
-                    return interval.milliseconds;
-                }
-                interval
-            }
-        };
+        let key = (url.clone(), method.clone());
+        let interval = self.intervals.entry(key).or_default();
+        let is_new = interval.milliseconds == 0;
+        if !is_new && now.saturating_sub(interval.updated) < IGNORED_WITHIN {
+            return interval.milliseconds;
+        }
         // Rounded to the nearest: fives never occur.
         let longer = (interval.milliseconds.max(BASE) * INCREASE + 5) / 10;
         *interval = Interval {
@@ -83,14 +74,11 @@ impl Limiter {
 
     /// Takes note of another answer. Returns the interval from now on, in milliseconds; 0 for none.
     pub(super) fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) -> u64 {
-        if self.intervals.is_empty() {
-            return 0;
-        }
         self.clean(now);
-        let Entry::Occupied(mut entry) = self.intervals.entry((url.clone(), method.clone())) else {
+        let key = (url.clone(), method.clone());
+        let Some(interval) = self.intervals.get_mut(&key) else {
             return 0;
         };
-        let interval = *entry.get();
         let elapsed = now.saturating_sub(interval.updated);
         if elapsed < IGNORED_WITHIN {
             return interval.milliseconds;
@@ -107,15 +95,14 @@ impl Limiter {
         };
         milliseconds = milliseconds.saturating_sub(less);
         if milliseconds == 0 {
-            entry.remove();
+            self.intervals.remove(&key);
             return 0;
         }
-        let milliseconds = milliseconds.max(BASE);
-        entry.insert(Interval {
-            milliseconds,
+        *interval = Interval {
+            milliseconds: milliseconds.max(BASE),
             updated: now,
-        });
-        milliseconds
+        };
+        interval.milliseconds
     }
 
     /// Drops what a timer would have dropped by now.

@@ -5,7 +5,9 @@
 //! PROMISES  A clone shares what is noted. Addresses have the port that they have got.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use super::http::lock;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
@@ -22,22 +24,17 @@ struct Addresses {
 impl Listening {
     /// Notes an address of the daemon.
     pub fn add(&self, address: SocketAddr) {
-        self.lock().daemon.push(address);
+        lock(&self.0).daemon.push(address);
     }
 
     /// Notes the addresses of all services, in place of those before.
     pub fn set_services(&self, services: Vec<SocketAddr>) {
-        self.lock().services = services;
+        lock(&self.0).services = services;
     }
 
     /// Returns all of them.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        let Addresses { daemon, services } = &*self.lock();
+        let Addresses { daemon, services } = &*lock(&self.0);
         [&daemon[..], services].concat()
-    }
-
-    /// A lock that nobody panics under; if somebody did, what it guards is still whole.
-    fn lock(&self) -> MutexGuard<'_, Addresses> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -63,20 +63,15 @@ impl Base {
         path: &str,
         query: &[(String, String)],
     ) -> Result<Url, String> {
-        let mut text = format!("{}{path}", self.path);
-        let mut separator = '?';
-        if !own_query.is_empty() {
-            text.push(separator);
-            text.push_str(own_query);
-            separator = '&';
-        }
-        for (name, value) in query {
-            text.push(separator);
-            text.push_str(name);
-            text.push('=');
-            text.push_str(&encode(value));
-            separator = '&';
-        }
+        let mut params: Vec<String> = vec![own_query.to_owned()];
+        params.retain(|param| !param.is_empty());
+        params.extend(
+            query
+                .iter()
+                .map(|(name, value)| format!("{name}={}", encode(value))),
+        );
+        let mark = if params.is_empty() { "" } else { "?" };
+        let text = format!("{}{path}{mark}{}", self.path, params.join("&"));
         Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
     }
 }
@@ -94,7 +89,6 @@ pub(crate) fn keeps_path(url: &Url, written: &str) -> bool {
 }
 
 /// Whether something below a database can be asked for by this path, which is percent-encoded.
-#[must_use]
 pub(crate) fn is_path(path: &str) -> bool {
     Base::new("http://h/db/").url(path, &[]).is_ok()
 }

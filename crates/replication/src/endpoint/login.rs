@@ -7,7 +7,8 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::excerpt::shown_url;
+use super::excerpt::shown;
+use super::location::session_url;
 use super::send::TryFailed;
 use super::sending::Sending;
 use super::session::{Before, Credentials, LoggedIn};
@@ -77,8 +78,8 @@ impl Endpoint {
         headers: HeaderMap,
         body: RequestBody,
     ) -> Sending {
-        let url = self.0.session_url.clone();
-        let shown = shown_url(url.as_str());
+        let url = session_url(&self.0.base_url);
+        let shown = shown(url.as_str().as_bytes());
         Sending::new(method, url, shown, headers, body)
     }
 }

@@ -57,7 +57,8 @@ pub(crate) use reqwest::StatusCode;
 pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
 
 use self::excerpt::Secrets;
-use self::location::{Base, session_url};
+use self::http::headers;
+use self::location::Base;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 use crate::endpoint::rules::parse_origin;
@@ -76,7 +77,6 @@ struct Inner {
     key: Arc<str>,
     base: Base,
     base_url: Url,
-    session_url: Url,
     /// Origins that redirects may lead to.
     redirects_to: Vec<String>,
     headers: HeaderMap,
@@ -92,7 +92,6 @@ impl Endpoint {
     fn new(
         http: Http,
         spec: &EndpointSpec,
-        headers: HeaderMap,
         settings: HttpSettings,
         config: &HttpConfig,
     ) -> Result<Self, RequestFailed> {
@@ -100,6 +99,7 @@ impl Endpoint {
             let cause = Cause::Invalid(problem.to_owned());
             RequestFailed::new(&Method::GET, &spec.shown(), cause)
         };
+        let headers = headers(spec).map_err(|problem| invalid(&problem))?;
         let base_url = Url::parse(&spec.url).map_err(|_| invalid("its URL is none"))?;
         let basic = spec.auth.as_ref().map(|auth| {
             let mut value = HeaderValue::from_str(&auth.header_value())?;
@@ -123,7 +123,6 @@ impl Endpoint {
             url: spec.shown().into(),
             key: spec.url.as_str().into(),
             base: Base::new(&spec.url),
-            session_url: session_url(&base_url),
             base_url,
             redirects_to,
             headers,
@@ -138,14 +137,12 @@ impl Endpoint {
     }
 
     /// Returns the URL as it may be shown: without credentials, values of its parameters masked, with its trailing slash.
-    #[must_use]
     pub(crate) fn url(&self) -> &str {
         &self.0.url
     }
 
     /// Returns a name for the database that may be shown, and is another one for URLs that differ in the values of their
     /// parameters alone.
-    #[must_use]
     pub(crate) fn tag(&self) -> String {
         let Inner { url, key, .. } = &*self.0;
         match url == key {
@@ -160,14 +157,8 @@ impl Endpoint {
     }
 
     /// Returns what may be shown of a text in this server's words.
-    #[must_use]
     pub(crate) fn redacted(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
-    }
-
-    #[must_use]
-    pub(crate) fn settings(&self) -> &HttpSettings {
-        &self.0.settings
     }
 
     /// Returns so many tries, none of them so late that a job which fails would look healthy.
@@ -183,7 +174,6 @@ impl Endpoint {
     }
 
     /// Returns what all endpoints share.
-    #[must_use]
     pub(crate) fn http(&self) -> &Http {
         &self.0.http
     }
@@ -198,7 +188,6 @@ impl fmt::Debug for Endpoint {
 /// Percent-encodes a document's id for a path. `_design/x` and `_local/x` keep their slash.
 ///
 /// SOURCE couch_replicator_api_wrap, encode_doc_id.
-#[must_use]
 pub fn encode_doc_id(id: &str) -> String {
     for prefix in ["_design/", "_local/"] {
         if let Some(rest) = id.strip_prefix(prefix) {
@@ -209,7 +198,6 @@ pub fn encode_doc_id(id: &str) -> String {
 }
 
 /// Percent-encodes everything but letters, digits and `-._~`.
-#[must_use]
 pub(crate) fn encode(text: &str) -> String {
     const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'-')

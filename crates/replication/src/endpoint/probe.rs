@@ -6,8 +6,7 @@
 //! DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.
 
 use reqwest::Method;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
@@ -15,17 +14,6 @@ use super::{Endpoint, Reply, Request, RequestFailed, StatusCode};
 
 /// The longest answer that is read, in bytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct About {
-    user_ctx: User,
-}
-
-#[derive(Deserialize)]
-struct User {
-    name: Option<IgnoredAny>,
-}
 
 impl Endpoint {
     /// Returns whether the server, having refused something with 401 or 403, lets this user in otherwise. If so, it was
@@ -58,13 +46,14 @@ impl Endpoint {
     async fn is_session_known(&self) -> Result<bool, RequestFailed> {
         let asking = self.of_session(Method::GET, self.0.headers.clone(), RequestBody::Empty);
         let reply = self
-            .send_whole(asking, self.settings().retries, REPLY_BYTES_MAX)
+            .send_whole(asking, self.0.settings.retries, REPLY_BYTES_MAX)
             .await?;
         Ok(match reply.status {
-            StatusCode::OK => match reply.json::<About>() {
-                Ok(about) => about.user_ctx.name.is_some(),
-                Err(_) => true,
-            },
+            StatusCode::OK => {
+                let about: Value = reply.json().unwrap_or_default();
+                let user = about["userCtx"].as_object();
+                user.is_none_or(|user| user.get("name").is_some_and(|name| !name.is_null()))
+            }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => false,
             _ => true,
         })

@@ -9,7 +9,7 @@ use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::body::{BodyStream, RequestBody};
-use super::excerpt::shown_url;
+use super::excerpt::shown;
 use super::{Endpoint, ErrorBody};
 use crate::endpoint::rules::EndpointDenied;
 
@@ -135,7 +135,7 @@ impl Request {
 }
 
 /// A request that was answered.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SentRequest {
     pub(super) endpoint: Endpoint,
     pub(super) method: Method,
@@ -151,22 +151,15 @@ impl fmt::Display for SentRequest {
     }
 }
 
-impl fmt::Debug for SentRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SentRequest({self})")
-    }
-}
-
 impl SentRequest {
     /// Returns what may be shown of the answer's body.
-    #[must_use]
     pub(crate) fn excerpt(&self, body: &[u8]) -> String {
         self.endpoint.0.secrets.shown(body)
     }
 }
 
 /// An answer, read whole.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Reply {
     /// What it answers.
     pub(crate) asked: SentRequest,
@@ -186,13 +179,11 @@ impl Reply {
     }
 
     /// Returns what may be shown of the body.
-    #[must_use]
     pub(crate) fn excerpt(&self) -> String {
         self.asked.excerpt(&self.body)
     }
 
     /// Returns the name of an error and its reason, as they may be shown: in the words of the body, else its beginning.
-    #[must_use]
     pub(crate) fn error_and_reason(&self) -> (String, String) {
         let ErrorBody { error, reason } = self.error();
         match error.is_empty() {
@@ -205,15 +196,8 @@ impl Reply {
     }
 
     /// Returns what the body of an error says; empty texts if it says nothing of the kind.
-    #[must_use]
     pub(crate) fn error(&self) -> ErrorBody {
         self.json().unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reply({}, {} bytes)", self.status, self.body.len())
     }
 }
 
@@ -233,7 +217,7 @@ pub(crate) struct StreamedReply {
 impl StreamedReply {
     /// Reads the beginning of an error's body. Returns what may be shown of it.
     pub(crate) async fn excerpt(self) -> String {
-        let body = self.body.read_to_end(ERROR_BODY_MAX).await;
+        let body = self.body.read_whole(0, ERROR_BODY_MAX).await;
         self.asked.excerpt(&body.unwrap_or_default())
     }
 }
@@ -253,19 +237,17 @@ impl RequestFailed {
     pub(super) fn new(method: &Method, url: &str, cause: Cause) -> Self {
         Self {
             method: method.clone(),
-            url: shown_url(url),
+            url: shown(url.as_bytes()),
             cause,
         }
     }
 
     /// Whether the server refuses the credentials: trying again with them does not help.
-    #[must_use]
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.cause, Cause::Refused(_))
     }
 
     /// Whether the rate limit of the server ended it.
-    #[must_use]
     pub fn is_max_backoff(&self) -> bool {
         self.cause == Cause::MaxBackoff
     }
@@ -315,7 +297,7 @@ pub enum Cause {
     },
     /// The configuration keeps replications from connecting there. Not worth a retry.
     #[error("{0}")]
-    Denied(EndpointDenied),
+    Denied(#[from] EndpointDenied),
     /// No session, or an answer that is none.
     #[error("replication_auth_error: {0}")]
     Session(String),

@@ -9,25 +9,13 @@
 //! SOURCE    RFC 3927, RFC 4291 (link-local); RFC 6052, RFC 8215 (NAT64); RFC 3056 (6to4).
 //! LIMITS    An address that a router or a proxy translates into another in any other way is not recognised.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use url::{Host, Url};
 
 /// The entry that stands for every host.
 const ANY: &str = "*";
-
-/// The networks of which no router knows: among them the services of clouds that hand out credentials.
-fn link_local() -> [IpNet; 2] {
-    [
-        IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16)),
-        IpNet::V6(Ipv6Net::new_assert(
-            Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
-            10,
-        )),
-    ]
-}
 
 /// `[replicator]` `endpoints_allowed` and `endpoints_denied`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,29 +50,20 @@ pub struct EndpointDenied {
     why: Why,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Why {
+    #[error("is in `{0}` of [replicator] endpoints_denied")]
     Listed(String),
+    #[error("is not in [replicator] endpoints_allowed")]
     NotAllowed,
+    #[error(
+        "is in a link-local network: name it in [replicator] endpoints_allowed if that is meant"
+    )]
     LinkLocal,
+    #[error(
+        "is where this service itself listens: name it with its port in [replicator] endpoints_allowed if that is meant"
+    )]
     Own,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listed(entry) => {
-                write!(f, "is in `{entry}` of [replicator] endpoints_denied")
-            }
-            Self::NotAllowed => f.write_str("is not in [replicator] endpoints_allowed"),
-            Self::LinkLocal => f.write_str(
-                "is in a link-local network: name it in [replicator] endpoints_allowed if that is meant",
-            ),
-            Self::Own => f.write_str(
-                "is where this service itself listens: name it with its port in [replicator] endpoints_allowed if that is meant",
-            ),
-        }
-    }
 }
 
 impl EndpointRules {
@@ -100,7 +79,6 @@ impl EndpointRules {
     }
 
     /// Whether a rule is about this port, so that it matters where a connection goes.
-    #[must_use]
     pub(crate) fn names_port(&self, port: u16) -> bool {
         let mut all = self.allowed.iter().chain(&self.denied);
         all.any(|entry| entry.port == Some(port))
@@ -181,6 +159,14 @@ impl EndpointRules {
     }
 }
 
+/// Whether a host has this name, or, if it begins with a dot, a name that ends like this. Both are in lower case.
+pub(super) fn matches_name(pattern: &str, name: &str) -> bool {
+    match pattern.starts_with('.') {
+        true => name.len() > pattern.len() && name.ends_with(pattern),
+        false => name == pattern,
+    }
+}
+
 fn place(name: Option<&str>, address: Option<IpAddr>, port: Option<u16>) -> String {
     let port = port.map_or_else(String::new, |port| format!(", port {port},"));
     match (name, address) {
@@ -237,10 +223,12 @@ fn forms(address: IpAddr) -> Vec<IpAddr> {
     forms
 }
 
+/// Whether no router knows of an address: among them are the services of clouds that hand out credentials.
 fn is_link_local(address: IpAddr) -> bool {
-    link_local()
-        .iter()
-        .any(|network| network.contains(&address))
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
 }
 
 impl Hosts {
@@ -248,10 +236,7 @@ impl Hosts {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         match self {
             Self::Any => true,
-            Self::Name(pattern) if pattern.starts_with('.') => {
-                name.len() > pattern.len() && name.ends_with(pattern)
-            }
-            Self::Name(known) => name == *known,
+            Self::Name(pattern) => matches_name(pattern, &name),
             Self::Network(_) => false,
         }
     }
@@ -266,10 +251,8 @@ impl Hosts {
 
     /// Whether it is a link-local network, or a part of one.
     fn is_link_local(&self) -> bool {
-        let Self::Network(network) = self else {
-            return false;
-        };
-        link_local().iter().any(|known| known.contains(network))
+        matches!(self, Self::Network(network)
+            if is_link_local(network.network()) && is_link_local(network.broadcast()))
     }
 }
 
@@ -366,7 +349,6 @@ fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
 
 /// Returns the origin of a URL: scheme, host and port, without the dot at the end that a full name may have. Two URLs
 /// with the same origin are of the same server.
-#[must_use]
 pub(crate) fn origin(url: &Url) -> String {
     let mut url = url.clone();
     let host = url.host_str().map(str::to_owned);
@@ -378,7 +360,6 @@ pub(crate) fn origin(url: &Url) -> String {
 }
 
 /// Reads an origin that stands for itself: `https://HOST` or with a port.
-#[must_use]
 pub fn parse_origin(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let is_bare = matches!(url.path(), "" | "/")

@@ -9,17 +9,18 @@ use std::time::Duration;
 use bytes::BytesMut;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use url::Url;
 
 use super::body::{BodyFailed, BodyStream, Limits};
 use super::errors::classify;
-use super::excerpt::shown_url;
+use super::excerpt::shown;
 use super::location::{leads, redirected};
 use super::sending::Sending;
 use super::session::Credentials;
 use super::upload::Activity;
 use super::{Cause, Endpoint, Reply, Request, RequestFailed, SentRequest, StreamedReply};
+use crate::counters::Counter;
 
 /// How often a request is sent again because its session is renewed.
 const RENEWALS_MAX: u32 = 3;
@@ -53,7 +54,7 @@ impl Endpoint {
     /// [`RequestFailed`] says what happened last and is worth a retry by the job's own rules only.
     pub async fn request(&self, request: Request) -> Result<Reply, RequestFailed> {
         let bytes_max = request.reply_bytes_max;
-        let retries = request.retries.unwrap_or(self.settings().retries);
+        let retries = request.retries.unwrap_or(self.0.settings.retries);
         let sending = self.sending(request)?;
         self.send_whole(sending, retries, bytes_max).await
     }
@@ -69,7 +70,7 @@ impl Endpoint {
         loop {
             let (cause, wait) = match self.try_whole(&mut sending, bytes_max).await {
                 Ok(reply) => {
-                    self.http().counters().responses_success.one();
+                    self.http().counters().count(Counter::ResponsesSuccess);
                     return Ok(reply);
                 }
                 Err(TryFailed::Again) => continue,
@@ -79,7 +80,7 @@ impl Endpoint {
             match wait {
                 Some(wait) if !sending.spent => sleep(wait).await,
                 _ => {
-                    self.http().counters().responses_failure.one();
+                    self.http().counters().count(Counter::ResponsesFailure);
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
@@ -98,12 +99,16 @@ impl Endpoint {
         loop {
             match self.try_once(&mut sending).await {
                 Ok(reply) => {
-                    self.http().counters().stream_responses_success.one();
+                    self.http()
+                        .counters()
+                        .count(Counter::StreamResponsesSuccess);
                     return Ok(reply);
                 }
                 Err(TryFailed::Again) => {}
                 Err(TryFailed::Retry(cause) | TryFailed::Final(cause)) => {
-                    self.http().counters().stream_responses_failure.one();
+                    self.http()
+                        .counters()
+                        .count(Counter::StreamResponsesFailure);
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
@@ -116,7 +121,7 @@ impl Endpoint {
         let url = url.map_err(|problem| {
             RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
         })?;
-        let shown = shown_url(&self.0.base.shown(&request));
+        let shown = shown(self.0.base.shown(&request).as_bytes());
         let mut headers = self.0.headers.clone();
         headers.extend(request.headers);
         Ok(Sending {
@@ -138,9 +143,7 @@ impl Endpoint {
         let body = body.map_err(|failed| match failed {
             BodyFailed::TooLong(bytes) => TryFailed::Final(Cause::TooLong(bytes)),
             BodyFailed::Silent(time) => TryFailed::Retry(Cause::Timeout(time)),
-            BodyFailed::Broken(text) | BodyFailed::Source(text) => {
-                TryFailed::Retry(Cause::Protocol(text))
-            }
+            failed => TryFailed::Retry(Cause::Protocol(failed.to_string())),
         })?;
         Ok(Reply {
             asked,
@@ -210,7 +213,7 @@ impl Endpoint {
             epoch,
         };
         let limits = Limits {
-            silence: self.settings().connection_timeout,
+            silence: self.0.settings.connection_timeout,
             deadline,
         };
         Ok(StreamedReply {
@@ -252,7 +255,7 @@ impl Endpoint {
         sending: &mut Sending,
         credentials: &Credentials,
     ) -> Result<(Response, Option<Instant>), TryFailed> {
-        self.http().counters().requests.one();
+        self.http().counters().count(Counter::Requests);
         let route = self
             .http()
             .route(&sending.url, self.0.proxy.as_ref())
@@ -264,24 +267,25 @@ impl Endpoint {
         if sending.trusted {
             self.authorize(&mut headers, credentials)?;
         }
-        let silence = self.settings().connection_timeout;
+        let silence = self.0.settings.connection_timeout;
         let activity = Activity::new();
         let body = sending.take_body(&mut headers, &activity)?;
         let mut request = reqwest::Request::new(sending.method.clone(), route.url);
         *request.headers_mut() = headers;
         *request.body_mut() = body;
         let timeout = self.0.request_timeout.filter(|_| !sending.endless);
-        let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
+        let timeout = timeout.unwrap_or(Duration::MAX);
+        let deadline = Instant::now().checked_add(timeout);
         let response = tokio::select! {
             biased;
             response = route.client.execute(request) => response,
             () = activity.silent_for(silence) => {
                 return Err(TryFailed::Retry(Cause::Timeout(silence)));
             }
-            timeout = until(deadline) => return Err(TryFailed::Retry(Cause::Timeout(timeout))),
+            () = sleep(timeout) => return Err(TryFailed::Retry(Cause::Timeout(timeout))),
         };
         match response {
-            Ok(response) => Ok((response, deadline.map(|(deadline, _)| deadline))),
+            Ok(response) => Ok((response, deadline)),
             Err(error) => Err(classify(&error)),
         }
     }
@@ -316,17 +320,6 @@ impl Endpoint {
             }
         }
         Ok(())
-    }
-}
-
-/// Waits until a deadline; for ever if there is none.
-async fn until(deadline: Option<(Instant, Duration)>) -> Duration {
-    match deadline {
-        Some((deadline, timeout)) => {
-            sleep_until(deadline).await;
-            timeout
-        }
-        None => std::future::pending().await,
     }
 }
 

@@ -110,7 +110,7 @@ impl Sending {
         activity: &Activity,
     ) -> Result<Option<reqwest::Body>, TryFailed> {
         let activity = activity.clone();
-        match &mut self.body {
+        match std::mem::take(&mut self.body) {
             RequestBody::Empty if self.spent => {
                 let problem = "it has been sent before".to_owned();
                 Err(TryFailed::Final(Cause::Body(problem)))
@@ -122,18 +122,16 @@ impl Sending {
                 Ok(None)
             }
             RequestBody::Bytes(bytes) => {
+                self.body = RequestBody::Bytes(bytes.clone());
                 headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
                 Ok(match bytes.len() {
                     0 => None,
-                    1..=PIECE_BYTES => Some(reqwest::Body::from(bytes.clone())),
-                    _ => Some(paced(stream::iter(Pieces(bytes.clone())).map(Ok), activity)),
+                    1..=PIECE_BYTES => Some(reqwest::Body::from(bytes)),
+                    _ => Some(paced(stream::iter(Pieces(bytes)).map(Ok), activity)),
                 })
             }
-            RequestBody::Stream { .. } => {
+            RequestBody::Stream { length, stream } => {
                 self.spent = true;
-                let RequestBody::Stream { length, stream } = std::mem::take(&mut self.body) else {
-                    return Ok(None);
-                };
                 if let Some(length) = length {
                     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
                 }

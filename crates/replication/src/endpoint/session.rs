@@ -18,6 +18,8 @@ const RENEWED_AFTER: u32 = 9;
 /// The session of an endpoint.
 pub(super) struct Session {
     state: State,
+    /// The server wants Basic credentials even where it is asked for a session.
+    with_basic: bool,
     /// When a session is renewed whose server does not say how long it lasts.
     refresh_interval: Duration,
     /// How old a session is at least before a refused request renews it.
@@ -26,20 +28,18 @@ pub(super) struct Session {
 
 enum State {
     /// Nobody has asked the server yet.
-    Unknown {
-        /// The server wants Basic credentials even for this.
-        with_basic: bool,
-    },
+    Unknown,
     /// There are no sessions, or nobody to have one.
     Plain,
-    Open {
-        cookie: String,
-        /// Counts cookies.
-        epoch: u64,
-        since: Instant,
-        renew_at: Instant,
-        with_basic: bool,
-    },
+    Open(OpenSession),
+}
+
+struct OpenSession {
+    cookie: String,
+    /// Counts cookies.
+    epoch: u64,
+    since: Instant,
+    renew_at: Instant,
 }
 
 /// What a request carries.
@@ -80,13 +80,13 @@ impl Session {
         refresh_interval: Duration,
         min_update_interval: Duration,
     ) -> Self {
-        let state = if wanted {
-            State::Unknown { with_basic: false }
-        } else {
-            State::Plain
+        let state = match wanted {
+            true => State::Unknown,
+            false => State::Plain,
         };
         Self {
             state,
+            with_basic: false,
             refresh_interval,
             min_update_interval,
         }
@@ -95,19 +95,12 @@ impl Session {
     pub(super) fn before(&self, now: Instant) -> Before {
         match &self.state {
             State::Plain => Before::Send(Credentials::Basic),
-            State::Unknown { with_basic } => Before::LogIn {
-                with_basic: *with_basic,
-            },
-            State::Open {
-                renew_at,
-                with_basic,
-                ..
-            } if *renew_at <= now => Before::LogIn {
-                with_basic: *with_basic,
-            },
-            State::Open { cookie, epoch, .. } => {
-                Before::Send(Credentials::Cookie(cookie.clone(), *epoch))
+            State::Open(open) if open.renew_at > now => {
+                Before::Send(Credentials::Cookie(open.cookie.clone(), open.epoch))
             }
+            _ => Before::LogIn {
+                with_basic: self.with_basic,
+            },
         }
     }
 
@@ -118,25 +111,24 @@ impl Session {
         headers: &HeaderMap,
         now: Instant,
     ) -> LoggedIn {
-        let (with_basic, was_open) = match &self.state {
-            State::Unknown { with_basic } => (*with_basic, false),
-            State::Open { with_basic, .. } => (*with_basic, true),
-            State::Plain => return LoggedIn::Known,
-        };
         match status {
+            _ if matches!(self.state, State::Plain) => LoggedIn::Known,
             StatusCode::OK => match SessionCookie::of(headers) {
                 Some(cookie) => {
-                    self.take_over(&cookie, with_basic, now);
+                    self.take_over(&cookie, now);
                     LoggedIn::Known
                 }
                 None => LoggedIn::Failed("session_request_failed: no cookie came".into()),
             },
-            StatusCode::NOT_FOUND if !was_open => {
+            StatusCode::NOT_FOUND if matches!(self.state, State::Unknown) => {
                 self.state = State::Plain;
                 LoggedIn::Known
             }
-            StatusCode::UNAUTHORIZED if !with_basic && headers.contains_key(WWW_AUTHENTICATE) => {
-                self.state = State::Unknown { with_basic: true };
+            StatusCode::UNAUTHORIZED
+                if !self.with_basic && headers.contains_key(WWW_AUTHENTICATE) =>
+            {
+                self.state = State::Unknown;
+                self.with_basic = true;
                 LoggedIn::Known
             }
             StatusCode::UNAUTHORIZED => LoggedIn::Refused("session_request_unauthorized"),
@@ -148,39 +140,32 @@ impl Session {
         }
     }
 
-    fn take_over(&mut self, cookie: &SessionCookie, with_basic: bool, now: Instant) {
-        let epoch = match &self.state {
-            State::Open { epoch, .. } => epoch + 1,
-            _ => 0,
-        };
+    fn take_over(&mut self, cookie: &SessionCookie, now: Instant) {
         let lasts = match cookie.max_age {
             Some(age) => Duration::from_secs((age * RENEWED_AFTER / 10).as_secs()),
             None => self.refresh_interval,
         };
-        self.state = State::Open {
+        self.state = State::Open(OpenSession {
             cookie: cookie.header(),
-            epoch,
+            epoch: self.epoch().map_or(0, |epoch| epoch + 1),
             since: now,
             renew_at: now + lasts,
-            with_basic,
-        };
+        });
     }
 
     /// The session of this number is over: the next request begins another.
     pub(super) fn expire(&mut self, lost: u64, now: Instant) {
-        if let State::Open {
-            epoch, renew_at, ..
-        } = &mut self.state
-            && *epoch == lost
+        if let State::Open(open) = &mut self.state
+            && open.epoch == lost
         {
-            *renew_at = now;
+            open.renew_at = now;
         }
     }
 
     /// Returns the number of the session, if there is one.
     pub(super) fn epoch(&self) -> Option<u64> {
-        match self.state {
-            State::Open { epoch, .. } => Some(epoch),
+        match &self.state {
+            State::Open(open) => Some(open.epoch),
             _ => None,
         }
     }
@@ -193,41 +178,30 @@ impl Session {
         headers: &HeaderMap,
         now: Instant,
     ) -> bool {
-        let min_update_interval = self.min_update_interval;
-        let (
-            State::Open {
-                cookie,
-                epoch,
-                since,
-                renew_at,
-                with_basic,
-            },
-            Credentials::Cookie(_, epoch_sent),
-        ) = (&mut self.state, sent)
+        let (State::Open(open), Credentials::Cookie(_, epoch_sent)) = (&mut self.state, sent)
         else {
             return false;
         };
         if status.is_success() {
             if let Some(new) = SessionCookie::of(headers)
-                && new.header() != *cookie
+                && new.header() != open.cookie
             {
-                let with_basic = *with_basic;
-                self.take_over(&new, with_basic, now);
+                self.take_over(&new, now);
             }
             return false;
         }
         if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return false;
         }
-        if epoch_sent < epoch {
+        if *epoch_sent < open.epoch {
             return true;
         }
-        if now.saturating_duration_since(*since) >= min_update_interval {
-            *renew_at = now;
+        if now.saturating_duration_since(open.since) >= self.min_update_interval {
+            open.renew_at = now;
             return true;
         }
         // A new session would fare no better: the credentials do not reach that far.
-        *renew_at = (*renew_at).min(now + min_update_interval);
+        open.renew_at = open.renew_at.min(now + self.min_update_interval);
         false
     }
 }

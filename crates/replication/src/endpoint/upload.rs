@@ -1,7 +1,6 @@
 //! Long bodies of requests, in pieces.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +8,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
 use super::body::BodyFailed;
+use super::http::lock;
 
 /// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection can be told
 /// from a silent one, and an answer that comes early be seen.
@@ -45,30 +45,21 @@ impl Iterator for Pieces {
 
 /// When something of a request's body was sent last.
 #[derive(Clone)]
-pub(super) struct Activity {
-    began: Instant,
-    /// In milliseconds after `began`.
-    last: Arc<AtomicU64>,
-}
+pub(super) struct Activity(Arc<Mutex<Instant>>);
 
 impl Activity {
     pub(super) fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            last: Arc::default(),
-        }
+        Self(Arc::new(Mutex::new(Instant::now())))
     }
 
     fn note(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(now, Ordering::Relaxed);
+        *lock(&self.0) = Instant::now();
     }
 
     /// Returns when nothing was sent for this long.
     pub(super) async fn silent_for(&self, silence: Duration) {
         loop {
-            let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-            let until = self.began + last + silence;
+            let until = *lock(&self.0) + silence;
             if until <= Instant::now() {
                 return;
             }

@@ -39,7 +39,6 @@ impl FilterError {
     }
 
     /// Returns whether the source does not let this user in.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         self.kind == FilterErrorKind::Refused
     }

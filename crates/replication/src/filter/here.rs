@@ -29,12 +29,7 @@ const DOCS_MAX: usize = 100;
 const BYTES_MAX: usize = 1 << 20;
 
 /// See the module's documentation.
-#[derive(Debug)]
-pub struct FilterHere(FilterEngine);
-
-/// Who is asked.
-#[derive(Debug)]
-enum FilterEngine {
+pub enum FilterHere {
     /// The selector, here: it is no program, and needs no process.
     Selector(Box<Selector>),
     /// The id: `_design` takes design documents.
@@ -66,10 +61,10 @@ impl FilterHere {
                 let text = Value::Object(selector.clone()).to_string();
                 let selector =
                     Selector::parse(&text).map_err(|error| failed(error.kind.to_string()))?;
-                FilterEngine::Selector(Box::new(selector))
+                Self::Selector(Box::new(selector))
             }
             Filter::BuiltIn { name, query_params } => match (name.as_str(), view(query_params)) {
-                ("_design", _) => FilterEngine::Design,
+                ("_design", _) => Self::Design,
                 ("_view", Some((ddoc, view))) => {
                     let name = view.to_owned();
                     let ddoc = text_of(source, ddoc).await?;
@@ -99,7 +94,7 @@ impl FilterHere {
                 open(pool, source, text, kind)?
             }
         };
-        Ok(Some(Self(asked)))
+        Ok(Some(asked))
     }
 
     /// Asks about documents, with their ids. Returns for each whether it passes.
@@ -123,21 +118,21 @@ impl FilterHere {
     }
 
     async fn ask(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, String> {
-        match &self.0 {
-            FilterEngine::Design => {
+        match self {
+            Self::Design => {
                 let is_design = |(id, _): &(&str, _)| id.starts_with("_design/");
                 Ok(docs.iter().map(is_design).collect())
             }
-            FilterEngine::Selector(selector) => {
+            Self::Selector(selector) => {
                 let matches = |(id, text): &(&str, &RawValue)| {
                     let matches = selector.matches_checked(text.get());
                     matches.map_err(|error| format!("document '{id}': {error}"))
                 };
                 docs.iter().map(matches).collect()
             }
-            FilterEngine::Function(run) => {
+            Self::Function(run) => {
                 let texts = docs.iter().map(|(_, text)| (*text).to_owned());
-                run.ask(texts.collect()).await
+                run(texts.collect()).await
             }
         }
     }
@@ -162,10 +157,10 @@ fn open(
     source: &Endpoint,
     ddoc: String,
     kind: FilterKind,
-) -> Result<FilterEngine, Crash> {
+) -> Result<FilterHere, Crash> {
     let db = source.tag().into();
     let run = pool.open(FilterFunction { db, ddoc, kind });
-    run.map(FilterEngine::Function).map_err(failed)
+    run.map(FilterHere::Function).map_err(failed)
 }
 
 /// What a filter function gets as its request: what the source would have been asked.

@@ -37,31 +37,11 @@ pub enum FilterKind {
 }
 
 /// For each document whether it passes, or in words why there is no answer.
-pub(crate) type Answer = LocalBoxFuture<'static, Result<Vec<bool>, String>>;
+pub type Answer = LocalBoxFuture<'static, Result<Vec<bool>, String>>;
 
-/// A filter function that is ready to be asked. To drop an answer is to give the question up.
-pub struct FilterRun(Box<dyn Fn(Vec<Box<RawValue>>) -> Answer>);
-
-impl FilterRun {
-    /// Asks `ask`, on the thread of the replication.
-    pub fn new(ask: impl Fn(Vec<Box<RawValue>>) -> Answer + 'static) -> Self {
-        Self(Box::new(ask))
-    }
-
-    /// Asks about documents.
-    ///
-    /// # Errors
-    /// In words: the function failed, or no query server answered.
-    pub(crate) async fn ask(&self, docs: Vec<Box<RawValue>>) -> Result<Vec<bool>, String> {
-        (self.0)(docs).await
-    }
-}
-
-impl fmt::Debug for FilterRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FilterRun")
-    }
-}
+/// A filter function that is ready to be asked, on the thread of the replication. To drop an answer is to give the
+/// question up.
+pub type FilterRun = Box<dyn Fn(Vec<Box<RawValue>>) -> Answer>;
 
 type Open = dyn Fn(FilterFunction) -> Result<FilterRun, String> + Send + Sync;
 
@@ -78,7 +58,6 @@ impl FilterPool {
     }
 
     /// Returns a pool for where there is none: nothing can be opened.
-    #[must_use]
     pub fn none() -> Self {
         Self::new(|_| Err("there are no query servers that could run it".to_owned()))
     }

@@ -67,7 +67,6 @@ pub struct Identity {
 ///
 /// `filter_code` is the source of the filter function, where the filter is one
 /// ([`super::filter::fetch_code`]).
-#[must_use]
 pub fn replication_id(
     replication: &Replication,
     identity: &Identity,
@@ -81,7 +80,6 @@ pub fn replication_id(
 }
 
 /// Returns the base ids of all versions, newest first: 4, 3, 2, 1.
-#[must_use]
 pub(crate) fn base_ids(
     replication: &Replication,
     identity: &Identity,

@@ -24,7 +24,7 @@ pub(crate) fn normal_form(selector: &Map<String, Value>) -> Result<Value, String
     }
     let explicit = explicit(&Value::Object(selector.clone()), 0)?;
     let named = push_fields(explicit, "")?;
-    let positive = push_negations(named)?;
+    let positive = push_negations(named, false)?;
     if positive.get("").is_some() {
         return Err("a field's name is missing".into());
     }
@@ -145,55 +145,41 @@ fn push_fields(value: Value, path: &str) -> Result<Value, String> {
     }
 }
 
-fn push_negations(value: Value) -> Result<Value, String> {
+/// Pushes negations to the leaves; all of it is negated if `negated`.
+fn push_negations(value: Value, negated: bool) -> Result<Value, String> {
     let Some((name, argument)) = member(value) else {
         return Ok(Value::Null);
     };
-    match &*name {
-        "$not" => negate(argument),
-        "$nor" => join("$and", argument, negate),
-        "$and" | "$or" => join(&name, argument, push_negations),
-        _ => Ok(single(&name, argument)),
-    }
-}
-
-fn join(
-    name: &str,
-    arguments: Value,
-    each: fn(Value) -> Result<Value, String>,
-) -> Result<Value, String> {
-    let parts = elements(arguments).into_iter().map(each);
-    Ok(single(name, Value::Array(parts.collect::<Result<_, _>>()?)))
-}
-
-fn negate(value: Value) -> Result<Value, String> {
-    let Some((name, argument)) = member(value) else {
-        return Ok(Value::Null);
-    };
-    let other = match &*name {
-        "$not" => return push_negations(argument),
-        "$nor" => return join("$or", argument, push_negations),
-        "$and" => return join("$or", argument, negate),
-        "$or" => return join("$and", argument, negate),
-        "$default" => return Err("$text cannot be negated".into()),
-        "$exists" => {
-            return Ok(single(
-                "$exists",
-                Value::Bool(argument == Value::Bool(false)),
-            ));
+    let other = match (&*name, negated) {
+        ("$not", _) => return push_negations(argument, !negated),
+        ("$nor", true) => return join("$or", argument, false),
+        ("$nor", false) => return join("$and", argument, true),
+        ("$and", true) => return join("$or", argument, true),
+        ("$or", true) => return join("$and", argument, true),
+        ("$and" | "$or", false) => return join(&name, argument, false),
+        (_, false) => return Ok(single(&name, argument)),
+        ("$default", _) => return Err("$text cannot be negated".into()),
+        ("$exists", _) => {
+            return Ok(single("$exists", Value::from(argument == false)));
         }
-        "$lt" => "$gte",
-        "$lte" => "$gt",
-        "$eq" => "$ne",
-        "$ne" => "$eq",
-        "$gte" => "$lt",
-        "$gt" => "$lte",
-        "$in" => "$nin",
-        "$nin" => "$in",
+        ("$lt", _) => "$gte",
+        ("$lte", _) => "$gt",
+        ("$eq", _) => "$ne",
+        ("$ne", _) => "$eq",
+        ("$gte", _) => "$lt",
+        ("$gt", _) => "$lte",
+        ("$in", _) => "$nin",
+        ("$nin", _) => "$in",
         _ if name.starts_with('$') => return Ok(single("$not", single(&name, argument))),
-        _ => return Ok(single(&name, negate(argument)?)),
+        _ => return Ok(single(&name, push_negations(argument, true)?)),
     };
     Ok(single(other, argument))
+}
+
+fn join(name: &str, arguments: Value, negated: bool) -> Result<Value, String> {
+    let parts = elements(arguments).into_iter();
+    let parts = parts.map(|part| push_negations(part, negated));
+    Ok(single(name, Value::Array(parts.collect::<Result<_, _>>()?)))
 }
 
 /// Sorts the members of all objects by name.

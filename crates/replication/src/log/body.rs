@@ -84,7 +84,6 @@ impl LogBody {
 
     /// Returns an object of these members, and then of its own. With `no_changes` in front, this is the result of a run
     /// that had nothing to do.
-    #[must_use]
     pub fn with_front(&self, front: &[(&'static str, Value)]) -> RawObject<'_> {
         let mut object = RawObject::default();
         for (name, value) in front {
@@ -123,7 +122,6 @@ impl HistoryEntry {
 
 impl Checkpoint<'_> {
     /// Makes the body of both logs.
-    #[must_use]
     pub(crate) fn body(&self) -> LogBody {
         let (start, end) = (fmt_http_date(self.start_time), fmt_http_date(self.end_time));
         let stats = self.stats;

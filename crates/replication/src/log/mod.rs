@@ -12,6 +12,7 @@ mod body;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::OnceCell;
 
 pub use self::body::{Checkpoint, HistoryEntry, LogBody};
 use super::endpoint::{
@@ -38,7 +39,7 @@ pub struct CheckpointLog {
 }
 
 /// Where two logs meet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CommonAncestor {
     /// Where to go on.
     pub start_seq: Seq,
@@ -143,7 +144,7 @@ pub struct Side {
 #[derive(Debug)]
 pub struct LogIds<'a> {
     newest: String,
-    older: Option<Vec<String>>,
+    older: OnceCell<Vec<String>>,
     replication: &'a Replication,
     identity: &'a Identity,
     source: &'a Endpoint,
@@ -151,7 +152,6 @@ pub struct LogIds<'a> {
 
 impl<'a> LogIds<'a> {
     /// Makes them for a replication whose id has the base `base`.
-    #[must_use]
     pub fn new(
         base: &str,
         replication: &'a Replication,
@@ -160,31 +160,22 @@ impl<'a> LogIds<'a> {
     ) -> Self {
         Self {
             newest: base.to_owned(),
-            older: None,
+            older: OnceCell::new(),
             replication,
             identity,
             source,
         }
     }
 
-    /// Returns the base of the newest.
-    #[must_use]
-    pub(crate) fn newest(&self) -> &str {
-        &self.newest
-    }
-
     /// Returns those of older versions, newest first.
-    async fn older(&mut self) -> Result<&[String], LogError> {
-        let older = match self.older.take() {
-            Some(older) => older,
-            None => {
-                let code = fetch_code(self.source, &self.replication.options.filter).await?;
-                let [_newest, older @ ..] =
-                    base_ids(self.replication, self.identity, code.as_deref());
-                older.to_vec()
-            }
+    async fn older(&self) -> Result<&[String], LogError> {
+        let computing = async || {
+            let code = fetch_code(self.source, &self.replication.options.filter).await?;
+            let [_newest, older @ ..] = base_ids(self.replication, self.identity, code.as_deref());
+            Ok(older.to_vec())
         };
-        Ok(self.older.insert(older))
+        let older = self.older.get_or_try_init(computing).await;
+        older.map(Vec::as_slice)
     }
 }
 
@@ -196,10 +187,10 @@ impl<'a> LogIds<'a> {
 /// Any answer but the log or that there is none.
 pub async fn find(
     endpoint: &Endpoint,
-    ids: &mut LogIds<'_>,
+    ids: &LogIds<'_>,
     migrate: bool,
 ) -> Result<CheckpointLog, LogError> {
-    let id = format!("_local/{}", ids.newest());
+    let id = format!("_local/{}", ids.newest);
     if let Some(log) = read(endpoint, &id).await? {
         return Ok(log);
     }
@@ -252,7 +243,6 @@ fn refused(reply: &Reply) -> LogError {
 }
 
 /// Finds where to go on: what the logs of both sides have in common.
-#[must_use]
 pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
     if source.session_id == target.session_id {
         return CommonAncestor {
@@ -260,11 +250,7 @@ pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
             history: source.history.clone(),
         };
     }
-    common_ancestor(&source.history, &target.history)
-}
-
-fn common_ancestor(source: &[HistoryEntry], target: &[HistoryEntry]) -> CommonAncestor {
-    let (mut source, mut target) = (source, target);
+    let (mut source, mut target) = (&*source.history, &*target.history);
     while let ([of_source, source_rest @ ..], [of_target, target_rest @ ..]) = (source, target) {
         if of_source.is_among(target) {
             return CommonAncestor {
@@ -280,10 +266,7 @@ fn common_ancestor(source: &[HistoryEntry], target: &[HistoryEntry]) -> CommonAn
         }
         (source, target) = (source_rest, target_rest);
     }
-    CommonAncestor {
-        start_seq: Seq::zero(),
-        history: Vec::new(),
-    }
+    CommonAncestor::default()
 }
 
 /// Makes a checkpoint: commits both sides, compares their start times with those of the run's begin, writes the

@@ -249,8 +249,8 @@ async fn a_log_is_looked_for_under_the_ids_of_all_versions() {
     let server = Server::start(|_| Answer::new(404, r#"{"error":"not_found"}"#)).await;
     let (replication, identity, endpoint) = (plain(), identity(), server.endpoint());
     let newest = "4ef747bd8669718dd8ec7c7dc2184c6f";
-    let mut ids = LogIds::new(newest, &replication, &identity, &endpoint);
-    let log = find(&endpoint, &mut ids, true).await.unwrap();
+    let ids = LogIds::new(newest, &replication, &identity, &endpoint);
+    let log = find(&endpoint, &ids, true).await.unwrap();
     assert_eq!((log.id, log.rev), (format!("_local/{newest}"), None));
     assert_eq!(
         server.lines(),
@@ -277,8 +277,8 @@ async fn a_log_of_an_older_version_is_written_under_the_newest_id() {
         let server = Server::start(move |request| locals.answer(request)).await;
         let (replication, identity, endpoint) = (plain(), identity(), server.endpoint());
         let newest = "4ef747bd8669718dd8ec7c7dc2184c6f";
-        let mut ids = LogIds::new(newest, &replication, &identity, &endpoint);
-        let log = find(&endpoint, &mut ids, migrate).await.unwrap();
+        let ids = LogIds::new(newest, &replication, &identity, &endpoint);
+        let log = find(&endpoint, &ids, migrate).await.unwrap();
         assert_eq!(log.id, format!("_local/{newest}"));
         assert_eq!(log.body.source_last_seq, Seq::from_json("7"));
         assert_eq!(log.rev.as_deref(), migrate.then_some("0-1"));
@@ -286,7 +286,7 @@ async fn a_log_of_an_older_version_is_written_under_the_newest_id() {
         assert_eq!(lines.len(), if migrate { 4 } else { 3 });
         if migrate {
             assert_eq!(lines[3], format!("PUT /db/_local/{newest}"));
-            let again = find(&endpoint, &mut ids, true).await.unwrap();
+            let again = find(&endpoint, &ids, true).await.unwrap();
             assert_eq!(again.body.session_id.as_deref(), Some("s"));
             assert_eq!(server.lines().len(), 5);
         }
@@ -304,12 +304,12 @@ async fn the_code_of_the_filter_is_asked_for_only_if_older_ids_are_needed() {
     let server = server.await;
     let body = json!({"source": server.url(""), "target": TARGET, "filter": "d/f"});
     let (replication, identity, endpoint) = (replication(&body), identity(), server.endpoint());
-    let mut ids = LogIds::new("found", &replication, &identity, &endpoint);
-    assert!(find(&endpoint, &mut ids, true).await.unwrap().rev.is_some());
+    let ids = LogIds::new("found", &replication, &identity, &endpoint);
+    assert!(find(&endpoint, &ids, true).await.unwrap().rev.is_some());
     assert_eq!(server.lines().len(), 1);
-    let mut ids = LogIds::new("missing", &replication, &identity, &endpoint);
+    let ids = LogIds::new("missing", &replication, &identity, &endpoint);
     for _ in 0..2 {
-        assert!(find(&endpoint, &mut ids, true).await.unwrap().rev.is_none());
+        assert!(find(&endpoint, &ids, true).await.unwrap().rev.is_none());
     }
     let fetched = server
         .lines()
@@ -331,8 +331,8 @@ async fn any_other_answer_than_a_log_or_none_is_an_error() {
     ] {
         let server = Server::start(move |_| Answer::new(status, body)).await;
         let endpoint = server.endpoint();
-        let mut ids = LogIds::new("x", &replication, &identity, &endpoint);
-        find(&endpoint, &mut ids, true).await.unwrap_err();
+        let ids = LogIds::new("x", &replication, &identity, &endpoint);
+        find(&endpoint, &ids, true).await.unwrap_err();
         assert_eq!(server.lines().len(), 1);
     }
 }

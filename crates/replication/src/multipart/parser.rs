@@ -6,7 +6,7 @@
 //!           Bytes of a part are slices of the pieces wherever a delimiter is not cut in two.
 //! SOURCE    RFC 2046, 5.1.1: what comes before the first delimiter and after the last is ignored.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use memchr::memmem::Finder;
 
 /// The most bytes that the headers of one part may have.
@@ -172,10 +172,7 @@ impl Parser {
         if self.buffer.is_empty() {
             self.buffer = piece;
         } else {
-            let mut joined = BytesMut::with_capacity(self.buffer.len() + piece.len());
-            joined.extend_from_slice(&self.buffer);
-            joined.extend_from_slice(&piece);
-            self.buffer = joined.freeze();
+            self.buffer = [&*self.buffer, &piece].concat().into();
         }
     }
 

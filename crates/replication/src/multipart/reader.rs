@@ -111,12 +111,13 @@ impl<C: Chunks> Chunks for Multipart<C> {
     }
 }
 
-/// Collects a stream.
+/// Collects a stream, for which memory for `expected` bytes is set aside.
 ///
 /// # Errors
 /// The stream broke; `None` when it has more than `max` bytes, of which nothing is kept.
 pub(crate) async fn collect<C: Chunks>(
     chunks: &mut C,
+    expected: usize,
     max: usize,
 ) -> Result<Option<Bytes>, C::Error> {
     let Some(first) = chunks.chunk().await? else {
@@ -125,7 +126,8 @@ pub(crate) async fn collect<C: Chunks>(
     let Some(second) = chunks.chunk().await? else {
         return Ok((first.len() <= max).then_some(first));
     };
-    let mut collected = first.to_vec();
+    let mut collected = Vec::with_capacity(expected.max(first.len() + second.len()));
+    collected.extend_from_slice(&first);
     collected.extend_from_slice(&second);
     while collected.len() <= max {
         match chunks.chunk().await? {
@@ -167,10 +169,10 @@ mod tests {
             let kind = headers.get("content-type").unwrap();
             let mut inner = Multipart::new(kind, &mut outer).unwrap();
             assert!(inner.next_part().await.unwrap().is_some());
-            let doc = collect(&mut inner, 100).await.unwrap().unwrap();
+            let doc = collect(&mut inner, 0, 100).await.unwrap().unwrap();
             assert_eq!(doc, "{\"_id\":\"a\"}");
             assert!(inner.next_part().await.unwrap().is_some());
-            let attached = collect(&mut inner, 100).await.unwrap().unwrap();
+            let attached = collect(&mut inner, 0, 100).await.unwrap().unwrap();
             assert_eq!(attached, "attached");
             assert!(inner.next_part().await.unwrap().is_none());
             inner.finish().await.unwrap();
@@ -193,9 +195,9 @@ mod tests {
     #[tokio::test]
     async fn a_part_that_is_too_long_is_not_kept() {
         let mut body = Pieces(Bytes::from(vec![0; 1000]), 100);
-        assert_eq!(collect(&mut body, 999).await, Ok(None));
+        assert_eq!(collect(&mut body, 0, 999).await, Ok(None));
         let mut body = Pieces(Bytes::from(vec![0; 1000]), 100);
-        let kept = collect(&mut body, 1000).await.unwrap();
+        let kept = collect(&mut body, 0, 1000).await.unwrap();
         assert_eq!(kept.unwrap().len(), 1000);
     }
 }

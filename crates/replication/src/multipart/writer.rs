@@ -31,9 +31,11 @@ pub(crate) struct Following {
 pub(crate) struct Layout {
     boundary: String,
     /// What comes before the bytes of each attachment; the first has the document in it.
-    before: Vec<Bytes>,
-    end: Bytes,
-    length: u64,
+    pub(crate) before: Vec<Bytes>,
+    /// What comes behind everything.
+    pub(crate) end: Bytes,
+    /// The bytes of the whole body.
+    pub(crate) length: u64,
 }
 
 impl Layout {
@@ -65,21 +67,6 @@ impl Layout {
     /// Returns the content type of the body.
     pub(crate) fn content_type(&self) -> String {
         format!("multipart/related; boundary=\"{}\"", self.boundary)
-    }
-
-    /// Returns the bytes of the whole body.
-    pub(crate) fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// Returns what comes before the bytes of the n-th attachment that follows.
-    pub(crate) fn before(&self, attachment: usize) -> Option<Bytes> {
-        self.before.get(attachment).cloned()
-    }
-
-    /// Returns what comes behind everything.
-    pub(crate) fn end(&self) -> Bytes {
-        self.end.clone()
     }
 }
 
@@ -116,11 +103,11 @@ mod tests {
 
     fn body(layout: &Layout, bytes: &[&[u8]]) -> Vec<u8> {
         let mut body = Vec::new();
-        for (index, bytes) in bytes.iter().enumerate() {
-            body.extend_from_slice(&layout.before(index).unwrap());
+        for (before, bytes) in layout.before.iter().zip(bytes) {
+            body.extend_from_slice(before);
             body.extend_from_slice(bytes);
         }
-        body.extend_from_slice(&layout.end());
+        body.extend_from_slice(&layout.end);
         body
     }
 
@@ -150,7 +137,7 @@ mod tests {
             String::from_utf8_lossy(&body),
             String::from_utf8_lossy(expected)
         );
-        assert_eq!(layout.length(), body.len() as u64);
+        assert_eq!(layout.length, body.len() as u64);
         assert_eq!(layout.content_type(), "multipart/related; boundary=\"B\"");
     }
 

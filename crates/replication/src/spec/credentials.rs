@@ -39,7 +39,6 @@ impl BasicAuth {
     }
 
     /// Returns the value of a header `Authorization`. It is a secret.
-    #[must_use]
     pub(crate) fn header_value(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
         format!("Basic {}", BASE64.encode(both.as_bytes()))

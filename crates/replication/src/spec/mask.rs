@@ -11,7 +11,6 @@ use super::credentials::{split_url, user_info};
 const MASK: &str = "*****";
 
 /// Returns the parameters of a URL, without its `?`, with their values masked. What has no name is all value.
-#[must_use]
 pub(crate) fn mask_query(query: &str) -> String {
     let mask = |param: &str| match param.split_once('=') {
         Some((name, value)) if !value.trim_matches('=').is_empty() => format!("{name}={MASK}"),
@@ -24,7 +23,6 @@ pub(crate) fn mask_query(query: &str) -> String {
 }
 
 /// Returns a URL with the values of its parameters masked, whatever is behind a `#` with them.
-#[must_use]
 pub(crate) fn mask_params(url: &str) -> String {
     match url.split_once('?') {
         Some((path, query)) => format!("{path}?{}", mask_query(query)),
@@ -34,7 +32,6 @@ pub(crate) fn mask_params(url: &str) -> String {
 
 /// Returns a URL with its password and the values of its parameters masked; `None` if it is no URL, for then nobody knows where in it a
 /// password stands.
-#[must_use]
 pub fn mask_url(url: &str) -> Option<String> {
     url::Url::parse(url).ok()?;
     let Some(range) = user_info(url) else {
@@ -53,7 +50,6 @@ pub fn mask_url(url: &str) -> Option<String> {
 }
 
 /// Takes the user information and the values of parameters out of a URL.
-#[must_use]
 pub fn strip_url(url: &str) -> String {
     mask_params(&split_url(url).0)
 }

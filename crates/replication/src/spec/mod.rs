@@ -52,7 +52,6 @@ impl Replication {
     /// undisturbed.
     ///
     /// SOURCE couch_replicator_utils, comparison of normalised replications.
-    #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         self.source == other.source
             && self.target == other.target
@@ -61,7 +60,6 @@ impl Replication {
     }
 
     /// Whether it belongs to no document, and so goes for good when it fails.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         self.doc.is_none()
     }
@@ -82,13 +80,11 @@ pub struct EndpointSpec {
 
 impl EndpointSpec {
     /// Returns the URL as it may be shown: the values of its parameters are masked. It never held a password.
-    #[must_use]
     pub fn shown(&self) -> String {
         mask_params(&self.url)
     }
 
     /// Returns the proxy's URL with its password masked.
-    #[must_use]
     pub fn shown_proxy(&self) -> Option<String> {
         self.proxy.as_ref().map(ToString::to_string)
     }
@@ -215,21 +211,11 @@ pub struct SpecError {
 }
 
 /// The class of a [`SpecError`]: what an HTTP answer says in `error`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum SpecErrorKind {
     /// `bad_request`: an option is of the wrong type, or two exclude each other.
     BadRequest,
     /// `invalid_replication`: an endpoint or a proxy is missing or wrong.
     InvalidReplication,
-}
-
-impl SpecErrorKind {
-    /// Returns the name that an HTTP answer gives in `error`, with status 400.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BadRequest => "bad_request",
-            Self::InvalidReplication => "invalid_replication",
-        }
-    }
 }

@@ -71,8 +71,16 @@ impl Options {
     /// Reads the options of a body; other members are ignored.
     pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
         let flag = |name, default| boolean(body, name, default);
-        let number = |name, default, range| integer(body, name, default, range);
-        let time = |name, default: Duration| milliseconds(body, name, default);
+        let number = |name, default, range| {
+            let number = integer(body, name, range)?;
+            Ok::<_, SpecError>(number.unwrap_or(default))
+        };
+        let time = |name, default| {
+            let milliseconds = integer(body, name, TIME)?;
+            Ok::<_, SpecError>(
+                milliseconds.map_or(default, |time| Duration::from_millis(time.into())),
+            )
+        };
         let filter = filter(body)?;
         let filter_at = filter_at(body, &filter)?;
         // In the order of CouchDB's options for none in particular: a body with two mistakes hears of one.
@@ -160,11 +168,10 @@ fn object(
 fn integer(
     body: &Map<String, Value>,
     name: &str,
-    default: u32,
     range: RangeInclusive<u32>,
-) -> Result<u32, SpecError> {
+) -> Result<Option<u32>, SpecError> {
     let number = match body.get(name) {
-        None => return Ok(default),
+        None => return Ok(None),
         Some(Value::Number(number)) => number.as_i64(),
         Some(Value::String(digits)) => digits.parse().ok(),
         Some(_) => None,
@@ -172,24 +179,12 @@ fn integer(
     let fits = number
         .and_then(|number| u32::try_from(number).ok())
         .filter(|number| range.contains(number));
-    fits.ok_or_else(|| {
+    fits.map(Some).ok_or_else(|| {
         let (least, most) = range.into_inner();
         SpecError::bad(format!(
             "parameter `{name}` must be an integer from {least} to {most}"
         ))
     })
-}
-
-fn milliseconds(
-    body: &Map<String, Value>,
-    name: &str,
-    default: Duration,
-) -> Result<Duration, SpecError> {
-    if !body.contains_key(name) {
-        return Ok(default);
-    }
-    let number = integer(body, name, 0, TIME)?;
-    Ok(Duration::from_millis(number.into()))
 }
 
 fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {

@@ -109,7 +109,6 @@ impl Replication {
 
 impl UserCtx {
     /// Reads the `user_ctx` of a body; nobody in particular if there is none.
-    #[must_use]
     pub fn of_body(body: &Value) -> Self {
         let user = &body["user_ctx"];
         let roles = user["roles"].as_array().map(Vec::as_slice);

@@ -7,9 +7,7 @@ use super::{BasicAuth, SpecError, SpecErrorKind, mask_params, mask_url};
 
 /// A proxy: `http`, `https` or `socks5`. Displayed with its password masked.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct ProxySpec {
-    url: String,
-}
+pub(crate) struct ProxySpec(String);
 
 impl ProxySpec {
     /// Takes a URL whose scheme is one of `allowed`.
@@ -23,36 +21,32 @@ impl ProxySpec {
         if !allowed.iter().any(|scheme| scheme == parsed.scheme()) {
             return Err(wrong("proxy has an invalid url"));
         }
-        let url = url.to_owned();
-        Ok(Self { url })
+        Ok(Self(url.to_owned()))
     }
 
     /// Returns the URL without its credentials.
-    #[must_use]
     pub(crate) fn url(&self) -> String {
-        split_url(&self.url).0
+        split_url(&self.0).0
     }
 
     /// Returns the URL without its credentials, in parts.
-    #[must_use]
     pub(crate) fn parsed(&self) -> Option<url::Url> {
         url::Url::parse(&self.url()).ok()
     }
 
     /// Returns the credentials.
-    #[must_use]
     pub(crate) fn auth(&self) -> Option<BasicAuth> {
-        split_url(&self.url).1
+        split_url(&self.0).1
     }
 }
 
 impl fmt::Display for ProxySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match mask_url(&self.url) {
+        match mask_url(&self.0) {
             Some(masked) => f.write_str(&masked),
             // Checked when it was made; with a password that no URL may hold.
             None => {
-                let shown = user_info(&self.url).map_or(&*self.url, |info| &self.url[info.end..]);
+                let shown = user_info(&self.0).map_or(&*self.0, |info| &self.0[info.end..]);
                 f.write_str(&mask_params(shown))
             }
         }

@@ -1,36 +1,18 @@
 //! Where the attachments of a document come from: the parts of its answer, or requests of their own.
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 
 use super::Worker;
 use super::document::{self, Attachment, DocMeta};
 use super::failed::DocFailed;
 use super::put::Attachments;
-use crate::endpoint::{BodyStream, HeaderValue, Request, StatusCode, encode};
+use crate::endpoint::{BodyFailed, BodyStream, HeaderValue, Request, StatusCode, encode};
 use crate::multipart::reader::{Chunks, Multipart};
 use crate::multipart::writer::Following;
 
-/// The body of an answer, as what parts are read from.
-pub(super) struct Body(pub(super) BodyStream);
-
-impl Chunks for Body {
-    type Error = DocFailed;
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, DocFailed> {
-        loop {
-            match self.0.next().await.transpose() {
-                Ok(Some(piece)) if piece.is_empty() => {}
-                Ok(piece) => return Ok(piece),
-                Err(failed) => return Err(DocFailed::Retry(failed.to_string())),
-            }
-        }
-    }
-}
-
 /// The attachments of a `multipart/related`, which come in the order of the document.
 pub(super) struct Parts<'a, 'b>(
-    pub(super) Multipart<&'a mut Multipart<Body>>,
+    pub(super) Multipart<&'a mut Multipart<BodyStream>>,
     pub(super) &'b [Following],
 );
 
@@ -56,7 +38,7 @@ impl Attachments for Parts<'_, '_> {
         }
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, DocFailed> {
+    async fn piece(&mut self) -> Result<Option<Bytes>, BodyFailed> {
         self.0.chunk().await
     }
 }
@@ -66,7 +48,7 @@ pub(super) struct Fetched<'a> {
     pub(super) worker: &'a Worker,
     pub(super) path: String,
     pub(super) rev: String,
-    pub(super) body: Option<Body>,
+    pub(super) body: Option<BodyStream>,
 }
 
 impl Attachments for Fetched<'_> {
@@ -76,17 +58,16 @@ impl Attachments for Fetched<'_> {
             reqwest::header::ACCEPT_ENCODING,
             HeaderValue::from_static("identity"),
         );
-        let reply = self.worker.source.stream(request).await;
-        let reply = reply.map_err(DocFailed::of_request)?;
+        let reply = self.worker.source.stream(request).await?;
         if reply.status != StatusCode::OK {
             let why = format!("{}: {}", reply.asked, reply.status);
             return Err(DocFailed::Retry(why));
         }
-        self.body = Some(Body(reply.body));
+        self.body = Some(reply.body);
         Ok(())
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, DocFailed> {
+    async fn piece(&mut self) -> Result<Option<Bytes>, BodyFailed> {
         match &mut self.body {
             Some(body) => body.chunk().await,
             None => Ok(None),

@@ -213,7 +213,7 @@ impl Worker {
         doc.reason = self.target.redacted(&doc.reason);
         self.run_counters
             .count(|stats| stats.doc_write_failures += 1);
-        self.refused.tell(doc);
+        (self.refused)(doc);
     }
 }
 

@@ -8,6 +8,7 @@
 //! DIFFERS   There, an answer must have the order and the number of what was asked; here, documents are
 //!           matched by ids and revisions. One that is too long is asked for in halves.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -40,11 +41,6 @@ pub(super) struct RevRequest<'a> {
     pub(super) rev: &'a str,
     /// Revisions that the target has.
     pub(super) atts_since: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Question<'a> {
-    docs: &'a [RevRequest<'a>],
 }
 
 #[derive(Deserialize)]
@@ -278,7 +274,8 @@ fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = RevRequest<'_>> {
 }
 
 fn question(docs: &[RevRequest<'_>]) -> Vec<u8> {
-    serde_json::to_vec(&Question { docs }).expect("RP-3: texts are JSON")
+    let question = BTreeMap::from([("docs", docs)]);
+    serde_json::to_vec(&question).expect("RP-3: texts are JSON")
 }
 
 /// Whether less may be had: the answer is longer than is read, or the source takes no question of so many.

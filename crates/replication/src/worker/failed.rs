@@ -1,7 +1,7 @@
 //! Why one document was not replicated, and what follows from that.
 
 use crate::crash::Crash;
-use crate::endpoint::{Cause, RequestFailed};
+use crate::endpoint::{BodyFailed, Cause, RequestFailed};
 use crate::multipart::parser::MultipartError;
 use crate::multipart::writer::Following;
 
@@ -38,22 +38,30 @@ pub(super) enum DocFailed {
 }
 
 impl DocFailed {
-    pub(super) fn of_request(failed: RequestFailed) -> Self {
-        match failed.cause {
-            Cause::MaxBackoff | Cause::Refused(_) => Self::Crash(failed.into()),
-            Cause::SessionLost => Self::LockedOut(Box::new(failed.into())),
-            _ => Self::Request(failed),
-        }
-    }
-
     pub(super) fn wrong_length(attachment: &Following) -> Self {
         let Following { name, length, .. } = attachment;
         Self::Retry(format!("attachment '{name}' has not {length} bytes"))
     }
 }
 
+impl From<RequestFailed> for DocFailed {
+    fn from(failed: RequestFailed) -> Self {
+        match failed.cause {
+            Cause::MaxBackoff | Cause::Refused(_) => Self::Crash(failed.into()),
+            Cause::SessionLost => Self::LockedOut(Box::new(failed.into())),
+            _ => Self::Request(failed),
+        }
+    }
+}
+
 impl From<MultipartError> for DocFailed {
     fn from(error: MultipartError) -> Self {
         Self::Retry(error.to_string())
+    }
+}
+
+impl From<BodyFailed> for DocFailed {
+    fn from(failed: BodyFailed) -> Self {
+        Self::Retry(failed.to_string())
     }
 }

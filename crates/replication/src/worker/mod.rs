@@ -46,7 +46,6 @@ use bulk_docs::WriteBatch;
 use missing::Wanted;
 
 /// What the workers of a run share.
-#[derive(Debug)]
 pub struct Worker {
     /// Where documents are read.
     pub source: Endpoint,

@@ -32,7 +32,7 @@ pub(super) trait Attachments {
     async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed>;
 
     /// Reads the next piece of it.
-    async fn piece(&mut self) -> Result<Option<Bytes>, DocFailed>;
+    async fn piece(&mut self) -> Result<Option<Bytes>, BodyFailed>;
 }
 
 impl Worker {
@@ -42,11 +42,7 @@ impl Worker {
         self.run_counters.count_bytes(body.len());
         // The read is repeated together with the write, so the write by itself is not.
         let request = put_request(meta).retries(0).json(body);
-        let reply = self
-            .target
-            .request(request)
-            .await
-            .map_err(DocFailed::of_request)?;
+        let reply = self.target.request(request).await?;
         self.judge(&reply, meta).await
     }
 
@@ -67,14 +63,13 @@ impl Worker {
             .map_err(|_| DocFailed::Retry("no content type".to_owned()))?;
         let request = put_request(meta)
             .header(reqwest::header::CONTENT_TYPE, content_type)
-            .body(RequestBody::stream(Some(layout.length()), body));
+            .body(RequestBody::stream(Some(layout.length), body));
         let sending = self.target.request(request);
         let reading = self.pump(&layout, following, source, pieces);
         let (reply, read) = tokio::join!(sending, reading);
         // If the source failed, what the target says is of no interest.
         read?;
-        let reply = reply.map_err(DocFailed::of_request)?;
-        self.judge(&reply, meta).await
+        self.judge(&reply?, meta).await
     }
 
     /// Passes the attachments on.
@@ -89,7 +84,7 @@ impl Worker {
         if let Err(failed) = &passed {
             // The target must not take what has come so far for the whole. If it is gone already,
             // so be it.
-            let why = BodyFailed::Source(failed.to_string());
+            let why = BodyFailed::Broken(failed.to_string());
             drop(pieces.send(Err(why)).await);
         }
         passed
@@ -102,10 +97,9 @@ impl Worker {
         mut source: impl Attachments,
         pieces: &mpsc::Sender<Result<Bytes, BodyFailed>>,
     ) -> Result<(), DocFailed> {
-        for (index, attachment) in following.iter().enumerate() {
-            let before = layout.before(index).unwrap_or_default();
+        for (attachment, before) in following.iter().zip(&layout.before) {
             self.run_counters.count_bytes(before.len());
-            if pieces.send(Ok(before)).await.is_err() {
+            if pieces.send(Ok(before.clone())).await.is_err() {
                 // The target has answered already; its answer says why.
                 return Ok(());
             }
@@ -124,7 +118,7 @@ impl Worker {
                 return Err(DocFailed::wrong_length(attachment));
             }
         }
-        drop(pieces.send(Ok(layout.end())).await);
+        drop(pieces.send(Ok(layout.end.clone())).await);
         Ok(())
     }
 
@@ -146,8 +140,7 @@ impl Worker {
         };
         match verdict {
             Verdict::RefusedIfLetIn => {
-                let is_let_in = self.target.is_let_in(reply).await;
-                if !is_let_in.map_err(DocFailed::of_request)? {
+                if !self.target.is_let_in(reply).await? {
                     return Err(DocFailed::LockedOut(crash()));
                 }
             }

@@ -235,8 +235,7 @@ impl Single<'_> {
     async fn read(&mut self, asked: &[String]) -> Result<(), DocFailed> {
         self.missing.clear();
         let source = &self.worker.source;
-        let reply = source.stream(self.request(asked)).await;
-        let reply = reply.map_err(DocFailed::of_request)?;
+        let reply = source.stream(self.request(asked)).await?;
         let request = reply.asked.clone();
         match reply.status {
             StatusCode::OK => self.read_answer(reply, asked).await?,

@@ -9,12 +9,13 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::attached::{Body, Fetched, Parts, following};
+use super::attached::{Fetched, Parts, following};
 use super::document::{self, DOCUMENT_MAX, DocMeta};
 use super::failed::DocFailed;
 use super::inline::attachment_has_path;
 use super::single::Single;
 use crate::endpoint::{BodyStream, StreamedReply, encode_doc_id, shown};
+use crate::multipart::parser::ContentType;
 use crate::multipart::reader::{Multipart, collect};
 use crate::refused::RefusedDoc;
 
@@ -30,11 +31,6 @@ struct OpenRevsEntry<'a> {
     missing: Option<Cow<'a, str>>,
 }
 
-#[derive(Deserialize)]
-struct MissingPart {
-    missing: String,
-}
-
 impl Single<'_> {
     /// Takes what an answer has of the revisions asked for.
     pub(super) async fn read_answer(
@@ -45,13 +41,8 @@ impl Single<'_> {
         let content_type = reply.headers.get(reqwest::header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
         match content_type {
-            Some(kind)
-                if kind
-                    .trim_start()
-                    .to_ascii_lowercase()
-                    .starts_with("multipart/") =>
-            {
-                let body = Multipart::new(kind, Body(reply.body))?;
+            Some(kind) if ContentType::parse(kind).is_multipart() => {
+                let body = Multipart::new(kind, reply.body)?;
                 self.read_parts(body, asked).await
             }
             _ => self.read_array(reply.body).await,
@@ -61,7 +52,7 @@ impl Single<'_> {
     /// An answer in parts: documents, documents with attachments, what is missing.
     async fn read_parts(
         &mut self,
-        mut body: Multipart<Body>,
+        mut body: Multipart<BodyStream>,
         asked: &[String],
     ) -> Result<(), DocFailed> {
         while let Some(headers) = body.next_part().await? {
@@ -72,18 +63,22 @@ impl Single<'_> {
                 let parts = Multipart::new(value, &mut body)?;
                 self.read_related(parts, asked).await?;
             } else if kind.and_then(|kind| kind.parameter("error")) == Some("true") {
-                let text = collect(&mut body, ERROR_PART_MAX)
+                let text = collect(&mut body, 0, ERROR_PART_MAX)
                     .await?
                     .unwrap_or_default();
-                let Ok(MissingPart { missing }) = serde_json::from_slice(&text) else {
+                let Ok(OpenRevsEntry {
+                    missing: Some(missing),
+                    ..
+                }) = serde_json::from_slice(&text)
+                else {
                     return Err(DocFailed::Retry(format!(
                         "a revision failed: {}",
                         shown(&text)
                     )));
                 };
-                self.missing.insert(missing);
+                self.missing.insert(missing.into_owned());
             } else if is("application/json") {
-                match collect(&mut body, DOCUMENT_MAX).await? {
+                match collect(&mut body, 0, DOCUMENT_MAX).await? {
                     Some(text) => self.document(utf8(&text)?).await?,
                     None => self.too_large(asked)?,
                 }
@@ -91,19 +86,19 @@ impl Single<'_> {
                 return Err(DocFailed::Retry(format!("a part of type '{value}'")));
             }
         }
-        body.finish().await
+        Ok(body.finish().await?)
     }
 
     /// A document and its attachments.
     async fn read_related(
         &mut self,
-        mut parts: Multipart<&mut Multipart<Body>>,
+        mut parts: Multipart<&mut Multipart<BodyStream>>,
         asked: &[String],
     ) -> Result<(), DocFailed> {
         if parts.next_part().await?.is_none() {
             return Err(DocFailed::Retry("a document has no part".to_owned()));
         }
-        let Some(text) = collect(&mut parts, DOCUMENT_MAX).await? else {
+        let Some(text) = collect(&mut parts, 0, DOCUMENT_MAX).await? else {
             return self.too_large(asked);
         };
         let text = utf8(&text)?;
@@ -123,8 +118,7 @@ impl Single<'_> {
 
     /// An answer of plain JSON, in which attachments are mere stubs.
     async fn read_array(&mut self, body: BodyStream) -> Result<(), DocFailed> {
-        let body = body.read_to_end(DOCUMENT_MAX).await;
-        let body = body.map_err(|failed| DocFailed::Retry(failed.to_string()))?;
+        let body = body.read_whole(0, DOCUMENT_MAX).await?;
         let Ok(entries) = serde_json::from_slice::<Vec<OpenRevsEntry<'_>>>(&body) else {
             return Err(DocFailed::Retry(format!("no revisions: {}", shown(&body))));
         };

@@ -16,7 +16,7 @@ async fn asked(own: &Server, body: &serde_json::Value, allowed: &str) -> Result<
         ..HttpConfig::default()
     };
     let http = Http::beside(listening, config, &logger()).unwrap();
-    let settings = own.endpoint().settings().clone();
+    let settings = own.endpoint().0.settings.clone();
     let endpoint = http.endpoint(&replication(body).source, settings).unwrap();
     let reply = endpoint.request(Request::get("")).await;
     reply.map(drop).map_err(|failed| failed.to_string())
@@ -159,7 +159,7 @@ async fn a_listener_that_is_noted_later_is_denied_too() {
     let listening = Listening::default();
     let http = Http::beside(listening.clone(), HttpConfig::default(), &logger()).unwrap();
     let url = format!("http://localhost:{}/db", own.port);
-    let settings = own.endpoint().settings().clone();
+    let settings = own.endpoint().0.settings.clone();
     let endpoint = http.endpoint(&spec(&json!(url)), settings).unwrap();
     endpoint.request(Request::get("")).await.unwrap();
     listening.set_services(vec![([0, 0, 0, 0], own.port).into()]);

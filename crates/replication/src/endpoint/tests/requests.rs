@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::json;
 
@@ -353,7 +353,7 @@ async fn a_streamed_body_that_breaks_off_fails_the_request() {
     let server = Server::start(|_| Answer::new(201, "")).await;
     let parts = [
         Ok(Bytes::from("ab")),
-        Err(BodyFailed::Source("the source went".into())),
+        Err(BodyFailed::Broken("the source went".into())),
     ];
     let body = RequestBody::stream(Some(5), stream::iter(parts));
     let failed = server

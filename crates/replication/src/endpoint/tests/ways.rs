@@ -166,7 +166,7 @@ async fn connections_go_where_connect_to_says_and_requests_keep_their_host() {
 async fn endpoints_of_many_jobs_share_connections() {
     let server = Server::start(|_| Answer::new(200, "")).await;
     let http = Http::new(HttpConfig::default(), &crate::testing::logger()).unwrap();
-    let settings = server.endpoint().settings().clone();
+    let settings = server.endpoint().0.settings.clone();
     for nth in 0..10 {
         let url = format!("http://127.0.0.1:{}/db{nth}", server.port);
         let endpoint = http.endpoint(&spec(&json!(url)), settings.clone()).unwrap();
