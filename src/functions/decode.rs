@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{FunctionError, FunctionErrorKind};
 use crate::messages::process::Fault;
+use json::string::replace_halves;
 
 /// The name of an error for answers that no such function can have caused.
 pub(super) const PROTOCOL_ERROR: &str = "query_protocol_error";
@@ -23,50 +24,11 @@ const EXCERPT_CHARACTERS: usize = 200;
 pub(super) fn decode<T: for<'de> Deserialize<'de>>(json: &str) -> Option<T> {
     match serde_json::from_str(json) {
         Ok(value) => Some(value),
-        Err(_) => match with_whole_characters(json) {
+        Err(_) => match replace_halves(json) {
             Cow::Owned(repaired) => serde_json::from_str(&repaired).ok(),
             Cow::Borrowed(_) => None,
         },
     }
-}
-
-/// Replaces every escape of half a surrogate pair that stands alone.
-fn with_whole_characters(json: &str) -> Cow<'_, str> {
-    let mut repaired = String::new();
-    let (mut copied, mut at) = (0, 0);
-    while let Some(found) = memchr::memchr(b'\\', &json.as_bytes()[at..]) {
-        let start = at + found;
-        let Some(unit) = surrogate(json, start) else {
-            // The escaped character, which may be a backslash, is passed over with it.
-            at = start + 2;
-            if at >= json.len() {
-                break;
-            }
-            continue;
-        };
-        let is_pair = unit < 0xDC00 && surrogate(json, start + 6).is_some_and(|low| low >= 0xDC00);
-        at = start + if is_pair { 12 } else { 6 };
-        if !is_pair {
-            repaired.push_str(&json[copied..start]);
-            repaired.push('\u{fffd}');
-            copied = at;
-        }
-    }
-    if copied == 0 {
-        return Cow::Borrowed(json);
-    }
-    repaired.push_str(&json[copied..]);
-    Cow::Owned(repaired)
-}
-
-/// Returns the surrogate whose whole escape stands at `start`.
-fn surrogate(json: &str, start: usize) -> Option<u32> {
-    let digits = json.get(start..start + 6)?.strip_prefix("\\u")?;
-    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    let unit = u32::from_str_radix(digits, 16).ok()?;
-    (0xD800..=0xDFFF).contains(&unit).then_some(unit)
 }
 
 /// Returns an answer's text.
@@ -163,7 +125,7 @@ mod tests {
             "\"\\\u{e9}",
         ] {
             assert_eq!(decode::<Value>(json), None, "{json}");
-            assert_eq!(with_whole_characters(json), json);
+            assert_eq!(replace_halves(json), json);
         }
     }
 

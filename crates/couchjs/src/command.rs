@@ -1,77 +1,39 @@
 //! A line of the protocol, taken apart without an engine: a command and its arguments as JSON text.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::array;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::failure::{Failure, cut};
 use super::text::unquote;
-use json::elements::ForEach;
+use json::cursor::{Elements, Members};
+use json::string::unescape;
 
 /// A command line: a JSON array whose first element is the name.
 pub(super) struct Command<'a> {
     /// The name as JavaScript would write it: `undefined` for an empty array.
     pub(super) name: String,
-    arguments: [Option<&'a RawValue>; ARGUMENTS_MAX],
+    arguments: [Option<&'a str>; ARGUMENTS_MAX],
 }
 
 /// How many arguments any command has.
 const ARGUMENTS_MAX: usize = 3;
 
-/// The elements of a list that are looked at; a list of millions takes no memory.
-struct Elements<'a>([Option<&'a RawValue>; 1 + ARGUMENTS_MAX]);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut elements = Elements([None; 1 + ARGUMENTS_MAX]);
-        let mut free = elements.0.iter_mut();
-        deserializer.deserialize_seq(ForEach(|element| {
-            if let Some(free) = free.next() {
-                *free = Some(element);
-            }
-        }))?;
-        Ok(elements)
-    }
-}
-
-/// Some members of an object.
-struct Members<'n> {
-    names: &'n [&'n str],
-    found: Map<String, Value>,
-}
-
-impl<'de> Visitor<'de> for Members<'_> {
-    type Value = Value;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Value, A::Error> {
-        while let Some((name, value)) = members.next_entry::<Cow<'de, str>, &'de RawValue>()? {
-            if self.names.contains(&&*name) {
-                let value = match value.get() {
-                    json if json.len() > TREE_BYTES_MAX => Value::Bool(true),
-                    json => serde_json::from_str(json).unwrap_or_default(),
-                };
-                self.found.insert(name.into_owned(), value);
-            }
-        }
-        Ok(Value::Object(self.found))
-    }
-}
-
 /// Reads members of an object by their names; one that is very long is read as `true`.
 pub(super) fn members(json: &str, names: &[&str]) -> Value {
-    let members = Members {
-        names,
-        found: Map::new(),
-    };
-    let mut json = serde_json::Deserializer::from_str(json);
-    json.deserialize_map(members).unwrap_or_default()
+    let mut found = Map::new();
+    for (name, value) in Members::of(json) {
+        let name = unescape(name);
+        if names.contains(&&*name) {
+            let value = match value.len() > TREE_BYTES_MAX {
+                true => Value::Bool(true),
+                false => serde_json::from_str(value).unwrap_or_default(),
+            };
+            found.insert(name.into_owned(), value);
+        }
+    }
+    Value::Object(found)
 }
 
 impl<'a> Command<'a> {
@@ -81,26 +43,22 @@ impl<'a> Command<'a> {
     /// A line that is not JSON is fatal: nobody can say what the parent meant, nor how many answers
     /// it waits for. JSON other than an array is what CouchDB answers with a TypeError.
     pub(super) fn parse(line: &'a str) -> Result<Self, Failure> {
-        let Elements([first, arguments @ ..]) = match serde_json::from_str(line) {
-            Ok(elements) => elements,
-            Err(error) => {
-                return Err(match serde_json::from_str::<&RawValue>(line) {
-                    Ok(_) => Failure::type_error("a command must be a list, like [\"reset\"]"),
-                    Err(_) => {
-                        Failure::fatal("invalid_json", &format!("not a line of JSON: {error}"))
-                    }
-                });
-            }
-        };
-        Ok(Command {
-            name: first.map_or_else(|| "undefined".to_owned(), |raw| as_text(raw.get())),
-            arguments,
+        let mut elements = Elements::of(line);
+        let name = elements.next();
+        let arguments = array::from_fn(|_| elements.next());
+        if elements.is_list() {
+            let name = name.map_or_else(|| "undefined".to_owned(), as_text);
+            return Ok(Command { name, arguments });
+        }
+        Err(match serde_json::from_str::<&RawValue>(line) {
+            Ok(_) => Failure::type_error("a command must be a list, like [\"reset\"]"),
+            Err(error) => Failure::fatal("invalid_json", &format!("not a line of JSON: {error}")),
         })
     }
 
     /// The JSON text of an argument, `None` when it is missing.
     pub(super) fn argument(&self, index: usize) -> Option<&'a str> {
-        self.arguments.get(index)?.map(RawValue::get)
+        *self.arguments.get(index)?
     }
 }
 
@@ -180,7 +138,7 @@ mod tests {
         let json = format!(r#"{{"a":1,"b":[2],"\u0061":3,"c":{long},"long":{long}}}"#);
         let found = members(&json, &["a", "b", "long", "missing"]);
         assert_eq!(found, serde_json::json!({"a": 3, "b": [2], "long": true}));
-        assert_eq!(members("null", &["a"]), Value::Null);
+        assert_eq!(members("null", &["a"]), serde_json::json!({}));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
 use super::views::{Reduction, Rows, Views, source_text};
 use crate::TEXT_REASONS;
-use json::elements::for_each;
+use json::cursor::Elements;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
@@ -237,22 +237,15 @@ impl Server {
         let rows = reduction(list(1, "list of rows")?);
         // All are compiled before the first one runs: a source that is none ends the command before
         // anything is logged.
-        let (mut reducers, mut sources_units) = (Ok(Vec::new()), 0);
-        for_each(sources, |source| {
-            let Ok(made) = &mut reducers else { return };
-            let reducer = source_text(Some(source)).and_then(|source| {
-                sources_units += utf16_len(&source);
-                self.views()?.reducer(&source)
-            });
-            match reducer {
-                Ok(reducer) => made.push(reducer),
-                Err(failure) => reducers = Err(failure),
-            }
-        })
-        .map_err(|error| Failure::type_error(&error.to_string()))?;
+        let (mut reducers, mut sources_units) = (Vec::new(), 0);
+        for source in Elements::of(sources) {
+            let source = source_text(Some(source))?;
+            sources_units += utf16_len(&source);
+            reducers.push(self.views()?.reducer(&source)?);
+        }
         let shared = Rc::clone(&self.shared);
         let mut results = Results::new(&shared);
-        for reducer in &reducers? {
+        for reducer in &reducers {
             self.views()?.reduce(reducer, rows, &mut results)?;
         }
         let (results, held) = results.finish()?;

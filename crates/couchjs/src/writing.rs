@@ -13,6 +13,8 @@ use std::fmt::Write;
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::{Array, Object, Type, Value};
 
+use super::text::quote;
+
 /// How deep lists in lists are written here.
 const DEPTH_MAX: usize = 8;
 
@@ -21,6 +23,9 @@ const ELEMENTS_MAX: f64 = 100_000.0;
 
 /// How long the text of a document's rows gets here, in bytes: the engine has a limit for its memory.
 const TEXT_BYTES_MAX: usize = 8 << 20;
+
+/// Longest string of which a copy with its escapes is made here, in bytes: it may get six times as long.
+const QUOTED_BYTES_MAX: usize = 64 << 10;
 
 /// How many values there may be of the rows of a document.
 const VALUES_MAX: f64 = 3.0 * ELEMENTS_MAX;
@@ -143,9 +148,14 @@ impl Writer<'_> {
                 let bytes: &[u8] = string.as_ref();
                 self.check_room(bytes.len())?;
                 match std::str::from_utf8(bytes) {
-                    Ok(string) => self.string(string)?,
-                    // Half a surrogate pair.
-                    Err(_) => self.ask(value)?,
+                    Ok(string) if !string.bytes().any(needs_escape) => {
+                        self.text.extend(["\"", string, "\""]);
+                    }
+                    Ok(string) if string.len() <= QUOTED_BYTES_MAX => {
+                        self.text.push_str(&quote(string));
+                    }
+                    // A long one, or half a surrogate pair.
+                    _ => self.ask(value)?,
                 }
             }
             Type::Array if is_plain(value.as_object()?) => {
@@ -172,39 +182,6 @@ impl Writer<'_> {
             true => write!(self.text, "{number}").ok(),
             false => self.ask(value),
         }
-    }
-
-    fn string(&mut self, string: &str) -> Written {
-        self.text.push('"');
-        let mut rest = string;
-        while let Some(at) = rest.bytes().position(needs_escape) {
-            self.check_room(rest.len())?;
-            self.text.push_str(&rest[..at]);
-            self.escape(rest.as_bytes()[at]);
-            rest = &rest[at + 1..];
-        }
-        self.check_room(rest.len())?;
-        self.text.push_str(rest);
-        self.text.push('"');
-        Some(())
-    }
-
-    fn escape(&mut self, byte: u8) {
-        let escape = match byte {
-            b'"' => "\\\"",
-            b'\\' => "\\\\",
-            8 => "\\b",
-            b'\t' => "\\t",
-            b'\n' => "\\n",
-            12 => "\\f",
-            b'\r' => "\\r",
-            _ => {
-                // Writing to a text does not fail.
-                let _ = write!(self.text, "\\u{byte:04x}");
-                return;
-            }
-        };
-        self.text.push_str(escape);
     }
 
     /// The engine knows best what it writes of this value.

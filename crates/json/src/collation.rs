@@ -107,7 +107,7 @@ pub fn write_identity(json: &str, identity: &mut Vec<u8>) {
 
 fn write(json: &[u8], key: &mut Vec<u8>, mut write_text: impl FnMut(&[u8], &mut Vec<u8>)) {
     // The text is valid: the walk does not end early.
-    let _ = Cursor::of(json).walk(|token| {
+    let _ = Cursor::of_valid(json).walk(|token| {
         let (rank, text) = match token {
             Token::Null => return key.push(rank::NULL),
             Token::False => return key.push(rank::FALSE),

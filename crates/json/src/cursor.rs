@@ -45,9 +45,9 @@ pub enum Token {
     True,
 }
 
-/// A place in a JSON text.
+/// A place in a JSON text. Of one that is known to be `VALID`, less is looked at.
 #[derive(Clone, Debug)]
-pub struct Cursor<'a> {
+pub struct Cursor<'a, const VALID: bool = false> {
     text: &'a [u8],
     at: usize,
 }
@@ -63,7 +63,16 @@ impl<'a> Cursor<'a> {
         let mut scan = Cursor::of(text.as_bytes());
         scan.value().is_some() && scan.is_at_end()
     }
+}
 
+impl<'a> Cursor<'a, true> {
+    /// Begins at the beginning of a text that was checked before. Of another one it shows anything.
+    pub fn of_valid(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+}
+
+impl<const VALID: bool> Cursor<'_, VALID> {
     /// Passes over white space and returns the byte that comes then; none at the end.
     pub fn peek(&mut self) -> Option<u8> {
         loop {
@@ -105,7 +114,7 @@ impl<'a> Cursor<'a> {
         if byte == b',' {
             return Some(true);
         }
-        (byte == closing(bracket)).then_some(false)
+        (VALID || byte == closing(bracket)).then_some(false)
     }
 
     /// Passes over a member's name and the colon; returns where the name is, with its quotation marks.
@@ -129,8 +138,7 @@ impl<'a> Cursor<'a> {
     /// Passes over a value and shows each of its parts to `see`. None: the text is not well formed, as is noticed
     /// only after the parts before.
     pub fn walk(&mut self, mut see: impl FnMut(Token)) -> Option<()> {
-        // For each value that is open: whether it is a member of an object.
-        let mut open: Vec<bool> = Vec::new();
+        let mut open = OpenValues::default();
         let mut is_member = false;
         loop {
             if is_member {
@@ -159,22 +167,21 @@ impl<'a> Cursor<'a> {
             }
             // A value is over, and with it perhaps others that it is the last of.
             loop {
-                let Some(outer) = open.last() else {
+                if open.depth == 0 {
                     return Some(());
-                };
+                }
                 let bracket = if is_member { b'{' } else { b'[' };
                 if self.goes_on(bracket)? {
                     break;
                 }
                 see(Token::End);
-                is_member = *outer;
-                open.pop();
+                is_member = open.pop();
             }
         }
     }
 
     fn word(&mut self, word: &[u8], token: Token) -> Option<Token> {
-        let found = self.text[self.at..].starts_with(word);
+        let found = VALID || self.text[self.at..].starts_with(word);
         found.then(|| {
             self.at += word.len();
             token
@@ -183,6 +190,13 @@ impl<'a> Cursor<'a> {
 
     fn number(&mut self) -> Option<Range<usize>> {
         let start = self.at;
+        if VALID {
+            let is_part = |byte: u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+            while self.here().is_some_and(is_part) {
+                self.at += 1;
+            }
+            return (self.at > start).then_some(start..self.at);
+        }
         if self.here() == Some(b'-') {
             self.at += 1;
         }
@@ -267,6 +281,35 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// For each value that is open whether it is a member of an object: a bit, of the innermost one the lowest.
+#[derive(Default)]
+struct OpenValues {
+    depth: usize,
+    innermost: u64,
+    /// Full words, for values that are nested deeper than there are bits.
+    outer: Vec<u64>,
+}
+
+impl OpenValues {
+    fn push(&mut self, is_member: bool) {
+        if self.depth > 0 && self.depth.is_multiple_of(u64::BITS as usize) {
+            self.outer.push(self.innermost);
+        }
+        self.innermost = self.innermost << 1 | u64::from(is_member);
+        self.depth += 1;
+    }
+
+    fn pop(&mut self) -> bool {
+        let is_member = self.innermost & 1 == 1;
+        self.depth -= 1;
+        self.innermost >>= 1;
+        if self.depth.is_multiple_of(u64::BITS as usize) {
+            self.innermost = self.outer.pop().unwrap_or_default();
+        }
+        is_member
+    }
+}
+
 /// The members of the object that a text is: names with their quotation marks, and values. A text that is no object
 /// has none; one that is not well formed ends early.
 #[derive(Clone, Debug)]
@@ -298,6 +341,12 @@ impl<'a> Elements<'a> {
     /// Begins at the first element.
     pub fn of(text: &'a str) -> Self {
         Self(Parts::of(text, b'['))
+    }
+
+    /// Passes over what is left, and returns whether the text is one array and nothing else.
+    pub fn is_list(mut self) -> bool {
+        self.by_ref().for_each(drop);
+        self.0.goes_on == Some(false) && self.0.cursor.is_at_end()
     }
 }
 
@@ -333,7 +382,8 @@ impl<'a> Parts<'a> {
     }
 
     fn next<T>(&mut self, take: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
-        self.goes_on.take().filter(|goes_on| *goes_on)?;
+        self.goes_on.filter(|goes_on| *goes_on)?;
+        self.goes_on = None;
         let part = take(&mut self.cursor)?;
         self.goes_on = self.cursor.goes_on(self.bracket);
         Some(part)

@@ -11,7 +11,7 @@ use num_bigint::{BigInt, Sign};
 use serde_json::value::RawValue;
 
 use super::cursor::{Cursor, Token};
-use super::string::unescape;
+use super::string::unescape_bytes;
 
 /// How many digits an integer may have: reading one takes time with the square of them.
 pub const DIGITS_MAX: usize = 4096;
@@ -163,16 +163,18 @@ impl OpenList {
 pub fn json(json: &str, term: &mut Vec<u8>) {
     let mut open: Vec<OpenList> = Vec::new();
     // The text is valid: the walk does not end early.
-    let _ = Cursor::of(json.as_bytes()).walk(|token| {
+    let _ = Cursor::of_valid(json.as_bytes()).walk(|token| {
         // Members of objects are counted by their names.
-        let is_element = |open: &&mut OpenList| !open.is_object && token != Token::End;
-        if let Some(array) = open.last_mut().filter(is_element) {
+        if let Some(array) = open.last_mut()
+            && !array.is_object
+            && !matches!(token, Token::End)
+        {
             array.list.count += 1;
             array.only_bytes &= matches!(token, Token::Number(_));
         }
         match token {
             Token::Object | Token::Array => {
-                let is_object = token == Token::Object;
+                let is_object = matches!(token, Token::Object);
                 if is_object {
                     tuple(1, term);
                 }
@@ -193,9 +195,9 @@ pub fn json(json: &str, term: &mut Vec<u8>) {
                     object.list.count += 1;
                 }
                 tuple(2, term);
-                binary(&*unescape(&json[place]), term);
+                binary(unescape_bytes(&json.as_bytes()[place]), term);
             }
-            Token::String(place) => binary(&*unescape(&json[place]), term),
+            Token::String(place) => binary(unescape_bytes(&json.as_bytes()[place]), term),
             Token::Number(place) => {
                 let start = term.len();
                 number(&json[place], term);
@@ -211,15 +213,15 @@ pub fn json(json: &str, term: &mut Vec<u8>) {
 }
 
 fn number(text: &str, term: &mut Vec<u8>) {
-    if text.contains(['.', 'e', 'E']) {
-        let float: f64 = text.parse().unwrap_or_default();
-        term.push(tag::NEW_FLOAT);
-        return term.extend_from_slice(&float.to_be_bytes());
+    if let Ok(short) = text.parse() {
+        return integer(short, term);
     }
-    match text.parse() {
-        Ok(short) => integer(short, term),
-        Err(_) => big_integer(text, term),
+    if !text.contains(['.', 'e', 'E']) {
+        return big_integer(text, term);
     }
+    let float: f64 = text.parse().unwrap_or_default();
+    term.push(tag::NEW_FLOAT);
+    term.extend_from_slice(&float.to_be_bytes());
 }
 
 fn big_integer(digits: &str, term: &mut Vec<u8>) {

@@ -2,11 +2,10 @@
 //!
 //! SUMMARY   [`cursor`] takes a text apart without making a tree of it, and [`string`] reads its strings. [`collation`] is
 //!           CouchDB's order of values, [`number`] its numbers, [`erlang`] their form in Erlang. [`RawObject`] is an
-//!           object whose values stay text; [`elements`] are those of a list that is checked.
+//!           object whose values stay text.
 
 pub mod collation;
 pub mod cursor;
-pub mod elements;
 pub mod erlang;
 pub mod number;
 pub mod object;

@@ -15,6 +15,9 @@ mod sign {
 /// 2^53: every double from here on is an integer, and has more digits than its shortest text.
 const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
 
+/// Longest number without an exponent that a double always gives back as it was, in bytes: 15 digits and a point.
+const SHORT_BYTES: usize = 16;
+
 /// Middle of the exponents, so that they are written as unsigned numbers.
 const EXPONENT_BIAS: i64 = 1 << 40;
 
@@ -52,7 +55,9 @@ pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
 /// An integer's text is exact already. Below 2^53 the shortest text of a double is between the
 /// same integers as the double itself, and in the order of doubles: that is exact enough.
 fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
-    if magnitude.iter().all(u8::is_ascii_digit) {
+    let has_exponent = || magnitude.iter().any(|byte| matches!(byte, b'e' | b'E'));
+    if magnitude.len() <= SHORT_BYTES && !has_exponent() || magnitude.iter().all(u8::is_ascii_digit)
+    {
         return Cow::Borrowed(magnitude);
     }
     let text = std::str::from_utf8(magnitude).unwrap_or("0");
@@ -152,6 +157,13 @@ mod tests {
             prop_assume!(a.is_finite() && b.is_finite());
             let expected = if a == b { std::cmp::Ordering::Equal } else { a.total_cmp(&b) };
             prop_assert_eq!(key(&format!("{a:e}")).cmp(&key(&format!("{b:e}"))), expected);
+        }
+
+        #[test]
+        fn a_short_number_has_the_key_of_its_double(whole in 0_u32..999_999, part in "[0-9]{1,9}") {
+            let short = format!("{whole}.{part}");
+            let double: f64 = short.parse().unwrap();
+            prop_assert_eq!(key(&short), key(&format!("{double:e}")));
         }
 
         #[test]

@@ -4,6 +4,9 @@
 
 use std::borrow::Cow;
 
+/// What stands for half a surrogate pair.
+const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
+
 /// Returns the characters of a string, which is given with its quotation marks.
 pub fn unescape(quoted: &str) -> Cow<'_, str> {
     let end = quoted.len().saturating_sub(1);
@@ -27,7 +30,7 @@ pub fn unescape(quoted: &str) -> Cow<'_, str> {
             'r' => '\r',
             't' => '\t',
             'u' => {
-                let (character, behind) = unicode(rest);
+                let (character, behind) = unicode(rest).unwrap_or((REPLACEMENT, rest));
                 rest = behind;
                 character
             }
@@ -48,22 +51,47 @@ pub fn unescape_bytes(quoted: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(unescape(quoted).into_owned().into_bytes())
 }
 
-/// Reads what comes after `\u`: returns the character, which two escapes may stand for, and what follows.
-fn unicode(digits: &str) -> (char, &str) {
-    let (first, rest) = code_unit(digits);
-    let pair = rest.strip_prefix("\\u").map(code_unit);
-    let units = [Some(first), pair.map(|(second, _)| second)];
-    let mut characters = char::decode_utf16(units.into_iter().flatten());
-    let character = characters.next().and_then(Result::ok);
-    match (character, pair) {
-        (Some(character @ '\u{10000}'..), Some((_, behind))) => (character, behind),
-        (character, _) => (character.unwrap_or(char::REPLACEMENT_CHARACTER), rest),
+/// Replaces each half of a surrogate pair in the strings of a JSON text. Everything else stays, also what is wrong.
+pub fn replace_halves(json: &str) -> Cow<'_, str> {
+    let mut replaced = String::new();
+    let (mut rest, mut at) = (json, 0);
+    while let Some(found) = memchr::memchr(b'\\', rest.as_bytes().get(at..).unwrap_or_default()) {
+        let start = at + found;
+        // What follows another escape is passed over with it: it may be a backslash.
+        at = start + 2;
+        match rest[start + 1..].strip_prefix('u').and_then(unicode) {
+            Some((REPLACEMENT, behind)) => {
+                replaced.push_str(&rest[..start]);
+                replaced.push(REPLACEMENT);
+                (rest, at) = (behind, 0);
+            }
+            Some((_, behind)) => at = rest.len() - behind.len(),
+            None => {}
+        }
     }
+    if replaced.is_empty() {
+        return Cow::Borrowed(json);
+    }
+    Cow::Owned(replaced + rest)
 }
 
-fn code_unit(digits: &str) -> (u16, &str) {
-    let (unit, rest) = digits.split_at_checked(4).unwrap_or((digits, ""));
-    (u16::from_str_radix(unit, 16).unwrap_or(0xfffd), rest)
+/// Reads what comes after `\u`: returns the character, which two escapes may stand for, and what follows. None: no
+/// digits come.
+fn unicode(digits: &str) -> Option<(char, &str)> {
+    let (first, rest) = code_unit(digits)?;
+    if let Some((second, behind)) = rest.strip_prefix("\\u").and_then(code_unit)
+        && let Some(Ok(pair @ '\u{10000}'..)) = char::decode_utf16([first, second]).next()
+    {
+        return Some((pair, behind));
+    }
+    Some((char::from_u32(first.into()).unwrap_or(REPLACEMENT), rest))
+}
+
+fn code_unit(digits: &str) -> Option<(u16, &str)> {
+    let (unit, rest) = digits.split_at_checked(4)?;
+    let is_number = unit.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let unit = u16::from_str_radix(unit, 16).ok().filter(|_| is_number)?;
+    Some((unit, rest))
 }
 
 #[cfg(test)]

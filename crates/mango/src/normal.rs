@@ -9,9 +9,11 @@
 //!           satisfy a `$not`; so it is here. Its `$nor` is an error there when a document
 //!           comes, and so never matches; here it is what it says.
 
+use std::mem;
+
 use super::condition::{Condition, Quantity};
 use super::error::{SelectorError, SelectorErrorKind};
-use super::field::{FieldId, FieldsBuilder, Path};
+use super::field::{FieldId, Fields, FieldsBuilder, Path};
 use super::members::{Kind, kind_of};
 use super::operand::Order;
 use super::selector::Scope;
@@ -85,6 +87,7 @@ fn each(
 pub(crate) fn parse(text: &str) -> Result<Scope, SelectorError> {
     let mut parser = Parser {
         text,
+        fields: FieldsBuilder::default(),
         names_bytes: 0,
     };
     let at_start = |kind| SelectorError::at(text, 0, kind);
@@ -93,7 +96,7 @@ pub(crate) fn parse(text: &str) -> Result<Scope, SelectorError> {
     if matches!(node, Node::Here(_)) {
         return Err(at_start(SelectorErrorKind::MissingFieldName));
     }
-    Ok(Scope::new(fields.build(), node))
+    Ok(Scope::new(fields, node))
 }
 
 /// Where in a selector the parser is.
@@ -110,6 +113,8 @@ struct SelectorPlace<'p> {
 
 struct Parser<'t> {
     text: &'t str,
+    /// The fields of the innermost scope so far.
+    fields: FieldsBuilder,
     names_bytes: usize,
 }
 
@@ -120,16 +125,17 @@ impl<'t> Parser<'t> {
         text: &'t str,
         order: Order,
         depth: usize,
-    ) -> Result<(FieldsBuilder, Node), SelectorError> {
-        let mut fields = FieldsBuilder::default();
+    ) -> Result<(Fields, Node), SelectorError> {
         let root = SelectorPlace {
             name: "",
             field: None,
             order,
             depth,
         };
-        let node = self.node(text, root, &mut fields)?;
-        Ok((fields, node))
+        let outer = mem::take(&mut self.fields);
+        let node = self.node(text, root)?;
+        let fields = mem::replace(&mut self.fields, outer);
+        Ok((fields.build(), node))
     }
 
     fn fail<T>(&self, at: &str, kind: SelectorErrorKind) -> Result<T, SelectorError> {
@@ -137,26 +143,21 @@ impl<'t> Parser<'t> {
         Err(SelectorError::at(self.text, offset, kind))
     }
 
-    fn node(
-        &mut self,
-        text: &'t str,
-        place: SelectorPlace<'_>,
-        fields: &mut FieldsBuilder,
-    ) -> Result<Node, SelectorError> {
+    fn node(&mut self, text: &'t str, place: SelectorPlace<'_>) -> Result<Node, SelectorError> {
         if place.depth > SELECTOR_DEPTH_MAX {
             let what = "is nested too deeply";
             let limit = SELECTOR_DEPTH_MAX;
             return self.fail(text, SelectorErrorKind::TooLarge { what, limit });
         }
         if kind_of(text) != Kind::Object {
-            return self.leaf("$eq", text, place);
+            return self.operator(text, "$eq", text, place);
         }
         let mut nodes = Vec::new();
         for (name, value) in Members::of(text) {
-            nodes.push(self.member(name, value, place, fields)?);
+            nodes.push(self.member(name, value, place)?);
         }
         match nodes.len() {
-            0 => self.leaf("$eq", text, place),
+            0 => self.operator(text, "$eq", text, place),
             1 => Ok(nodes.remove(0)),
             _ => Ok(Node::And(nodes)),
         }
@@ -168,7 +169,6 @@ impl<'t> Parser<'t> {
         quoted: &'t str,
         value: &'t str,
         place: SelectorPlace<'_>,
-        fields: &mut FieldsBuilder,
     ) -> Result<Node, SelectorError> {
         let name = unescape(quoted);
         let below = SelectorPlace {
@@ -177,21 +177,21 @@ impl<'t> Parser<'t> {
         };
         let kind = kind_of(value);
         match (&*name, kind) {
-            ("$and", Kind::Array) => Ok(Node::And(self.nodes(value, below, fields)?)),
-            ("$or", Kind::Array) => Ok(Node::Or(self.nodes(value, below, fields)?)),
+            ("$and", Kind::Array) => Ok(Node::And(self.nodes(value, below)?)),
+            ("$or", Kind::Array) => Ok(Node::Or(self.nodes(value, below)?)),
             // Of no selectors, `$or` is true and so is this.
             ("$nor", Kind::Array) => {
-                let nodes = self.nodes(value, below, fields)?;
+                let nodes = self.nodes(value, below)?;
                 let negated = nodes.into_iter().map(|node| Node::Not(Box::new(node)));
                 Ok(Node::And(negated.collect()))
             }
             ("$and" | "$or" | "$nor", _) => {
                 self.bad_argument(quoted, &name, "it needs an array of selectors")
             }
-            ("$not", Kind::Object) => Ok(Node::Not(Box::new(self.node(value, below, fields)?))),
+            ("$not", Kind::Object) => Ok(Node::Not(Box::new(self.node(value, below)?))),
             ("$elemMatch" | "$allMatch" | "$keyMapMatch", Kind::Object) => {
-                let scope = self.scope(value, place.order, below.depth)?;
-                let scope = Scope::new(scope.0.build(), scope.1);
+                let (fields, node) = self.scope(value, place.order, below.depth)?;
+                let scope = Scope::new(fields, node);
                 let quantity = match &*name {
                     "$elemMatch" => Quantity::SomeElement,
                     "$allMatch" => Quantity::AllElements,
@@ -205,7 +205,7 @@ impl<'t> Parser<'t> {
             ("$text", _) => self.text_search(quoted, value, place),
             ("$default", _) => self.default_field(quoted, value, place),
             _ if name.starts_with('$') => self.operator(quoted, &name, value, place),
-            _ => self.field(quoted, &name, value, place, fields),
+            _ => self.field(quoted, &name, value, place),
         }
     }
 
@@ -213,10 +213,9 @@ impl<'t> Parser<'t> {
         &mut self,
         array: &'t str,
         place: SelectorPlace<'_>,
-        fields: &mut FieldsBuilder,
     ) -> Result<Vec<Node>, SelectorError> {
         Elements::of(array)
-            .map(|element| self.node(element, place, fields))
+            .map(|element| self.node(element, place))
             .collect()
     }
 
@@ -235,15 +234,6 @@ impl<'t> Parser<'t> {
             Ok(condition) => Ok(on_field(place, condition)),
             Err(kind) => self.fail(quoted, kind),
         }
-    }
-
-    fn leaf(
-        &self,
-        operator: &str,
-        text: &str,
-        place: SelectorPlace<'_>,
-    ) -> Result<Node, SelectorError> {
-        self.operator(text, operator, text, place)
     }
 
     fn text_search(
@@ -289,7 +279,6 @@ impl<'t> Parser<'t> {
         name: &str,
         value: &'t str,
         place: SelectorPlace<'_>,
-        fields: &mut FieldsBuilder,
     ) -> Result<Node, SelectorError> {
         let joined = if place.name.is_empty() {
             name.to_owned()
@@ -303,14 +292,13 @@ impl<'t> Parser<'t> {
             return self.fail(quoted, SelectorErrorKind::TooLarge { what, limit });
         }
         // An empty name above the first field is passed over, as in CouchDB.
-        let mut field = None;
-        if !joined.is_empty() {
-            let path = match Path::parse(&joined) {
-                Ok(path) => path,
+        let field = match joined.as_str() {
+            "" => None,
+            name => match Path::parse(name) {
+                Ok(path) => Some(self.fields.add(&path)),
                 Err(kind) => return self.fail(quoted, kind),
-            };
-            field = Some(fields.add(&path));
-        }
+            },
+        };
         let order = if joined == "_id" {
             Order::Raw
         } else {
@@ -322,7 +310,7 @@ impl<'t> Parser<'t> {
             order,
             depth: place.depth + 1,
         };
-        self.node(value, below, fields)
+        self.node(value, below)
     }
 }
 

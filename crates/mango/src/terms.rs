@@ -78,7 +78,7 @@ fn write(text: &str, write_number: impl Fn(&str, &mut Vec<u8>)) -> Vec<u8> {
     let text = &*last_members(text);
     let mut key = Vec::with_capacity(text.len() + 8);
     // The text is valid: the walk does not end early.
-    let _ = Cursor::of(text.as_bytes()).walk(|token| {
+    let _ = Cursor::of_valid(text.as_bytes()).walk(|token| {
         key.push(match &token {
             Token::Null => rank::NULL,
             Token::False => rank::FALSE,

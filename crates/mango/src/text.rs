@@ -186,7 +186,7 @@ struct EntryWalk<'i> {
 impl EntryWalk<'_> {
     fn run(&mut self, document: &str) -> Result<(), EntryError> {
         // The document is valid: the walk does not end early.
-        let _ = Cursor::of(document.as_bytes()).walk(|token| match token {
+        let _ = Cursor::of_valid(document.as_bytes()).walk(|token| match token {
             Token::Object => {
                 self.count();
                 self.open.push(OpenPart {

@@ -19,7 +19,7 @@ use slog::Logger;
 use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
 use crate::otp::clock::Clock;
-use json::elements::for_each;
+use json::cursor::Elements;
 use mango::{EntryError, Index, Selector, last_members};
 
 /// The most that definitions and validators may have together, in bytes of their texts.
@@ -100,7 +100,7 @@ impl QueryServer {
     }
 
     fn perform(&mut self, command: &str) -> Result<String, Refusal> {
-        let elements = first_elements(command).map_err(|_| Refusal::invalid_call("this"))?;
+        let elements = first_elements(command).ok_or_else(|| Refusal::invalid_call("this"))?;
         let name = elements.first().and_then(|name| string(name));
         let name = name.unwrap_or_default();
         match (name.as_str(), &elements[..]) {
@@ -224,14 +224,14 @@ impl QueryServer {
     fn validate(&self, id: &str, path: &str, arguments: &str) -> Result<String, Refusal> {
         let refusal = || Refusal::invalid_call("\"ddoc\"");
         let id = string(id).ok_or_else(refusal)?;
-        let path = first_elements(path).map_err(|_| refusal())?;
+        let path = first_elements(path).ok_or_else(refusal)?;
         let path: Option<Vec<String>> = path.into_iter().map(string).collect();
         let path = path.ok_or_else(refusal)?;
         if path != ["validate_doc_update"] {
             let reason = format!("a Mango design document has no {}", path.join("/"));
             return Err(Refusal::new("invalid_call", reason));
         }
-        let arguments = first_elements(arguments).map_err(|_| refusal())?;
+        let arguments = first_elements(arguments).ok_or_else(refusal)?;
         let [new, old, ..] = arguments[..] else {
             return Err(refusal());
         };
@@ -268,8 +268,13 @@ impl NativeServer for QueryServer {
 /// One `null` for each function: a Mango index counts by other means.
 fn reduce(sources: &str) -> Result<String, Refusal> {
     let mut answer = String::from("[true,[");
-    let counted = for_each(sources, |_| answer.push_str("null,"));
-    counted.map_err(|_| Refusal::invalid_call("\"reduce\""))?;
+    let mut elements = Elements::of(sources);
+    for _ in elements.by_ref() {
+        answer.push_str("null,");
+    }
+    if !elements.is_list() {
+        return Err(Refusal::invalid_call("\"reduce\""));
+    }
     if answer.ends_with(',') {
         answer.pop();
     }
@@ -277,15 +282,11 @@ fn reduce(sources: &str) -> Result<String, Refusal> {
     Ok(answer)
 }
 
-/// The first elements of a list.
-fn first_elements(list: &str) -> Result<Vec<&str>, serde_json::Error> {
-    let mut first = Vec::new();
-    for_each(list, |element| {
-        if first.len() < ELEMENTS_MAX {
-            first.push(element);
-        }
-    })?;
-    Ok(first)
+/// The first elements of a list; none if it is not one.
+fn first_elements(list: &str) -> Option<Vec<&str>> {
+    let mut elements = Elements::of(list);
+    let first = elements.by_ref().take(ELEMENTS_MAX).collect();
+    elements.is_list().then_some(first)
 }
 
 fn string(text: &str) -> Option<String> {

@@ -181,6 +181,18 @@ fn objects_and_arrays_are_cut_into_their_parts() {
 }
 
 #[test]
+fn a_list_is_gone_through_element_by_element() {
+    let mut elements = Elements::of(r#" ["a", [1,2] , 3] "#);
+    let first: Vec<_> = elements.by_ref().take(2).collect();
+    assert_eq!(first, [r#""a""#, "[1,2]"]);
+    assert!(elements.is_list());
+    assert!(Elements::of("[]").is_list());
+    for wrong in ["", "{}", "[1", "[1,]", "[1] 2", "[1,2}"] {
+        assert!(!Elements::of(wrong).is_list(), "{wrong}");
+    }
+}
+
+#[test]
 fn what_is_not_json_ends_the_walk() {
     for text in [
         "",
@@ -230,6 +242,13 @@ proptest! {
     #[test]
     fn it_takes_what_the_parser_takes(text in texts()) {
         prop_assert_eq!(Cursor::is_value(&text), parser_takes(&text));
+        let (mut shown, mut shown_of_valid) = (Vec::new(), Vec::new());
+        let walked = Cursor::of(text.as_bytes()).walk(|token| shown.push(token));
+        // Of any text: it does not panic.
+        let _ = Cursor::of_valid(text.as_bytes()).walk(|token| shown_of_valid.push(token));
+        if walked.is_some() {
+            prop_assert_eq!(shown, shown_of_valid);
+        }
     }
 
     #[test]
@@ -244,5 +263,6 @@ proptest! {
         characters.splice(place..place + length, [other]);
         let text = characters.concat();
         prop_assert_eq!(Cursor::is_value(&text), parser_takes(&text), "{}", text);
+        let _ = Cursor::of_valid(text.as_bytes()).walk(|_| ());
     }
 }

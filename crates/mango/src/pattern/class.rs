@@ -104,14 +104,14 @@ impl Translator<'_> {
         if quoted || self.peek() != Some('-') || matches!(self.peek_at(1), None | Some(']')) {
             return Ok(None);
         }
-        let before = self.position();
+        let before = self.at;
         self.next();
         match self.class_item(&mut false, false)? {
             Item::Character(to) => Ok(Some(to)),
             Item::Set(_) => Err("a range ends with a set".into()),
             // The `-` stands for itself.
             Item::Nothing => {
-                self.go_back(before);
+                self.at = before;
                 Ok(None)
             }
         }
@@ -153,7 +153,6 @@ impl Translator<'_> {
             'p' | 'P' => Ok(Item::Set(self.property(letter)?)),
             'R' | 'X' | 'B' => Ok(Item::Character(letter)),
             'N' => Err("\\N cannot stand in a set".into()),
-            '0'..='7' => Ok(Item::Character(self.octal(letter)?)),
             _ => self.escaped_character(letter).map(Item::Character),
         }
     }
@@ -173,10 +172,10 @@ impl Translator<'_> {
         let Some((_, set)) = NAMED.iter().find(|(known, _)| *known == name) else {
             return Err(format!("there is no set [:{name}:]"));
         };
-        self.skip(inside.chars().count() + 3);
+        self.at += inside.chars().count() + 3;
         // Where case does not matter, each of the two is all letters to PCRE.
         let set = match name {
-            "lower" | "upper" if self.caseless() => ALPHA,
+            "lower" | "upper" if self.flags.caseless => ALPHA,
             _ => *set,
         };
         Ok(Item::Set(format!("[{not}{set}]")))

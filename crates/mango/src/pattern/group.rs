@@ -8,7 +8,7 @@ impl Translator<'_> {
         match (self.peek(), self.peek_at(1)) {
             (Some('*'), Some('A'..='Z' | ':')) => Err("(*...) is not supported".into()),
             (Some('?'), _) => {
-                self.skip(1);
+                self.at += 1;
                 self.special()
             }
             _ => self.capture(None),
@@ -31,31 +31,32 @@ impl Translator<'_> {
         let kind = self.next().ok_or("a group has no closing parenthesis")?;
         match (kind, self.peek()) {
             ('#', _) => {
-                let comment = self.take_until(')');
-                comment
-                    .map(drop)
-                    .ok_or_else(|| "a comment has no end".into())
+                self.take_until(')').ok_or("a comment has no end")?;
+                Ok(())
             }
-            (':', _) => self.plain("(?:"),
+            (':', _) => {
+                self.open_group("(?:");
+                Ok(())
+            }
             ('=', _) => self.keeping("(?="),
             ('!', _) => self.keeping("(?!"),
             ('>', _) => self.keeping("(?>"),
             ('<', Some('=')) => {
-                self.skip(1);
+                self.at += 1;
                 self.keeping("(?<=")
             }
             ('<', Some('!')) => {
-                self.skip(1);
+                self.at += 1;
                 self.keeping("(?<!")
             }
             ('<', _) => self.named_capture('>'),
             ('\'', _) => self.named_capture('\''),
             ('P', Some('<')) => {
-                self.skip(1);
+                self.at += 1;
                 self.named_capture('>')
             }
             ('P', Some('=')) => {
-                self.skip(1);
+                self.at += 1;
                 let name = self
                     .take_until(')')
                     .ok_or("a group has no closing parenthesis")?;
@@ -71,14 +72,10 @@ impl Translator<'_> {
         }
     }
 
-    fn plain(&mut self, text: &str) -> Result<(), String> {
-        self.open_group(text);
-        Ok(())
-    }
-
     fn keeping(&mut self, text: &str) -> Result<(), String> {
         self.goes_back = true;
-        self.plain(text)
+        self.open_group(text);
+        Ok(())
     }
 
     fn named_capture(&mut self, end: char) -> Result<(), String> {
@@ -155,7 +152,7 @@ impl Translator<'_> {
         };
         let text = match end {
             Some(end) => {
-                self.skip(1);
+                self.at += 1;
                 self.take_until(end).unwrap_or_default()
             }
             None => {

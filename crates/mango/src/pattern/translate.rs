@@ -88,7 +88,7 @@ pub(super) struct Open {
 
 pub(super) struct Translator<'a> {
     characters: &'a [char],
-    at: usize,
+    pub(super) at: usize,
     end: End,
     /// The groups, once they are known.
     known: Option<&'a Groups>,
@@ -140,18 +140,6 @@ impl<'a> Translator<'a> {
         &self.characters[self.at.min(self.characters.len())..]
     }
 
-    pub(super) fn skip(&mut self, count: usize) {
-        self.at += count;
-    }
-
-    pub(super) fn position(&self) -> usize {
-        self.at
-    }
-
-    pub(super) fn go_back(&mut self, position: usize) {
-        self.at = position;
-    }
-
     /// Takes the text up to `end`, and `end`.
     pub(super) fn take_until(&mut self, end: char) -> Option<String> {
         let length = self.rest().iter().position(|character| *character == end)?;
@@ -197,10 +185,6 @@ impl<'a> Translator<'a> {
             flags_before: self.flags,
             ..Open::default()
         });
-    }
-
-    pub(super) fn caseless(&self) -> bool {
-        self.flags.caseless
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -310,12 +294,9 @@ impl<'a> Translator<'a> {
         match letter {
             'Q' => self.quotation(),
             'E' | 'K' => Ok(()),
-            'A' | 'G' => {
-                self.assertion(r"\A");
-                Ok(())
-            }
-            'z' | 'b' | 'B' => {
+            'A' | 'G' | 'z' | 'b' | 'B' => {
                 self.assertion(match letter {
+                    'A' | 'G' => r"\A",
                     'z' => r"\z",
                     'b' => r"\b",
                     _ => r"\B",
@@ -343,10 +324,6 @@ impl<'a> Translator<'a> {
             }
             'g' | 'k' => self.reference_by_name(letter),
             '1'..='9' => self.reference_or_octal(letter),
-            '0' => {
-                let character = self.octal(letter)?;
-                self.atom(&escape(character), 1)
-            }
             _ => {
                 let character = self.escaped_character(letter)?;
                 self.atom(&escape(character), 1)
@@ -367,6 +344,7 @@ impl<'a> Translator<'a> {
     /// The one character that an escape stands for.
     pub(super) fn escaped_character(&mut self, letter: char) -> Result<char, String> {
         Ok(match letter {
+            '0'..='7' => return self.octal(letter),
             'a' => '\u{7}',
             'e' => '\u{1b}',
             'f' => '\u{c}',
@@ -449,11 +427,7 @@ impl<'a> Translator<'a> {
             return self.reference(group);
         }
         self.at = before;
-        let character = if first <= '7' {
-            self.octal(first)?
-        } else {
-            first
-        };
+        let character = self.escaped_character(first)?;
         self.atom(&escape(character), 1)
     }
 
