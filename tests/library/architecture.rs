@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
+
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
 const MODULES: [&str; 22] = [
     "otp",
@@ -68,7 +70,8 @@ fn is_test_file(path: &Path) -> bool {
 /// The text of a file without its comments and without its tests, which may use anything.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
-    let code = text.split("\n#[cfg(test)]\n").next().unwrap_or_default();
+    let tests = Regex::new(r"\n#\[cfg\(test\)\]\n(#\[.*\n)*mod \w+ \{").unwrap();
+    let code = tests.split(&text).next().unwrap_or_default();
     let lines = code
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"));
