@@ -47,7 +47,7 @@ where
     let context = Context::new();
     let stop = context.address().recipient();
     // Ends with the job, at the latest when it is killed. What of the job is dropped, is dropped
-    // before its pid_guard is.
+    // before its pid guard is.
     let task = actix_rt::spawn(async move {
         context.into_future(job).await;
         pid_guard.ending(ExitReason::Normal);

@@ -3,7 +3,7 @@
 //! SUMMARY   Turns calls, casts and exits into events of [`Pools`] and carries out its actions.
 //! PROMISES  Decides nothing and never waits: opening, teaching, resetting and stopping are done by
 //!           others, who report. Every call is answered once.
-//! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), pids
+//! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), monitors
 //!           (`Down`), and operators (`SetThresholdTs`, `TerminateStaleProcs`, `ReloadConfig`, ..).
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
 //! LIMITS    When it ends, its processes end with it, as linked ones do.

@@ -6,7 +6,7 @@
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
 //!           never an answer (PM-10): it ends the process. The actor ends when its process has; its
-//!           pid_guard tells everybody, whatever happened.
+//!           pid guard tells everybody, whatever happened.
 //! CALLED    Started by an opener; prompted by the holder of the process under its token.
 //! SOURCE    couch_os_process.
 //! DIFFERS   Prompts are pipelined. The deadline of a prompt counts from when it is the oldest one
@@ -75,7 +75,7 @@ pub trait Backend: Sized + Unpin + 'static {
 
 /// One query server and what is going on with it.
 pub struct Process<B: Backend> {
-    /// Before the pid_guard: the query server is gone before anybody hears of the actor's end.
+    /// Before the pid guard: the query server is gone before anybody hears of the actor's end.
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,

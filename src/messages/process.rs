@@ -109,7 +109,7 @@ impl Message for SetTimeout {
     type Result = bool;
 }
 
-/// Ends the process. Its pid_guard tells when it is gone and its child reaped.
+/// Ends the process. Its pid guard tells when it is gone and its child reaped.
 #[derive(Clone, Copy, Debug)]
 pub struct StopProc {
     /// Whether the process is given time to end by itself: its input is closed, then it is told

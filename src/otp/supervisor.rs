@@ -1,6 +1,6 @@
 //! Supervision in OTP's meaning: children restarted within an intensity, stopped in reverse order.
 //!
-//! SUMMARY   A [`Supervisor`] starts children in order, watches their pids, restarts
+//! SUMMARY   A [`Supervisor`] starts children in order, monitors them, restarts
 //!           those that end, gives up when they fail too often, and stops all of them, last first.
 //! PROMISES  A child that panicked is restarted like one that failed (actix's own supervisor does
 //!           not do that). A child that does not end in its time is left behind, with a warning.
@@ -17,7 +17,7 @@ use crate::otp::deferred::{Deferred, Replier, deferred};
 use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 
-/// Asks a supervised actor to end. Its pid_guard tells when it has.
+/// Asks a supervised actor to end. Its pid guard tells when it has.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Stop {
