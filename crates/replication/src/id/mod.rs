@@ -64,6 +64,7 @@ pub struct Identity {
     pub port: u16,
 }
 
+/// Computes the id of a replication.
 ///
 /// `filter_code` is the source of the filter function, where the filter is one
 /// ([`super::filter::fetch_code`]).
