@@ -41,7 +41,7 @@ impl FeedQuery {
                 true => "main_only",
                 false => "all_docs",
             },
-            timeout: TIMEOUT_MIN.max(options.connection_timeout / 3),
+            timeout: TIMEOUT_MIN.max(options.tuning.connection_timeout / 3),
             filter: match &options.filter {
                 Filter::DocIds(ids) => Filter::DocIds(ids.clone()),
                 _ if filters_here => Filter::All,

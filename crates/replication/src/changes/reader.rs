@@ -88,7 +88,6 @@ pub struct ChangesReader {
     pub run_counters: Rc<RunCounters>,
     /// Where that is told.
     pub refused: RefusalListener,
-    /// For what is worth a line.
     pub log: Logger,
 }
 
@@ -134,10 +133,7 @@ impl ChangesReader {
             let (before, began) = (self.since.clone(), Instant::now());
             let ended = self.read_feed(&queue).await;
             if ended.is_err() {
-                self.source
-                    .http()
-                    .counters()
-                    .count(Counter::ChangesReadFailures);
+                self.source.count(Counter::ChangesReadFailures);
             }
             let progress = self.since != before;
             if progress {
@@ -149,7 +145,7 @@ impl ChangesReader {
                     return Ok(());
                 }
                 Ok(FeedEnd::Unwanted) => return Ok(()),
-                // The usual end of an idle feed; one that ends all the time must not keep us busy.
+                // The usual end of an idle feed. One that ends at once, again and again, is slowed down.
                 Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
                 Ok(FeedEnd::Pause) => WAIT_MIN,
                 Err(Interrupted::Fatal(crash)) => return Err(crash),

@@ -10,9 +10,6 @@ use reqwest::Response;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use crate::multipart::parser::MultipartError;
-use crate::multipart::reader::{Chunks, collect};
-
 /// The body of a request.
 #[derive(Default)]
 pub(crate) enum RequestBody {
@@ -23,8 +20,8 @@ pub(crate) enum RequestBody {
     Bytes(Bytes),
     /// As it comes. It can be sent once only, so such a request is never tried again.
     Stream {
-        /// How many bytes come, for `Content-Length`. `None` sends it in chunks.
-        length: Option<u64>,
+        /// How many bytes come, for `Content-Length`.
+        length: u64,
         /// The bytes. An error breaks the request off.
         stream: BoxStream<'static, Result<Bytes, BodyFailed>>,
     },
@@ -33,7 +30,7 @@ pub(crate) enum RequestBody {
 impl RequestBody {
     /// Makes a body of a stream.
     pub(crate) fn stream(
-        length: Option<u64>,
+        length: u64,
         stream: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
     ) -> Self {
         let stream = stream.boxed();
@@ -53,9 +50,52 @@ pub(crate) enum BodyFailed {
     /// It is longer than its reader takes, in bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// It is not in parts as it says it is.
-    #[error("{0}")]
-    Multipart(#[from] MultipartError),
+}
+
+/// Bytes that arrive in pieces.
+#[allow(
+    async_fn_in_trait,
+    reason = "everything that reads lives on one thread"
+)]
+pub(crate) trait Chunks {
+    /// Waits for the next piece, which is never empty; `None` at the end.
+    ///
+    /// # Errors
+    /// The stream broke, or is not what it says it is.
+    async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed>;
+}
+
+impl<C: Chunks> Chunks for &mut C {
+    async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
+        C::chunk(self).await
+    }
+}
+
+/// Collects a stream, for which memory for `expected` bytes is set aside.
+///
+/// # Errors
+/// The stream broke; `None` when it has more than `max` bytes, of which nothing is kept.
+pub(crate) async fn collect(
+    chunks: &mut impl Chunks,
+    expected: usize,
+    max: usize,
+) -> Result<Option<Bytes>, BodyFailed> {
+    let Some(first) = chunks.chunk().await? else {
+        return Ok(Some(Bytes::new()));
+    };
+    let Some(second) = chunks.chunk().await? else {
+        return Ok((first.len() <= max).then_some(first));
+    };
+    let mut collected = Vec::with_capacity(expected.max(first.len() + second.len()));
+    collected.extend_from_slice(&first);
+    collected.extend_from_slice(&second);
+    while collected.len() <= max {
+        match chunks.chunk().await? {
+            Some(chunk) => collected.extend_from_slice(&chunk),
+            None => return Ok(Some(collected.into())),
+        }
+    }
+    Ok(None)
 }
 
 /// The body of a streamed answer. It holds one of the endpoint's connections until it has ended or is
@@ -130,8 +170,6 @@ impl BodyStream {
 }
 
 impl Chunks for BodyStream {
-    type Error = BodyFailed;
-
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
         loop {
             match self.next().await.transpose()? {

@@ -23,9 +23,9 @@ impl HttpSettings {
     /// Returns the settings of a target.
     pub fn of_target(options: &Options, health_threshold: Duration) -> Self {
         Self {
-            connection_timeout: options.connection_timeout,
-            retries: options.retries_per_request,
-            http_connections: options.http_connections.max(1),
+            connection_timeout: options.tuning.connection_timeout,
+            retries: options.tuning.retries_per_request,
+            http_connections: options.tuning.http_connections.max(1),
             health_threshold,
         }
     }
@@ -75,7 +75,7 @@ pub struct HttpConfig {
     pub sessions: bool,
     /// When a session is renewed whose server does not say how long it lasts.
     pub session_refresh_interval: Duration,
-    /// How old a session is at least before a refused request renews it.
+    /// The age from which a refused request renews a session.
     pub session_min_update_interval: Duration,
 }
 

@@ -37,7 +37,7 @@ struct Shared {
     logger: slog::Logger,
 }
 
-/// A lock that nobody panics under; if somebody did, what it guards is still whole.
+/// Locks a mutex. A panic under the lock would leave its data whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -51,7 +51,7 @@ impl Http {
         Self::beside(Listening::default(), config, logger)
     }
 
-    /// Makes one in a program that listens itself: its replications do not connect to what is noted there.
+    /// Makes one for a program that listens itself: replications do not connect to the addresses in `listening`.
     ///
     /// # Errors
     /// As [`Http::new`].
@@ -200,7 +200,7 @@ fn read_clients(
     logger: &slog::Logger,
 ) -> Result<Clients, HttpConfigError> {
     let clients = Clients::new(config, listening)?;
-    if clients.knows_nobody {
+    if clients.has_no_authorities {
         slog::warn!(logger, "this machine knows no authority of certificates: https is refused";
             "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");
     }
@@ -234,17 +234,23 @@ const OF_CONNECTIONS: [&str; 9] = [
 ];
 
 /// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
-pub(super) fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
+pub(super) fn headers(spec: &EndpointSpec) -> HeaderMap {
     let mut headers = own_headers();
     for (name, value) in &spec.headers {
-        let shown = format!("header `{name}`");
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{shown}: name"))?;
-        if OF_CONNECTIONS.contains(&name.as_str()) {
-            continue;
+        // Both were checked when the replication was parsed.
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes())
+            && let Some(value) = sensitive(value)
+            && !OF_CONNECTIONS.contains(&name.as_str())
+        {
+            headers.insert(name, value);
         }
-        let mut value = HeaderValue::from_str(value).map_err(|_| format!("{shown}: value"))?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
     }
-    Ok(headers)
+    headers
+}
+
+/// Returns a header's value that no debug output shows; `None` if it has bytes that no header has.
+pub(super) fn sensitive(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }

@@ -22,7 +22,7 @@ pub(super) struct Session {
     with_basic: bool,
     /// When a session is renewed whose server does not say how long it lasts.
     refresh_interval: Duration,
-    /// How old a session is at least before a refused request renews it.
+    /// The age from which a refused request renews a session.
     min_update_interval: Duration,
 }
 

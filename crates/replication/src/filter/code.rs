@@ -5,8 +5,9 @@
 use serde_json::Value;
 
 use super::Filter;
+use crate::crash::Crash;
 use crate::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
-use crate::open::{OpenError, db_info};
+use crate::open::db_info;
 
 /// Why the code of a filter is not known. Temporary, as far as the replication is concerned: the source
 /// may come back, and the design document may still be written.
@@ -54,18 +55,14 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
         return Ok(None);
     };
     let url = source.url();
-    db_info(source).await.map_err(|error| {
-        let kind = match &error {
+    db_info(source).await.map_err(|error| FilterError {
+        kind: match &error {
             error if error.is_refusal() => FilterErrorKind::Refused,
-            OpenError::NotFound(_) => FilterErrorKind::Missing,
+            Crash::DbNotFound(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
-        };
-        let text = format!("Could not open source database `{url}`: {error}");
-        let cause = match error {
-            OpenError::Request(failed) => Some(failed.cause),
-            _ => None,
-        };
-        FilterError { kind, text, cause }
+        },
+        text: format!("Could not open source database `{url}`: {error}"),
+        cause: error.cause().cloned(),
     })?;
     let text = fetch_ddoc(source, ddoc).await?;
     code_of(&text, ddoc, name, source).map(Some)

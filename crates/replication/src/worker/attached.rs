@@ -6,8 +6,8 @@ use super::Worker;
 use super::document::{self, Attachment, DocMeta};
 use super::failed::DocFailed;
 use super::put::Attachments;
-use crate::endpoint::{BodyFailed, BodyStream, HeaderValue, Request, StatusCode, encode};
-use crate::multipart::reader::{Chunks, Multipart};
+use crate::endpoint::{BodyFailed, BodyStream, Chunks, HeaderValue, Request, StatusCode, encode};
+use crate::multipart::reader::Multipart;
 use crate::multipart::writer::Following;
 
 /// The attachments of a `multipart/related`, which come in the order of the document.
@@ -24,7 +24,7 @@ impl Attachments for Parts<'_, '_> {
                 attachment.name
             )));
         };
-        // Who names the parts must name them in the document's order.
+        // Parts that are named must come in the document's order.
         let named = headers.get("content-disposition").and_then(|value| {
             let (_, name) = value.split_once("filename=\"")?;
             name.strip_suffix('"')

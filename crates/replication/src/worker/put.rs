@@ -5,8 +5,7 @@
 //! PROMISES  A few pieces of an attachment are in memory, whatever its size. The request's length
 //!           is told beforehand; attachments that turn out longer or shorter break it off, and
 //!           nothing is stored.
-//! DIFFERS   An answer counts as a yes only if it says so, and as a refusal only if it is about the document: the
-//!           reference goes by its status.
+//! DIFFERS   A success must say so in its body, and a refusal must be about the document: CouchDB goes by the status.
 //! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers
 //!           pass a document over, and which end the job.
 
@@ -63,7 +62,7 @@ impl Worker {
             .map_err(|_| DocFailed::Retry("no content type".to_owned()))?;
         let request = put_request(meta)
             .header(reqwest::header::CONTENT_TYPE, content_type)
-            .body(RequestBody::stream(Some(layout.length), body));
+            .body(RequestBody::stream(layout.length, body));
         let sending = self.target.request(request);
         let reading = self.pump(&layout, following, source, pieces);
         let (reply, read) = tokio::join!(sending, reading);
@@ -82,8 +81,7 @@ impl Worker {
     ) -> Result<(), DocFailed> {
         let passed = self.pass_on(layout, following, source, &pieces).await;
         if let Err(failed) = &passed {
-            // The target must not take what has come so far for the whole. If it is gone already,
-            // so be it.
+            // The target must not take what has come so far for the whole.
             let why = BodyFailed::Broken(failed.to_string());
             drop(pieces.send(Err(why)).await);
         }
