@@ -12,7 +12,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use slog::{Logger, info, warn};
 use tokio::time::{Instant, sleep};
 
@@ -22,7 +21,7 @@ use super::queue::{Producer, QueueItem};
 use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{
-    Backoff, BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
+    Backoff, BodyFailed, BodyStream, Chunks, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
 };
 use crate::offload::offload;
 use crate::refused::{RefusalListener, RefusedDoc};
@@ -120,6 +119,12 @@ impl From<RequestFailed> for Interrupted {
     }
 }
 
+impl From<FeedError> for Interrupted {
+    fn from(error: FeedError) -> Self {
+        Self::Failure(Answered::none(error.to_string()))
+    }
+}
+
 impl ChangesReader {
     /// Reads until the feed ends, or nobody takes from the queue any more.
     ///
@@ -202,14 +207,16 @@ impl ChangesReader {
         };
         let mut parser = FeedParser::new(framing);
         let mut any_byte = false;
-        while let Some(piece) = body.next().await {
-            let piece: Bytes = piece.map_err(|failed| interrupted(&failed, any_byte))?;
+        loop {
+            let piece = body.chunk().await;
+            let piece = piece.map_err(|failed| interrupted(&failed, any_byte))?;
+            let Some(piece) = piece else {
+                break;
+            };
             any_byte = true;
             parser.push(&piece);
-            while let Some(text) = parser.next_text().map_err(wrong)? {
-                let line = offload(text.len(), move || line(&text))
-                    .await
-                    .map_err(wrong)?;
+            while let Some(text) = parser.next_text()? {
+                let line = offload(text.len(), move || line(&text)).await?;
                 if !self.take(line, queue).await {
                     return Ok(FeedEnd::Unwanted);
                 }
@@ -222,7 +229,7 @@ impl ChangesReader {
                 &BodyFailed::Broken("it ended in the middle".to_owned()),
                 any_byte,
             )),
-            (Err(error), _) => Err(wrong(error)),
+            (Err(error), _) => Err(error.into()),
         }
     }
 
@@ -280,8 +287,4 @@ fn interrupted(failed: &BodyFailed, any_byte: bool) -> Interrupted {
         BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why.clone()),
         failed => Interrupted::Failure(Answered::none(failed.to_string())),
     }
-}
-
-fn wrong(error: FeedError) -> Interrupted {
-    Interrupted::Failure(Answered::none(error.to_string()))
 }

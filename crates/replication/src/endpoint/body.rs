@@ -1,11 +1,12 @@
 //! Bodies: of requests, whole or streamed, and of streamed answers.
 
 use std::fmt;
+use std::future::ready;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, TryStreamExt};
 use reqwest::Response;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
@@ -122,33 +123,13 @@ impl BodyStream {
         limits: Limits,
         permit: OwnedSemaphorePermit,
     ) -> Self {
+        let pieces = response.bytes_stream();
+        let pieces = pieces.try_filter(|piece| ready(!piece.is_empty()));
         Self {
-            body: Some(response.bytes_stream().boxed()),
+            body: Some(pieces.boxed()),
             limits,
             permit: Some(permit),
         }
-    }
-
-    /// Waits for the next piece; `None` at the end. Only time that is spent here counts as silence.
-    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BodyFailed>> {
-        let Limits { silence, deadline } = self.limits;
-        let silent = Instant::now() + silence;
-        let until = deadline.map_or(silent, |deadline| deadline.min(silent));
-        let item = match timeout_at(until, self.body.as_mut()?.next()).await {
-            Ok(item) => item.map(|item| {
-                item.map_err(|error| BodyFailed::Broken(super::errors::describe(&error)))
-            }),
-            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
-                let text = "the request took longer than `request_timeout`";
-                Some(Err(BodyFailed::Broken(text.into())))
-            }
-            Err(_) => Some(Err(BodyFailed::Silent(silence))),
-        };
-        if !matches!(item, Some(Ok(_))) {
-            self.body = None;
-            self.permit = None;
-        }
-        item
     }
 
     /// Reads it whole, `bytes_max` bytes at most; it is expected to have `length` bytes.
@@ -170,13 +151,27 @@ impl BodyStream {
 }
 
 impl Chunks for BodyStream {
+    /// Only time that is spent here counts as silence.
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
-        loop {
-            match self.next().await.transpose()? {
-                Some(piece) if piece.is_empty() => {}
-                piece => return Ok(piece),
+        let Some(body) = &mut self.body else {
+            return Ok(None);
+        };
+        let Limits { silence, deadline } = self.limits;
+        let silent = Instant::now() + silence;
+        let until = deadline.map_or(silent, |deadline| deadline.min(silent));
+        let piece = match timeout_at(until, body.try_next()).await {
+            Ok(piece) => piece.map_err(|error| BodyFailed::Broken(super::errors::describe(&error))),
+            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                let text = "the request took longer than `request_timeout`";
+                Err(BodyFailed::Broken(text.into()))
             }
+            Err(_) => Err(BodyFailed::Silent(silence)),
+        };
+        if !matches!(piece, Ok(Some(_))) {
+            self.body = None;
+            self.permit = None;
         }
+        piece
     }
 }
 

@@ -218,6 +218,3 @@ fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigErro
     })?;
     Ok(Some(identity))
 }
-
-/// Shared by all endpoints.
-pub(super) type SharedClients = Arc<std::sync::Mutex<Clients>>;

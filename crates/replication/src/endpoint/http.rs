@@ -8,7 +8,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use tokio::time::Instant;
 use url::Url;
 
-use super::clients::{Clients, Override, Route, SharedClients};
+use super::clients::{Clients, Override, Route};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
@@ -29,7 +29,7 @@ const AGENT: &str = concat!(
 pub struct Http(Arc<Shared>);
 
 struct Shared {
-    clients: SharedClients,
+    clients: Mutex<Clients>,
     limiter: Mutex<Limiter>,
     listening: Listening,
     started: Instant,
@@ -62,7 +62,7 @@ impl Http {
     ) -> Result<Self, HttpConfigError> {
         let clients = read_clients(config, listening.clone(), logger)?;
         Ok(Self(Arc::new(Shared {
-            clients: Arc::new(Mutex::new(clients)),
+            clients: Mutex::new(clients),
             limiter: Mutex::default(),
             listening,
             started: Instant::now(),
@@ -165,16 +165,16 @@ impl Http {
 
     /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
     fn read_certificates_again(&self, config: HttpConfig) {
-        let (clients, logger) = (self.0.clients.clone(), self.0.logger.clone());
+        let http = self.clone();
         let listening = self.0.listening.clone();
         let reading = blocking::run("certificates", move || Clients::new(config, listening));
         // Ends with the reading of files.
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
             match read.and_then(|read| read.map_err(|error| error.to_string())) {
-                Ok(again) => *lock(&clients) = again,
+                Ok(again) => *lock(&http.0.clients) = again,
                 Err(error) => {
-                    slog::error!(logger, "certificates were not read again"; "error" => error);
+                    slog::error!(http.0.logger, "certificates were not read again"; "error" => error);
                 }
             }
         });

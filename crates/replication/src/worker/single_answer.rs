@@ -156,7 +156,6 @@ impl Single<'_> {
                 worker,
                 path: encode_doc_id(&self.id),
                 rev: meta.rev().to_owned(),
-                body: None,
             };
             worker.put_with(&text, &meta, &following, fetched).await?;
             self.close();

@@ -184,9 +184,9 @@ async fn a_silent_server_is_given_up() {
         .await
         .unwrap()
         .body;
-    assert_eq!(body.next().await.unwrap().unwrap(), "12345");
-    assert_eq!(body.next().await.unwrap(), Err(BodyFailed::Silent(silence)));
-    assert!(body.next().await.is_none());
+    assert_eq!(body.chunk().await.unwrap().unwrap(), "12345");
+    assert_eq!(body.chunk().await, Err(BodyFailed::Silent(silence)));
+    assert_eq!(body.chunk().await, Ok(None));
 }
 
 #[tokio::test]
@@ -205,11 +205,8 @@ async fn a_whole_request_has_a_limit_of_time_but_the_changes_feed_has_none() {
         .await
         .unwrap()
         .body;
-    assert!(feed.next().await.unwrap().is_ok());
-    assert_eq!(
-        feed.next().await.unwrap(),
-        Err(BodyFailed::Silent(3 * limit))
-    );
+    assert!(feed.chunk().await.is_ok());
+    assert_eq!(feed.chunk().await, Err(BodyFailed::Silent(3 * limit)));
     let server = Server::start(|_| Answer::raw("", Then::Hang)).await;
     let limited = endpoint(&server.url(""), |config, _| {
         config.request_timeout = Some(limit)
