@@ -41,7 +41,7 @@ pub enum Crash {
     /// A filter that is run here failed, or cannot be run.
     #[error("filter_failed: {0}")]
     FilterFailed(String),
-    /// The target did not say what it misses.
+    /// The target did not answer what it misses.
     #[error("revs_diff_failed: {0}")]
     RevsDiffFailed(Answered),
     /// The target took no batch.

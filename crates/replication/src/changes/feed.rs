@@ -147,25 +147,18 @@ impl FeedParser {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Takes the end of the stream. Returns the last_seq of a normal feed.
+    /// Takes the end of the stream.
     ///
     /// # Errors
-    /// It was no end: the feed is incomplete. A continuous feed may end between any two rows.
-    pub(crate) fn finish(self) -> Result<Option<Seq>, FeedError> {
+    /// The feed is incomplete. A continuous feed may end between any two rows.
+    pub(crate) fn finish(self) -> Result<(), FeedError> {
         let left = self.buffer.trim_ascii();
         match (self.framing, self.state) {
-            (Framing::Continuous, _) if left.is_empty() => Ok(None),
-            (Framing::Normal, State::Tail) => {
+            (Framing::Continuous, _) if left.is_empty() => Ok(()),
+            (Framing::Normal, State::Tail) if left.ends_with(b"}") => {
                 // `,"last_seq":..,"pending":..}` becomes an object again.
                 let tail = left.strip_prefix(b",").unwrap_or(left);
-                let object = [b"{", tail].concat();
-                match line(&object) {
-                    Ok(Line::LastSeq(seq)) => Ok(Some(seq)),
-                    Ok(Line::Row(_)) => Ok(None),
-                    Err(FeedError::Source(error)) => Err(FeedError::Source(error)),
-                    Err(_) if !object.ends_with(b"}") => Err(FeedError::Truncated),
-                    Err(error) => Err(error),
-                }
+                line(&[b"{", tail].concat()).map(drop)
             }
             _ => Err(FeedError::Truncated),
         }
@@ -284,11 +277,7 @@ mod tests {
         text.map(|text| line(&text)).transpose()
     }
 
-    fn read(
-        framing: Framing,
-        text: &str,
-        size: usize,
-    ) -> Result<(Vec<Line>, Option<Seq>), FeedError> {
+    fn read(framing: Framing, text: &str, size: usize) -> Result<Vec<Line>, FeedError> {
         let mut parser = FeedParser::new(framing);
         let mut lines = Vec::new();
         for piece in text.as_bytes().chunks(size) {
@@ -297,7 +286,8 @@ mod tests {
                 lines.push(line);
             }
         }
-        Ok((lines, parser.finish()?))
+        parser.finish()?;
+        Ok(lines)
     }
 
     fn row(seq: &str, id: &str, revs: &[&str]) -> Line {
@@ -320,7 +310,7 @@ mod tests {
         ];
         for size in 1..NORMAL.len() {
             let read = read(Framing::Normal, NORMAL, size).unwrap();
-            assert_eq!(read, (rows.clone(), Seq::from_json("\"9-z\"")), "{size}");
+            assert_eq!(read, rows, "{size}");
         }
     }
 
@@ -328,11 +318,10 @@ mod tests {
     fn a_normal_feed_needs_no_line_ends() {
         let text = "{\"results\":[{\"seq\":1,\"id\":\"a\",\"changes\":[{\"rev\":\"1-x\"}]},{\"seq\":2,\"id\":\"b\",\
             \"changes\":[{\"rev\":\"1-y\"}]}],\"last_seq\":2}";
-        let (lines, last) = read(Framing::Normal, text, 7).unwrap();
+        let lines = read(Framing::Normal, text, 7).unwrap();
         assert_eq!(lines, [row("1", "a", &["1-x"]), row("2", "b", &["1-y"])]);
-        assert_eq!(last, Seq::from_json("2"));
         let empty = read(Framing::Normal, "{\"results\":[],\"last_seq\":0}", 3);
-        assert_eq!(empty, Ok((vec![], Some(Seq::zero()))));
+        assert_eq!(empty, Ok(vec![]));
     }
 
     #[test]
@@ -340,20 +329,19 @@ mod tests {
         let text = "\n\n{\"seq\":12345678901234567890123,\"id\":\"a\",\"changes\":[{\"rev\":\"1-x\"}]}\n\n\
             {\"last_seq\":\"7-x\",\"pending\":3}\n";
         for size in 1..text.len() {
-            let (lines, last) = read(Framing::Continuous, text, size).unwrap();
+            let lines = read(Framing::Continuous, text, size).unwrap();
             let marker = Line::LastSeq(Seq::from_json("\"7-x\"").unwrap());
             assert_eq!(
                 lines,
                 [row("12345678901234567890123", "a", &["1-x"]), marker]
             );
-            assert_eq!(last, None);
         }
     }
 
     #[test]
     fn the_first_revision_of_a_removed_row_is_dropped() {
         let text = "{\"seq\":1,\"id\":\"a\",\"changes\":[{\"rev\":\"2-x\"},{\"rev\":\"1-y\"}],\"removed\":true}\n";
-        let (lines, _) = read(Framing::Continuous, text, 10).unwrap();
+        let lines = read(Framing::Continuous, text, 10).unwrap();
         assert_eq!(lines, [row("1", "a", &["1-y"])]);
     }
 
@@ -361,11 +349,7 @@ mod tests {
     fn a_feed_that_ends_in_the_middle_is_no_shorter_feed() {
         for length in 0..NORMAL.len() - 2 {
             let cut = read(Framing::Normal, &NORMAL[..length], 9);
-            assert_eq!(
-                cut.map(|(lines, _)| lines.len()),
-                Err(FeedError::Truncated),
-                "{length}"
-            );
+            assert_eq!(cut, Err(FeedError::Truncated), "{length}");
         }
         let cut = read(Framing::Continuous, "{\"seq\":1,", 9);
         assert_eq!(cut, Err(FeedError::Truncated));

@@ -85,7 +85,7 @@ pub struct ChangesReader {
     pub id_max: Option<usize>,
     /// Where that is counted.
     pub run_counters: Rc<RunCounters>,
-    /// Where that is told.
+    /// Where documents that are passed over are reported.
     pub refused: RefusalListener,
     pub log: Logger,
 }
@@ -106,7 +106,7 @@ enum FeedEnd {
     Complete,
     /// A continuous feed was ended by the source, as it does after a while.
     Pause,
-    /// Nobody takes changes any more.
+    /// The manager is gone.
     Unwanted,
 }
 
@@ -126,7 +126,7 @@ impl From<FeedError> for Interrupted {
 }
 
 impl ChangesReader {
-    /// Reads until the feed ends, or nobody takes from the queue any more.
+    /// Reads until the feed ends, or the manager is gone.
     ///
     /// # Errors
     /// [`Crash::ChangesReqFailed`] when failures are more than the retries allow;
@@ -223,8 +223,8 @@ impl ChangesReader {
             }
         }
         match (parser.finish(), framing) {
-            (Ok(_), Framing::Normal) => Ok(FeedEnd::Complete),
-            (Ok(_), Framing::Continuous) => Ok(FeedEnd::Pause),
+            (Ok(()), Framing::Normal) => Ok(FeedEnd::Complete),
+            (Ok(()), Framing::Continuous) => Ok(FeedEnd::Pause),
             (Err(FeedError::Truncated), _) => Err(interrupted(
                 &BodyFailed::Broken("it ended in the middle".to_owned()),
                 any_byte,
@@ -233,7 +233,7 @@ impl ChangesReader {
         }
     }
 
-    /// Returns `false` when nobody takes changes any more.
+    /// Returns `false` when the manager is gone.
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
             Line::LastSeq(seq) if seq == self.since || !self.query.continuous => return true,

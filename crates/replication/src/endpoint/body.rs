@@ -39,7 +39,7 @@ impl RequestBody {
     }
 }
 
-/// Why a body ended early. Worth a retry, by the rules of who reads it.
+/// Why a body ended early. The reader decides whether to try again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFailed {
     /// Nothing came for as long as a connection may be silent.
@@ -104,30 +104,26 @@ pub(crate) async fn collect(
 pub(crate) struct BodyStream {
     /// Until it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
-    limits: Limits,
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-/// How long a body may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
     /// How long nothing may come.
-    pub(super) silence: Duration,
+    silence: Duration,
     /// When all must have come.
-    pub(super) deadline: Option<Instant>,
+    deadline: Option<Instant>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl BodyStream {
     pub(super) fn of_response(
         response: Response,
-        limits: Limits,
+        silence: Duration,
+        deadline: Option<Instant>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let pieces = response.bytes_stream();
         let pieces = pieces.try_filter(|piece| ready(!piece.is_empty()));
         Self {
             body: Some(pieces.boxed()),
-            limits,
+            silence,
+            deadline,
             permit: Some(permit),
         }
     }
@@ -156,8 +152,8 @@ impl Chunks for BodyStream {
         let Some(body) = &mut self.body else {
             return Ok(None);
         };
-        let Limits { silence, deadline } = self.limits;
-        let silent = Instant::now() + silence;
+        let silent = Instant::now() + self.silence;
+        let deadline = self.deadline;
         let until = deadline.map_or(silent, |deadline| deadline.min(silent));
         let piece = match timeout_at(until, body.try_next()).await {
             Ok(piece) => piece.map_err(|error| BodyFailed::Broken(super::errors::describe(&error))),
@@ -165,7 +161,7 @@ impl Chunks for BodyStream {
                 let text = "the request took longer than `request_timeout`";
                 Err(BodyFailed::Broken(text.into()))
             }
-            Err(_) => Err(BodyFailed::Silent(silence)),
+            Err(_) => Err(BodyFailed::Silent(self.silence)),
         };
         if !matches!(piece, Ok(Some(_))) {
             self.body = None;

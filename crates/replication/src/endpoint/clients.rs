@@ -53,7 +53,7 @@ pub(super) struct Clients {
     pub(super) config: HttpConfig,
     pub(super) guard: Guard,
     pub(super) connect_to: Arc<ConnectTo>,
-    /// The system's authorities verify certificates, and there are none.
+    /// Certificates are to be verified by the system's authorities, and the system has none.
     pub(super) has_no_authorities: bool,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,

@@ -1,4 +1,4 @@
-//! What servers say, as errors show it: the beginning, without secrets.
+//! Texts of servers as errors show them: the beginning, without secrets.
 
 use percent_encoding::percent_decode_str;
 

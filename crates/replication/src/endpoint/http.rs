@@ -137,7 +137,7 @@ impl Http {
                 // Without a port in the URL, the target's is connected to.
                 let _ = url.set_port(None);
             } else {
-                // Nobody asks for the addresses of an address, and no name is asked for in TLS.
+                // An address is not looked up, and TLS sends no name for it.
                 let bracketed = target
                     .host
                     .contains(':')
@@ -151,7 +151,7 @@ impl Http {
         }
         let guard = clients.guard.clone();
         match &route.target_override {
-            // The port of the target is known to whoever looks it up.
+            // The resolver knows the port of the target.
             Some(_) => drop(guard.ports(&asked, None, true)?),
             None => {
                 let through = proxy.and_then(ProxySpec::parsed);

@@ -108,9 +108,7 @@ impl Endpoint {
         );
         let redirects_to = config.redirects_to.split(',').filter_map(parse_origin);
         let redirects_to = redirects_to.collect();
-        let connections = usize::try_from(settings.http_connections)
-            .unwrap_or(1)
-            .max(1);
+        let connections = settings.http_connections.max(1) as usize;
         Ok(Self(Arc::new(Inner {
             http,
             request_timeout: config.request_timeout,

@@ -20,7 +20,7 @@ impl Endpoint {
     /// refusal was about the request.
     ///
     /// # Errors
-    /// It does not say.
+    /// The server does not answer.
     pub(crate) async fn is_let_in(&self, refused: &Reply) -> Result<bool, RequestFailed> {
         let epoch = refused.asked.epoch;
         let is_known = match epoch {

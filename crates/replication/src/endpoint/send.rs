@@ -12,7 +12,7 @@ use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use super::body::{BodyFailed, BodyStream, Limits};
+use super::body::{BodyFailed, BodyStream};
 use super::errors::classify;
 use super::excerpt::shown;
 use super::http::sensitive;
@@ -209,15 +209,12 @@ impl Endpoint {
             url: sending.shown.clone(),
             epoch,
         };
-        let limits = Limits {
-            silence: self.0.settings.connection_timeout,
-            deadline,
-        };
+        let silence = self.0.settings.connection_timeout;
         Ok(StreamedReply {
             asked,
             status,
             headers: std::mem::take(response.headers_mut()),
-            body: BodyStream::of_response(response, limits, permit),
+            body: BodyStream::of_response(response, silence, deadline, permit),
         })
     }
 

@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use super::body::BodyFailed;
 use super::http::lock;
 
-/// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection can be told
-/// from a silent one, and an answer that comes early be seen.
+/// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection differs
+/// from a silent one, and an answer that comes early is seen.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// Makes a body that lets the connection be read before each piece.

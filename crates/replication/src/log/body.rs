@@ -67,7 +67,7 @@ fn member<T: DeserializeOwned>(members: &RawObject<'_>, name: &str) -> Option<T>
 }
 
 impl LogBody {
-    /// Reads a document; returns its revision, too. What is not as it should be is as good as absent.
+    /// Reads a document and its revision. Members of a wrong type count as missing.
     pub(super) fn parse(document: &[u8]) -> Result<(Option<String>, Self), serde_json::Error> {
         let mut members: RawObject<'_> = serde_json::from_slice(document)?;
         members.remove("_id");

@@ -52,7 +52,7 @@ pub enum LogError {
     /// No answer.
     #[error("{0}")]
     Request(#[from] RequestFailed),
-    /// An answer that says neither yes nor that there is none.
+    /// An error of the database, other than that there is no log.
     #[error("{error}: {reason} (status {status}), the answer to {asked}")]
     Refused {
         /// Method and URL of the request.
@@ -181,7 +181,7 @@ impl<'a> LogIds<'a> {
 /// `use_checkpoints`): the older id may be unknown next time.
 ///
 /// # Errors
-/// Any answer but the log or that there is none.
+/// The database answers with another error than that there is no log, or not at all.
 pub async fn find(
     endpoint: &Endpoint,
     ids: &LogIds<'_>,
@@ -297,7 +297,7 @@ pub async fn checkpoint(
 }
 
 impl Side {
-    /// Whether the database is the one that the run began with. `0` is what servers say that do not know.
+    /// Whether the database is the one that the run began with. Servers that do not know answer `0`.
     fn lives_since(&self, instance_start_time: &str) -> bool {
         let known = &*self.info.instance_start_time;
         known == instance_start_time || known == "0" || instance_start_time == "0"

@@ -187,7 +187,7 @@ pub struct DocRef {
 /// A user, as CouchDB describes one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserCtx {
-    /// Name; `None` for nobody in particular.
+    /// Name; `None` for an anonymous user.
     pub name: Option<String>,
     /// Roles; `_admin` is one.
     pub roles: Vec<String>,

@@ -208,7 +208,7 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
     }
 }
 
-/// Reads who runs the filter. Without a filter there is nothing to run.
+/// Reads who runs the filter. Without a filter the option has no effect.
 fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
     let at = match body.get("filter_at") {
         None | Some(Value::Null) => FilterAt::default(),

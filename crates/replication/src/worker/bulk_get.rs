@@ -104,7 +104,8 @@ impl OpenDocs {
         found.answers.iter().fold(false, close)
     }
 
-    /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer is none.
+    /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer
+    /// is malformed.
     pub(super) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
         let BulkGetAnswer { results } = serde_json::from_slice(answer).ok()?;
         let documents = results.iter().flat_map(|result| &result.docs);

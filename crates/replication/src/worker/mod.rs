@@ -59,11 +59,11 @@ pub struct Worker {
     pub use_bulk_get: bool,
     /// Which documents pass, if the source does not see to it.
     pub filter: Option<Rc<FilterHere>>,
-    /// How long to wait for a revision that the source told of and does not deliver.
+    /// How long to wait for a revision of the feed that the source does not deliver.
     pub missing_doc_retry: Duration,
     /// Where is counted.
     pub run_counters: Rc<RunCounters>,
-    /// Where refused documents are told.
+    /// Where refused documents are reported.
     pub refused: RefusalListener,
     /// What has become of calls of `_revs_diff` and `_bulk_get`.
     pub averages: RefCell<Averages>,

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Worker::put`] writes a document's text, [`Worker::put_with`] also the attachments
 //!           that follow it, while they are still being read.
 //! PROMISES  A few pieces of an attachment are in memory, whatever its size. The request's length
-//!           is told beforehand; attachments that turn out longer or shorter break it off, and
+//!           is sent first; attachments that turn out longer or shorter break it off, and
 //!           nothing is stored.
 //! DIFFERS   A success must say so in its body, and a refusal must be about the document: CouchDB goes by the status.
 //! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers

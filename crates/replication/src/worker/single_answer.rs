@@ -184,7 +184,7 @@ impl Single<'_> {
         meta.ok_or_else(|| DocFailed::Retry(format!("not the document asked for: {}", beginning())))
     }
 
-    /// Counts a document and returns `true`, unless nobody waits for it, or it does not pass the filter.
+    /// Counts a document and returns `true`, unless it is not wanted or does not pass the filter.
     async fn accept(&mut self, meta: &DocMeta<'_>, text: &str) -> Result<bool, DocFailed> {
         self.answers = self.open.answered_by(meta);
         if self.answers.is_empty() {

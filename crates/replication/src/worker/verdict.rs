@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::endpoint::{ErrorBody, Reply, StatusCode, text_of};
 
-/// Errors of a document that stay, whoever writes it and whenever.
+/// Errors of a document that another try does not remove.
 const OF_DOCUMENT: [&str; 10] = [
     "forbidden",
     "unauthorized",
