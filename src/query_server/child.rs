@@ -2,10 +2,10 @@
 //! system about processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them.
-//! PROMISES  A child leads a session and a process group of its own. It is reaped by whoever holds
-//!           it, after its group was killed; dropping it kills and reaps it. Signals go to a process
-//!           that is not reaped yet, so never to a stranger that inherited its number. When this
-//!           program is killed, every child is too, by the system.
+//! PROMISES  A child leads a process group of its own, and a session unless it is the built-in server.
+//!           It is reaped by whoever holds it, after its group was killed; dropping it kills and reaps
+//!           it. Signals go to a process that is not reaped yet, so never to a stranger that inherited
+//!           its number. When this program is killed, every child is too, by the system.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
 //! LIMITS    A grandchild that starts a session of its own escapes its group. When this program is
