@@ -16,6 +16,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use strum::{EnumCount, IntoStaticStr, VariantArray};
+
 use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::language::LanguageName;
 use crate::query_server::probe::probe;
@@ -24,7 +26,8 @@ use crate::query_server::probe::probe;
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Something that not every query server can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Ability {
     /// Design documents: `ddoc new` and their functions.
     Ddoc,
@@ -43,28 +46,9 @@ pub enum Ability {
 }
 
 impl Ability {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Ddoc,
-        Self::AddLib,
-        Self::Reduce,
-        Self::ReduceContext,
-        Self::SeveralReducers,
-        Self::Pipelining,
-        Self::IndexDoc,
-    ];
-
     /// Returns its name, as `status` has it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ddoc => "ddoc",
-            Self::AddLib => "add_lib",
-            Self::Reduce => "reduce",
-            Self::ReduceContext => "reduce_context",
-            Self::SeveralReducers => "several_reducers",
-            Self::Pipelining => "pipelining",
-            Self::IndexDoc => "index_doc",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -94,11 +78,13 @@ pub enum Finding {
     Open,
 }
 
+type Found = [Option<Finding>; Ability::COUNT];
+
 /// What the processes of one language can do.
 #[derive(Debug)]
 pub struct Abilities {
-    /// What is known, by the order of [`Ability::ALL`]; none: to be probed.
-    found: Mutex<[Option<Finding>; Ability::ALL.len()]>,
+    /// What is known, in the order of the abilities; none: to be probed.
+    found: Mutex<Found>,
     /// What is started for a probe; none: there are no probes.
     command: Option<CommandSpec>,
     /// Held by the one probe at a time: who comes next finds the answer there.
@@ -127,7 +113,7 @@ impl Abilities {
 
     fn with(found: impl Fn(Ability) -> Option<Finding>, command: Option<CommandSpec>) -> Self {
         Self {
-            found: Mutex::new(Ability::ALL.map(found)),
+            found: Mutex::new(std::array::from_fn(|index| found(Ability::VARIANTS[index]))),
             command,
             probing: tokio::sync::Mutex::new(()),
         }
@@ -141,14 +127,15 @@ impl Abilities {
     /// Returns them by name, for `status`: absent is false, open or not probed is null.
     pub fn by_name(&self) -> BTreeMap<String, Option<bool>> {
         let found = self.found();
-        let known = |ability: Ability| match &found[ability as usize] {
+        let known = |finding: &Option<Finding>| match finding {
             Some(Finding::Present) => Some(true),
             Some(Finding::Absent(_)) => Some(false),
             Some(Finding::Open) | None => None,
         };
-        Ability::ALL
+        Ability::VARIANTS
             .iter()
-            .map(|ability| (ability.name().to_owned(), known(*ability)))
+            .zip(found.iter())
+            .map(|(ability, finding)| (ability.name().to_owned(), known(finding)))
             .collect()
     }
 
@@ -178,7 +165,7 @@ impl Abilities {
         finding
     }
 
-    fn found(&self) -> MutexGuard<'_, [Option<Finding>; Ability::ALL.len()]> {
+    fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -290,12 +277,5 @@ mod tests {
         ));
         let abilities = Abilities::undeclared();
         assert_eq!(found(&abilities, Ability::Ddoc).await, Finding::Open);
-    }
-
-    #[test]
-    fn abilities_are_kept_in_their_order() {
-        for (index, ability) in Ability::ALL.into_iter().enumerate() {
-            assert_eq!(ability as usize, index);
-        }
     }
 }

@@ -250,18 +250,13 @@ impl QueryServer {
             Err(error) => Err(Refusal::new(error.name(), error.to_string())),
         }
     }
-
-    /// Answers one command.
-    pub fn answer(&mut self, command: &str) -> String {
-        self.perform(command).unwrap_or_else(|refusal| {
-            serde_json::json!(["error", refusal.name, refusal.reason]).to_string()
-        })
-    }
 }
 
 impl NativeServer for QueryServer {
     fn prompt(&mut self, command: &str) -> String {
-        self.answer(command)
+        self.perform(command).unwrap_or_else(|refusal| {
+            serde_json::json!(["error", refusal.name, refusal.reason]).to_string()
+        })
     }
 }
 
