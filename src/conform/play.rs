@@ -25,6 +25,7 @@ pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
 #[error("{problem}")]
 pub struct Failure {
     /// The step that failed, from 1; none when it was the start or the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<usize>,
     /// What was expected of it, as JSON text or in words.
     pub expected: String,
