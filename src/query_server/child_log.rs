@@ -7,7 +7,7 @@
 //! LIMITS    A line is cut after [`LINE_BYTES_MAX`].
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -86,39 +86,37 @@ pub(crate) struct ChildLog {
     /// Lines that were left out and not told yet.
     left_out: Cell<u64>,
     reported: Cell<Option<Timestamp>>,
-    itself: Weak<Self>,
 }
 
 impl ChildLog {
     /// Makes the log of a process.
     pub fn new(log: Logger, clock: Clock, terms: LogTerms) -> Rc<Self> {
-        Rc::new_cyclic(|itself| Self {
+        Rc::new(Self {
             log,
             clock,
             terms,
             lines: RefCell::default(),
             left_out: Cell::new(0),
             reported: Cell::new(None),
-            itself: itself.clone(),
         })
     }
 
     /// Logs a line of `log()`.
-    pub fn said(&self, text: &str) {
+    pub fn said(self: &Rc<Self>, text: &str) {
         if let Some(line) = self.admit(text) {
             info!(self.log, "query server log"; "line" => line);
         }
     }
 
     /// Logs a line of standard error.
-    pub(crate) fn complained(&self, text: &str) {
+    pub(crate) fn complained(self: &Rc<Self>, text: &str) {
         if let Some(line) = self.admit(text) {
             info!(self.log, "query server stderr"; "line" => line);
         }
     }
 
     /// Returns as much of a line as is logged; none if it is left out.
-    fn admit<'a>(&self, text: &'a str) -> Option<&'a str> {
+    fn admit<'a>(self: &Rc<Self>, text: &'a str) -> Option<&'a str> {
         let line = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];
         let now = self.clock.now();
         let mut lines = self.lines.borrow_mut();
@@ -130,7 +128,7 @@ impl ChildLog {
         admitted.then_some(line)
     }
 
-    fn leave_out(&self, now: Timestamp) {
+    fn leave_out(self: &Rc<Self>, now: Timestamp) {
         let left_out = self.left_out.get();
         self.left_out.set(left_out + 1);
         if left_out > 0 {
@@ -141,7 +139,7 @@ impl ChildLog {
             true => REPORT_INTERVAL,
             false => LINES_PERIOD,
         };
-        let itself = self.itself.clone();
+        let itself = Rc::downgrade(self);
         // Ends after this time.
         actix_rt::spawn(async move {
             actix_rt::time::sleep(wait).await;

@@ -49,10 +49,8 @@ impl StderrLog {
 
     /// Returns the last lines, oldest first, with an unfinished one.
     pub(crate) fn last_words(&mut self) -> Vec<String> {
-        if self.lines.has_partial() {
-            let rest = self.lines.take_rest();
-            self.keep(&rest);
-        }
+        let rest = self.lines.take_rest();
+        self.keep(&rest);
         self.kept.iter().cloned().collect()
     }
 
