@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::documents::Document;
 use super::rows::Row;
+use crate::functions::decode::{excerpt, text};
 use json::cursor::Cursor;
 
 /// An answer and where its rows are.
@@ -68,9 +69,9 @@ impl MapAnswer {
     ///
     /// # Errors
     /// What came instead, in words.
-    pub(super) fn read(&mut self, text: Bytes, functions: usize) -> Result<(), String> {
+    pub(super) fn read(&mut self, answer: Bytes, functions: usize) -> Result<(), String> {
         self.rows.clear();
-        self.text = text;
+        self.text = answer;
         match find_rows(&self.text, &mut self.rows) {
             Some(count) if count == functions => Ok(()),
             Some(count) => Err(format!(
@@ -78,7 +79,7 @@ impl MapAnswer {
             )),
             None => Err(format!(
                 "the query server answered {} instead of rows",
-                excerpt(&self.text)
+                excerpt(text(&self.text))
             )),
         }
     }
@@ -90,16 +91,6 @@ impl MapAnswer {
     pub(super) fn row_count(&self) -> usize {
         self.rows.len()
     }
-}
-
-/// How much of an answer an error quotes, in characters.
-const EXCERPT_CHARACTERS: usize = 100;
-
-fn excerpt(answer: &[u8]) -> String {
-    String::from_utf8_lossy(answer)
-        .chars()
-        .take(EXCERPT_CHARACTERS)
-        .collect()
 }
 
 /// Finds the rows of all functions; returns how many functions there are. None is another shape.

@@ -20,7 +20,7 @@ pub enum Members {
     All,
     /// Those with these names, which are few, and `_id`. For functions of which it is known that they
     /// read no others: a process then has less to parse.
-    RegisteredName(Vec<String>),
+    Named(Vec<String>),
 }
 
 /// A line that is a document.
@@ -29,8 +29,6 @@ pub(super) struct Checked<'a> {
     pub(super) text: &'a str,
     /// Its id, a JSON string: a part of the text.
     pub(super) id: &'a str,
-    /// Whether all of it is sent.
-    pub(super) is_whole: bool,
 }
 
 impl Checked<'_> {
@@ -63,11 +61,7 @@ pub(super) fn check<'a>(
     let id = look(text, members, kept).ok_or_else(|| not_a_document(text))?;
     let id = id.ok_or("the document has no '_id'; every document needs one")?;
     check_id(id)?;
-    Ok(Some(Checked {
-        text,
-        id,
-        is_whole: *members == Members::All,
-    }))
+    Ok(Some(Checked { text, id }))
 }
 
 /// Goes over an object and returns its `_id`, if it has one; none at all: it is no object, or not
@@ -91,7 +85,7 @@ fn look<'a>(
         if is_id {
             id = Some(&text[value]);
         }
-        if let Members::RegisteredName(names) = members
+        if let Members::Named(names) = members
             && (is_id || names.iter().any(|wanted| *wanted == *name))
         {
             match kept.last_mut() {

@@ -34,7 +34,7 @@ impl Document {
     }
 
     /// Returns the document as it came, without white space around it; of one that was read with
-    /// [`Members::RegisteredName`], what is sent.
+    /// [`Members::Named`], what is sent.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])
@@ -126,7 +126,7 @@ impl Batch {
         let start = self.prompts.len();
         self.prompts.extend_from_slice(PROMPT.0);
         let copied = self.prompts.len();
-        let id_start = if checked.is_whole {
+        let id_start = if *members == Members::All {
             self.prompts.extend_from_slice(checked.text.as_bytes());
             copied + checked.id_start()
         } else {

@@ -4,9 +4,8 @@
 //!           the key of its first row; a group is reduced in pieces, and the pieces' results are
 //!           reduced again.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
-//! DIFFERS   CouchDB reduces along its tree's nodes, here pieces have a size. A function whose
-//!           result
-//!           depends on that is wrong there too.
+//! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a size. A function whose
+//!           result depends on that is wrong there too.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -15,12 +14,14 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 
 use super::ViewError;
-use super::processes::{Process, ProcessError, Processes};
+use super::processes::{Process, ProcessError, ProcessErrorKind, Processes};
 use super::rows::Rows;
+use crate::functions::decode::{done_with, excerpt, text};
+use crate::functions::reduce::{OVERFLOW, is_overflow};
 use crate::query_server::prompt;
 use crate::query_server::reduce::{Builtin, OverflowLog, ReduceContext, SumLimit};
 use json::collation::{Collation, KeyCache};
@@ -87,8 +88,21 @@ pub async fn reduce(
     plan: ReducePlan<'_>,
     write: impl AsyncFnMut(Vec<u8>) -> bool,
 ) -> Result<(), ViewError> {
-    let Reducer::Source(source) = plan.reducer else {
-        return reduce_groups(rows, plan, None, write).await;
+    let source = match plan.reducer {
+        Reducer::Builtin {
+            builtin,
+            limit,
+            log,
+        } => {
+            let context = ReduceContext {
+                limit: *limit,
+                name: "",
+                log: Some(log),
+            };
+            let value = async |group| builtin_group(*builtin, &context, rows, group);
+            return reduce_groups(rows, plan.grouping, value, write).await;
+        }
+        Reducer::Source(source) => source,
     };
     let function = Function {
         source,
@@ -107,8 +121,9 @@ pub async fn reduce(
         }
         std::future::pending::<Infallible>().await
     };
+    let value = async |group| function.reduce_group(rows, group).await;
     let reduced = tokio::select! {
-        reduced = reduce_groups(rows, plan, Some(&function), write) => reduced,
+        reduced = reduce_groups(rows, plan.grouping, value, write) => reduced,
         never = borrow => match never {},
     };
     for process in function.processes.into_inner() {
@@ -120,15 +135,13 @@ pub async fn reduce(
     reduced
 }
 
+/// Reduces group by group with `value`.
 async fn reduce_groups(
     rows: &Rows,
-    plan: ReducePlan<'_>,
-    function: Option<&Function<'_>>,
+    grouping: Grouping,
+    value: impl AsyncFn(Range<usize>) -> Result<Bytes, ReduceFailure>,
     mut write: impl AsyncFnMut(Vec<u8>) -> bool,
 ) -> Result<(), ViewError> {
-    let ReducePlan {
-        reducer, grouping, ..
-    } = plan;
     let groups = Groups {
         rows,
         grouping,
@@ -136,36 +149,17 @@ async fn reduce_groups(
         cache: KeyCache::default(),
         next: 0,
     };
+    let value = &value;
     let results = stream::iter(groups).map(|group| async move {
-        let value = match (reducer, function) {
-            (
-                Reducer::Builtin {
-                    builtin,
-                    limit,
-                    log,
-                },
-                _,
-            ) => {
-                let context = ReduceContext {
-                    limit: *limit,
-                    name: "",
-                    log: Some(log),
-                };
-                builtin_group(*builtin, &context, rows, group.clone())
-            }
-            (_, Some(function)) => function.reduce_group(rows, group.clone()).await,
-            (Reducer::Source(_), None) => Ok(Bytes::from_static(b"null")),
-        };
         let key = group_key(rows.get(group.start).key, grouping);
-        value
-            .map(|value| line(&key, &value))
-            .map_err(|reason| match reason {
-                ReduceFailure::Process(error) => ViewError::Process(error),
-                ReduceFailure::Value(reason) => ViewError::Reduce {
-                    key: (grouping != Grouping::None).then(|| key.get().to_owned()),
-                    reason,
-                },
-            })
+        match value(group).await {
+            Ok(value) => Ok(line(&key, &value)),
+            Err(ReduceFailure::Process(error)) => Err(ViewError::Process(error)),
+            Err(ReduceFailure::Value(reason)) => Err(ViewError::Reduce {
+                key: (grouping != Grouping::None).then(|| key.get().to_owned()),
+                reason,
+            }),
+        }
     });
     let mut results = std::pin::pin!(results.buffered(IN_FLIGHT_MAX));
     while let Some(line) = results.try_next().await? {
@@ -184,9 +178,11 @@ enum ReduceFailure {
 
 impl From<ProcessError> for ReduceFailure {
     fn from(error: ProcessError) -> Self {
-        match error {
-            ProcessError::NoProcess { .. } | ProcessError::Unavailable(_) => Self::Process(error),
-            other => Self::Value(other.to_string()),
+        match error.kind {
+            ProcessErrorKind::NoProcess { .. } | ProcessErrorKind::Unavailable => {
+                Self::Process(error)
+            }
+            _ => Self::Value(error.to_string()),
         }
     }
 }
@@ -310,10 +306,6 @@ struct Function<'a> {
     turn: Cell<usize>,
 }
 
-/// The name of the error, and of the member of the value that takes its place, when a result is
-/// too long.
-const OVERFLOW: &str = "reduce_overflow_error";
-
 impl Function<'_> {
     async fn reduce_group(&self, rows: &Rows, group: Range<usize>) -> Result<Bytes, ReduceFailure> {
         let pieces = stream::iter(Pieces { rows, rest: group }).map(|piece| {
@@ -350,33 +342,22 @@ impl Function<'_> {
     }
 
     async fn ask(&self, line: Bytes) -> Result<Box<RawValue>, ReduceFailure> {
-        let process = self.next_process();
-        let answer = match process.prompt(line, None).await {
+        let answer = match self.next_process().prompt(line, None).await {
             Ok(answer) => answer,
-            Err(ProcessError::Function { name, reason, .. }) if name == OVERFLOW => {
-                let value = to_raw_value(&json!({OVERFLOW: reason}));
+            Err(error) if error.kind == ProcessErrorKind::Function(OVERFLOW.to_owned()) => {
+                let value = to_raw_value(&json!({OVERFLOW: error.reason}));
                 return value.map_err(|error| ReduceFailure::Value(error.to_string()));
             }
             Err(error) => return Err(error.into()),
         };
-        let wrong = || {
-            let text = String::from_utf8_lossy(&answer);
-            let text: String = text.chars().take(100).collect();
+        let result = done_with(&answer, 1).and_then(|mut results| results.pop());
+        result.ok_or_else(|| {
+            let came = excerpt(text(&answer));
             ReduceFailure::Value(format!(
-                "the query server answered {text} instead of one result"
+                "the query server answered {came} instead of one result"
             ))
-        };
-        let (done, mut results): (bool, Vec<Box<RawValue>>) =
-            serde_json::from_slice(&answer).map_err(|_| wrong())?;
-        let result = results.pop().filter(|_| done && results.is_empty());
-        result.ok_or_else(wrong)
+        })
     }
-}
-
-fn is_overflow(value: &RawValue) -> bool {
-    value.get().contains(OVERFLOW)
-        && serde_json::from_str::<Value>(value.get())
-            .is_ok_and(|value| value.get(OVERFLOW).is_some())
 }
 
 /// Cuts a group into pieces of bounded size.

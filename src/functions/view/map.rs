@@ -21,7 +21,7 @@ use super::answer::{MapAnswer, Mapped};
 use super::conversation::{Answer, Conversation};
 use super::documents::Document;
 use super::order::Order;
-use super::processes::{Process, ProcessError, Processes};
+use super::processes::{Process, ProcessError, ProcessErrorKind, Processes};
 use super::reader::Batches;
 use super::supply::{Numbered, Supply};
 use super::{Part, View, ViewError};
@@ -125,7 +125,7 @@ impl<S> Shared<'_, S> {
         let process = self.processes.open(&self.view.language, timeout).await?;
         for (part, command) in self.commands() {
             if let Err(error) = process.expect_true(command, timeout).await {
-                let usable = matches!(error, ProcessError::Function { .. });
+                let usable = matches!(error.kind, ProcessErrorKind::Function(_));
                 process.close(usable).await;
                 return Err(refused(part, error));
             }
@@ -142,7 +142,10 @@ impl<S> Shared<'_, S> {
         };
         match opened {
             Ok(process) => Ok(Some(process)),
-            Err(ViewError::Process(ProcessError::NoProcess { retry: true, .. })) => Ok(None),
+            Err(ViewError::Process(ProcessError {
+                kind: ProcessErrorKind::NoProcess { retry: true },
+                ..
+            })) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -174,19 +177,12 @@ fn is_empty_object(json: &str) -> bool {
 }
 
 fn refused(part: Part, error: ProcessError) -> ViewError {
-    let cause = error.cause().cloned();
-    let (name, reason) = match error {
-        ProcessError::Function { name, reason, .. } => (name, reason),
-        ProcessError::Timeout { reason, .. } | ProcessError::Died { reason, .. } => {
-            ("os_process_error".into(), reason)
-        }
-        other => return ViewError::Process(other),
-    };
-    ViewError::Compile {
-        part,
-        name,
-        reason,
-        cause,
+    match error.kind {
+        ProcessErrorKind::Unavailable | ProcessErrorKind::NoProcess { .. } => error.into(),
+        _ => ViewError::Compile {
+            part,
+            error: Box::new(error),
+        },
     }
 }
 
@@ -332,16 +328,18 @@ impl<'a, S: MapSink> Worker<'a, S> {
         let document = &head.document.1;
         let answer = match answer.map_err(|error| *error) {
             Ok(answer) => answer,
-            Err(error @ ProcessError::Timeout { .. }) if self.sent.len() == 1 => {
-                return Err(failed(document, error.to_string(), Some(error)));
-            }
-            Err(error @ (ProcessError::Died { .. } | ProcessError::Timeout { .. })) => {
-                return Ok(Some(TurnEnd::Failed(error)));
-            }
-            Err(error @ ProcessError::Function { .. }) => {
-                return Err(failed(document, error.to_string(), Some(error)));
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => match error.kind {
+                ProcessErrorKind::Function(_) => {
+                    return Err(failed(document, error.to_string(), Some(error)));
+                }
+                ProcessErrorKind::Timeout if self.sent.len() == 1 => {
+                    return Err(failed(document, error.to_string(), Some(error)));
+                }
+                ProcessErrorKind::Died | ProcessErrorKind::Timeout => {
+                    return Ok(Some(TurnEnd::Failed(error)));
+                }
+                _ => return Err(error.into()),
+            },
         };
         self.mapped
             .read(answer, self.shared.view.funs.len())

@@ -267,7 +267,7 @@ mod tests {
     /// What a function gets that reads `a` and `b`.
     fn kept(line: &str) -> String {
         let names = ["a", "b"].map(str::to_owned).into();
-        let cutter = DocumentCutter::new(1000).keeping(Members::RegisteredName(names));
+        let cutter = DocumentCutter::new(1000).keeping(Members::Named(names));
         let mut reader = DocumentReader::new(line.as_bytes(), cutter);
         let document = reader.next_batch().unwrap().remove(0);
         let text = document.text();
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn members_that_are_not_sent_are_checked_like_the_others() {
-        let names = Members::RegisteredName(["a".to_owned()].into());
+        let names = Members::Named(["a".to_owned()].into());
         for line in [
             r#"{"_id":"x","c":[1,]}"#,
             r#"{"_id":"x","c":"\x"}"#,
