@@ -1,7 +1,7 @@
 //! What a query server answers to `map_doc`: one list a function, each of `[key, value]` pairs.
 //!
-//! SUMMARY   [`MapAnswer`] takes an answer apart in one pass; [`Mapped`] is what a sink gets of it.
-//! PROMISES  An answer of another shape, or for another number of functions, is refused in words.
+//! SUMMARY   [`MapAnswer`] finds the rows of an answer in one pass; [`Mapped`] is what a sink gets of it.
+//! PROMISES  An answer of another shape, or for another number of functions, is an error that quotes it.
 //!           Keys and values stay the text they came as.
 
 use std::ops::Range;
@@ -65,10 +65,10 @@ impl<'a> Mapped<'a> {
 }
 
 impl MapAnswer {
-    /// Takes an answer apart in place of the one before.
+    /// Reads an answer in place of the one before.
     ///
     /// # Errors
-    /// What came instead, in words.
+    /// What came instead.
     pub(super) fn read(&mut self, answer: Bytes, functions: usize) -> Result<(), String> {
         self.rows.clear();
         self.text = answer;
@@ -93,7 +93,7 @@ impl MapAnswer {
     }
 }
 
-/// Finds the rows of all functions; returns how many functions there are. None is another shape.
+/// Finds the rows of all functions. Returns the number of functions; `None` if the shape is another.
 fn find_rows(text: &[u8], rows: &mut Vec<RowPlace>) -> Option<usize> {
     let mut scan = Cursor::of(text);
     let mut functions = 0;

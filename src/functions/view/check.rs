@@ -1,7 +1,7 @@
 //! One line of input: whether it is a document, where its id is, and what of it is sent.
 //!
 //! SUMMARY   [`check`] reads the whole line once; [`Members`] says what is sent of it.
-//! PROMISES  What it accepts is one JSON object with a usable `_id`. A member that is not sent is
+//! PROMISES  An accepted line is one JSON object with a usable `_id`. A member that is not sent is
 //!           checked like the others. Of several members of one name all are sent, in their order:
 //!           the last counts, as in JavaScript.
 
@@ -18,8 +18,8 @@ pub enum Members {
     /// All of them.
     #[default]
     All,
-    /// Those with these names, which are few, and `_id`. For functions of which it is known that they
-    /// read no others: a process then has less to parse.
+    /// `_id` and the members with these names, which are few. For functions that are known to read no
+    /// others: a process then has less to parse.
     Named(Vec<String>),
 }
 
@@ -38,8 +38,8 @@ impl Checked<'_> {
     }
 }
 
-/// Checks a line. `None` is an empty one. Of a document that is not sent whole, `kept` gets the
-/// places of the members that are.
+/// Checks a line. `None`: it is empty. If not all members are sent, `kept` gets the places of those
+/// that are.
 ///
 /// # Errors
 /// What is wrong, and what to do.
@@ -64,9 +64,9 @@ pub(super) fn check<'a>(
     Ok(Some(Checked { text, id }))
 }
 
-/// Goes over an object and returns its `_id`, if it has one; none at all: it is no object, or not
-/// well formed. `kept` gets the places of members that are sent, each from the quotation mark of
-/// its name to the end of its value.
+/// Reads an object and returns its `_id`, if it has one; the outer `None`: it is not a well formed
+/// object. `kept` gets the places of members that are sent, each from the quotation mark of its name
+/// to the end of its value.
 fn look<'a>(
     text: &'a str,
     members: &Members,
@@ -109,7 +109,7 @@ fn check_id(id: &str) -> Result<(), String> {
     }
 }
 
-/// Tells why a text is no document, as the parser has it.
+/// Returns why a text is not a document, in the parser's words.
 fn not_a_document(text: &str) -> String {
     match serde_json::from_str::<IgnoredAny>(text) {
         Err(error) => not_json(&error),

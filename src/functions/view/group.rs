@@ -1,8 +1,7 @@
 //! Reducing ordered rows, group by group.
 //!
-//! SUMMARY   Rows whose keys, or whose keys' beginnings, collate as equal are one group, shown under
-//!           the key of its first row; a group is reduced in pieces, and the pieces' results are
-//!           reduced again.
+//! SUMMARY   Rows with equal keys, or with equal first elements of their keys, are one group, shown under
+//!           the key of its first row. A group is reduced in pieces, whose results are reduced again.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
 //! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a size. A function whose
 //!           result depends on that is wrong there too.
@@ -32,7 +31,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// How many prompts may be unanswered.
 const IN_FLIGHT_MAX: usize = 16;
 
-/// How many pieces of rows are worth a second process.
+/// With more pieces of rows than this, further processes are borrowed.
 const SPREAD_PIECES: usize = 4;
 
 /// Which rows are one group.
@@ -56,7 +55,7 @@ pub enum Reducer {
         builtin: Builtin,
         /// When a sum is too long.
         limit: SumLimit,
-        /// Where a sum that is too long is told.
+        /// Logs sums that are too long.
         log: Rc<OverflowLog>,
     },
     /// The source of a function in the view's language.
@@ -75,7 +74,7 @@ pub struct ReducePlan<'a> {
 }
 
 /// Reduces ordered rows. `write` gets each result as it is printed, a JSON object and a line feed,
-/// in the order of the keys; `false` from it means that nobody wants more.
+/// in the order of the keys; it returns false if nobody reads more.
 ///
 /// Without rows there are no groups and no results, as in CouchDB.
 ///
@@ -111,7 +110,7 @@ pub async fn reduce(
     };
     let is_much = rows.bytes() > SPREAD_PIECES * PIECE_BYTES;
     let width = if is_much { plan.width } else { 1 };
-    // Others are borrowed while the first one works. Where none is to be had, it works alone.
+    // Others are borrowed while the first one works. If there are none, it works alone.
     let borrow = async {
         for _ in 1..width {
             let Ok(process) = processes.open(language, None).await else {

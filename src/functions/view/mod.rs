@@ -50,8 +50,8 @@ pub struct View {
     /// Its map functions, as `add_fun` takes them: sources, which are strings, in most languages;
     /// definitions, which are objects, in `query`. Each document is given to all of them.
     pub funs: Vec<Box<RawValue>>,
-    /// Modules that the functions may require, as `add_lib` takes them; `None`, or an empty
-    /// object: there are none, and nothing is said of them.
+    /// Modules that the functions may require, as `add_lib` takes them. With `None`, or an empty
+    /// object, no `add_lib` is sent.
     pub lib: Option<Box<RawValue>>,
 }
 
@@ -80,7 +80,7 @@ pub enum ViewError {
     /// The documents. The input is at fault.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// No process, or none that does what a query server has to.
+    /// No process, or none that behaves as a query server.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A map function, or the library, does not compile. Its author is at fault.
@@ -100,8 +100,7 @@ pub enum ViewError {
         id: String,
         /// What happened, and what to do.
         reason: String,
-        /// Why there was no answer: what the process, or its end, said. `None`: there was an
-        /// answer, of a wrong shape.
+        /// Why there was no answer; `None` if there was one, of a wrong shape.
         error: Option<Box<ProcessError>>,
     },
     /// The reduce function, or what it was given. The view's author is at fault.
@@ -112,7 +111,7 @@ pub enum ViewError {
         /// What happened.
         reason: String,
     },
-    /// The rows are not wanted any more: whoever takes them said so.
+    /// Nobody takes the rows any more.
     #[error("the rows are not wanted any more")]
     Unwanted,
 }

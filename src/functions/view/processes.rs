@@ -1,6 +1,6 @@
 //! Where processes come from: a pool in this program, or a running service.
 //!
-//! SUMMARY   [`Processes`] lends; [`Process`] is prompted. The two origins are one from here on.
+//! SUMMARY   [`Processes`] lends processes of either origin; [`Process`] is prompted.
 //! PROMISES  An error keeps the [`CallError`] that a pool told, for whoever has to pass it on.
 
 use std::rc::Rc;
@@ -84,8 +84,8 @@ impl ProcessError {
 }
 
 impl Processes {
-    /// Requires that the query servers of a language can do something. Those of a service are not
-    /// known from here: they are asked as it comes.
+    /// Requires that the query servers of a language have an ability. A service's abilities are not
+    /// known here, so they are not checked.
     ///
     /// # Errors
     /// [`ProcessErrorKind::NoProcess`].
@@ -190,7 +190,7 @@ impl Process {
                 } else {
                     ReturnStatus::Fail
                 };
-                // A service that is gone took it back already.
+                // A service that is gone has it back already.
                 drop(client.ret_proc(&borrowed.proc, status).await);
             }
         }
