@@ -1,7 +1,7 @@
 //! Plays one case against a command.
 //!
-//! PROMISES  Ends within the deadline, whatever the command does; the child is gone by then, with
-//!           its group. A failure says which step, what was expected and what came.
+//! PROMISES  Ends within the deadline, whatever the command does; the child and its group are gone by
+//!           then. A failure names the step, what was expected and what came.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use super::case::{Case, Step};
 use super::compare::{difference, quote};
 use crate::query_server::child::{CommandSpec, Exit, Spawner};
-use crate::query_server::dialogue::Dialogue;
 use crate::query_server::line::{Line, classify};
+use crate::query_server::unpooled_child::UnpooledChild;
 
 /// The longest line that a command may answer, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
@@ -58,8 +58,7 @@ pub enum Kind {
 /// Plays a case. The command is started once, for this case alone.
 ///
 /// # Errors
-/// The first thing that was not as the case has it. The command's fault, or the host's when it
-/// cannot be started.
+/// The first difference from the case. The command's fault, or the host's if it cannot be started.
 pub async fn play(
     case: &Case,
     command: &CommandSpec,
@@ -67,8 +66,8 @@ pub async fn play(
     time: Duration,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + time;
-    let start = Dialogue::start(spawner, command.clone(), LINE_BYTES_MAX);
-    let mut dialogue = start.await.map_err(|error| Failure {
+    let start = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX);
+    let mut child = start.await.map_err(|error| Failure {
         step: None,
         expected: "a query server".into(),
         got: error.to_string(),
@@ -76,7 +75,7 @@ pub async fn play(
         kind: Kind::Start,
     })?;
     let at = Cell::new(0);
-    let played = timeout_at(deadline, steps(case, &mut dialogue, &at)).await;
+    let played = timeout_at(deadline, steps(case, &mut child, &at)).await;
     let failure = match played {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(failure)) => failure,
@@ -88,9 +87,7 @@ pub async fn play(
             got: Got::Nothing(time),
         },
     };
-    Err(failure
-        .told(at.get(), case.steps.len(), &mut dialogue)
-        .await)
+    Err(failure.told(at.get(), case.steps.len(), &mut child).await)
 }
 
 /// What went wrong, before the child was asked for its last words.
@@ -110,27 +107,27 @@ enum Got {
     Exit(Exit),
 }
 
-async fn steps(case: &Case, dialogue: &mut Dialogue, at: &Cell<usize>) -> Result<(), Failed> {
+async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Result<(), Failed> {
     for (index, step) in case.steps.iter().enumerate() {
         at.set(index);
         match step {
             Step::Send { bytes, closes } => {
-                dialogue.send(bytes);
+                child.send(bytes);
                 if *closes {
-                    dialogue.close();
+                    child.close();
                 }
             }
             Step::Out(_) | Step::OutRaw(_) => {
-                let line = line(case, step, dialogue).await?;
+                let line = line(case, step, child).await?;
                 check(case, step, line)?;
             }
             Step::Closed { may_say } => {
-                let mut end = line(case, step, dialogue).await?;
+                let mut end = line(case, step, child).await?;
                 if let (Some(words), Some(said)) = (may_say, &end) {
                     let fits = serde_json::from_str(said)
                         .is_ok_and(|got: Value| difference(words, &got, case.ordered).is_none());
                     if fits {
-                        end = line(case, step, dialogue).await?;
+                        end = line(case, step, child).await?;
                     }
                 }
                 none(end, step)?;
@@ -138,10 +135,10 @@ async fn steps(case: &Case, dialogue: &mut Dialogue, at: &Cell<usize>) -> Result
         }
     }
     at.set(case.steps.len());
-    dialogue.close();
+    child.close();
     let after = Step::Closed { may_say: None };
-    none(line(case, &after, dialogue).await?, &after)?;
-    let exit = dialogue.end().await;
+    none(line(case, &after, child).await?, &after)?;
+    let exit = child.end().await;
     if case.exit.is_empty() || case.exit.contains(&exit.status()) {
         return Ok(());
     }
@@ -153,9 +150,13 @@ async fn steps(case: &Case, dialogue: &mut Dialogue, at: &Cell<usize>) -> Result
 }
 
 /// Reads a line, past log lines where the case says so.
-async fn line(case: &Case, step: &Step, dialogue: &mut Dialogue) -> Result<Option<String>, Failed> {
+async fn line(
+    case: &Case,
+    step: &Step,
+    child: &mut UnpooledChild,
+) -> Result<Option<String>, Failed> {
     loop {
-        let line = dialogue.line().await.map_err(|error| Failed {
+        let line = child.line().await.map_err(|error| Failed {
             expected: expectation(step),
             got: Got::Line {
                 line: String::new(),
@@ -216,8 +217,8 @@ fn expectation(step: &Step) -> String {
 }
 
 impl Failed {
-    /// Tells the failure in full, with how the child ended if it did.
-    async fn told(self, at: usize, steps: usize, dialogue: &mut Dialogue) -> Failure {
+    /// Makes the full failure, with how the child ended if it did.
+    async fn told(self, at: usize, steps: usize, child: &mut UnpooledChild) -> Failure {
         let step = (at < steps).then_some(at + 1);
         let (got, problem, kind) = match self.got {
             Got::Line { line, difference } => {
@@ -228,7 +229,7 @@ impl Failed {
                 (quote(&line), difference, kind)
             }
             Got::End => {
-                let got = format!("no more output; it {}", dialogue.exit_report().await);
+                let got = format!("no more output; it {}", child.exit_report().await);
                 let problem = format!("expected {}, got {got}", quote(&self.expected));
                 (got, problem, Kind::End)
             }

@@ -1,7 +1,7 @@
 //! A language that is a command: any program that speaks the line protocol.
 //!
-//! SUMMARY   Turns the command text of the configuration into a program and its arguments: twice
-//!           where the text depends on stress.
+//! SUMMARY   Turns the command text of the configuration into a program and its arguments, for pools with
+//!           and without stress.
 //! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment.
 //! SOURCE    couch_os_process: `sh -c "exec COMMAND"`. Postfix: `-o stress=yes`, `${stress?..}`.
 //! DIFFERS   A command without shell syntax is started directly: a missing program is then an error
@@ -22,7 +22,7 @@ use crate::query_server::child::{CommandSpec, SpawnError};
 /// Characters that mean something to a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
 
-/// What tells a process that its pool is under stress.
+/// Tells a process that its pool is under stress.
 const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
 
 /// A language whose processes are children started by one command.
@@ -68,7 +68,7 @@ impl CommandLanguage {
         self
     }
 
-    /// Leaves open what it can do: nothing is probed, and nothing refused.
+    /// Neither probes nor refuses anything.
     #[must_use]
     pub(crate) fn without_probes(mut self) -> Self {
         self.abilities = |_| Abilities::undeclared();

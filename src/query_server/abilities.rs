@@ -1,15 +1,16 @@
-//! What the query servers of a language can do, so that nothing is asked of one that ends over it.
+//! What the query servers of a language can do, so that they are not sent commands they would end over.
 //!
-//! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or found
-//!           out by probing, each when it is first needed, and kept until the next reload.
-//! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline: whatever that
-//!           does, no process on loan is touched. An ability is absent only where the child clearly
-//!           said no: an error, its end, or one result for two functions. Everything else - silence,
-//!           a strange answer, a command that cannot be started - leaves it open, and is not refused.
+//! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or probed, each
+//!           when it is first needed, and kept until the next reload.
+//! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline. An ability is absent
+//!           only if the child clearly refused: by an error, its end, or one result for two functions.
+//!           After anything else (silence, another answer, a command that cannot be started) the ability
+//!           is unknown, and nothing is refused.
 //! CALLED    By the ProcManager, on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
 //!           manager with it (D1). couchpy is such a server.
-//! LIMITS    One child at a time for each language lives beside `os_process_limit`, and each probe once.
+//! LIMITS    One child at a time for each language lives beside `os_process_limit`; each ability is probed
+//!           once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +40,7 @@ pub enum Ability {
     ReduceContext,
     /// More than one function in a `reduce`.
     SeveralReducers,
-    /// Prompts that are sent before the earlier ones are answered.
+    /// Prompts that are sent before earlier ones are answered.
     Pipelining,
     /// Functions of search indexes: `index_doc`.
     IndexDoc,
@@ -52,7 +53,7 @@ impl Ability {
     }
 }
 
-/// As what a server without it cannot do: `the query server .. {}`.
+/// As the end of a sentence about a server without it: `the query server .. {}`.
 impl fmt::Display for Ability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -72,9 +73,9 @@ impl fmt::Display for Ability {
 pub enum Finding {
     /// It is there.
     Present,
-    /// It is not; the text says how that showed.
+    /// It is not; the text says how that is known.
     Absent(Arc<str>),
-    /// Nobody knows; whoever asks will see.
+    /// Unknown, and not refused.
     Open,
 }
 
@@ -83,16 +84,16 @@ type Found = [Option<Finding>; Ability::COUNT];
 /// What the processes of one language can do.
 #[derive(Debug)]
 pub struct Abilities {
-    /// What is known, in the order of the abilities; none: to be probed.
+    /// What is known, in the order of the abilities; `None`: to be probed.
     found: Mutex<Found>,
-    /// What is started for a probe; none: there are no probes.
+    /// The command to probe; `None`: there are no probes.
     command: Option<CommandSpec>,
-    /// Held by the one probe at a time: who comes next finds the answer there.
+    /// Held by one probe at a time: the next one may find the answer there.
     probing: tokio::sync::Mutex<()>,
 }
 
 impl Abilities {
-    /// Nothing is known, and nothing is found out: everything is asked as it comes.
+    /// Nothing is known, nothing is probed, and nothing is refused.
     pub(crate) fn undeclared() -> Self {
         Self::with(|_| Some(Finding::Open), None)
     }
@@ -106,7 +107,7 @@ impl Abilities {
         Self::with(|ability| Some(finding(ability)), None)
     }
 
-    /// They are to be found out with children of this command.
+    /// Makes abilities that are probed with children of this command.
     pub(crate) fn to_probe(command: CommandSpec) -> Self {
         Self::with(|_| None, Some(command))
     }
@@ -119,7 +120,7 @@ impl Abilities {
         }
     }
 
-    /// Returns what is known now; `None` where a probe would tell.
+    /// Returns what is known now; `None` if a probe would tell.
     pub fn known(&self, ability: Ability) -> Option<Finding> {
         self.found()[ability as usize].clone()
     }
@@ -139,8 +140,8 @@ impl Abilities {
             .collect()
     }
 
-    /// Finds out about one ability, unless it is known by then. Takes no longer than `time` and
-    /// [`PROBE_TIME_MAX`], for each of those who probe before. Dropping it ends the probe's child.
+    /// Probes an ability, unless it is known by then. Takes no longer than `time` and
+    /// [`PROBE_TIME_MAX`] for itself and each probe before it. Dropping it ends the probe's child.
     pub async fn probe(
         &self,
         ability: Ability,

@@ -1,4 +1,4 @@
-//! The commands of the query-server protocol: making them, and telling what one does to a process.
+//! The commands of the query-server protocol: writing them, and classifying those of others.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -209,8 +209,7 @@ pub fn reset(config: &str) -> Bytes {
     Bytes::from(format!("[\"reset\",{config}]"))
 }
 
-/// The `reset` before Settee itself calls functions: as [`reset`], and JavaScript is asked for errors
-/// that say what happened.
+/// The `reset` before Settee itself calls functions: as [`reset`], and asks JavaScript for error texts.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName) -> Bytes {
     let asks = language.as_str() == DEFAULT_LANGUAGE;
     match config.trim_end().strip_suffix('}').filter(|_| asks) {
@@ -232,7 +231,7 @@ pub fn ddoc(id: &str, path: &RawValue, args: &RawValue) -> Bytes {
     line(&("ddoc", id, path, args))
 }
 
-/// Writes a command as one line. JSON texts in it stay as they are, but for their line feeds.
+/// Writes a command as one line. JSON texts in it stay as they are, except for line feeds.
 pub fn line(command: &impl Serialize) -> Bytes {
     let mut bytes =
         serde_json::to_vec(command).expect("PM-10: strings and JSON texts can be written");

@@ -2,12 +2,12 @@
 //!
 //! SUMMARY   [`Taught`] keeps the lines that a process accepted and gives them back in an order that leads
 //!           to the same state: the last `reset`, libraries and functions since then, design documents.
-//! PROMISES  A line that was not accepted is not kept. Whenever the state of the process may be another
-//!           than the lines tell, [`Taught::is_portable`] is false: in a list, after a command that
-//!           nobody here knows, and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
+//! PROMISES  A line that was not accepted is not kept. If the state of the process may differ from what
+//!           the lines lead to, [`Taught::is_portable`] is false: in a list, after an unknown command,
+//!           and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
 //! SOURCE    CouchDB's query servers: `reset` clears libraries and functions, and keeps design documents.
-//! LIMITS    What functions leave behind in global variables is not carried over; no query server
-//!           promises that it stays.
+//! LIMITS    What functions leave in global variables is not carried over; no query server promises to
+//!           keep it.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Taught {
         !self.list_open && !self.views_lost && !self.ddocs_lost
     }
 
-    /// Takes note of a command and the line that answered it. One that is `None` is no command.
+    /// Notes a command and the line that answered it. `None`: the line is not a command.
     pub fn answered(&mut self, command: Option<Command>, line: &Bytes, answer: &[u8]) {
         let accepted = answer.trim_ascii() == b"true";
         match command {
@@ -92,7 +92,7 @@ impl Taught {
             },
             Some(Command::OpenList | Command::ListRow) => self.list_open = leaves_list_open(answer),
             Some(Command::Other) | None => self.views_lost = true,
-            // It said no, and is as it was before, or the command leaves nothing behind.
+            // The process refused, or the command does not change its state.
             Some(_) => {}
         }
     }
@@ -115,7 +115,7 @@ impl Taught {
         }
     }
 
-    /// Copies a line, which may be a small piece of what was read with it, if there is room for it.
+    /// Copies a line if there is room for it: it may be a small part of a larger buffer.
     fn keep(&mut self, line: &Bytes) -> Option<Bytes> {
         let lines = self.views.len() + self.ddocs.len() + 1;
         if self.bytes + line.len() > self.bytes_max || lines > TAUGHT_LINES_MAX {
@@ -125,8 +125,8 @@ impl Taught {
         Some(Bytes::copy_from_slice(line))
     }
 
-    /// Returns the lines that teach a process the same, each with its line feed, and how many they are.
-    /// `config` is what a `reset` carries as long as the client has sent none.
+    /// Returns the lines that teach a process the same, each with its line feed, and their number.
+    /// `config` is for the `reset` if the client has sent none.
     pub fn lines(&self, config: &str) -> (Bytes, usize) {
         let first = self.reset.clone().unwrap_or_else(|| reset(config));
         let count = 1 + self.views.len() + self.ddocs.len();

@@ -18,10 +18,10 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::answer::{MapAnswer, Mapped};
-use super::conversation::{Answer, Conversation};
 use super::documents::Document;
 use super::order::Order;
 use super::processes::{Process, ProcessError, ProcessErrorKind, Processes};
+use super::prompt_queue::{Answer, PromptQueue};
 use super::reader::Batches;
 use super::supply::{Numbered, Supply};
 use super::{Part, View, ViewError};
@@ -267,17 +267,17 @@ impl<'a, S: MapSink> Worker<'a, S> {
     /// Works with one process until the input ends. Returns the error if the process is gone, over one
     /// of the unanswered documents.
     async fn turn(&mut self, process: &Process) -> Result<Option<ProcessError>, ViewError> {
-        let mut conversation = Conversation::with(process, self.shared.run.timeout);
+        let mut prompts = PromptQueue::with(process, self.shared.run.timeout);
         let mut answers = Vec::new();
         loop {
-            self.send(&mut conversation);
+            self.send(&mut prompts);
             if self.sent.is_empty() {
                 if self.again.is_empty() && !self.shared.supply.wait().await {
                     return Ok(None);
                 }
                 continue;
             }
-            conversation.receive(&mut answers).await;
+            prompts.receive(&mut answers).await;
             let now = Instant::now();
             for answer in answers.drain(..) {
                 if let Some(error) = self.take(answer, now)? {
@@ -291,7 +291,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
     }
 
     /// Sends documents without waiting, as many as may be unanswered.
-    fn send(&mut self, conversation: &mut Conversation<'_>) {
+    fn send(&mut self, prompts: &mut PromptQueue<'_>) {
         let since = Instant::now();
         loop {
             let room = self.sent.len() < self.window && self.sent_bytes < IN_FLIGHT_BYTES_MAX;
@@ -306,7 +306,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
             };
             let line = document.1.prompt.clone();
             self.sent_bytes += line.len();
-            conversation.send(line);
+            prompts.send(line);
             self.sent.push_back(Sent { document, since });
         }
     }

@@ -11,13 +11,13 @@
 
 mod answer;
 mod check;
-mod conversation;
 mod documents;
 mod group;
 mod library;
 mod map;
 mod order;
 mod processes;
+mod prompt_queue;
 mod reader;
 mod rows;
 mod supply;
