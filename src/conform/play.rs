@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::case::{Case, Step};
 use super::compare::{difference, quote};
-use crate::query_server::child::{CommandSpec, Exit, Spawner};
+use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::line::{Line, classify};
 use crate::query_server::unpooled_child::UnpooledChild;
 
@@ -79,35 +79,53 @@ pub async fn play(
     let failure = match played {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(failure)) => failure,
-        Err(_) => Failed {
-            expected: case
-                .steps
-                .get(at.get())
-                .map_or_else(|| "its end after that of its input".into(), expectation),
-            got: Got::Nothing(time),
-        },
+        Err(_) => {
+            let expected = case.steps.get(at.get()).map(expectation);
+            let expected = expected.unwrap_or_else(|| "its end after that of its input".into());
+            let got = format!("nothing within {} s", time.as_secs_f64());
+            Failure::new(&expected, got, Kind::Silence)
+        }
     };
-    Err(failure.told(at.get(), case.steps.len(), &mut child).await)
+    Err(failure.at(at.get(), case.steps.len()))
 }
 
-/// What went wrong, before the child was asked for its last words.
-struct Failed {
-    expected: String,
-    got: Got,
-}
+impl Failure {
+    fn new(expected: &str, got: String, kind: Kind) -> Self {
+        let expected = quote(expected);
+        let problem = format!("expected {expected}, got {got}");
+        Self {
+            step: None,
+            expected,
+            got,
+            problem,
+            kind,
+        }
+    }
 
-enum Got {
     /// A line that does not fit, and the first difference.
-    Line { line: String, difference: String },
-    /// The end of the output.
-    End,
-    /// Nothing, for this long.
-    Nothing(Duration),
-    /// Another end than expected.
-    Exit(Exit),
+    fn line(step: &Step, line: &str, difference: String) -> Self {
+        let kind = match classify(Bytes::copy_from_slice(line.as_bytes())) {
+            Line::Error(_) | Line::Fatal(_) => Kind::Error,
+            _ => Kind::Line,
+        };
+        Self {
+            problem: difference,
+            ..Self::new(&expectation(step), quote(line), kind)
+        }
+    }
+
+    /// Names the step, of so many.
+    fn at(mut self, at: usize, steps: usize) -> Self {
+        self.step = (at < steps).then_some(at + 1);
+        let place = self
+            .step
+            .map_or_else(|| "at the end".into(), |step| format!("step {step}"));
+        self.problem = format!("{place}: {}", self.problem);
+        self
+    }
 }
 
-async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Result<(), Failed> {
+async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Result<(), Failure> {
     for (index, step) in case.steps.iter().enumerate() {
         at.set(index);
         match step {
@@ -118,8 +136,11 @@ async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Resu
                 }
             }
             Step::Out(_) | Step::OutRaw(_) => {
-                let line = line(case, step, child).await?;
-                check(case, step, line)?;
+                let Some(line) = line(case, step, child).await? else {
+                    let got = format!("no more output; it {}", child.exit_report().await);
+                    return Err(Failure::new(&expectation(step), got, Kind::End));
+                };
+                check(case, step, &line)?;
             }
             Step::Closed { may_say } => {
                 let mut end = line(case, step, child).await?;
@@ -143,10 +164,8 @@ async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Resu
         return Ok(());
     }
     let wanted: Vec<String> = case.exit.iter().map(i32::to_string).collect();
-    Err(Failed {
-        expected: format!("exit status {}", wanted.join(" or ")),
-        got: Got::Exit(exit),
-    })
+    let expected = format!("exit status {}", wanted.join(" or "));
+    Err(Failure::new(&expected, format!("it {exit}"), Kind::Exit))
 }
 
 /// Reads a line, past log lines where the case says so.
@@ -154,15 +173,10 @@ async fn line(
     case: &Case,
     step: &Step,
     child: &mut UnpooledChild,
-) -> Result<Option<String>, Failed> {
+) -> Result<Option<String>, Failure> {
     loop {
-        let line = child.line().await.map_err(|error| Failed {
-            expected: expectation(step),
-            got: Got::Line {
-                line: String::new(),
-                difference: error.to_string(),
-            },
-        })?;
+        let line = child.line().await;
+        let line = line.map_err(|error| Failure::line(step, "", error.to_string()))?;
         let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
         let log = |line: &String| line.starts_with("[\"log\"");
         if !case.skip_logs || !line.as_ref().is_some_and(log) {
@@ -171,40 +185,32 @@ async fn line(
     }
 }
 
-fn check(case: &Case, step: &Step, line: Option<String>) -> Result<(), Failed> {
-    let failed = |got| Failed {
-        expected: expectation(step),
-        got,
-    };
-    let line = line.ok_or_else(|| failed(Got::End))?;
+fn check(case: &Case, step: &Step, line: &str) -> Result<(), Failure> {
     let difference = match step {
-        Step::Out(expected) => match serde_json::from_str::<Value>(&line) {
+        Step::Out(expected) => match serde_json::from_str::<Value>(line) {
             Ok(got) => difference(expected, &got, case.ordered),
-            Err(_) => Some(format!("not JSON: {}", quote(&line))),
+            Err(_) => Some(format!("not JSON: {}", quote(line))),
         },
         Step::OutRaw(expected) if *expected != line => Some(format!(
             "expected exactly {}, got {}",
             quote(expected),
-            quote(&line)
+            quote(line)
         )),
         _ => None,
     };
     match difference {
         None => Ok(()),
-        Some(difference) => Err(failed(Got::Line { line, difference })),
+        Some(difference) => Err(Failure::line(step, line, difference)),
     }
 }
 
 /// Requires the end of the output.
-fn none(line: Option<String>, step: &Step) -> Result<(), Failed> {
+fn none(line: Option<String>, step: &Step) -> Result<(), Failure> {
     let Some(line) = line else {
         return Ok(());
     };
     let difference = format!("expected the end of the output, got {}", quote(&line));
-    Err(Failed {
-        expected: expectation(step),
-        got: Got::Line { line, difference },
-    })
+    Err(Failure::line(step, &line, difference))
 }
 
 fn expectation(step: &Step) -> String {
@@ -213,44 +219,5 @@ fn expectation(step: &Step) -> String {
         Step::Out(expected) => expected.to_string(),
         Step::OutRaw(expected) => expected.clone(),
         Step::Closed { .. } => "the end of the output".into(),
-    }
-}
-
-impl Failed {
-    /// Makes the full failure, with how the child ended if it did.
-    async fn told(self, at: usize, steps: usize, child: &mut UnpooledChild) -> Failure {
-        let step = (at < steps).then_some(at + 1);
-        let (got, problem, kind) = match self.got {
-            Got::Line { line, difference } => {
-                let kind = match classify(Bytes::from(line.clone())) {
-                    Line::Error(_) | Line::Fatal(_) => Kind::Error,
-                    _ => Kind::Line,
-                };
-                (quote(&line), difference, kind)
-            }
-            Got::End => {
-                let got = format!("no more output; it {}", child.exit_report().await);
-                let problem = format!("expected {}, got {got}", quote(&self.expected));
-                (got, problem, Kind::End)
-            }
-            Got::Exit(exit) => {
-                let got = format!("it {exit}");
-                let problem = format!("expected {}, got {got}", self.expected);
-                (got, problem, Kind::Exit)
-            }
-            Got::Nothing(time) => {
-                let got = format!("nothing within {} s", time.as_secs_f64());
-                let problem = format!("expected {}, got {got}", quote(&self.expected));
-                (got, problem, Kind::Silence)
-            }
-        };
-        let place = step.map_or_else(|| "at the end".into(), |step| format!("step {step}"));
-        Failure {
-            step,
-            expected: quote(&self.expected),
-            got,
-            problem: format!("{place}: {problem}"),
-            kind,
-        }
     }
 }

@@ -97,16 +97,10 @@ impl QueryServers {
     /// See [`FunctionError`].
     pub async fn reduce(&self, call: &Reduce) -> Result<Vec<Json>, FunctionError> {
         let functions = functions(&call.with.funs)?;
-        let sources = functions.iter().filter_map(|function| match function {
-            Function::Source(source) => Some(*source),
-            Function::Builtin(_) => None,
-        });
-        let sources: Vec<&str> = sources.collect();
-        let of_sources = match sources.as_slice() {
-            [] => Vec::new(),
-            sources => self.reduce_sources(&call.with, sources, &call.rows).await?,
-        };
-        let mut of_sources = of_sources.into_iter();
+        let sources = call.with.funs.iter().map(String::as_str);
+        let sources: Vec<&str> = sources.filter(|fun| !fun.starts_with('_')).collect();
+        let of_sources = self.reduce_sources(&call.with, &sources, &call.rows);
+        let mut of_sources = of_sources.await?.into_iter();
         let context = self.context(&functions, &call.with).await?;
         let rows = call.rows.iter().map(|row| ReduceRow {
             id: &row.id,
@@ -163,6 +157,9 @@ impl QueryServers {
         sources: &[&str],
         rows: &[ReduceInput],
     ) -> Result<Vec<Json>, FunctionError> {
+        if sources.is_empty() {
+            return Ok(Vec::new());
+        }
         self.require(&with.at.language, Ability::Reduce).await?;
         if sources.len() > 1 {
             let several = Ability::SeveralReducers;

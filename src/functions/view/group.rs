@@ -307,7 +307,13 @@ struct Function<'a> {
 
 impl Function<'_> {
     async fn reduce_group(&self, rows: &Rows, group: Range<usize>) -> Result<Bytes, ReduceFailure> {
-        let pieces = stream::iter(Pieces { rows, rest: group }).map(|piece| {
+        let sizes = group.clone().map(|row| rows.text(row).len());
+        let mut start = group.start;
+        let pieces = part_lengths(sizes, 1).into_iter().map(|length| {
+            let end = start + length;
+            std::mem::replace(&mut start, end)..end
+        });
+        let pieces = stream::iter(pieces).map(|piece| {
             let arguments: Vec<_> = piece
                 .map(|row| {
                     let row = rows.get(row);
@@ -322,7 +328,12 @@ impl Function<'_> {
             if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
                 return Ok(Bytes::from(overflow.get().to_owned()));
             }
-            let parts: Vec<Vec<Box<RawValue>>> = parts(values);
+            let lengths = part_lengths(values.iter().map(|value| value.get().len()), 2);
+            let mut values_left = values.into_iter();
+            let parts = lengths.into_iter().map(|length| {
+                let part = values_left.by_ref().take(length);
+                part.collect::<Vec<_>>()
+            });
             let again = stream::iter(parts)
                 .map(|part| self.ask(prompt::line(&("rereduce", [self.source], part, ""))));
             values = again.buffered(IN_FLIGHT_MAX).try_collect().await?;
@@ -359,47 +370,23 @@ impl Function<'_> {
     }
 }
 
-/// Cuts a group into pieces of bounded size.
-struct Pieces<'a> {
-    rows: &'a Rows,
-    rest: Range<usize>,
-}
-
-impl Iterator for Pieces<'_> {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let start = self.rest.start;
-        let mut bytes = 0;
-        let mut end = start;
-        while end < self.rest.end && bytes < PIECE_BYTES {
-            bytes += self.rows.text(end).len();
-            end += 1;
-        }
-        self.rest.start = end;
-        (end > start).then_some(start..end)
-    }
-}
-
-/// Cuts results into parts of bounded size, of two at least.
-fn parts(values: Vec<Box<RawValue>>) -> Vec<Vec<Box<RawValue>>> {
-    let mut parts: Vec<Vec<Box<RawValue>>> = Vec::new();
-    let mut bytes = PIECE_BYTES;
-    for value in values {
-        let length = value.get().len();
-        match parts
-            .last_mut()
-            .filter(|part| part.len() < 2 || bytes < PIECE_BYTES)
-        {
-            Some(part) => {
-                part.push(value);
-                bytes += length;
+/// Divides what has these sizes in bytes into parts of [`PIECE_BYTES`] and `least` elements at least.
+/// Returns how many elements each part has.
+fn part_lengths(sizes: impl Iterator<Item = usize>, least: usize) -> Vec<usize> {
+    let mut lengths: Vec<usize> = Vec::new();
+    let mut bytes = 0;
+    for size in sizes {
+        let last = lengths.last_mut();
+        match last.filter(|length| **length < least || bytes < PIECE_BYTES) {
+            Some(length) => {
+                *length += 1;
+                bytes += size;
             }
             None => {
-                parts.push(vec![value]);
-                bytes = length;
+                lengths.push(1);
+                bytes = size;
             }
         }
     }
-    parts
+    lengths
 }
