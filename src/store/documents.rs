@@ -118,7 +118,7 @@ impl Snapshot {
 
         // What a walk over the table would tell is counted: this is asked often.
         let all = self.documents.len()?;
-        let deleted = self.counter("deleted")?;
+        let deleted = self.deaths.len()?;
         Ok(Info {
             documents: all.saturating_sub(deleted),
             deleted,
@@ -191,23 +191,19 @@ impl Records<'_> {
         let class = (!deleted).then(|| self.watcher.class(id, body));
         self.saved.push((id.to_owned(), class));
         self.counters.insert("last_update", seq)?;
-        let was_deleted = known.is_some_and(|known| known.deleted);
-        self.count("deleted", u64::from(was_deleted), u64::from(deleted))?;
-        let bytes_before = known.map_or(0, |known| known.body.len() as u64);
-        self.count("bytes", bytes_before, body.len() as u64)?;
+        let bytes_before = known.map_or(0, |known| known.body.len());
+        self.count_bytes(bytes_before, body.len())?;
         let row = (revision.number, revision.hash.as_str(), deleted, seq, body);
         self.documents.insert(id, row)?;
         Ok(revision)
     }
 
-    /// Counts something of a document that was so much before and is so much now.
-    pub(super) fn count(&mut self, name: &str, before: u64, now: u64) -> Result<(), redb::Error> {
-        if before == now {
-            return Ok(());
-        }
-        let count = self.counters.get(name)?.map_or(0, |count| count.value());
-        let count = count.saturating_add(now).saturating_sub(before);
-        self.counters.insert(name, count)?;
+    /// Counts the size of a body, in bytes.
+    pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
+        let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
+        let count = count.saturating_add(now as u64);
+        self.counters
+            .insert("bytes", count.saturating_sub(before as u64))?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::file::{Place, sync_folders};
-use super::records::{PrepareError, Records};
+use super::records::{PrepareError, Records, meta};
 
 /// Documents of format 1: revision number, hash, whether deleted, sequence number, body.
 const DOCUMENTS_1: TableDefinition<&str, (u64, u128, bool, u64, &str)> =
@@ -89,7 +89,8 @@ pub(super) fn from_format_2(
         let is_empty = conflicts.is_empty().map_err(redb::Error::from)?;
         match place {
             Place::File(store) if !is_empty => {
-                let file = beside(store, records.update_seq()?);
+                let uuid = meta(transaction, "uuid")?.unwrap_or_default();
+                let file = beside(store, &uuid, records.update_seq()?);
                 let count = write(&file, &conflicts)?;
                 Some(SetAside { file, count })
             }
@@ -102,10 +103,11 @@ pub(super) fn from_format_2(
     Ok(set_aside)
 }
 
-/// Returns where the branches of a store go. A store that is as it was gets the same file again.
-fn beside(store: &Path, update_seq: u64) -> PathBuf {
+/// Returns where the branches of a store go. A store that is as it was gets the same file again; one that
+/// stood in the same place before has another.
+fn beside(store: &Path, uuid: &str, update_seq: u64) -> PathBuf {
     let mut path = store.to_owned().into_os_string();
-    path.push(format!(".branches-{update_seq}.ndjson"));
+    path.push(format!(".branches-{uuid}-{update_seq}.ndjson"));
     path.into()
 }
 

@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::password::random;
 use policy::counted::Class;
 use records::{Records, Snapshot};
-use thread::{Request, WriteWork, failed};
+use thread::{Reply, Request};
 
 /// Requests that wait for the thread.
 const REQUESTS_MAX: usize = 1024;
@@ -329,44 +329,34 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub(crate) async fn compact(&self) -> Result<u64, StoreError> {
-        let (reply, result) = oneshot::channel();
-        self.ask(Request::Compact(reply), result).await
+        self.ask(Request::Compact).await
     }
 
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Snapshot) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (reply, result) = oneshot::channel();
-        let answer = move |tables: Result<&Snapshot, StoreError>| {
-            let value = tables.and_then(|tables| work(tables).map_err(failed));
-            let is_done = value.is_ok();
-            // Nobody may wait any more.
-            drop(reply.send(value));
-            is_done
-        };
-        self.ask(Request::Read(Box::new(answer)), result).await
+        let (to, value) = oneshot::channel();
+        let work = move |tables: &Snapshot| work(tables).map(|value| drop(to.send(value)));
+        self.ask(|reply| Request::Read(Box::new(work), reply))
+            .await?;
+        value.await.map_err(|_| StoreError::Closed)
     }
 
     async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Records<'_>) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (reply, result) = oneshot::channel();
-        let work = WriteWork {
-            work: Some(work),
-            value: None,
-            reply,
-        };
-        self.ask(Request::Write(Box::new(work)), result).await
+        let (to, value) = oneshot::channel();
+        let work = move |tables: &mut Records<'_>| work(tables).map(|value| drop(to.send(value)));
+        self.ask(|reply| Request::Write(Box::new(work), reply))
+            .await?;
+        value.await.map_err(|_| StoreError::Closed)
     }
 
-    async fn ask<T>(
-        &self,
-        request: Request,
-        result: oneshot::Receiver<Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let sent = self.requests.send(request).await;
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StoreError> {
+        let (reply, result) = oneshot::channel();
+        let sent = self.requests.send(request(reply)).await;
         sent.map_err(|_| StoreError::Closed)?;
         result.await.unwrap_or(Err(StoreError::Closed))
     }

@@ -27,7 +27,7 @@ pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("w
 const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
 /// Sequence number of a deletion -> when it was, in seconds since 1970; each deleted document once.
 const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
-/// `last_update`, `deleted` and `bytes`, for documents.
+/// `last_update` and `bytes`, for documents.
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 /// Id without `_local/` -> number of updates, body as JSON text.
 const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
@@ -95,7 +95,10 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-fn meta(transaction: &WriteTransaction, name: &str) -> Result<Option<String>, redb::Error> {
+pub(super) fn meta(
+    transaction: &WriteTransaction,
+    name: &str,
+) -> Result<Option<String>, redb::Error> {
     let table = transaction.open_table(META)?;
     let value = table.get(name)?;
     Ok(value.map(|value| value.value().to_owned()))
@@ -119,6 +122,7 @@ pub(crate) struct LocalDocument {
 pub(super) struct Snapshot {
     pub(super) documents: ReadOnlyTable<&'static str, Row>,
     pub(super) updates: ReadOnlyTable<u64, &'static str>,
+    pub(super) deaths: ReadOnlyTable<u64, u64>,
     pub(super) counters: ReadOnlyTable<&'static str, u64>,
     pub(super) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
     pub(super) jobs: ReadOnlyTable<&'static str, &'static str>,
@@ -130,6 +134,7 @@ impl Snapshot {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
             updates: transaction.open_table(UPDATES)?,
+            deaths: transaction.open_table(DEATHS)?,
             counters: transaction.open_table(COUNTERS)?,
             locals: transaction.open_table(LOCALS)?,
             jobs: transaction.open_table(JOBS)?,

@@ -66,8 +66,7 @@ impl Records<'_> {
             self.documents.remove(&*id)?;
             self.jobs.remove(&*id)?;
             self.updates.remove(seq)?;
-            self.count("deleted", 1, 0)?;
-            self.count("bytes", dead.body.len() as u64, 0)?;
+            self.count_bytes(dead.body.len(), 0)?;
             purged.removed += 1;
         }
         Ok(purged)
