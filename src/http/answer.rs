@@ -4,6 +4,7 @@
 //! DIFFERS   An error of the pool has its phase, whose fault it is and whether to try again beside
 //!           `error` and `reason`.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZero;
 
@@ -11,6 +12,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName};
 use actix_web::{HttpResponse, ResponseError};
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -173,24 +175,17 @@ impl From<ErrorReply> for Refusal {
             "shutting_down" | "pool_busy" | "throttled" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        let retry_in = match status {
-            StatusCode::SERVICE_UNAVAILABLE => Some(error.retry_after_ms.map_or(0, NonZero::get)),
-            _ => None,
-        };
-        let members = match serde_json::to_value(&error) {
-            Ok(Value::Object(members)) => members,
-            _ => Map::new(),
-        };
         let mut refusal = Self::new(status, &error.name, Value::Null);
-        let others = members.into_iter().filter(|(name, _)| name != "name");
-        refusal.members.extend(others);
-        match retry_in {
-            Some(time) => {
-                let seconds = time.div_ceil(1000).max(1);
-                refusal.with_header(header::RETRY_AFTER, seconds.to_string())
-            }
-            None => refusal,
+        if let Ok(Value::Object(mut members)) = serde_json::to_value(&error) {
+            members.shift_remove("name");
+            refusal.members.extend(members);
         }
+        if status != StatusCode::SERVICE_UNAVAILABLE {
+            return refusal;
+        }
+        let time = error.retry_after_ms.map_or(0, NonZero::get);
+        let seconds = time.div_ceil(1000).max(1);
+        refusal.with_header(header::RETRY_AFTER, seconds.to_string())
     }
 }
 
@@ -250,4 +245,28 @@ fn line(value: &impl Serialize) -> Bytes {
     let mut text = serde_json::to_vec(value).expect("config: texts can always be written");
     text.push(b'\n');
     text.into()
+}
+
+/// What is answered piece by piece.
+pub(super) trait Pieces {
+    /// Returns the next piece; none at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal>;
+}
+
+/// Answers with pieces as they come. An error before the first one is told with its code, a later one as the
+/// last line.
+pub(super) async fn streamed(content_type: &str, mut pieces: impl Pieces + 'static) -> Answer {
+    let first = pieces.next().await?;
+    let rest = stream::unfold(Some(pieces), async |pieces| {
+        let mut pieces = pieces?;
+        match pieces.next().await {
+            Ok(None) => None,
+            Ok(Some(piece)) => Some((Ok(piece), Some(pieces))),
+            Err(refusal) => Some((Ok(refusal.line()), None)),
+        }
+    });
+    let first = stream::iter(first.map(Ok::<_, Infallible>));
+    Ok(HttpResponse::Ok()
+        .content_type(content_type)
+        .streaming(first.chain(rest)))
 }

@@ -7,19 +7,17 @@
 //!           answer has its code. However the request ends, the work and what it holds end with it.
 //! LIMITS    A client has to read while it writes. The head of the answer comes with its first piece.
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use bytes::Bytes;
 use futures_util::future::{LocalBoxFuture, OptionFuture};
-use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::Shared;
 use super::access::User;
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Pieces, Refusal, streamed};
 use super::body::{IDLE_MAX, Incoming};
 use super::request::NDJSON;
-use crate::actors::pool_executor::{ExecuteError, PoolWork};
+use crate::actors::pool_executor::PoolWork;
 use crate::query_server::line::LineBuffer;
 
 /// Pieces of the answer that wait for the client.
@@ -73,38 +71,24 @@ impl Lines {
 }
 
 /// Answers with what comes out of `answers` until the work lets go of its end of it. Meanwhile `pump`
-/// brings the body to the work. What has to last as long as the request is `kept`.
+/// brings the body to the work.
 pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
     pump: impl Future<Output = ()> + 'static,
     answers: mpsc::Receiver<Bytes>,
     work: W,
     (shared, user): (&Shared, &User),
-    kept: impl Sized + 'static,
 ) -> Answer {
     let work = shared.pool.run(work, user.principal());
-    let mut stream = Stream {
+    let stream = LineStream {
         pump: Some(Box::pin(pump)),
         answers,
         work: Some(Box::pin(async move { work.await? })),
     };
-    // What fails before there is anything to answer fails with a code.
-    let first = stream.next().await?;
-    let rest = stream::unfold(Some((stream, kept)), async |going_on| {
-        let (mut stream, kept) = going_on?;
-        match stream.next().await {
-            Ok(None) => None,
-            Ok(Some(piece)) => Some((Ok(piece), Some((stream, kept)))),
-            Err(refusal) => Some((Ok(refusal.line()), None)),
-        }
-    });
-    let first = stream::iter(first.map(Ok::<_, ExecuteError>));
-    Ok(HttpResponse::Ok()
-        .content_type(NDJSON)
-        .streaming(first.chain(rest)))
+    streamed(NDJSON, stream).await
 }
 
 /// A request in progress: what comes, what is done with it, what goes out.
-struct Stream {
+struct LineStream {
     /// None once everything has come.
     pump: Option<LocalBoxFuture<'static, ()>>,
     answers: mpsc::Receiver<Bytes>,
@@ -112,8 +96,7 @@ struct Stream {
     work: Option<LocalBoxFuture<'static, Result<(), Refusal>>>,
 }
 
-impl Stream {
-    /// Returns the next piece of the answer; none at its end.
+impl Pieces for LineStream {
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let answer = loop {
             tokio::select! {

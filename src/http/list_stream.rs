@@ -37,7 +37,7 @@ pub(super) async fn list(incoming: Incoming, shared: Data<Shared>, user: User) -
         answers,
     };
     let pump = pump(lines, rows_in);
-    line_stream::answer(pump, answers_out, work, (&shared, &user), ()).await
+    line_stream::answer(pump, answers_out, work, (&shared, &user)).await
 }
 
 /// Cuts what comes into rows and hands them over, until the end or an error.

@@ -4,13 +4,12 @@
 
 use std::ops::Bound;
 
-use actix_web::http::Method;
 use actix_web::web;
 use serde_json::{Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
 use super::super::params::Params;
-use super::{Call, changes, json_body};
+use super::{Call, changes};
 use crate::replicator::Page;
 use crate::replicator::document::shown;
 use crate::replicator::members::Members;
@@ -20,10 +19,7 @@ use crate::store::Document;
 const BATCH: usize = 256;
 
 pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
-    let mut params = call.params.clone();
-    if call.request.method() == Method::POST {
-        params = params.with_body(&json_body(call, payload).await?);
-    }
+    let params = call.all_params(payload).await?;
     let include_docs = params.boolean("include_docs", false)?;
     match params.json(&["keys"])? {
         Some(Value::Array(keys)) => by_keys(call, &params, &keys, include_docs).await,
@@ -83,8 +79,8 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
     if params.boolean("descending", false)? {
         rows.reverse();
     }
-    let skip = usize_of(params.count("skip")?.unwrap_or(0));
-    let limit = usize_of(params.count("limit")?.unwrap_or(u64::MAX));
+    let skip = params.count("skip")?.unwrap_or(0);
+    let limit = params.count("limit")?.unwrap_or(usize::MAX);
     let rows: Vec<Members> = rows.into_iter().skip(skip).take(limit).collect();
     let answer = Members::default()
         .with("total_rows", total)
@@ -124,8 +120,8 @@ pub(super) fn page(params: &Params) -> Result<Page, Refusal> {
         start,
         end,
         descending,
-        skip: usize_of(params.count("skip")?.unwrap_or(0)),
-        limit: usize_of(params.count("limit")?.unwrap_or(u64::MAX)),
+        skip: params.count("skip")?.unwrap_or(0),
+        limit: params.count("limit")?.unwrap_or(usize::MAX),
     })
 }
 
@@ -138,8 +134,4 @@ fn bound(key: Option<&Value>) -> Bound<String> {
         Some(Value::Array(_) | Value::Object(_)) => Bound::Included("\u{10ffff}".repeat(4)),
         Some(_) => Bound::Included(String::new()),
     }
-}
-
-fn usize_of(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -38,6 +38,17 @@ struct Call<'a> {
     params: Params,
 }
 
+impl Call<'_> {
+    /// Returns the parameters of the query, and with `POST` those of the body.
+    async fn all_params(&self, payload: web::Payload) -> Result<Params, Refusal> {
+        let params = self.params.clone();
+        match *self.request.method() {
+            Method::POST => Ok(params.with_body(&json_body(self, payload).await?)),
+            _ => Ok(params),
+        }
+    }
+}
+
 pub(super) async fn answer(
     path: &[&str],
     request: &HttpRequest,
