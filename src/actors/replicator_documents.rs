@@ -16,7 +16,7 @@ mod upkeep;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
@@ -35,6 +35,7 @@ use crate::messages::replicator_documents::GetRows;
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
@@ -42,7 +43,6 @@ use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
-use policy::schedule::WallTime;
 use replication::counters::Counter;
 use replication::endpoint::Http;
 use replication::filter::Filter;
@@ -143,7 +143,7 @@ impl ReplicatorDocuments {
         let mut pending = Vec::new();
         while let Some(event) = events.pop_front() {
             let doc = event.doc().to_owned();
-            let actions = self.rows.handle(event, now());
+            let actions = self.rows.handle(event, system_time());
             let state = self.rows.get(&doc).map(|row| row.state);
             self.options.database.states().set_row(&doc, state);
             for action in actions {
@@ -373,11 +373,6 @@ impl ReplicatorDocuments {
     }
 }
 
-fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    WallTime::ZERO + since.unwrap_or_default()
-}
-
 /// Returns a time between the two, drawn at random.
 fn between(least: Duration, most: Duration) -> Duration {
     let spread = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
@@ -444,7 +439,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
         };
         let outcome = match what {
             Happening::Triggered => Outcome::Triggered { id: id.to_string() },
-            Happening::Crashed { crash, .. } => Outcome::Error {
+            Happening::Crashed(crash) => Outcome::Error {
                 id: Some(id.to_string()),
                 reason: crash.to_string(),
             },
@@ -460,7 +455,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                     id: id.to_string(),
                 }
             }
-            _ => return,
+            Happening::Ended(_) => return,
         };
         self.write(doc, Some(replication), outcome, ctx);
     }

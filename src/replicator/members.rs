@@ -8,14 +8,15 @@
 use std::fmt;
 
 use rustc_hash::FxHashMap;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::Serialize;
 use serde::ser::Serializer;
-use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
+use json::RawObject;
+
 /// The members of a JSON object.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Members(Vec<(String, Box<RawValue>)>);
 
 impl Members {
@@ -24,7 +25,18 @@ impl Members {
     /// # Errors
     /// It is none.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        let object = RawObject::parse(text)?;
+        let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+        let mut places = FxHashMap::default();
+        for (name, value) in object.iter() {
+            let value = compact(value)?;
+            let place = *places.entry(name).or_insert(members.len());
+            match members.get_mut(place) {
+                Some((_, known)) => *known = value,
+                None => members.push((name.to_owned(), value)),
+            }
+        }
+        Ok(Self(members))
     }
 
     /// Adds a member, or gives it another value.
@@ -110,12 +122,6 @@ impl fmt::Display for Members {
     }
 }
 
-impl fmt::Debug for Members {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
         self.texts().eq(other.texts())
@@ -128,42 +134,10 @@ impl Serialize for Members {
     }
 }
 
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MembersVisitor)
-    }
-}
-
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-        let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
-        let mut places: FxHashMap<String, usize> = FxHashMap::default();
-        while let Some((name, text)) = map.next_entry::<String, Box<RawValue>>()? {
-            let text = compact(text).map_err(serde::de::Error::custom)?;
-            match places.get(&name) {
-                Some(&place) => members[place].1 = text,
-                None => {
-                    places.insert(name.clone(), members.len());
-                    members.push((name, text));
-                }
-            }
-        }
-        Ok(Members(members))
-    }
-}
-
 /// Takes out the white space between tokens.
-fn compact(text: Box<RawValue>) -> Result<Box<RawValue>, serde_json::Error> {
+fn compact(text: &RawValue) -> Result<Box<RawValue>, serde_json::Error> {
     if !text.get().contains([' ', '\t', '\n', '\r']) {
-        return Ok(text);
+        return Ok(text.to_owned());
     }
     let (mut in_text, mut is_escaped) = (false, false);
     let kept = text.get().chars().filter(|&c| {

@@ -40,14 +40,6 @@ fn class_of(state: &str) -> Class {
     place.map_or(0, |place| place as Class)
 }
 
-const fn row_name(state: RowState) -> &'static str {
-    match state {
-        RowState::Initializing => "initializing",
-        RowState::Error => "error",
-        RowState::Scheduled => "pending",
-    }
-}
-
 /// What is known of a document.
 #[derive(Clone, Debug, Default)]
 struct Known {
@@ -139,7 +131,7 @@ pub struct PageOfIds {
 impl DocStates {
     /// Notes how far a document is on its way to a job.
     pub(crate) fn set_row(&self, id: &str, state: Option<RowState>) {
-        let class = state.map(|state| class_of(row_name(state)));
+        let class = state.map(|state| class_of(state.name()));
         self.lock().change(id, |known| known.row = class);
     }
 
