@@ -1,8 +1,8 @@
 //! JobSupervisor: starts the runs of jobs, watches over them, and ends them.
 //!
-//! SUMMARY   A run is a child that is never started again by itself: whether a job that crashed is
-//!           tried again, and when, is the scheduler's to say. A run whose replication has an earlier
-//!           run that is still there, of whatever scheduler, waits for the end of that ([`LiveRuns`]).
+//! SUMMARY   A run is a temporary child: whether and when a job that crashed is tried again, the scheduler
+//!           decides. A run whose replication has an earlier run that is still there, of whatever
+//!           scheduler, waits for the end of that ([`LiveRuns`]).
 //! PROMISES  One [`ChildEnded`] for each run that was to be started, whatever becomes of it: its start
 //!           fails or panics, it ends, panics, or does not end in its time. All children end with the
 //!           scheduler, or with this. Of a replication there is never more than one run.
@@ -34,7 +34,7 @@ use replication::id::ReplicationId;
 /// How long a child that was killed may take to be gone.
 const KILLED_MAX: Duration = Duration::from_secs(1);
 
-/// How long children may take to end when the scheduler is gone without a word.
+/// How long children may take to end when the scheduler has failed.
 const ORPHANED_MAX: Duration = Duration::from_millis(4500);
 
 /// Runs an actor as a job: its life ends when nothing is left of it, and it can be killed.

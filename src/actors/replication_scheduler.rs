@@ -1,10 +1,10 @@
-//! ReplicationScheduler: runs as many of the replications that are to be run as may run, in turns.
+//! ReplicationScheduler: runs replications in turns, as many at a time as may run.
 //!
 //! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and carries out its
 //!           actions; keeps what a job replicates and how far it came; tells those who wait and
 //!           those who subscribed.
 //! PROMISES  Decides nothing and never waits. A run that ends in any way, also by a panic, is noticed
-//!           once. Everybody who waits for a job's end is told, or finds his channel closed.
+//!           once. Everybody who waits for a job's end is told, or finds the channel closed.
 //! CALLED    By the doc processor and HTTP, over [`super::replication::Replication`]; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.

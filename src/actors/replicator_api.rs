@@ -1,7 +1,7 @@
-//! Replications as HTTP and clients of the socket see them: the database, the scheduler, and what is
-//! between them.
+//! The interface to replications, for HTTP and clients of the socket.
 //!
-//! SUMMARY   [`ReplicatorApi`] asks the actors that know and puts together what users see.
+//! SUMMARY   [`ReplicatorApi`] asks the database, the scheduler and the actor between them, and makes what users
+//!           see of their answers.
 //! CALLED    By HTTP and by clients of the socket, on any thread.
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd;
 //!           couch_replicator_fabric: docs/5.

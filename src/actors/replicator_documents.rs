@@ -1,5 +1,5 @@
-//! ReplicatorDocuments: makes jobs of replicator documents, and writes into them what became of the
-//! jobs.
+//! ReplicatorDocuments: turns replicator documents into jobs, and writes the outcomes of the jobs into
+//! them.
 //!
 //! SUMMARY   Follows the updates of the store from the first one on; [`Rows`] decides what they mean.
 //! PROMISES  After a start every document that asks for a replication has its job again. Nothing here
@@ -294,10 +294,10 @@ impl ReplicatorDocuments {
         if !outcome.is_written(update_docs) {
             return;
         }
-        let is_completed = match &outcome {
-            Outcome::Completed { .. } => Some(true),
-            Outcome::Failed { .. } => Some(false),
-            _ => None,
+        let counter = match &outcome {
+            Outcome::Completed { .. } => Some(Counter::DocsCompleted),
+            Outcome::Failed { .. } => Some(Counter::DocsFailed),
+            Outcome::Triggered { .. } | Outcome::Error { .. } => None,
         };
         let (log, options) = (self.log.clone(), Rc::clone(&self.options));
         ctx.spawn(wrap_future(async move {
@@ -309,14 +309,8 @@ impl ReplicatorDocuments {
                 update_docs,
                 &log,
             );
-            if !matches!(writing.await, Ok(true)) {
-                return;
-            }
-            let counters = options.http.counters();
-            match is_completed {
-                Some(true) => counters.count(Counter::DocsCompleted),
-                Some(false) => counters.count(Counter::DocsFailed),
-                None => {}
+            if let (Ok(true), Some(counter)) = (writing.await, counter) {
+                options.http.counters().count(counter);
             }
         }));
     }
@@ -346,7 +340,7 @@ impl ReplicatorDocuments {
         })
     }
 
-    /// Takes a state out of a document that has no business there.
+    /// Removes a state that was written with `update_docs` from a document.
     fn remove_state(&self, doc: String, ctx: &mut Context<Self>) {
         let store = self.options.database.store().clone();
         ctx.spawn(wrap_future(async move {
@@ -357,7 +351,7 @@ impl ReplicatorDocuments {
                     state.is_none_or(|name| name == state::COMPLETED || name == state::FAILED);
                 (!is_over && state::remove(&mut body)).then(|| body.to_string())
             });
-            // It only looks untidy; the next update tries again.
+            // It is harmless; the next update tries again.
             drop(removed.await);
         }));
     }
@@ -366,7 +360,7 @@ impl ReplicatorDocuments {
         let store = self.options.database.store().clone();
         ctx.spawn(wrap_future(async move {
             if let Ok(Some(_)) = store.kept(&doc).await {
-                // What is left of a document that is gone does no harm.
+                // What is kept of a document that is gone does no harm.
                 drop(store.keep(&doc, None).await);
             }
         }));

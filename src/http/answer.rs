@@ -20,10 +20,10 @@ use crate::actors::pool_executor::ExecuteError;
 use crate::auth::LoginError;
 use crate::messages::client_error::ErrorReply;
 
-/// An answer, or why there is none.
+/// An answer, or why the request is refused.
 pub(super) type Answer = Result<HttpResponse, Refusal>;
 
-/// Why a request is not answered as it wants.
+/// Why a request is refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
@@ -96,8 +96,8 @@ impl Refusal {
         self
     }
 
-    /// Leaves out the header that makes a browser ask for name and password by itself: where a page
-    /// has a form for them, it would stand in the way.
+    /// Leaves out the header that makes a browser ask for a name and a password: a page with a login form
+    /// does not want that.
     pub(super) fn for_a_form(mut self) -> Self {
         let asks = |header: &(HeaderName, String)| header.0 == header::WWW_AUTHENTICATE;
         self.header = self.header.filter(|header| !asks(header));
@@ -109,13 +109,13 @@ impl Refusal {
         self
     }
 
-    /// Says it under another name and code.
+    /// Gives it another name and code.
     pub(super) fn named(mut self, status: StatusCode, error: &str) -> Self {
         self.status = status;
         self.with_member("error", error)
     }
 
-    /// Says why in other words.
+    /// Gives it another reason.
     pub(super) fn because(self, reason: impl Into<Value>) -> Self {
         self.with_member("reason", reason)
     }

@@ -14,7 +14,7 @@ use actix_web::http::header;
 use actix_web::web::Data;
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::routes::ask;
@@ -70,7 +70,7 @@ fn file(content_type: &str, text: &'static str) -> Answer {
 }
 
 /// `GET /_dashboard/state`: everything that this visitor may see.
-pub(super) async fn state(shared: Data<Shared>, user: User) -> Answer {
+pub(super) async fn state(shared: Data<HttpContext>, user: User) -> Answer {
     user.needs(Right::Look).map_err(Refusal::for_a_form)?;
     let status = ask(&shared.manager, GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();
@@ -86,7 +86,7 @@ pub(super) async fn state(shared: Data<Shared>, user: User) -> Answer {
 }
 
 /// Counts the jobs, and shows some: first those that crash, then those that run.
-async fn jobs(shared: &Shared) -> Result<Value, Refusal> {
+async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
     let replications = &shared.replications;
     let census = replications.census().await?;
     let mut shown = Vec::new();

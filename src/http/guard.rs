@@ -1,11 +1,11 @@
-//! A connection's socket, guarded: what a client may not do at the cost of others.
+//! A connection's socket with deadlines, so that a slow client costs others nothing.
 //!
 //! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] tells it when a request is
 //!           in hand. Both share the [`Connection`].
 //! PROMISES  Every head is there [`HEAD_WAIT`] after its first byte, not just the first of a connection.
-//!           A client that takes nothing of an answer, or less of it than it must, is given up. A
-//!           connection that has to go for another one goes at once.
-//! DIFFERS   The server below has a deadline for the first head only, and none for who does not read.
+//!           A client that reads nothing of an answer, or reads too slowly, is disconnected. A connection
+//!           that is closed for another one ends at once.
+//! DIFFERS   actix-web has a deadline for the first head only, and none for a client that does not read.
 //! LIMITS    A later head that is late ends its connection without an answer.
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::connections::{Conduct, Place};
+use super::connections::{Conduct, ConnectionPlace};
 use crate::config::Config;
 use crate::pace::Pace;
 
@@ -35,7 +35,7 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// What the socket and the requests of a connection share.
 pub(super) struct Connection {
-    place: Place,
+    place: ConnectionPlace,
     /// Requests that are in hand: from the end of a head to the end of an answer.
     in_hand: Cell<usize>,
     /// Since when the client has sent nothing of a head.
@@ -50,7 +50,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(place: Place, config: watch::Receiver<Arc<Config>>) -> Rc<Self> {
+    pub(super) fn new(place: ConnectionPlace, config: watch::Receiver<Arc<Config>>) -> Rc<Self> {
         Rc::new(Self {
             place,
             in_hand: Cell::new(0),

@@ -12,13 +12,13 @@ use bytes::Bytes;
 use futures_util::future::{LocalBoxFuture, OptionFuture};
 use tokio::sync::mpsc;
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Pieces, Refusal, streamed};
 use super::body::{IDLE_MAX, Incoming};
 use super::request::NDJSON;
 use crate::actors::pool_executor::PoolWork;
-use crate::query_server::line::LineBuffer;
+use crate::query_server::line::{LineBuffer, LineTooLong};
 
 /// Pieces of the answer that wait for the client.
 pub(super) const ANSWERS_AHEAD: usize = 16;
@@ -28,6 +28,7 @@ pub(super) struct Lines {
     pub(super) incoming: Incoming,
     /// What came and is not taken yet.
     pub(super) buffer: LineBuffer,
+    is_over: bool,
 }
 
 impl Lines {
@@ -38,12 +39,18 @@ impl Lines {
     /// with the line's number.
     pub(super) async fn begin<T, E: Into<Refusal>>(
         incoming: Incoming,
-        shared: &Shared,
+        shared: &HttpContext,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<(T, Self), Refusal> {
         let buffer = LineBuffer::new(shared.config.borrow().server.line_max);
-        let mut lines = Self { incoming, buffer };
-        let line = lines.first().await?;
+        let is_over = false;
+        let mut lines = Self {
+            incoming,
+            buffer,
+            is_over,
+        };
+        let line = lines.next_line("the first line").await?;
+        let line = line.unwrap_or_default();
         let text = std::str::from_utf8(&line)
             .map_err(|_| Refusal::bad_request("the first line is not UTF-8"));
         let parsed = text.and_then(|text| parse(text).map_err(Into::into));
@@ -54,19 +61,22 @@ impl Lines {
         Ok((arguments, lines))
     }
 
-    async fn first(&mut self) -> Result<Bytes, Refusal> {
-        loop {
-            let line = self.buffer.next_line().map_err(|error| {
-                Refusal::too_large("the first line", error.limit, Some("line_max"))
-            })?;
-            if let Some(line) = line {
-                return Ok(line);
+    /// Returns the next line, at the end what is left; none after it. An error says `what` line it is.
+    ///
+    /// # Errors
+    /// It is too long, or the body is too slow or cut off.
+    pub(super) async fn next_line(&mut self, what: &str) -> Result<Option<Bytes>, Refusal> {
+        let too_long = |error: LineTooLong| Refusal::too_large(what, error.limit, Some("line_max"));
+        while !self.is_over {
+            if let Some(line) = self.buffer.next_line().map_err(too_long)? {
+                return Ok(Some(line));
             }
             match self.incoming.next().await? {
                 Some(chunk) => self.buffer.add(chunk),
-                None => return Ok(self.buffer.take_rest()),
+                None => self.is_over = true,
             }
         }
+        Ok(Some(self.buffer.take_rest()).filter(|rest| !rest.is_empty()))
     }
 }
 
@@ -76,7 +86,7 @@ pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
     pump: impl Future<Output = ()> + 'static,
     answers: mpsc::Receiver<Bytes>,
     work: W,
-    (shared, user): (&Shared, &User),
+    (shared, user): (&HttpContext, &User),
 ) -> Answer {
     let work = shared.pool.run(work, user.principal());
     let stream = LineStream {

@@ -15,7 +15,7 @@ use actix_web::web::Data;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
@@ -34,7 +34,7 @@ use crate::messages::function::MapStart;
 const PROCESSES: usize = 2;
 
 /// `POST /_query/map`, where the body is lines.
-pub(super) async fn map(incoming: Incoming, shared: Data<Shared>, user: User) -> Answer {
+pub(super) async fn map(incoming: Incoming, shared: Data<HttpContext>, user: User) -> Answer {
     let (start, lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
     let running = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);

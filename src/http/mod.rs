@@ -58,7 +58,7 @@ use crate::otp::registered_name::RegisteredName;
 use tasks::Tasks;
 
 /// What all requests share.
-pub struct Shared {
+pub struct HttpContext {
     pub(crate) pool: PoolHandle,
     pub(crate) manager: RegisteredName<ProcManager>,
     pub(crate) config_listener: RegisteredName<ConfigListener>,
@@ -76,7 +76,7 @@ pub struct Shared {
     pub(crate) log: Logger,
 }
 
-impl Shared {
+impl HttpContext {
     /// Returns what tells that the service is about to end.
     fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()

@@ -1,4 +1,4 @@
-//! The query of a request: names and values, and what they have to be.
+//! The query of a request: its parameters, and how their values are read.
 //!
 //! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and the errors that it throws.
 
@@ -16,7 +16,7 @@ use super::answer::Refusal;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
-/// A query with a value that cannot be.
+/// Refuses a query with a wrong value.
 fn query_parse_error(reason: impl Into<Value>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::request::require_json;
-use super::{Shared, body};
+use super::{HttpContext, body};
 use crate::messages::function::FunctionCall;
 
 /// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
@@ -50,7 +50,7 @@ pub(super) async fn call(
     name: Path<String>,
     request: HttpRequest,
     payload: Payload,
-    shared: Data<Shared>,
+    shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
     let name = call_of(&name)?;

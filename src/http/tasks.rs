@@ -5,17 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix_web::web::Data;
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::HttpContext;
 use super::answer::{self, Answer};
+use crate::store::unix_now;
 
 /// `GET /_active_tasks`: streams, and replications.
-pub(super) async fn list(shared: Data<Shared>) -> Answer {
+pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
     let mut tasks = shared.tasks.list();
     tasks.extend(shared.replications.tasks().await?);
     Ok(answer::ok(&tasks))
@@ -35,7 +35,7 @@ pub(super) struct Task {
 impl Task {
     /// Notes that something went on.
     pub(super) fn touch(&self) {
-        self.updated_on.store(now(), Ordering::Relaxed);
+        self.updated_on.store(unix_now(), Ordering::Relaxed);
     }
 }
 
@@ -50,8 +50,8 @@ impl Tasks {
     pub(super) fn begin(&self, language: &str) -> Running {
         let task = Arc::new(Task {
             language: language.to_owned(),
-            started_on: now(),
-            updated_on: AtomicU64::new(now()),
+            started_on: unix_now(),
+            updated_on: AtomicU64::new(unix_now()),
             docs_read: AtomicU64::new(0),
             docs_written: AtomicU64::new(0),
         });
@@ -83,7 +83,7 @@ impl Tasks {
     }
 
     /// What is locked is changed in single steps: a panic elsewhere leaves it whole.
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Task>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Task>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,9 +99,4 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.tasks.lock().remove(&self.number);
     }
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

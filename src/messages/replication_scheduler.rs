@@ -25,7 +25,8 @@ use replication::spec::{DocRef, Replication};
 ///
 /// A job of the same owner that has the id already is left alone if it asks for the same, else
 /// replaced.
-#[derive(Debug)]
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Added, AddJobError>")]
 pub struct AddJob {
     /// What is to be replicated.
     pub replication: Arc<Replication>,
@@ -50,10 +51,6 @@ impl AddJob {
             waiter: None,
         }
     }
-}
-
-impl Message for AddJob {
-    type Result = Result<Added, AddJobError>;
 }
 
 /// What became of [`AddJob`].
@@ -98,18 +95,16 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
 
 /// Removes a job (`remove_job`). Answered once its run, if it had one, is gone: whether there was
 /// such a job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "bool")]
 pub struct RemoveJob {
     /// Which.
     pub id: ReplicationId,
 }
 
-impl Message for RemoveJob {
-    type Result = bool;
-}
-
 /// Tells a job what to do. One that is paused already stays so. Answers whether there is such a job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "bool")]
 pub(crate) struct OrderJob {
     /// Which.
     pub id: ReplicationId,
@@ -119,39 +114,27 @@ pub(crate) struct OrderJob {
     pub by: Arc<str>,
 }
 
-impl Message for OrderJob {
-    type Result = bool;
-}
-
 /// Runs a cycle now (`reschedule`). The next one comes when it would have come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
 pub struct Reschedule;
 
-impl Message for Reschedule {
-    type Result = ();
-}
-
 /// Works by other settings from now on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
 pub struct Configure(pub Settings);
 
-impl Message for Configure {
-    type Result = ();
-}
-
 /// Asks for a job (`job`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Option<JobInfo>")]
 pub struct GetJob {
     /// Which.
     pub id: ReplicationId,
 }
 
-impl Message for GetJob {
-    type Result = Option<JobInfo>;
-}
-
 /// Asks for jobs (`jobs`), in order of their ids.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "JobList")]
 pub(crate) struct GetJobs {
     /// Only jobs whose ids come after this one.
     pub after: Option<String>,
@@ -166,28 +149,18 @@ pub(crate) struct GetJobs {
 /// The most jobs that are answered at a time, so that no answer takes long.
 pub(crate) const JOBS_MAX: usize = 200;
 
-impl Message for GetJobs {
-    type Result = JobList;
-}
-
 /// Asks for these jobs; the answers are in the same order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Vec<Option<JobInfo>>")]
 pub(crate) struct GetJobsById {
     /// Which.
     pub ids: Vec<ReplicationId>,
 }
 
-impl Message for GetJobsById {
-    type Result = Vec<Option<JobInfo>>;
-}
-
 /// Asks how many jobs there are, and what was counted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Counts")]
 pub struct GetCounts;
-
-impl Message for GetCounts {
-    type Result = Counts;
-}
 
 /// How many jobs there are, and what was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -237,12 +210,9 @@ pub struct JobInfo {
 }
 
 /// Tells of everything that happens to jobs from now on, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
 pub(crate) struct Subscribe(pub Recipient<ReplicationEvent>);
-
-impl Message for Subscribe {
-    type Result = ();
-}
 
 /// Something happened to a job.
 #[derive(Clone, Debug, Message)]

@@ -51,30 +51,25 @@ fn query_servers(
     let answered = |class| merged(languages.iter().map(|(_, one)| one.answered_by(class)));
     let acquired = merged(pools.iter().map(|(_, pool)| pool.counted().wait.get()));
     let started = merged(pools.iter().map(|(_, pool)| pool.counted().open.get()));
-    for (name, count) in [
-        ("vdu_rejects", sum(|language| language.vdu_rejects.get())),
-        ("acquired_processes", acquired.count()),
-        ("process_starts", started.count()),
-        ("process_exits", sum(|language| language.exits.get())),
-        (
-            "process_error_exits",
-            sum(|language| language.error_exits.get()),
-        ),
-        ("process_errors", sum(|language| language.failures.sum())),
-        ("process_prompts", sum(|language| language.prompts.get())),
-    ] {
+    let mut add = |name: &str, count: u64| {
         to.add(&format!("couchdb_query_server_{name}_total"), &[], count);
+    };
+    add("vdu_rejects", sum(|language| language.vdu_rejects.get()));
+    add("acquired_processes", acquired.count());
+    add("process_starts", started.count());
+    add("process_exits", sum(|language| language.exits.get()));
+    let error_exits = sum(|language| language.error_exits.get());
+    add("process_error_exits", error_exits);
+    add("process_errors", sum(|language| language.failures.sum()));
+    add("process_prompts", sum(|language| language.prompts.get()));
+    let classes = PromptClass::ALL.map(|class| (class.name(), answered(class)));
+    for (name, times) in [("spawn_proc", started)].into_iter().chain(classes) {
+        add(&format!("calls_{name}"), times.count());
+        let microseconds = u64::try_from(times.sum().as_micros()).unwrap_or(u64::MAX);
+        add(&format!("time_{name}"), microseconds);
     }
     let vdu = answered(PromptClass::DdocVdu);
     to.add("couchdb_query_server_vdu_process_time_seconds", &[], vdu);
-    let classes = PromptClass::ALL.map(|class| (class.name(), answered(class)));
-    for (name, times) in [("spawn_proc", started)].into_iter().chain(classes) {
-        let calls = format!("couchdb_query_server_calls_{name}_total");
-        to.add(&calls, &[], times.count());
-        let time = format!("couchdb_query_server_time_{name}_total");
-        let microseconds = u64::try_from(times.sum().as_micros()).unwrap_or(u64::MAX);
-        to.add(&time, &[], microseconds);
-    }
 }
 
 fn http(to: &mut Snapshot, inner: &Inner) {
@@ -92,50 +87,27 @@ fn http(to: &mut Snapshot, inner: &Inner) {
 }
 
 fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
-    for (name, counter) in [
-        ("couchdb_couch_replicator_jobs_adds_total", &metrics.adds),
-        (
-            "couchdb_couch_replicator_jobs_duplicate_adds_total",
-            &metrics.duplicate_adds,
-        ),
-        (
-            "couchdb_couch_replicator_jobs_removes_total",
-            &metrics.removes,
-        ),
-        (
-            "couchdb_couch_replicator_jobs_starts_total",
-            &metrics.starts,
-        ),
-        ("couchdb_couch_replicator_jobs_stops_total", &metrics.stops),
-        (
-            "couchdb_couch_replicator_jobs_crashes_total",
-            &metrics.crashes,
-        ),
-        (
-            "settee_replication_jobs_completed_total",
-            &metrics.completions,
-        ),
-        ("settee_replication_jobs_failed_total", &metrics.failures),
-    ] {
-        to.add(name, &[], counter.get());
-    }
-    for (name, gauge) in [
-        ("couchdb_couch_replicator_jobs_total", &metrics.total),
-        ("couchdb_couch_replicator_jobs_running", &metrics.running),
-        ("couchdb_couch_replicator_jobs_pending", &metrics.pending),
-        ("couchdb_couch_replicator_jobs_crashed", &metrics.crashed),
-        ("settee_replication_jobs_paused", &metrics.paused),
-    ] {
-        to.add(name, &[], gauge.get());
-    }
+    let mut add = |name: &str, number: u64| {
+        to.add(&format!("couchdb_couch_replicator_{name}"), &[], number);
+    };
+    add("jobs_adds_total", metrics.adds.get());
+    add("jobs_duplicate_adds_total", metrics.duplicate_adds.get());
+    add("jobs_removes_total", metrics.removes.get());
+    add("jobs_starts_total", metrics.starts.get());
+    add("jobs_stops_total", metrics.stops.get());
+    add("jobs_crashes_total", metrics.crashes.get());
+    add("jobs_total", metrics.total.get());
+    add("jobs_running", metrics.running.get());
+    add("jobs_pending", metrics.pending.get());
+    add("jobs_crashed", metrics.crashed.get());
     for (name, count) in metrics.work() {
-        let name = name.replace('.', "_");
-        to.add(
-            &format!("couchdb_couch_replicator_{name}_total"),
-            &[],
-            count,
-        );
+        add(&format!("{}_total", name.replace('.', "_")), count);
     }
+    let (completed, failed) = (metrics.completions.get(), metrics.failures.get());
+    to.add("settee_replication_jobs_completed_total", &[], completed);
+    to.add("settee_replication_jobs_failed_total", &[], failed);
+    let paused = metrics.paused.get();
+    to.add("settee_replication_jobs_paused", &[], paused);
 }
 
 /// The program itself.

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub(crate) use cells::{Counter, Gauge, Histogram};
 pub use cells::{Range, Times};
 pub use definition::{Definition, Kind};
-pub use front::{Closed, Front, Place};
+pub use front::{Closed, Front, ServicePlace};
 pub(crate) use language::{KillReason, LanguageMetrics};
 pub(crate) use pool::{OpenFailure, PoolMetrics};
 pub use pool::{Refused, ReturnKind};
@@ -160,7 +160,7 @@ impl Metrics {
     }
 
     /// Shows a service for as long as what is returned is kept.
-    pub(crate) fn open_front(&self, name: &str, place: Place) -> Arc<Front> {
+    pub(crate) fn open_front(&self, name: &str, place: ServicePlace) -> Arc<Front> {
         let front = Arc::new(Front::new(name, self.service(name), place));
         let mut fronts = lock(&self.0.fronts);
         fronts.retain(|known| known.strong_count() > 0);

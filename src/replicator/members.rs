@@ -1,6 +1,6 @@
 //! The members of a document, with the texts of their values.
 //!
-//! SUMMARY   [`Members`] is a JSON object whose values are texts: a number keeps all its digits from the
+//! SUMMARY   [`DocMembers`] is a JSON object whose values are texts: a number keeps all its digits from the
 //!           writer through the store to the reader. Values are read where something is made of them.
 //! PROMISES  Order is the writer's; of members with one name the last counts. No white space stands
 //!           between tokens, so that a document is one line.
@@ -17,9 +17,9 @@ use json::RawObject;
 
 /// The members of a JSON object.
 #[derive(Clone, Debug, Default)]
-pub struct Members(Vec<(String, Box<RawValue>)>);
+pub struct DocMembers(Vec<(String, Box<RawValue>)>);
 
-impl Members {
+impl DocMembers {
     /// Reads the text of a JSON object.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Members {
         }
     }
 
-    /// As [`Members::set`], for objects that are made member by member.
+    /// As [`DocMembers::set`], for objects that are made member by member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Serialize) -> Self {
         self.set(name, value);
@@ -115,20 +115,20 @@ impl Members {
     }
 }
 
-impl fmt::Display for Members {
+impl fmt::Display for DocMembers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         f.write_str(&text)
     }
 }
 
-impl PartialEq for Members {
+impl PartialEq for DocMembers {
     fn eq(&self, other: &Self) -> bool {
         self.texts().eq(other.texts())
     }
 }
 
-impl Serialize for Members {
+impl Serialize for DocMembers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, text)| (name, text)))
     }
@@ -161,10 +161,10 @@ mod tests {
     fn values_keep_their_texts_and_lose_the_white_space_between_tokens() {
         let text = r#" { "n" : 123456789012345678901234567890 , "a":[ 1.0, 1e400,
             {"s": " a \" \\" , "t" : "\\\" " } ], "n2":-0.10 } "#;
-        let members = Members::parse(text).unwrap();
+        let members = DocMembers::parse(text).unwrap();
         let expected = r#"{"n":123456789012345678901234567890,"a":[1.0,1e400,{"s":" a \" \\","t":"\\\" "}],"n2":-0.10}"#;
         assert_eq!(members.to_string(), expected);
-        assert_eq!(Members::parse(expected).unwrap(), members);
+        assert_eq!(DocMembers::parse(expected).unwrap(), members);
         assert_eq!(members.get("a"), None, "no number is as large");
         assert_eq!(members.get("n2"), Some(json!(-0.1)));
         assert_eq!(members.value()["a"], Value::Null);
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_last_of_a_name_counts_at_the_place_of_the_first() {
-        let mut members = Members::parse(r#"{"a":1,"b":2,"a":3}"#).unwrap();
+        let mut members = DocMembers::parse(r#"{"a":1,"b":2,"a":3}"#).unwrap();
         assert_eq!(members.to_string(), r#"{"a":3,"b":2}"#);
         members.set("b", "x");
         members.set("c", [1]);
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_no_object_is_refused() {
         for text in ["", "[]", "1", "{\"a\":}", "{\"a\":1}x", "{\"a\":01}"] {
-            assert!(Members::parse(text).is_err(), "{text}");
+            assert!(DocMembers::parse(text).is_err(), "{text}");
         }
     }
 }

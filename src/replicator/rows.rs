@@ -1,9 +1,9 @@
 //! From documents to jobs: which document wants which job, as a pure state machine.
 //!
-//! SUMMARY   [`Rows`] has one row a document that asks for a replication. It is told what happened
+//! SUMMARY   [`Rows`] has a row for each document that asks for a replication. It is told what happened
 //!           ([`Event`]) and answers what to do ([`Action`]).
-//! PROMISES  Whatever comes late, from an attempt that is not the row's last, changes nothing. An edit
-//!           that does not touch the replication leaves its job alone.
+//! PROMISES  An event of an attempt that is not the row's last changes nothing. An edit that does not
+//!           change the replication leaves its job alone.
 //! CALLED    By the ReplicatorDocuments actor.
 //! SOURCE    couch_replicator_doc_processor and its worker; back-off and re-check times are theirs.
 //! DIFFERS   An id that takes no request to the source is computed at once, without a worker.

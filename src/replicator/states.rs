@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use super::members::Members;
+use super::members::DocMembers;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
 use crate::store::Watcher;
@@ -176,18 +176,15 @@ impl DocStates {
             true => (end, start),
         };
         let total = inner.names.count(Classes::ALL, Section::ALL);
-        let before = match (start, page.descending) {
-            (Bound::Unbounded, _) => 0,
-            (start, false) => {
-                let (lower, upper) = (Bound::Unbounded, other_side(start));
-                inner.names.count(Classes::ALL, Section { lower, upper })
-            }
-            (start, true) => {
-                let (lower, upper) = (other_side(start), Bound::Unbounded);
-                inner.names.count(Classes::ALL, Section { lower, upper })
-            }
-        };
         let section = Section { lower, upper };
+        let (lower, upper) = match page.descending {
+            false => (Bound::Unbounded, other_side(start)),
+            true => (other_side(start), Bound::Unbounded),
+        };
+        let before = match start {
+            Bound::Unbounded => 0,
+            _ => inner.names.count(Classes::ALL, Section { lower, upper }),
+        };
         PageOfIds {
             total,
             offset: before.saturating_add(page.skip).min(total),
@@ -219,7 +216,9 @@ impl Watcher for DocStates {
         if !body.contains(STATE) {
             return 0;
         }
-        let state = Members::parse(body).ok().and_then(|body| body.text(STATE));
+        let state = DocMembers::parse(body)
+            .ok()
+            .and_then(|body| body.text(STATE));
         match state.as_deref() {
             Some(state @ (COMPLETED | FAILED)) => class_of(state),
             _ => 0,

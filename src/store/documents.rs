@@ -1,6 +1,6 @@
 //! Documents in the tables: reading, writing, the order of updates.
 //!
-//! SUMMARY   A document has one revision, the last one. Whoever writes it has to know it.
+//! SUMMARY   A document has one revision, the last one. A writer has to name it.
 //! SOURCE    couch_db: update_docs/4; couch_db_updater.
 
 use std::ops::Bound;
@@ -42,12 +42,12 @@ impl Document {
     }
 }
 
-/// A wish to write a document.
+/// A document to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     /// Which.
     pub id: String,
-    /// The revision that the writer knows.
+    /// The revision that the writer replaces.
     pub expected: Option<Revision>,
     /// Whether to delete it.
     pub deleted: bool,
@@ -55,7 +55,7 @@ pub struct Edit {
     pub body: String,
 }
 
-/// The writer does not know the last revision.
+/// The writer did not name the last revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Document update conflict.")]
 pub struct Conflict;
@@ -116,7 +116,7 @@ impl Snapshot {
     pub(super) fn info(&self) -> Result<Info, redb::Error> {
         use redb::ReadableTableMetadata;
 
-        // What a walk over the table would tell is counted: this is asked often.
+        // All of these are counters: this is asked often.
         let all = self.documents.len()?;
         let deleted = self.deaths.len()?;
         Ok(Info {
@@ -152,8 +152,8 @@ impl Records<'_> {
         }
     }
 
-    /// Writes a document whose writer knows its last revision. What is deleted can be made again
-    /// without knowing it, and what is not there cannot be deleted.
+    /// Writes a document whose writer names its last revision. A deleted document can be written without
+    /// one; a document that is not there cannot be deleted.
     pub(super) fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, redb::Error> {
         let known = self.document(&edit.id)?;
         let fits = match (&known, &edit.expected) {

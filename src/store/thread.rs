@@ -1,9 +1,9 @@
-//! The thread that has the file.
+//! The thread that owns the file.
 //!
 //! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
 //!           one wait for the disk.
-//! PROMISES  Nobody is answered before the transaction is on the disk. When it fails, all of it is
-//!           undone, everybody in it is told, and the file is opened anew for the next request.
+//! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
+//!           is undone, all its callers are told, and the next request opens the file again.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use redb::{Database, ReadableDatabase};
 use slog::{Logger, warn};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::file::Place;
+use super::file::StorePlace;
 use super::migrate::SetAside;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
@@ -22,7 +22,7 @@ use super::{StoreError, Watcher, uuid_file};
 const BATCH_MAX: usize = 256;
 
 /// What the thread is asked, and who is told what came of it.
-pub(super) enum Request {
+pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
     /// Told when what was written is on the disk.
     Write(Box<Write>, Reply<()>),
@@ -38,54 +38,37 @@ pub(super) fn failed(error: redb::Error) -> StoreError {
     StoreError::Failed(error.to_string())
 }
 
-/// Starts the thread, which ends when nobody can ask any more.
-pub(super) fn start(
-    place: Place,
-    new_uuid: Arc<str>,
-    watcher: Arc<dyn Watcher>,
-    requests: mpsc::Receiver<Request>,
-    update_seq: watch::Sender<Option<u64>>,
-    log: Logger,
-) -> io::Result<()> {
-    let keeper = Keeper {
-        place,
-        new_uuid,
-        watcher,
-        requests,
-        update_seq,
-        database: None,
-        log,
-    };
-    std::thread::Builder::new()
-        .name("store".to_owned())
-        .spawn(move || keeper.run())
-        .map(drop)
-}
-
-struct Keeper {
-    place: Place,
+/// The state of the thread.
+pub(super) struct Keeper {
+    pub(super) place: StorePlace,
     /// What a new store is called.
-    new_uuid: Arc<str>,
-    watcher: Arc<dyn Watcher>,
-    requests: mpsc::Receiver<Request>,
-    update_seq: watch::Sender<Option<u64>>,
-    database: Option<Database>,
-    log: Logger,
+    pub(super) new_uuid: Arc<str>,
+    pub(super) watcher: Arc<dyn Watcher>,
+    pub(super) requests: mpsc::Receiver<StoreRequest>,
+    pub(super) update_seq: watch::Sender<Option<u64>>,
+    pub(super) database: Option<Database>,
+    pub(super) log: Logger,
 }
 
 impl Keeper {
+    /// Starts the thread, which ends when nobody can ask any more.
+    pub(super) fn start(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("store".to_owned());
+        thread.spawn(move || self.run()).map(drop)
+    }
+
     fn run(mut self) {
         let mut next = None;
-        // Whoever asked may wait no longer: a reply that nobody takes is dropped.
+        // The caller may be gone: then the reply is dropped.
         while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
             match request {
-                Request::Read(work, reply) => drop(reply.send(self.read(work))),
-                Request::Compact(reply) => drop(reply.send(self.compact())),
-                Request::Write(work, reply) => {
+                StoreRequest::Read(work, reply) => drop(reply.send(self.read(work))),
+                StoreRequest::Compact(reply) => drop(reply.send(self.compact())),
+                StoreRequest::Write(work, reply) => {
                     let (mut batch, mut replies) = (vec![work], vec![reply]);
                     while batch.len() < BATCH_MAX && next.is_none() {
                         match self.requests.try_recv() {
-                            Ok(Request::Write(work, reply)) => {
+                            Ok(StoreRequest::Write(work, reply)) => {
                                 batch.push(work);
                                 replies.push(reply);
                             }
@@ -107,9 +90,10 @@ impl Keeper {
         let database = match self.database.take() {
             Some(database) => database,
             None => {
-                let database = self.place.open()?;
-                let prepared = prepare(&database, &self.place, &self.new_uuid, &*self.watcher);
-                let prepared = prepared.map_err(|error| self.place.unprepared(error))?;
+                let place = &self.place;
+                let database = place.open().map_err(|problem| problem.of(place))?;
+                let prepared = prepare(&database, place, &self.new_uuid, &*self.watcher)
+                    .map_err(|problem| problem.of(place))?;
                 self.tell(&prepared.uuid);
                 if let Some(SetAside { file, count }) = prepared.set_aside {
                     warn!(self.log, "branches of documents were written to a file, the winners stay";

@@ -30,7 +30,7 @@ pub(super) struct JobEntry {
     pub(super) progress_at: Option<WallTime>,
     /// Documents that were not replicated, the latest last; at most [`REFUSED_MAX`].
     pub(super) refused: VecDeque<RefusedDoc>,
-    /// Who waits for its end.
+    /// Who is told of its end.
     pub(super) waiters: Vec<oneshot::Sender<Outcome>>,
 }
 
@@ -57,10 +57,10 @@ impl JobEntry {
         self.refused.push_back(doc);
     }
 
-    /// Tells everybody who waits.
+    /// Tells the waiters.
     pub(super) fn resolve(&mut self, outcome: &Outcome) {
         for waiter in self.waiters.drain(..) {
-            // He may have gone meanwhile.
+            // The waiter may be gone.
             let _ = waiter.send(outcome.clone());
         }
     }

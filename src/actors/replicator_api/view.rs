@@ -9,13 +9,13 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
 use crate::replicator::NAME;
 use crate::replicator::document::members;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
@@ -109,43 +109,34 @@ fn text(seq: &Seq) -> Value {
     seq.as_text().into_owned().into()
 }
 
-fn counters(progress: &JobProgress) -> Map<String, Value> {
+fn counters(progress: &JobProgress) -> Value {
     let counted = &progress.stats;
-    let members = [
-        ("revisions_checked", counted.missing_checked.into()),
-        ("missing_revisions_found", counted.missing_found.into()),
-        ("docs_read", counted.docs_read.into()),
-        ("docs_written", counted.docs_written.into()),
-        ("changes_pending", progress.changes_pending.into()),
-        ("doc_write_failures", counted.doc_write_failures.into()),
-        ("bulk_get_docs", counted.bulk_get_docs.into()),
-        ("bulk_get_attempts", counted.bulk_get_attempts.into()),
-        (
-            "checkpointed_source_seq",
-            text(&progress.checkpointed_source_seq),
-        ),
-    ];
-    members
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
+    json!({
+        "revisions_checked": counted.missing_checked,
+        "missing_revisions_found": counted.missing_found,
+        "docs_read": counted.docs_read,
+        "docs_written": counted.docs_written,
+        "changes_pending": progress.changes_pending,
+        "doc_write_failures": counted.doc_write_failures,
+        "bulk_get_docs": counted.bulk_get_docs,
+        "bulk_get_attempts": counted.bulk_get_attempts,
+        "checkpointed_source_seq": text(&progress.checkpointed_source_seq),
+    })
 }
 
 /// Returns the statistics of a job, as `info` has them.
-fn stats(progress: &JobProgress) -> Map<String, Value> {
-    let mut stats = counters(progress);
-    stats.insert("source_seq".to_owned(), text(&progress.source_seq));
-    stats.insert("through_seq".to_owned(), text(&progress.through_seq));
-    stats
+fn stats(progress: &JobProgress) -> Value {
+    let seqs = json!({
+        "source_seq": text(&progress.source_seq),
+        "through_seq": text(&progress.through_seq),
+    });
+    with(counters(progress), seqs)
 }
 
 /// Returns what stands in a document whose replication has completed.
-pub(crate) fn completed_stats(
-    progress: &JobProgress,
-    replication: &Replication,
-) -> Map<String, Value> {
+pub(crate) fn completed_stats(progress: &JobProgress, replication: &Replication) -> Value {
     let mut stats = counters(progress);
-    stats.insert("start_time".to_owned(), start_time(replication).into());
+    stats["start_time"] = start_time(replication).into();
     stats
 }
 
@@ -229,7 +220,7 @@ fn settled(document: &Document) -> (String, Box<RawValue>) {
     let time = body.get(TIME).unwrap_or_default();
     let (state, info, error_count, start) = match body.text(STATE).as_deref() {
         Some(COMPLETED) => {
-            let stats = body.raw(STATS).map(|stats| Members::parse(stats.get()));
+            let stats = body.raw(STATS).map(|stats| DocMembers::parse(stats.get()));
             let mut stats = stats.and_then(Result::ok);
             let start = stats.as_mut().and_then(|stats| {
                 let start = stats.get("start_time");
@@ -240,13 +231,13 @@ fn settled(document: &Document) -> (String, Box<RawValue>) {
         }
         Some(FAILED) => {
             let reason = body.raw(REASON);
-            let info = Members::default().with("error", reason);
+            let info = DocMembers::default().with("error", reason);
             (FAILED, Some(info), 1, time.clone())
         }
         _ => ("initializing", None, 0, time.clone()),
     };
     let side = |name| endpoint(&body.get(name).unwrap_or_default());
-    let value = Members::default()
+    let value = DocMembers::default()
         .with("database", NAME)
         .with("doc_id", &document.id)
         .with("id", Value::Null)

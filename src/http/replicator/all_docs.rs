@@ -12,7 +12,7 @@ use super::super::params::Params;
 use super::{Call, changes};
 use crate::replicator::Page;
 use crate::replicator::document::shown;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::store::Document;
 
 /// Documents that are read at a time.
@@ -40,7 +40,7 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
         let there = found.filter(|document| !document.deleted);
         rows.extend(there.map(|document| row(call, &document, include_docs)));
     }
-    let mut answer = Members::default()
+    let mut answer = DocMembers::default()
         .with("total_rows", page.total)
         .with("offset", page.offset)
         .with("rows", rows);
@@ -58,7 +58,7 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
         .map(|key| key.as_str().unwrap_or_default().to_owned());
     let documents = call.database.store().documents(ids.collect()).await?;
     let total = call.database.store().info().await?.documents;
-    let mut rows: Vec<Members> = keys
+    let mut rows: Vec<DocMembers> = keys
         .iter()
         .zip(&documents)
         .map(|(key, document)| match document {
@@ -71,7 +71,7 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
                 row
             }
             Some(document) => row(call, document, include_docs),
-            None => Members::default()
+            None => DocMembers::default()
                 .with("key", key)
                 .with("error", "not_found"),
         })
@@ -81,19 +81,19 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
     }
     let skip = params.count("skip")?.unwrap_or(0);
     let limit = params.count("limit")?.unwrap_or(usize::MAX);
-    let rows: Vec<Members> = rows.into_iter().skip(skip).take(limit).collect();
-    let answer = Members::default()
+    let rows: Vec<DocMembers> = rows.into_iter().skip(skip).take(limit).collect();
+    let answer = DocMembers::default()
         .with("total_rows", total)
         .with("offset", Value::Null)
         .with("rows", rows);
     Ok(answer::ok(&answer))
 }
 
-fn head(id: &str) -> Members {
-    Members::default().with("id", id).with("key", id)
+fn head(id: &str) -> DocMembers {
+    DocMembers::default().with("id", id).with("key", id)
 }
 
-fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> Members {
+fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> DocMembers {
     let whole = shown(document, &call.person);
     let mut row = head(&document.id).with("value", json!({"rev": whole.get("_rev")}));
     if include_docs {
@@ -103,7 +103,7 @@ fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> Members {
 }
 
 /// Returns the page that parameters ask for.
-pub(super) fn page(params: &Params) -> Result<Page, Refusal> {
+pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
     let descending = params.boolean("descending", false)?;
     let inclusive = params.boolean("inclusive_end", true)?;
     let included = |key: Option<Value>| bound(key.as_ref());

@@ -1,7 +1,7 @@
-//! `_changes` of the replicator database: once, until something happens, or for ever.
+//! `_changes` of the replicator database: normal, long-poll, continuous and eventsource feeds.
 //!
 //! SUMMARY   A feed reads the store in pieces and writes them as they come; while there is nothing new
-//!           it waits for the store to say so.
+//!           it waits for the store's next update.
 //! PROMISES  A feed ends when the service is told to stop, and with the client.
 //! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
 
@@ -24,7 +24,7 @@ use super::super::params::Params;
 use super::super::request::text;
 use super::Call;
 use crate::replicator::document::{Person, shown};
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::store::{Store, StoreError};
 use filter::Filter;
 use rows::row;
@@ -292,7 +292,7 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
             rows.push(row(document, whole, &uuid, include_docs));
         }
     }
-    let answer = Members::default()
+    let answer = DocMembers::default()
         .with("results", rows)
         .with("last_seq", seq(last, &uuid))
         .with("pending", 0);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::replicator::document::parse;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use replication::spec::{Defaults, DocRef};
 
 const NOW: WallTime = WallTime::from_micros(7);
@@ -17,7 +17,7 @@ fn replication(doc: &str, more: &Value) -> Arc<Replication> {
     Arc::new(
         parse(
             doc,
-            &Members::parse(&body.to_string()).unwrap(),
+            &DocMembers::parse(&body.to_string()).unwrap(),
             &Defaults::default(),
         )
         .unwrap(),

@@ -35,7 +35,7 @@ fn old_store(directory: &Path) -> (PathBuf, PathBuf) {
 }
 
 async fn check(path: &Path) {
-    let store = opened(Place::File(path.to_owned())).await;
+    let store = opened(StorePlace::File(path.to_owned())).await;
     let info = store.info().await.unwrap();
     assert_eq!((info.documents, info.deleted, info.update_seq), (3, 1, 4));
     assert_eq!(info.uuid, UUID);
@@ -66,7 +66,7 @@ async fn the_winner_of_each_document_stays_and_other_branches_go_to_a_file_besid
     std::fs::remove_file(&branches).unwrap();
     check(&path).await;
     assert!(!branches.exists());
-    let store = opened(Place::File(path)).await;
+    let store = opened(StorePlace::File(path)).await;
     let known = Some("2-c".parse().unwrap());
     let next = one(&store, edit("a", known, "{}")).await.unwrap();
     assert_eq!(next.number, 3);
@@ -77,7 +77,7 @@ async fn a_migration_that_was_interrupted_begins_anew() {
     let directory = tempfile::tempdir().unwrap();
     let (path, branches) = old_store(directory.path());
     let database = redb::Database::open(&path).unwrap();
-    let place = Place::File(path.clone());
+    let place = StorePlace::File(path.clone());
     // What a crash before the transaction's end leaves: both files, and the store as it was.
     let transaction = database.begin_write().unwrap();
     {
@@ -103,7 +103,7 @@ async fn the_branches_of_a_store_that_stood_in_the_same_place_before_stay() {
     old_store(directory.path());
     let other = "0123456789abcdef0123456789abcdef";
     set_uuid(&path, other);
-    opened(Place::File(path)).await;
+    opened(StorePlace::File(path)).await;
     let name = format!("s.redb.branches-{other}-4.ndjson");
     for file in [branches, directory.path().join(name)] {
         assert_eq!(std::fs::read_to_string(file).unwrap(), BRANCHES);
@@ -126,7 +126,7 @@ async fn a_store_whose_branches_cannot_be_written_stays_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let (path, branches) = old_store(directory.path());
     std::fs::create_dir_all(branches.join("in the way")).unwrap();
-    let store = started(Place::File(path.clone()));
+    let store = started(StorePlace::File(path.clone()));
     let error = store.open().await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Open(error) if matches!(error.problem, OpenProblem::Io(..))),

@@ -39,7 +39,7 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
     });
     let mut replication = crate::replicator::document::parse(
         "d1",
-        &Members::parse(&body.to_string()).unwrap(),
+        &DocMembers::parse(&body.to_string()).unwrap(),
         &Defaults::default(),
     )
     .unwrap();
