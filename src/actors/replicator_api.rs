@@ -282,12 +282,8 @@ impl ReplicatorApi {
         let infos = self.scheduler(GetJobsById { ids }).await?;
         let mut infos = infos.into_iter();
         let shown = documents.iter().zip(&rows).map(|(document, row)| {
-            let has_job = row.as_ref().is_some_and(|row| row.job.is_some());
-            let info = if has_job {
-                infos.next().flatten()
-            } else {
-                None
-            };
+            let job = row.as_ref().and_then(|row| row.job.as_ref());
+            let info = job.and_then(|_| infos.next().flatten());
             // Of the same id there may be a job of somebody else.
             let own = info.filter(|info| {
                 let doc = info.replication.doc.as_ref();

@@ -147,7 +147,7 @@ pub(super) async fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub(super) async fn read_at_most(
+async fn read_at_most(
     limit: usize,
     request: &HttpRequest,
     mut payload: web::Payload,

@@ -20,7 +20,7 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
-use super::tasks::{Running, Task};
+use super::tasks::Task;
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
 use crate::functions::view::{
@@ -36,18 +36,18 @@ const PROCESSES: usize = 2;
 /// `POST /_query/map`, where the body is lines.
 pub(super) async fn map(incoming: Incoming, shared: Data<HttpContext>, user: User) -> Answer {
     let (start, lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
-    let running = shared.tasks.begin(start.at.language.as_str());
+    let task = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
     let cutter = DocumentCutter::new(shared.config.borrow().server.line_max);
-    let pump = pump(lines, cutter, batches, Arc::clone(&running.task));
+    let pump = pump(lines, cutter, batches, Arc::clone(&task));
     let work = Map {
         start,
         input,
         sink: Sink {
             answers: sink,
             ready: RefCell::default(),
-            running,
+            task,
         },
     };
     line_stream::answer(pump, answers, work, (&shared, &user)).await
@@ -137,7 +137,7 @@ struct Sink {
     answers: mpsc::Sender<Bytes>,
     /// What can go out now: the answers to documents that were in flight together.
     ready: RefCell<BytesMut>,
-    running: Running,
+    task: Arc<Task>,
 }
 
 impl MapSink for Sink {
@@ -145,10 +145,7 @@ impl MapSink for Sink {
         let mut ready = self.ready.borrow_mut();
         ready.extend_from_slice(mapped.answer());
         ready.extend_from_slice(b"\n");
-        self.running
-            .task
-            .docs_written
-            .fetch_add(1, Ordering::Relaxed);
+        self.task.docs_written.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn ready(&self) -> bool {
@@ -156,7 +153,7 @@ impl MapSink for Sink {
         if ready.is_empty() {
             return true;
         }
-        self.running.task.touch();
+        self.task.touch();
         let sending = self.answers.send_timeout(ready.freeze(), IDLE_MAX);
         sending.await.is_ok()
     }

@@ -5,16 +5,17 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path, Payload};
+use actix_web::web::{Data, Path};
 use serde_json::{Value, json};
 
+use super::HttpContext;
 use super::access::{User, Visitor};
 use super::answer::{self, Answer, Refusal};
+use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::replicator::owners::{check_job, owns_document, owns_job};
 use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
-use super::{HttpContext, body};
 use crate::actors::replicator_api::ReplicatorError;
 use crate::auth::rights::Right;
 use crate::replicator::members::DocMembers;
@@ -63,8 +64,7 @@ pub(super) async fn job(id: Path<String>, shared: Data<HttpContext>, user: User)
 pub(super) async fn order(
     _: IsJson,
     place: Path<(String, String)>,
-    request: HttpRequest,
-    payload: Payload,
+    body: AtMost<ORDER_BYTES_MAX>,
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
@@ -74,10 +74,7 @@ pub(super) async fn order(
         "_pause" => JobOrder::Pause,
         "_resume" => JobOrder::Resume,
         "_restart" => JobOrder::Restart,
-        _ => {
-            let body = body::read_at_most(body::ORDER_BYTES_MAX, &request, payload, &shared);
-            priority(body.await?.text()?)?
-        }
+        _ => priority(body.0.text()?)?,
     };
     let person = person(&user);
     let job = shared.replications.order(id, order, &person).await?;

@@ -3,9 +3,8 @@
 //! SOURCE    couch_task_status.
 //! DIFFERS   Nothing is kept of a task that is over.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use actix_web::web::Data;
 use serde_json::{Value, json};
@@ -23,6 +22,7 @@ pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
 
 /// What is known of a running task.
 pub(super) struct Task {
+    number: u64,
     language: String,
     started_on: u64,
     updated_on: AtomicU64,
@@ -39,38 +39,37 @@ impl Task {
     }
 }
 
-/// The tasks that run. Each takes itself out.
+/// The tasks that run.
 #[derive(Clone, Default)]
-pub(crate) struct Tasks(Arc<Mutex<BTreeMap<u64, Arc<Task>>>>);
+pub(crate) struct Tasks(Arc<Mutex<Vec<Weak<Task>>>>);
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Tasks {
-    /// Begins a task; it is over when the returned value is dropped.
-    pub(super) fn begin(&self, language: &str) -> Running {
+    /// Begins a task, which runs until the last handle of it is dropped.
+    pub(super) fn begin(&self, language: &str) -> Arc<Task> {
         let task = Arc::new(Task {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             language: language.to_owned(),
             started_on: unix_now(),
             updated_on: AtomicU64::new(unix_now()),
             docs_read: AtomicU64::new(0),
             docs_written: AtomicU64::new(0),
         });
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, Arc::clone(&task));
-        Running {
-            number,
-            tasks: self.clone(),
-            task,
-        }
+        let mut tasks = self.lock();
+        tasks.retain(|known| known.strong_count() > 0);
+        tasks.push(Arc::downgrade(&task));
+        drop(tasks);
+        task
     }
 
     /// Returns all that run, oldest first.
     pub(super) fn list(&self) -> Vec<Value> {
-        let tasks = self.lock();
-        let shown = tasks.iter().map(|(number, task)| {
+        let running: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        let shown = running.iter().map(|task| {
             json!({
                 "node": "_local",
-                "pid": format!("<{number}>"),
+                "pid": format!("<{}>", task.number),
                 "type": "query_map",
                 "language": task.language,
                 "docs_read": task.docs_read.load(Ordering::Relaxed),
@@ -83,20 +82,7 @@ impl Tasks {
     }
 
     /// What is locked is changed in single steps: a panic elsewhere leaves it whole.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Task>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Task>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A task while it runs.
-pub(super) struct Running {
-    number: u64,
-    tasks: Tasks,
-    pub(super) task: Arc<Task>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.tasks.lock().remove(&self.number);
     }
 }
