@@ -72,7 +72,7 @@ impl Drop for Child {
     }
 }
 
-/// A run that is to be started when an earlier one is gone.
+/// A run that starts when an earlier one is gone.
 struct Waiting {
     new: NewRun,
     earlier: Pid,
@@ -258,7 +258,7 @@ impl Handler<StartChild> for JobSupervisor {
 
     fn handle(&mut self, msg: StartChild, ctx: &mut Self::Context) {
         let StartChild(new) = msg;
-        // Nobody is left for whom it would run.
+        // The scheduler is gone.
         match self.orphaned {
             true => self.report(new.number, Ok(ExitReason::Shutdown)),
             false => self.start(new, ctx),

@@ -82,7 +82,7 @@ struct BatchDone {
     seq: Seq,
 }
 
-/// All workers ended well. It stands in the mailbox behind what they said before.
+/// All workers ended well. It comes behind their last messages in the mailbox.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct AllDone;

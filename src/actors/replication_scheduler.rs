@@ -56,7 +56,7 @@ pub struct SchedulerOptions {
     pub jobs: StartJobs,
     /// The runs that there are. Schedulers that follow one another have the same.
     pub live: LiveRuns,
-    /// Who is told of the states of documents' jobs.
+    /// The states of documents, which hears of their jobs.
     pub states: Arc<DocStates>,
     /// Where it counts.
     pub metrics: Arc<ReplicationMetrics>,
@@ -67,7 +67,7 @@ pub struct SchedulerOptions {
 /// What is kept of a run.
 struct RunRow {
     id: JobId,
-    /// How it ended, as it said itself.
+    /// How it ended, as it reported.
     end: Option<JobEnd>,
     /// Who waits until it is gone.
     gone: Vec<Replier<bool>>,
@@ -93,7 +93,7 @@ pub struct ReplicationScheduler {
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
     actions: Vec<Action>,
-    /// How the run at hand ended, for those who are told.
+    /// How the run that ends now ended, for those who are told.
     ending: Option<JobEnd>,
     /// When the latest cycle was, by itself or at the start, and the timer of the next one.
     last_cycle: Instant,
@@ -280,7 +280,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Returns the crash of the run at hand, as it said itself.
+    /// Returns the crash of the run that ends, as it reported it.
     fn crash(&self, reason: &Reason) -> Crash {
         match &self.ending {
             Some(JobEnd::Crashed(crash)) => crash.clone(),

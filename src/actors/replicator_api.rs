@@ -284,7 +284,7 @@ impl ReplicatorApi {
         let shown = documents.iter().zip(&rows).map(|(document, row)| {
             let job = row.as_ref().and_then(|row| row.job.as_ref());
             let info = job.and_then(|_| infos.next().flatten());
-            // Of the same id there may be a job of somebody else.
+            // A job of the same id may belong to somebody else.
             let own = info.filter(|info| {
                 let doc = info.replication.doc.as_ref();
                 doc.is_some_and(|doc| doc.database == NAME && doc.id == document.id)

@@ -66,11 +66,11 @@ const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 pub(crate) struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
-    /// Who runs jobs.
+    /// The scheduler of all jobs.
     pub scheduler: RegisteredName<ReplicationScheduler>,
     /// What replications share.
     pub http: Http,
-    /// Who computes ids.
+    /// The identity under which ids are computed.
     pub identity: ServerIdentity,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
@@ -137,7 +137,7 @@ impl ReplicatorDocuments {
         self.options.config.borrow().replicator.update_docs
     }
 
-    /// Takes in what happened and does what follows. Returns what is to be waited for.
+    /// Handles an event and carries out the actions. Returns the work that is under way.
     fn take(&mut self, event: Event, ctx: &mut Context<Self>) -> Vec<Pending> {
         let mut events = VecDeque::from([event]);
         let mut pending = Vec::new();

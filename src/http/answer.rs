@@ -27,7 +27,7 @@ pub(super) type Answer = Result<HttpResponse, Refusal>;
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    /// `error`, `reason` and whatever else is to be told.
+    /// `error`, `reason` and further members.
     members: Map<String, Value>,
     header: Option<Box<(HeaderName, String)>>,
 }

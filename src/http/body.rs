@@ -93,7 +93,7 @@ impl Body {
     /// Parses the body as JSON.
     ///
     /// # Errors
-    /// It is none, or there is no room for it.
+    /// It is not JSON, or there is no memory for it.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         // A list or an object has room for up to twice as many as it holds.
         self.count_parsed(2 * size_of::<Value>())?;

@@ -1,6 +1,6 @@
 //! How many connections there may be, and which one is closed for another.
 //!
-//! SUMMARY   A connection is *busy* while a request of a sender who is known is in hand; otherwise it
+//! SUMMARY   A connection is *busy* while a request of a known sender is open; otherwise it
 //!           waits for its client, who may be anybody. When there are as many as may be, one that waits
 //!           is closed for a new one: the oldest of the peer that has most.
 //! PROMISES  Slow clients and idle connections keep nobody out. A busy connection is not closed for others.

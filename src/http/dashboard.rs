@@ -3,7 +3,7 @@
 //! SUMMARY   The page and its two files hold no data and are given to everybody; [`state`] is what the
 //!           page asks for once a second, made of the values that `status`, `_scheduler/jobs` and
 //!           `_active_tasks` show.
-//! PROMISES  Who may not see something there does not see it here. The page loads nothing from
+//! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
 //!           as text.
 //! LIMITS    [`JOBS_MAX`] jobs, those that need attention first; [`TASKS_MAX`] views that are being
@@ -28,7 +28,7 @@ const JOBS_MAX: usize = 50;
 /// How many running tasks beside replications the page shows.
 const TASKS_MAX: usize = 50;
 
-/// The states of jobs, those first that somebody should look at.
+/// The states of jobs, those first that need attention.
 const SHOWN_FIRST: [JobState; 3] = [JobState::Crashing, JobState::Running, JobState::Pending];
 
 /// Only what comes from here, and no frame around it.

@@ -36,13 +36,13 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// What the socket and the requests of a connection share.
 pub(super) struct Connection {
     place: ConnectionPlace,
-    /// Requests that are in hand: from the end of a head to the end of an answer.
+    /// Open requests: from the end of a head to the end of an answer.
     in_hand: Cell<usize>,
     /// Since when the client has sent nothing of a head.
     idle_since: Cell<Instant>,
     /// When the first byte of a head came.
     head_since: Cell<Option<Instant>>,
-    /// Whether something was read while a request was in hand: it may be the beginning of another.
+    /// Whether something was read while a request was open: it may be the beginning of another.
     has_more: Cell<bool>,
     /// Whether the answer is a stream, which may be taken slowly.
     is_stream: Cell<bool>,
@@ -66,7 +66,7 @@ impl Connection {
         &self.place.conduct
     }
 
-    /// Returns when a head has to be there; none while a request is in hand.
+    /// Returns the deadline of the next head; none while a request is open.
     fn head_deadline(&self) -> Option<Instant> {
         if self.in_hand.get() > 0 {
             return None;
@@ -81,7 +81,7 @@ impl Connection {
     }
 }
 
-/// A request in hand. Its connection waits for the next one when the last of these is dropped.
+/// An open request. Its connection waits for the next one when the last of these is dropped.
 pub(super) struct Exchange(Option<Rc<Connection>>);
 
 impl Exchange {

@@ -23,7 +23,7 @@ use crate::messages::function::{ListRow, ListStart};
 /// Rows that wait for the function.
 const ROWS_AHEAD: usize = 64;
 
-/// A row, or why there is none.
+/// A row, or an error of the row's line.
 type Row = Result<ListRow, FunctionError>;
 
 /// `POST /_query/list`, where the body is lines.
@@ -54,7 +54,7 @@ async fn pump(mut lines: Lines, rows: mpsc::Sender<Row>) {
             FunctionErrorKind::BadCall(format!("line {number}: {problem}")).into()
         });
         let is_last = row.is_err();
-        // Nobody takes it any more: the function has enough, or the work is over and says why.
+        // The receiver is gone when the function has enough, or when the work is over and has its own error.
         if rows.send(row).await.is_err() || is_last {
             return;
         }

@@ -71,7 +71,7 @@ async fn pump(
             task.docs_read.fetch_add(count as u64, Ordering::Relaxed);
             task.touch();
             let is_last = batch.is_err();
-            // Nobody takes it any more: the work is over, and says why.
+            // The receiver is gone when the work is over, which has its own error.
             if batches.send(batch).await.is_err() || is_last {
                 return;
             }

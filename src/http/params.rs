@@ -81,7 +81,7 @@ impl Params {
             Ok(number) if number < 0 => Err(query_parse_error(format!(
                 "Invalid value for positive integer: {text:?}"
             ))),
-            // Nobody has as many.
+            // There are never as many.
             Ok(number) => Ok(Some(usize::try_from(number).unwrap_or(usize::MAX))),
             Err(_) => Err(query_parse_error(format!(
                 "Invalid value for integer: {text:?}"

@@ -75,7 +75,7 @@ fn is_validation(path: &str) -> bool {
     serde_json::from_str::<[&str; 1]>(path).is_ok_and(|path| path == ["validate_doc_update"])
 }
 
-/// Returns what a validate function said when it said no.
+/// Returns the refusal of a validate function.
 fn refusal_of(answer: &Bytes) -> Option<Refusal> {
     // Yes is 1 or true, which need not be parsed.
     if !answer.trim_ascii_start().starts_with(b"{") {

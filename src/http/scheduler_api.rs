@@ -24,7 +24,7 @@ use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 /// Jobs of a page, unless told.
 const LIMIT: usize = 100;
 
-/// `GET /_scheduler/jobs`. Who may not see all jobs sees own ones.
+/// `GET /_scheduler/jobs`. A visitor who may not see all jobs sees their own.
 pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) -> Answer {
     let limit = bounded(&params, "limit", LIMIT)?;
     let skip = bounded(&params, "skip", 0)?;

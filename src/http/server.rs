@@ -1,8 +1,8 @@
 //! HttpServer: runs the HTTP server as a part of the service.
 //!
 //! SUMMARY   Starts actix-web on threads of its own, and ends with it: gracefully or now.
-//! PROMISES  When it has ended, the address is free and no request is in hand. Connections that do
-//!           nothing are closed as soon as it is told to stop; requests in hand may finish.
+//! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed as
+//!           soon as it is told to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
 //! LIMITS    With connections open, a graceful stop takes up to a second longer than the last
 //!           request: the server looks once a second whether they are gone.
@@ -121,7 +121,7 @@ impl Actor for HttpServer {
     }
 }
 
-/// Ends: accepts nobody, lets requests in hand finish, or not.
+/// Stops accepting, and ends when open requests have finished, or at once.
 impl Handler<Stop> for HttpServer {
     type Result = ();
 

@@ -67,7 +67,7 @@ fn roles(rights: &Rights) -> Vec<&'static str> {
     rights.roles().iter().map(name).collect()
 }
 
-/// `POST /_session`: begins a session. Whoever logs in is not known yet.
+/// `POST /_session`: begins a session. Its sender is not known yet.
 pub(super) async fn log_in(
     request: HttpRequest,
     body: AtMost<UNKNOWN_BYTES_MAX>,

@@ -147,7 +147,7 @@ impl Incoming {
     /// Takes a document apart.
     ///
     /// # Errors
-    /// It is no JSON object, its id is none, or a member with a leading underscore is wrong.
+    /// It is not a JSON object, its id is illegal, or a member with a leading underscore is wrong.
     pub fn of(text: &str) -> Result<Self, DocumentError> {
         let members = DocMembers::parse(text).map_err(|_| {
             let text = "Document must be a JSON object";

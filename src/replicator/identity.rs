@@ -1,4 +1,4 @@
-//! Who computes replication ids: the store's uuid, the host, the port.
+//! The identity under which replication ids are computed: the store's uuid, the host, the port.
 
 use std::sync::{Arc, OnceLock};
 

@@ -23,7 +23,7 @@ impl DocMembers {
     /// Reads the text of a JSON object.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not an object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let object = RawObject::parse(text)?;
         let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
@@ -64,7 +64,7 @@ impl DocMembers {
         found.map(|(_, text)| &**text)
     }
 
-    /// Reads a value; none where there is none, and where it is a number beyond all bounds.
+    /// Reads a value; none if there is no member, or if it is a number beyond all bounds.
     pub fn get(&self, name: &str) -> Option<Value> {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }

@@ -51,7 +51,7 @@ pub struct Row {
     pub replication: Arc<Replication>,
     /// Its job, once there is one.
     pub job: Option<ReplicationId>,
-    /// What is to be said of it.
+    /// The latest error or change of id, for users.
     pub info: Option<String>,
     /// Temporary errors in a row.
     pub errors: u32,

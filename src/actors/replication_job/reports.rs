@@ -1,4 +1,4 @@
-//! What a job tells whoever runs it: that it began, how far it is, that it is over.
+//! The reports of a job: that it began, how far it is, that it is over.
 //!
 //! SUMMARY   [`Reports`] sends events; the job decides when: progress at most once a [`PERIOD`].
 //! PROMISES  The last event is [`JobNews::Ended`], exactly once, also when the job is dropped or
@@ -172,7 +172,7 @@ impl ReplicationJob {
         });
     }
 
-    /// Asks again soon after the last of what is to be done was done: what was known before is wrong then.
+    /// Asks again when nothing was done for [`QUIET`]: the last answer is out of date then.
     fn ask_pending_when_quiet(&mut self, ctx: &mut Context<Self>) {
         if self.reports.moved.replace(true).is_none() {
             self.look_for_quiet(ctx);

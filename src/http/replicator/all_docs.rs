@@ -51,7 +51,7 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
     Ok(answer::ok(&answer))
 }
 
-/// Rows stand in the order of the keys; what there is none of has an error.
+/// Rows are in the order of the keys; the row of a missing document has an error.
 async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs: bool) -> Answer {
     let ids = keys
         .iter()

@@ -89,7 +89,7 @@ pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&success(&written)), &etag))
 }
 
-/// Writes a document and says so: 201, or 202 with `batch=ok`, which waits all the same.
+/// Writes a document and answers 201, or 202 with `batch=ok`, which waits for the write as well.
 pub(super) async fn write(call: &Call<'_>, id: &str, incoming: Incoming) -> Answer {
     let deleted = incoming.deleted;
     let written = written(call, id, incoming).await?;

@@ -153,7 +153,7 @@ fn refuse_copies(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses users who are not administrators documents of others, and reserved ids.
+/// Refuses documents of other users and reserved ids, unless the sender is an administrator.
 async fn check_bulk(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
     refuse_copies(call, body)?;
     if call.person.is_admin {

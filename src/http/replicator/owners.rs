@@ -14,7 +14,7 @@ use super::Call;
 use crate::auth::rights::Right;
 use crate::replicator::document::members;
 
-/// Refuses users who are not administrators a document of somebody else.
+/// Refuses a document of another user, unless the sender is an administrator.
 pub(super) async fn check(call: &Call<'_>, id: &str) -> Result<(), Refusal> {
     if call.person.is_admin {
         return Ok(());
@@ -27,7 +27,7 @@ pub(super) async fn check(call: &Call<'_>, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses users who are not administrators a document that names another user in `user_ctx`.
+/// Refuses a document that names another user in `user_ctx`, unless the sender is an administrator.
 pub(super) fn check_user(call: &Call<'_>, document: &Value) -> Result<(), Refusal> {
     let user = &document["user_ctx"];
     let is_own = user["name"].as_str() == call.person.name.as_deref();
@@ -65,7 +65,7 @@ pub(in crate::http) async fn owns_job(
     }
 }
 
-/// Refuses visitors without the right a job of somebody else: for them it is not there.
+/// Refuses a job of another user as missing, unless the visitor has the right.
 pub(in crate::http) async fn check_job(
     visitor: &Visitor,
     right: Right,
