@@ -1,6 +1,6 @@
 //! One running replication: opens both databases, runs the pipeline, leaves checkpoints.
 //!
-//! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports [`JobEvent`]s. The work is
+//! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. The work is
 //!           done by its parts, each a task of its own: a changes reader, a changes manager that
 //!           deals out batches, and workers.
 //! PROMISES  [`JobNews::Ended`] is told exactly once, whatever happens. The end of any part that is

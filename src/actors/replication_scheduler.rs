@@ -5,7 +5,7 @@
 //!           those who subscribed.
 //! PROMISES  Decides nothing and never waits. A run that ends in any way, also by a panic, is noticed
 //!           once. Everybody who waits for a job's end is told, or finds the channel closed.
-//! CALLED    By the doc processor and HTTP, over [`super::replication::Replication`]; by jobs
+//! CALLED    By ReplicatorDocuments and, over the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
 //! DIFFERS   Settings that change hold at once, the interval too, and what is taken back is the
