@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Jobs are added, removed, paused, resumed, begun anew and asked for. Who adds one may wait
 //!           for its end; who subscribes hears of all.
-//! CALLED    By the doc processor and by HTTP, from any thread.
+//! CALLED    By ReplicatorDocuments and by the ReplicatorApi, from any thread.
 //! SOURCE    couch_replicator_scheduler 004: add_job, remove_job, restart_job, reschedule, rep_state,
 //!           job_summary, jobs, job; couch_replicator_notifier: the events.
 

@@ -1,6 +1,6 @@
 //! Which state each document is in, for lists of documents in some states.
 //!
-//! SUMMARY   [`DocStates`] has the ids of all documents in order, with what the store, the doc processor
+//! SUMMARY   [`DocStates`] has the ids of all documents in order, with what the store, ReplicatorDocuments
 //!           and the scheduler know of each. Each of the three tells it of every change.
 //! PROMISES  A document that was written is here before its writer is answered. A page costs what it
 //!           shows, however many documents it passes over.

@@ -164,7 +164,7 @@ pub fn task(info: &JobInfo) -> Option<Value> {
 
 /// Returns a document as in `_scheduler/docs`, and the name of its state.
 ///
-/// `row` is what the doc processor knows of it, `info` what the scheduler does.
+/// `row` is what ReplicatorDocuments knows of it, `info` what the scheduler does.
 pub fn document(
     document: &Document,
     row: Option<&Row>,
