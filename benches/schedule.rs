@@ -18,14 +18,12 @@ use divan::{AllocProfiler, Bencher, black_box};
 use serde_json::json;
 use settee::actors::job_supervisor;
 use settee::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
-use settee::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
-use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, StopJob};
+use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, NewRun, StopJob};
 use settee::messages::replication_scheduler::{AddJob, Added, GetCounts, Reschedule};
 use settee::metrics::Metrics;
 use settee::policy::schedule::{
     Action, End, Event, JobId, Level, NewJob, Reason, Scheduler, Settings, WallTime,
 };
-use settee::replication::crash::Crash;
 use settee::replication::id::ReplicationId;
 use settee::replication::spec::{Defaults, DocRef, Replication, UserCtx};
 use slog::{Discard, Logger, o};
@@ -275,7 +273,7 @@ async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
             max_jobs: running,
             ..Settings::default()
         },
-        jobs: Box::new(IdleJobs),
+        jobs: Box::new(|run| Ok(job_supervisor::run(IdleJob(run)))),
         metrics: Metrics::new().replication(),
         log: Logger::root(Discard, o!()),
     });
@@ -302,16 +300,8 @@ async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
     scheduler
 }
 
-/// Runs that wait to be told to stop.
-struct IdleJobs;
-
-struct IdleJob(JobOrder);
-
-impl StartJobs for IdleJobs {
-    fn start(&mut self, order: JobOrder) -> Result<RunningJob, Crash> {
-        Ok(job_supervisor::run(IdleJob(order)))
-    }
-}
+/// A run that waits to be told to stop.
+struct IdleJob(NewRun);
 
 impl Actor for IdleJob {
     type Context = Context<Self>;
@@ -321,10 +311,9 @@ impl Handler<StopJob> for IdleJob {
     type Result = ();
 
     fn handle(&mut self, _: StopJob, ctx: &mut Context<Self>) {
-        let Self(order) = self;
-        order.events.do_send(JobEvent {
-            id: order.id.clone(),
-            run: order.run.0,
+        let Self(run) = self;
+        run.events.do_send(JobEvent {
+            run: run.number,
             news: JobNews::Ended(JobEnd::Stopped),
         });
         ctx.stop();

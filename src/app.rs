@@ -38,7 +38,7 @@ use crate::actors::service::socket::ServiceSockets;
 use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
-use crate::http::Shared;
+use crate::http::HttpContext;
 use crate::http::server::{HttpOptions, HttpServer};
 use crate::in_flight::InFlight;
 use crate::messages::config_listener::ServiceSocketError;
@@ -51,7 +51,7 @@ use crate::query_server::child::Spawner;
 use crate::query_server::reduce::OverflowLog;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
-use crate::store::{Place, Store, StoreError, Watcher};
+use crate::store::{Store, StoreError, StorePlace, Watcher};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
 use replication::{Parts, ReplicationOptions};
@@ -251,7 +251,7 @@ impl App {
             listener_spec,
         ];
         if let Some(address) = &http {
-            let shared = Shared {
+            let shared = HttpContext {
                 pool,
                 manager: manager.clone(),
                 config_listener: config_listener.clone(),
@@ -410,10 +410,10 @@ async fn open_store(
     states: &Arc<DocStates>,
     log: &Logger,
 ) -> Result<Store, StartError> {
-    let place = Place::of(config.store.file());
+    let place = StorePlace::of(config.store.file());
     let is_named = config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
-    let store = Store::start_watched(place.clone(), watcher, log)?;
+    let store = Store::start(place.clone(), watcher, log)?;
     if !is_named && !place.exists() {
         return Ok(store);
     }

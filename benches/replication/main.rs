@@ -13,7 +13,8 @@ use actix::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use settee::actors::replication_job::ReplicationJob;
-use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, JobSettings, JobStart};
+use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, JobSettings, JobStart, NewRun};
+use settee::policy::schedule::Run;
 use settee::replication::endpoint::{Http, HttpConfig, HttpSettings, Request};
 use settee::replication::filter::FilterPool;
 use settee::replication::id::{Identity, replication_id};
@@ -83,30 +84,30 @@ async fn replicate(replication: Replication, documents: usize) {
         port: 5984,
     };
     let (events, mut told) = mpsc::unbounded_channel();
-    let start = JobStart {
+    let run = NewRun {
         id: replication_id(&replication, &identity, None),
         replication: Arc::new(replication),
-        run: 1,
+        number: Run(1),
         earlier: Stats::default(),
-        settings: JobSettings {
-            http: http(),
-            identity,
-            startup_jitter: Duration::ZERO,
-            health_threshold: Duration::from_secs(120),
-            max_document_id_length: None,
-            missing_doc_retry: Duration::from_secs(2),
-            filters: FilterPool::none(),
-        },
         events: Listener(events).start().recipient(),
         log: Logger::root(Discard, o!()),
     };
-    ReplicationJob::new(start).start();
+    let settings = JobSettings {
+        http: http(),
+        identity,
+        startup_jitter: Duration::ZERO,
+        health_threshold: Duration::from_secs(120),
+        max_document_id_length: None,
+        missing_doc_retry: Duration::from_secs(2),
+        filters: FilterPool::none(),
+    };
+    ReplicationJob::new(JobStart { run, settings }).start();
     while let Some(event) = told.recv().await {
         if let JobNews::Ended(end) = event.news {
-            let JobEnd::Normal { progress, .. } = end else {
+            let JobEnd::Normal(completed) = end else {
                 panic!("it did not end well: {end:?}");
             };
-            assert_eq!(progress.stats.docs_written, documents as u64);
+            assert_eq!(completed.progress.stats.docs_written, documents as u64);
             return;
         }
     }

@@ -1,8 +1,8 @@
 //! JobSupervisor: starts the runs of jobs, watches over them, and ends them.
 //!
-//! SUMMARY   A run is a child that is never started again by itself: whether a job that crashed is
-//!           tried again, and when, is the scheduler's to say. A run whose replication has an earlier
-//!           run that is still there, of whatever scheduler, waits for the end of that ([`LiveRuns`]).
+//! SUMMARY   A run is a temporary child: whether and when a job that crashed is tried again, the scheduler
+//!           decides. A run whose replication has an earlier run that is still there, of whatever
+//!           scheduler, waits for the end of that ([`LiveRuns`]).
 //! PROMISES  One [`ChildEnded`] for each run that was to be started, whatever becomes of it: its start
 //!           fails or panics, it ends, panics, or does not end in its time. All children end with the
 //!           scheduler, or with this. Of a replication there is never more than one run.
@@ -22,9 +22,9 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o, warn};
 
 use crate::messages::job_supervisor::{
-    ChildEnded, JobOrder, RunningJob, StartChild, StartJobs, TerminateChild,
+    ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild,
 };
-use crate::messages::replication_job::StopJob;
+use crate::messages::replication_job::{NewRun, StopJob};
 use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 pub(crate) use live::LiveRuns;
 use policy::schedule::Run;
@@ -34,7 +34,7 @@ use replication::id::ReplicationId;
 /// How long a child that was killed may take to be gone.
 const KILLED_MAX: Duration = Duration::from_secs(1);
 
-/// How long children may take to end when the scheduler is gone without a word.
+/// How long children may take to end when the scheduler has failed.
 const ORPHANED_MAX: Duration = Duration::from_millis(4500);
 
 /// Runs an actor as a job: its life ends when nothing is left of it, and it can be killed.
@@ -72,16 +72,16 @@ impl Drop for Child {
     }
 }
 
-/// A run that is to be started when an earlier one is gone.
+/// A run that starts when an earlier one is gone.
 struct Waiting {
-    order: JobOrder,
+    new: NewRun,
     earlier: Pid,
     monitor: MonitorRef,
 }
 
 /// Watches over runs.
 pub(crate) struct JobSupervisor {
-    jobs: Box<dyn StartJobs>,
+    jobs: StartJobs,
     /// The runs that there are, also those of supervisors before this one.
     live: LiveRuns,
     /// The scheduler's life: children end with it.
@@ -100,7 +100,7 @@ pub(crate) struct JobSupervisor {
 impl JobSupervisor {
     /// Makes a supervisor that starts children with `jobs` and reports to a scheduler.
     pub fn new(
-        jobs: Box<dyn StartJobs>,
+        jobs: StartJobs,
         live: LiveRuns,
         scheduler: Pid,
         reports: Recipient<ChildEnded>,
@@ -132,32 +132,29 @@ impl JobSupervisor {
     }
 
     /// Starts a run, now or when the earlier one of its replication is gone.
-    fn start(&mut self, order: JobOrder, ctx: &mut Context<Self>) {
-        let run = order.run;
-        if let Some(earlier) = self.live.owner(&order.id) {
+    fn start(&mut self, new: NewRun, ctx: &mut Context<Self>) {
+        let run = new.number;
+        if let Some(earlier) = self.live.owner(&new.id) {
             info!(self.log, "replication waits until its earlier run is gone";
-                  "replication" => order.id.to_string(), "run" => run.0);
+                  "replication" => new.id.to_string(), "run" => run.0);
             let monitor = earlier.monitor(ctx.address().recipient());
             self.by_monitor.insert(monitor, run);
             let waiting = Waiting {
-                order,
+                new,
                 earlier,
                 monitor,
             };
             self.waiting.insert(run, waiting);
             return;
         }
-        let id = order.id.clone();
-        let jobs = &mut self.jobs;
+        let id = new.id.clone();
+        let start = AssertUnwindSafe(|| (self.jobs)(new));
         // A mistake in starting one job is that job's end and nobody else's.
-        let started = catch_unwind(AssertUnwindSafe(|| jobs.start(order)));
+        let started = catch_unwind(start)
+            .unwrap_or_else(|_| Err(Crash::JobDied("its start panicked".to_owned())));
         let job = match started {
-            Ok(Ok(job)) => job,
-            Ok(Err(crash)) => return self.report(run, Err(crash)),
-            Err(_) => {
-                let crash = Crash::JobDied("its start panicked".to_owned());
-                return self.report(run, Err(crash));
-            }
+            Ok(job) => job,
+            Err(crash) => return self.report(run, Err(crash)),
         };
         self.live.take(id.clone(), job.pid.clone());
         let monitor = job.pid.monitor(ctx.address().recipient());
@@ -260,11 +257,11 @@ impl Handler<StartChild> for JobSupervisor {
     type Result = ();
 
     fn handle(&mut self, msg: StartChild, ctx: &mut Self::Context) {
-        let StartChild(order) = msg;
-        // Nobody is left for whom it would run.
+        let StartChild(new) = msg;
+        // The scheduler is gone.
         match self.orphaned {
-            true => self.report(order.run, Ok(ExitReason::Shutdown)),
-            false => self.start(order, ctx),
+            true => self.report(new.number, Ok(ExitReason::Shutdown)),
+            false => self.start(new, ctx),
         }
     }
 }
@@ -288,7 +285,7 @@ impl Handler<Down> for JobSupervisor {
             return;
         };
         match self.forget_waiting(run) {
-            Some(waiting) => self.start(waiting.order, ctx),
+            Some(waiting) => self.start(waiting.new, ctx),
             None => self.forget(run, msg.reason, ctx),
         }
     }

@@ -1,6 +1,6 @@
 //! One running replication: opens both databases, runs the pipeline, leaves checkpoints.
 //!
-//! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports [`JobEvent`]s. The work is
+//! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. The work is
 //!           done by its parts, each a task of its own: a changes reader, a changes manager that
 //!           deals out batches, and workers.
 //! PROMISES  [`JobNews::Ended`] is told exactly once, whatever happens. The end of any part that is
@@ -15,12 +15,10 @@ mod checkpoints;
 mod opening;
 mod parts;
 mod reports;
-mod starter;
 
 use std::rc::Rc;
 
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
-use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};
@@ -31,7 +29,6 @@ use replication::progress::BatchNumber;
 use replication::run_counters::RunCounters;
 use replication::seq::Seq;
 use reports::Reports;
-pub use starter::JobStarter;
 
 /// See the module's documentation.
 pub struct ReplicationJob {
@@ -39,7 +36,6 @@ pub struct ReplicationJob {
     run_counters: Rc<RunCounters>,
     reports: Reports,
     state: State,
-    pid_guard: PidGuard,
 }
 
 #[derive(Debug)]
@@ -86,7 +82,7 @@ struct BatchDone {
     seq: Seq,
 }
 
-/// All workers ended well. It stands in the mailbox behind what they said before.
+/// All workers ended well. It comes behind their last messages in the mailbox.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct AllDone;
@@ -95,17 +91,11 @@ impl ReplicationJob {
     /// Makes a job; it begins when the actor is started.
     pub fn new(start: JobStart) -> Self {
         Self {
-            run_counters: Rc::new(RunCounters::starting_with(start.earlier)),
+            run_counters: Rc::new(RunCounters::starting_with(start.run.earlier)),
             reports: Reports::new(&start),
             state: State::Opening,
-            pid_guard: PidGuard::new(),
             start,
         }
-    }
-
-    /// Returns the name by which its life can be watched.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     fn counters(&self) -> &Counters {
@@ -181,11 +171,6 @@ impl ReplicationJob {
         if let Some(running) = self.running() {
             running.parts.stop();
         }
-        self.pid_guard.ending(match &end {
-            JobEnd::Normal { .. } => ExitReason::Normal,
-            JobEnd::Stopped => ExitReason::Shutdown,
-            JobEnd::Crashed(crash) => ExitReason::Failed(crash.to_string()),
-        });
         self.reports.tell(JobNews::Ended(end));
         ctx.stop();
     }

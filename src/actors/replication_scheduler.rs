@@ -1,18 +1,18 @@
-//! ReplicationScheduler: runs as many of the replications that are to be run as may run, in turns.
+//! ReplicationScheduler: runs replications in turns, as many at a time as may run.
 //!
 //! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and carries out its
 //!           actions; keeps what a job replicates and how far it came; tells those who wait and
 //!           those who subscribed.
 //! PROMISES  Decides nothing and never waits. A run that ends in any way, also by a panic, is noticed
-//!           once. Everybody who waits for a job's end is told, or finds his channel closed.
-//! CALLED    By the doc processor and HTTP, over [`super::replication::Replication`]; by jobs
+//!           once. Everybody who waits for a job's end is told, or finds the channel closed.
+//! CALLED    By ReplicatorDocuments and, over the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
 //! DIFFERS   Settings that change hold at once, the interval too, and what is taken back is the
 //!           default again. The end of something unknown is ignored.
 
+mod entry;
 mod handlers;
-mod registry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,22 +23,21 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
 
 use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
-use crate::messages::job_supervisor::{
-    ChildEnded, JobOrder, StartChild, StartJobs, TerminateChild,
-};
-use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, STOP_MAX};
-use crate::messages::replication_scheduler::{Completed, Happening, Outcome, ReplicationEvent};
+use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, TerminateChild};
+use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, NewRun, STOP_MAX};
+use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
 use crate::otp::deferred::Replier;
 use crate::otp::pid::{ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::wall_clock::WallClock;
-use crate::replicator::{DocStates, NAME};
+use crate::replicator::DocStates;
 use policy::schedule::{
     Action, Census, Departure, End, Event, JobId, Reason, Run, Scheduler, Settings, StopReason,
     WallTime,
 };
-use registry::Registry;
 use replication::crash::Crash;
+
+use entry::JobEntry;
 
 /// How many messages may wait for the scheduler before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
@@ -54,10 +53,10 @@ pub struct SchedulerOptions {
     /// What it works by.
     pub settings: Settings,
     /// How jobs are started.
-    pub jobs: Box<dyn StartJobs>,
+    pub jobs: StartJobs,
     /// The runs that there are. Schedulers that follow one another have the same.
     pub live: LiveRuns,
-    /// Who is told of the states of documents' jobs.
+    /// The states of documents, which hears of their jobs.
     pub states: Arc<DocStates>,
     /// Where it counts.
     pub metrics: Arc<ReplicationMetrics>,
@@ -68,17 +67,10 @@ pub struct SchedulerOptions {
 /// What is kept of a run.
 struct RunRow {
     id: JobId,
-    /// How it ended, as it said itself.
+    /// How it ended, as it reported.
     end: Option<JobEnd>,
     /// Who waits until it is gone.
     gone: Vec<Replier<bool>>,
-}
-
-/// How the run at hand ended, for those who are told.
-enum Ending {
-    Completed(Arc<Completed>),
-    Crashed(Crash),
-    Stopped,
 }
 
 /// The scheduler of all replications.
@@ -86,12 +78,12 @@ pub struct ReplicationScheduler {
     /// All decisions.
     core: Scheduler,
     /// Job -> what it replicates, how far it came, who waits for its end.
-    registry: Registry,
+    entries: FxHashMap<JobId, JobEntry>,
     /// Run -> its job, from its start until it is gone.
     runs: FxHashMap<Run, RunRow>,
     subscribers: Vec<Recipient<ReplicationEvent>>,
     /// Given to the supervisor when that is started.
-    jobs: Option<Box<dyn StartJobs>>,
+    jobs: Option<StartJobs>,
     supervisor: Option<Addr<JobSupervisor>>,
     supervisors_life: Option<MonitorRef>,
     live: LiveRuns,
@@ -101,7 +93,8 @@ pub struct ReplicationScheduler {
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
     actions: Vec<Action>,
-    ending: Option<Ending>,
+    /// How the run that ends now ended, for those who are told.
+    ending: Option<JobEnd>,
     /// When the latest cycle was, by itself or at the start, and the timer of the next one.
     last_cycle: Instant,
     cycle_timer: Option<SpawnHandle>,
@@ -122,7 +115,7 @@ impl ReplicationScheduler {
     pub(crate) fn with_pid_guard(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
         Self {
             core: Scheduler::new(options.settings),
-            registry: Registry::default(),
+            entries: FxHashMap::default(),
             runs: FxHashMap::default(),
             subscribers: Vec::new(),
             jobs: Some(options.jobs),
@@ -167,9 +160,8 @@ impl ReplicationScheduler {
     /// Tells of the jobs of documents whose states are others now.
     fn tell_states(&mut self) {
         for id in self.core.take_changed() {
-            let entry = self.registry.get(&id);
-            let doc = entry.and_then(|entry| entry.replication.doc.as_ref());
-            if let Some(doc) = doc.filter(|doc| doc.database == NAME) {
+            let doc = self.entries.get(&id).and_then(JobEntry::own_doc);
+            if let Some(doc) = doc {
                 self.states.set_job(&doc.id, &id, self.core.state(&id));
             }
         }
@@ -183,14 +175,15 @@ impl ReplicationScheduler {
                       "because" => why.because());
                 self.stop_job(run, why);
             }
-            Action::Stopped { id } => self.tell(&id, Happening::Stopped),
+            // Its history tells.
+            Action::Stopped { .. } => {}
             Action::Crashed { id, reason, until } => self.job_crashed(&id, &reason, until),
             Action::Left { id, how } => self.job_left(&id, how),
         }
     }
 
     fn start_job(&mut self, id: JobId, run: Run, eased: bool) {
-        let entry = self.registry.get(&id);
+        let entry = self.entries.get(&id);
         let entry = entry.expect("SCH-1: a job that is started is registered");
         let mut replication = Arc::clone(&entry.replication);
         if eased {
@@ -202,10 +195,10 @@ impl ReplicationScheduler {
             }
         }
         info!(self.log, "replication is started"; "replication" => &*id, "run" => run.0);
-        let order = JobOrder {
+        let new = NewRun {
             replication,
             id: entry.id.clone(),
-            run,
+            number: run,
             earlier: entry
                 .progress
                 .as_ref()
@@ -219,7 +212,7 @@ impl ReplicationScheduler {
                 .new(o!("replication" => id.to_string(), "run" => run.0)),
         };
         // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
-        self.supervisor().do_send(StartChild(order));
+        self.supervisor().do_send(StartChild(new));
         let (end, gone) = (None, Vec::new());
         self.tell(&id, Happening::Triggered);
         self.runs.insert(run, RunRow { id, end, gone });
@@ -256,16 +249,16 @@ impl ReplicationScheduler {
         warn!(self.log, "replication crashed"; "replication" => &**id, "error" => &*reason.text,
               "crashes" => crashes, "next_try" => until.to_string());
         let crash = self.crash(reason);
-        if let Some(entry) = self.registry.get_mut(id) {
+        if let Some(entry) = self.entries.get_mut(id) {
             entry.resolve(&Outcome::Crashed(crash.clone()));
         }
-        self.tell(id, Happening::Crashed { crash });
+        self.tell(id, Happening::Crashed(crash));
     }
 
     fn job_left(&mut self, id: &JobId, how: Departure) {
         let outcome = match (how, &self.ending) {
             (Departure::Removed, _) => Outcome::Removed,
-            (Departure::Completed, Some(Ending::Completed(completed))) => {
+            (Departure::Completed, Some(JobEnd::Normal(completed))) => {
                 info!(self.log, "replication completed"; "replication" => &**id);
                 Outcome::Completed(Arc::clone(completed))
             }
@@ -279,34 +272,25 @@ impl ReplicationScheduler {
             }
         };
         self.tell(id, Happening::Ended(outcome.clone()));
-        if let Some(mut entry) = self.registry.remove(id) {
-            if let Some(doc) = entry
-                .replication
-                .doc
-                .as_ref()
-                .filter(|doc| doc.database == NAME)
-            {
+        if let Some(mut entry) = self.entries.remove(id) {
+            if let Some(doc) = entry.own_doc() {
                 self.states.set_job(&doc.id, id, None);
             }
             entry.resolve(&outcome);
         }
     }
 
-    /// Returns the crash of the run at hand, as it said itself.
+    /// Returns the crash of the run that ends, as it reported it.
     fn crash(&self, reason: &Reason) -> Crash {
         match &self.ending {
-            Some(Ending::Crashed(crash)) => crash.clone(),
+            Some(JobEnd::Crashed(crash)) => crash.clone(),
             _ => Crash::JobDied(reason.text.to_string()),
         }
     }
 
     /// Tells those who subscribed.
     fn tell(&mut self, id: &JobId, what: Happening) {
-        let Some(entry) = self
-            .registry
-            .get(id)
-            .filter(|_| !self.subscribers.is_empty())
-        else {
+        let Some(entry) = self.entries.get(id) else {
             return;
         };
         let event = ReplicationEvent {
@@ -326,19 +310,18 @@ impl ReplicationScheduler {
         let Some(row) = self.runs.remove(&msg.run) else {
             return;
         };
-        let ending = match (row.end, msg.reason) {
-            (Some(JobEnd::Normal { result, progress }), _) => {
-                self.note_progress(msg.run, &row.id, progress.clone());
-                Ending::Completed(Arc::new(Completed { result, progress }))
-            }
-            (Some(JobEnd::Stopped), _) | (None, Ok(ExitReason::Shutdown)) => Ending::Stopped,
-            (Some(JobEnd::Crashed(crash)), _) | (None, Err(crash)) => Ending::Crashed(crash),
-            (None, Ok(reason)) => Ending::Crashed(Crash::JobDied(reason.to_string())),
-        };
+        let ending = row.end.unwrap_or_else(|| match msg.reason {
+            Ok(ExitReason::Shutdown) => JobEnd::Stopped,
+            Ok(reason) => JobEnd::Crashed(Crash::JobDied(reason.to_string())),
+            Err(crash) => JobEnd::Crashed(crash),
+        });
         let end = match &ending {
-            Ending::Completed(_) => End::Normal,
-            Ending::Stopped => End::Stopped,
-            Ending::Crashed(crash) => {
+            JobEnd::Normal(completed) => {
+                self.note_progress(msg.run, &row.id, completed.progress.clone());
+                End::Normal
+            }
+            JobEnd::Stopped => End::Stopped,
+            JobEnd::Crashed(crash) => {
                 End::Crashed(Reason::new(&crash.to_string(), crash.is_max_backoff()).into())
             }
         };
@@ -356,7 +339,7 @@ impl ReplicationScheduler {
     fn note_progress(&mut self, run: Run, id: &JobId, progress: JobProgress) {
         let now = self.clock.now();
         let is_its_own = self.core.job(id).is_some_and(|job| job.owns(run));
-        if let Some(entry) = self.registry.get_mut(id).filter(|_| is_its_own) {
+        if let Some(entry) = self.entries.get_mut(id).filter(|_| is_its_own) {
             entry.progress = Some(Arc::new(progress));
             entry.progress_at = Some(now);
         }

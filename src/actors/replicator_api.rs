@@ -1,7 +1,7 @@
-//! Replications as HTTP and clients of the socket see them: the database, the scheduler, and what is
-//! between them.
+//! The interface to replications, for HTTP and clients of the socket.
 //!
-//! SUMMARY   [`ReplicatorApi`] asks the actors that know and puts together what users see.
+//! SUMMARY   [`ReplicatorApi`] asks the database, the scheduler and the actor between them, and makes what users
+//!           see of their answers.
 //! CALLED    By HTTP and by clients of the socket, on any thread.
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd;
 //!           couch_replicator_fabric: docs/5.
@@ -14,7 +14,6 @@ pub(super) mod view;
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Context, Handler, Message};
@@ -24,16 +23,16 @@ use serde_json::value::RawValue;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
 use crate::messages::replication_scheduler::{
-    GetCounts, GetJob, GetJobs, GetJobsById, JOBS_MAX, JobChoice, JobInfo, PauseJob, RestartJob,
-    ResumeJob, SetPriority,
+    GetCounts, GetJob, GetJobs, GetJobsById, JOBS_MAX, JobInfo, OrderJob,
 };
 use crate::messages::replicator_documents::GetRows;
 use crate::otp::registered_name::RegisteredName;
+use crate::otp::wall_clock::system_time;
 use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, JobOrder, NAME, PAUSED, Page};
 use crate::store::Document;
-use policy::schedule::{Census, JobState, Level, Pause, WallTime};
+use policy::schedule::{Census, JobState, Level, Pause};
 use replication::id::ReplicationId;
 
 pub(crate) use calls::Replicated;
@@ -89,11 +88,9 @@ impl ReplicatorApi {
             let fits = |job: &JobInfo| job.paused.is_some() || is_asked_for(&job.summary.state);
             return self.jobs_that(fits, skip, limit).await;
         }
-        let of = match states {
-            [] => JobChoice::All,
-            _ => JobChoice::In(JobState::ALL.into_iter().filter(is_asked_for).collect()),
-        };
-        let (total, jobs) = self.some_jobs(of, skip, limit).await?;
+        let mut asked_for = JobState::ALL.to_vec();
+        asked_for.retain(|state| states.is_empty() || is_asked_for(state));
+        let (total, jobs) = self.some_jobs(asked_for, skip, limit).await?;
         Ok((total, jobs.iter().map(view::job).collect()))
     }
 
@@ -110,7 +107,7 @@ impl ReplicatorApi {
                 after,
                 skip: 0,
                 limit: JOBS_MAX,
-                of: JobChoice::All,
+                states: JobState::ALL.to_vec(),
             };
             let page = self.scheduler(order).await?.jobs;
             after = page.last().map(|job| job.id.to_string());
@@ -130,7 +127,7 @@ impl ReplicatorApi {
     /// kept from its work.
     async fn some_jobs(
         &self,
-        of: JobChoice,
+        states: Vec<JobState>,
         mut skip: usize,
         limit: usize,
     ) -> Result<(usize, Vec<JobInfo>), ReplicatorError> {
@@ -140,7 +137,7 @@ impl ReplicatorApi {
                 after,
                 skip: std::mem::take(&mut skip),
                 limit: limit - jobs.len(),
-                of: of.clone(),
+                states: states.clone(),
             };
             let list = self.scheduler(order).await?;
             after = list.jobs.last().map(|job| job.id.to_string());
@@ -179,7 +176,9 @@ impl ReplicatorApi {
     /// # Errors
     /// The service ends.
     pub async fn tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
-        let (_, jobs) = self.some_jobs(JobChoice::Running, 0, usize::MAX).await?;
+        let (_, jobs) = self
+            .some_jobs(vec![JobState::Running], 0, usize::MAX)
+            .await?;
         Ok(jobs.iter().filter_map(view::task).collect())
     }
 
@@ -202,7 +201,7 @@ impl ReplicatorApi {
             };
             match order {
                 JobOrder::Pause => {
-                    let since = now();
+                    let since = system_time();
                     let by = Arc::clone(&by);
                     kept.paused = kept.paused.or(Some(Pause { by, since }));
                 }
@@ -214,16 +213,7 @@ impl ReplicatorApi {
             self.database().store().keep(&doc.id, kept.text()).await?;
         }
         let id = info.id.clone();
-        let is_there = match order {
-            JobOrder::Pause => self.scheduler(PauseJob { id, by }).await?,
-            JobOrder::Resume => self.scheduler(ResumeJob { id }).await?,
-            JobOrder::Restart => self.scheduler(RestartJob { id }).await?,
-            JobOrder::Priority(level) => {
-                let priority = Level(level);
-                self.scheduler(SetPriority { id, priority }).await?
-            }
-        };
-        if !is_there {
+        if !self.scheduler(OrderJob { id, order, by }).await? {
             return Err(ReplicatorError::Missing);
         }
         self.job(&info.id.to_string()).await
@@ -292,13 +282,9 @@ impl ReplicatorApi {
         let infos = self.scheduler(GetJobsById { ids }).await?;
         let mut infos = infos.into_iter();
         let shown = documents.iter().zip(&rows).map(|(document, row)| {
-            let has_job = row.as_ref().is_some_and(|row| row.job.is_some());
-            let info = if has_job {
-                infos.next().flatten()
-            } else {
-                None
-            };
-            // Of the same id there may be a job of somebody else.
+            let job = row.as_ref().and_then(|row| row.job.as_ref());
+            let info = job.and_then(|_| infos.next().flatten());
+            // A job of the same id may belong to somebody else.
             let own = info.filter(|info| {
                 let doc = info.replication.doc.as_ref();
                 doc.is_some_and(|doc| doc.database == NAME && doc.id == document.id)
@@ -319,9 +305,4 @@ where
 {
     let answer = actor.address().send(message).await;
     answer.map_err(|_| ReplicatorError::ShuttingDown)
-}
-
-fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    WallTime::ZERO + since.unwrap_or_default()
 }

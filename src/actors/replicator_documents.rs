@@ -1,5 +1,5 @@
-//! ReplicatorDocuments: makes jobs of replicator documents, and writes into them what became of the
-//! jobs.
+//! ReplicatorDocuments: turns replicator documents into jobs, and writes the outcomes of the jobs into
+//! them.
 //!
 //! SUMMARY   Follows the updates of the store from the first one on; [`Rows`] decides what they mean.
 //! PROMISES  After a start every document that asks for a replication has its job again. Nothing here
@@ -16,7 +16,7 @@ mod upkeep;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
@@ -35,6 +35,7 @@ use crate::messages::replicator_documents::GetRows;
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
@@ -42,7 +43,6 @@ use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
-use policy::schedule::WallTime;
 use replication::counters::Counter;
 use replication::endpoint::Http;
 use replication::filter::Filter;
@@ -66,11 +66,11 @@ const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 pub(crate) struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
-    /// Who runs jobs.
+    /// The scheduler of all jobs.
     pub scheduler: RegisteredName<ReplicationScheduler>,
     /// What replications share.
     pub http: Http,
-    /// Who computes ids.
+    /// The identity under which ids are computed.
     pub identity: ServerIdentity,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,
@@ -137,13 +137,13 @@ impl ReplicatorDocuments {
         self.options.config.borrow().replicator.update_docs
     }
 
-    /// Takes in what happened and does what follows. Returns what is to be waited for.
+    /// Handles an event and carries out the actions. Returns the work that is under way.
     fn take(&mut self, event: Event, ctx: &mut Context<Self>) -> Vec<Pending> {
         let mut events = VecDeque::from([event]);
         let mut pending = Vec::new();
         while let Some(event) = events.pop_front() {
             let doc = event.doc().to_owned();
-            let actions = self.rows.handle(event, now());
+            let actions = self.rows.handle(event, system_time());
             let state = self.rows.get(&doc).map(|row| row.state);
             self.options.database.states().set_row(&doc, state);
             for action in actions {
@@ -294,10 +294,10 @@ impl ReplicatorDocuments {
         if !outcome.is_written(update_docs) {
             return;
         }
-        let is_completed = match &outcome {
-            Outcome::Completed { .. } => Some(true),
-            Outcome::Failed { .. } => Some(false),
-            _ => None,
+        let counter = match &outcome {
+            Outcome::Completed { .. } => Some(Counter::DocsCompleted),
+            Outcome::Failed { .. } => Some(Counter::DocsFailed),
+            Outcome::Triggered { .. } | Outcome::Error { .. } => None,
         };
         let (log, options) = (self.log.clone(), Rc::clone(&self.options));
         ctx.spawn(wrap_future(async move {
@@ -309,14 +309,8 @@ impl ReplicatorDocuments {
                 update_docs,
                 &log,
             );
-            if !matches!(writing.await, Ok(true)) {
-                return;
-            }
-            let counters = options.http.counters();
-            match is_completed {
-                Some(true) => counters.count(Counter::DocsCompleted),
-                Some(false) => counters.count(Counter::DocsFailed),
-                None => {}
+            if let (Ok(true), Some(counter)) = (writing.await, counter) {
+                options.http.counters().count(counter);
             }
         }));
     }
@@ -346,7 +340,7 @@ impl ReplicatorDocuments {
         })
     }
 
-    /// Takes a state out of a document that has no business there.
+    /// Removes a state that was written with `update_docs` from a document.
     fn remove_state(&self, doc: String, ctx: &mut Context<Self>) {
         let store = self.options.database.store().clone();
         ctx.spawn(wrap_future(async move {
@@ -357,7 +351,7 @@ impl ReplicatorDocuments {
                     state.is_none_or(|name| name == state::COMPLETED || name == state::FAILED);
                 (!is_over && state::remove(&mut body)).then(|| body.to_string())
             });
-            // It only looks untidy; the next update tries again.
+            // It is harmless; the next update tries again.
             drop(removed.await);
         }));
     }
@@ -366,16 +360,11 @@ impl ReplicatorDocuments {
         let store = self.options.database.store().clone();
         ctx.spawn(wrap_future(async move {
             if let Ok(Some(_)) = store.kept(&doc).await {
-                // What is left of a document that is gone does no harm.
+                // What is kept of a document that is gone does no harm.
                 drop(store.keep(&doc, None).await);
             }
         }));
     }
-}
-
-fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    WallTime::ZERO + since.unwrap_or_default()
 }
 
 /// Returns a time between the two, drawn at random.
@@ -444,7 +433,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
         };
         let outcome = match what {
             Happening::Triggered => Outcome::Triggered { id: id.to_string() },
-            Happening::Crashed { crash, .. } => Outcome::Error {
+            Happening::Crashed(crash) => Outcome::Error {
                 id: Some(id.to_string()),
                 reason: crash.to_string(),
             },
@@ -460,7 +449,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                     id: id.to_string(),
                 }
             }
-            _ => return,
+            Happening::Ended(_) => return,
         };
         self.write(doc, Some(replication), outcome, ctx);
     }

@@ -32,7 +32,7 @@ use crate::config::{Config, ServiceConfig, language_name};
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{TakeFrom, Want};
-use crate::metrics::{Closed, Front, Place, ServiceMetrics};
+use crate::metrics::{Closed, Front, ServiceMetrics, ServicePlace};
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
@@ -72,8 +72,8 @@ pub struct Leave(pub String);
 const SHUTTING_DOWN: &str = "the service is shutting down";
 
 /// Returns what is shown of where a service is.
-fn place(options: &ServiceOptions) -> Place {
-    Place {
+fn place(options: &ServiceOptions) -> ServicePlace {
+    ServicePlace {
         listen: options.socket.shown().to_owned(),
         pool: language_name(options.settings.pool_name().unwrap_or_default()),
         local_only: options.settings.is_local_only(),

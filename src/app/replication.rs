@@ -19,9 +19,9 @@ use slog::{Logger, error};
 use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
-use crate::actors::job_supervisor::LiveRuns;
+use crate::actors::job_supervisor::{self, LiveRuns};
 use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
-use crate::actors::replication_job::JobStarter;
+use crate::actors::replication_job::ReplicationJob;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
@@ -29,8 +29,8 @@ use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator, SchedulerRules};
 use crate::functions::{QueryServers, SourceFilter};
 use crate::messages::function::Json;
-use crate::messages::job_supervisor::{JobOrder, RunningJob, StartJobs};
-use crate::messages::replication_job::JobSettings;
+use crate::messages::job_supervisor::StartJobs;
+use crate::messages::replication_job::{JobSettings, JobStart};
 use crate::messages::replication_scheduler::Configure;
 use crate::metrics::Metrics;
 use crate::otp::pid::PidGuard;
@@ -171,7 +171,7 @@ fn scheduler_options(
         settings,
         metrics,
         log: options.log.clone(),
-        jobs: Box::new(Jobs(options)),
+        jobs: start_jobs(options),
         live,
         states,
     }
@@ -204,11 +204,8 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
 }
 
 /// Starts jobs by the configuration in force.
-struct Jobs(ReplicationOptions);
-
-impl StartJobs for Jobs {
-    fn start(&mut self, order: JobOrder) -> Result<RunningJob, Crash> {
-        let Self(options) = self;
+fn start_jobs(options: ReplicationOptions) -> StartJobs {
+    Box::new(move |run| {
         let Some(identity) = options.identity.known() else {
             let why = "the id of this server is not known yet";
             return Err(Crash::JobDied(why.to_owned()));
@@ -217,11 +214,12 @@ impl StartJobs for Jobs {
         let filters = options.filters.clone();
         let mut settings = job_settings(&config, options.http.clone(), identity, filters);
         // Somebody waits for a call of `_replicate`, and thousands of them do not begin at once.
-        if order.replication.is_transient() {
+        if run.replication.is_transient() {
             settings.startup_jitter = Duration::ZERO;
         }
-        JobStarter { settings }.start(order)
-    }
+        let job = ReplicationJob::new(JobStart { run, settings });
+        Ok(job_supervisor::run(job))
+    })
 }
 
 /// Returns what the scheduler works by.

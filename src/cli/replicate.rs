@@ -30,7 +30,7 @@ use crate::functions::caller::Caller;
 use crate::functions::{QueryServers, filter_pool};
 use crate::logging::Logging;
 use crate::messages::replication_job::{
-    JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
+    JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, NewRun, StopJob,
 };
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator;
@@ -186,7 +186,7 @@ impl Run {
             output::print(&summary(&end, last, began_with, &self.refusals))?;
         }
         match end {
-            JobEnd::Normal { .. } | JobEnd::Stopped => Ok(()),
+            JobEnd::Normal(_) | JobEnd::Stopped => Ok(()),
             JobEnd::Crashed(crash) => Err(explain(&crash)),
         }
     }
@@ -205,20 +205,20 @@ impl Run {
         let code = self.filter_code(&http).await?;
         let id = replication_id(&self.replication, &identity, code.as_deref());
         let id_text = id.to_string();
-        let start = JobStart {
+        let run = NewRun {
             replication: Arc::new(self.replication.clone()),
             id,
-            run: 1,
+            number: policy::schedule::Run(1),
             earlier: Stats::default(),
-            settings: JobSettings {
-                // There is nobody else to give way to.
-                startup_jitter: Duration::ZERO,
-                ..job_settings(replicator, http, identity, filters)
-            },
             events,
             log: self.log.new(o!("replication" => id_text)),
         };
-        Ok(ReplicationJob::new(start).start())
+        let settings = JobSettings {
+            // There is nobody else to give way to.
+            startup_jitter: Duration::ZERO,
+            ..job_settings(replicator, http, identity, filters)
+        };
+        Ok(ReplicationJob::new(JobStart { run, settings }).start())
     }
 
     /// The code of a filter is part of the replication's id.
@@ -274,12 +274,12 @@ async fn stop_on_signals(job: Addr<ReplicationJob>) {
 /// What is left to say at the end.
 fn summary(end: &JobEnd, last: &JobProgress, began_with: Stats, refusals: &Refusals) -> String {
     let last = match end {
-        JobEnd::Normal { progress, .. } => progress,
+        JobEnd::Normal(completed) => &completed.progress,
         JobEnd::Stopped | JobEnd::Crashed(_) => last,
     };
     let (stats, before) = (last.stats, began_with);
     let how = match end {
-        JobEnd::Normal { .. } => "everything is replicated",
+        JobEnd::Normal(_) => "everything is replicated",
         JobEnd::Stopped => "stopped",
         JobEnd::Crashed(_) => "not finished",
     };

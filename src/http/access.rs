@@ -1,8 +1,8 @@
-//! Who asks, and whether they may.
+//! Who sent a request, and what they may do.
 //!
-//! SUMMARY   [`admit`] looks at where a request comes from and whose name it bears; its [`Visitor`]
-//!           says what that allows.
-//! PROMISES  A web page from elsewhere gets nowhere: see [`super::origin`].
+//! SUMMARY   [`admit`] checks where a request comes from and its credentials, and returns a [`Visitor`] with
+//!           its rights.
+//! PROMISES  Requests of foreign web pages are refused: see [`super::origin`].
 //! SOURCE    chttpd_auth; couch_httpd_auth: default_authentication_handler/1,
 //!           cookie_authentication_handler/1.
 //! DIFFERS   CouchDB lets web pages of other origins in when CORS is enabled; here they never are.
@@ -19,13 +19,13 @@ use data_encoding::BASE64;
 
 use super::answer::Refusal;
 use super::request::text;
-use super::{Shared, origin};
+use super::{HttpContext, origin};
 use crate::actors::pool_executor::Principal;
 use crate::auth::rights::{Right, Rights};
 use crate::auth::session::{COOKIE, Session};
 use crate::query_server::status::Holder;
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     /// The user who has logged in.
@@ -40,7 +40,7 @@ pub(super) struct Visitor {
     address: Option<SocketAddr>,
 }
 
-/// Who asks, as handlers get it.
+/// The sender of a request, as handlers get it.
 pub(super) type User = ReqData<Rc<Visitor>>;
 
 impl Visitor {
@@ -70,7 +70,7 @@ impl Visitor {
         self.rights.has(right)
     }
 
-    /// Lets nobody pass who has not this right.
+    /// Refuses a visitor without this right.
     pub(super) fn needs(&self, right: Right) -> Result<(), Refusal> {
         let missing = match self.rights.require(right) {
             Ok(()) => return Ok(()),
@@ -84,8 +84,8 @@ impl Visitor {
         }
     }
 
-    /// Lets nobody pass who has none of these rights, and everybody where none is needed. The last one is
-    /// told as missing.
+    /// Refuses a visitor who has none of these rights; where no right is needed everybody passes. The error
+    /// names the last one.
     pub(super) fn needs_one_of(&self, rights: &[Right]) -> Result<(), Refusal> {
         match rights {
             [] => Ok(()),
@@ -94,12 +94,12 @@ impl Visitor {
         }
     }
 
-    /// Returns whether this is somebody who has logged in, or does not have to.
+    /// Returns whether this visitor has logged in, or does not have to.
     pub(super) fn is_known(&self) -> bool {
         self.name.is_some() || self.is_admin()
     }
 
-    /// Lets nobody pass who has not logged in, also where there is nothing to be seen.
+    /// Refuses a visitor who has not logged in, whether or not the path exists.
     pub(super) fn must_be_known(&self) -> Result<(), Refusal> {
         match self.is_known() {
             true => Ok(()),
@@ -108,11 +108,11 @@ impl Visitor {
     }
 }
 
-/// Finds out who asks.
+/// Finds out who sent a request.
 ///
 /// # Errors
 /// The request comes from a web page elsewhere, or its credentials are wrong.
-pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visitor, Refusal> {
+pub(super) async fn admit(request: &HttpRequest, shared: &HttpContext) -> Result<Visitor, Refusal> {
     origin::check(request, &shared.config.borrow().server.hosts)?;
     let mut visitor = Visitor {
         name: None,
@@ -147,7 +147,7 @@ pub(super) async fn admit(request: &HttpRequest, shared: &Shared) -> Result<Visi
     Ok(visitor)
 }
 
-/// What a proxy adds to a request says that it came from elsewhere, whatever its address is.
+/// Refuses a request that a proxy has forwarded: it may come from anywhere, whatever its address is.
 fn refuse_forwarded(request: &HttpRequest) -> Result<(), Refusal> {
     const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
     let mut names = request.headers().keys().map(|name| name.as_str());
@@ -162,18 +162,18 @@ fn refuse_forwarded(request: &HttpRequest) -> Result<(), Refusal> {
 }
 
 /// Returns the cookie that begins a session.
-pub(super) fn new_session(shared: &Shared, name: &str) -> Option<Cookie<'static>> {
+pub(super) fn new_session(shared: &HttpContext, name: &str) -> Option<Cookie<'static>> {
     Some(session_cookie(shared, shared.authority.begin(name)?))
 }
 
 /// Returns the cookie that renews the session of a visitor, if it is time for that.
-pub(super) fn renewed_session(shared: &Shared, visitor: &Visitor) -> Option<Cookie<'static>> {
+pub(super) fn renewed_session(shared: &HttpContext, visitor: &Visitor) -> Option<Cookie<'static>> {
     let session = visitor.session.as_ref().filter(|session| session.is_worn)?;
     Some(session_cookie(shared, shared.authority.renew(session)?))
 }
 
 /// Ends every session that a request bears a cookie of.
-pub(super) fn end_sessions(request: &HttpRequest, shared: &Shared) {
+pub(super) fn end_sessions(request: &HttpRequest, shared: &HttpContext) {
     let Ok(cookies) = request.cookies() else {
         return;
     };
@@ -184,7 +184,7 @@ pub(super) fn end_sessions(request: &HttpRequest, shared: &Shared) {
     }
 }
 
-fn session_cookie(shared: &Shared, value: String) -> Cookie<'static> {
+fn session_cookie(shared: &HttpContext, value: String) -> Cookie<'static> {
     let timeout = shared.config.borrow().chttpd_auth.timeout;
     let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
     cookie(value, seconds)

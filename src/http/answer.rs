@@ -4,6 +4,7 @@
 //! DIFFERS   An error of the pool has its phase, whose fault it is and whether to try again beside
 //!           `error` and `reason`.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZero;
 
@@ -11,6 +12,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName};
 use actix_web::{HttpResponse, ResponseError};
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -18,14 +20,14 @@ use crate::actors::pool_executor::ExecuteError;
 use crate::auth::LoginError;
 use crate::messages::client_error::ErrorReply;
 
-/// An answer, or why there is none.
+/// An answer, or why the request is refused.
 pub(super) type Answer = Result<HttpResponse, Refusal>;
 
-/// Why a request is not answered as it wants.
+/// Why a request is refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    /// `error`, `reason` and whatever else is to be told.
+    /// `error`, `reason` and further members.
     members: Map<String, Value>,
     header: Option<Box<(HeaderName, String)>>,
 }
@@ -94,8 +96,8 @@ impl Refusal {
         self
     }
 
-    /// Leaves out the header that makes a browser ask for name and password by itself: where a page
-    /// has a form for them, it would stand in the way.
+    /// Leaves out the header that makes a browser ask for a name and a password: a page with a login form
+    /// does not want that.
     pub(super) fn for_a_form(mut self) -> Self {
         let asks = |header: &(HeaderName, String)| header.0 == header::WWW_AUTHENTICATE;
         self.header = self.header.filter(|header| !asks(header));
@@ -107,13 +109,13 @@ impl Refusal {
         self
     }
 
-    /// Says it under another name and code.
+    /// Gives it another name and code.
     pub(super) fn named(mut self, status: StatusCode, error: &str) -> Self {
         self.status = status;
         self.with_member("error", error)
     }
 
-    /// Says why in other words.
+    /// Gives it another reason.
     pub(super) fn because(self, reason: impl Into<Value>) -> Self {
         self.with_member("reason", reason)
     }
@@ -173,24 +175,17 @@ impl From<ErrorReply> for Refusal {
             "shutting_down" | "pool_busy" | "throttled" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        let retry_in = match status {
-            StatusCode::SERVICE_UNAVAILABLE => Some(error.retry_after_ms.map_or(0, NonZero::get)),
-            _ => None,
-        };
-        let members = match serde_json::to_value(&error) {
-            Ok(Value::Object(members)) => members,
-            _ => Map::new(),
-        };
         let mut refusal = Self::new(status, &error.name, Value::Null);
-        let others = members.into_iter().filter(|(name, _)| name != "name");
-        refusal.members.extend(others);
-        match retry_in {
-            Some(time) => {
-                let seconds = time.div_ceil(1000).max(1);
-                refusal.with_header(header::RETRY_AFTER, seconds.to_string())
-            }
-            None => refusal,
+        if let Ok(Value::Object(mut members)) = serde_json::to_value(&error) {
+            members.shift_remove("name");
+            refusal.members.extend(members);
         }
+        if status != StatusCode::SERVICE_UNAVAILABLE {
+            return refusal;
+        }
+        let time = error.retry_after_ms.map_or(0, NonZero::get);
+        let seconds = time.div_ceil(1000).max(1);
+        refusal.with_header(header::RETRY_AFTER, seconds.to_string())
     }
 }
 
@@ -250,4 +245,28 @@ fn line(value: &impl Serialize) -> Bytes {
     let mut text = serde_json::to_vec(value).expect("config: texts can always be written");
     text.push(b'\n');
     text.into()
+}
+
+/// What is answered piece by piece.
+pub(super) trait Pieces {
+    /// Returns the next piece; none at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal>;
+}
+
+/// Answers with pieces as they come. An error before the first one is told with its code, a later one as the
+/// last line.
+pub(super) async fn streamed(content_type: &str, mut pieces: impl Pieces + 'static) -> Answer {
+    let first = pieces.next().await?;
+    let rest = stream::unfold(Some(pieces), async |pieces| {
+        let mut pieces = pieces?;
+        match pieces.next().await {
+            Ok(None) => None,
+            Ok(Some(piece)) => Some((Ok(piece), Some(pieces))),
+            Err(refusal) => Some((Ok(refusal.line()), None)),
+        }
+    });
+    let first = stream::iter(first.map(Ok::<_, Infallible>));
+    Ok(HttpResponse::Ok()
+        .content_type(content_type)
+        .streaming(first.chain(rest)))
 }

@@ -1,10 +1,10 @@
 //! Bodies: read within bounds of length, time and memory.
 //!
-//! SUMMARY   [`read`] takes a whole body; [`Incoming`] brings the pieces of a stream of lines. What is read
-//!           counts as the request's [`Account`] in the memory of all requests in flight.
-//! PROMISES  A body that is too long is refused as soon as that is known, one that finds no room before it
-//!           is read. Of a sender who is not known, [`UNKNOWN_BYTES_MAX`] are taken at most. A client that
-//!           sends nothing, or too slowly, is given up.
+//! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. What is read
+//!           counts in the request's [`Account`], its share of the memory of all requests in flight.
+//! PROMISES  A body that is too long is refused as soon as that is known, one for which there is no memory
+//!           before it is read. At most [`UNKNOWN_BYTES_MAX`] are read of a sender who is not known. A client
+//!           that sends nothing, or too slowly, is disconnected.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::Shared;
+use super::HttpContext;
 use super::answer::Refusal;
 use super::request::text;
 use crate::in_flight::{NoRoom, Share};
@@ -32,7 +32,7 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
 /// The longest body of a sender who is not known, and of a login, in bytes.
 pub(super) const UNKNOWN_BYTES_MAX: usize = 4096;
 
-/// The longest body of a request that sets or asks something, in bytes.
+/// The longest body of a request with settings, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 1 << 20;
 
 /// What a request holds of the memory of all requests in flight.
@@ -45,7 +45,7 @@ impl Account {
         Self(Rc::new(RefCell::new(share)))
     }
 
-    /// Holds so many bytes from now on.
+    /// Sets what the request holds.
     ///
     /// # Errors
     /// There is no room for them.
@@ -85,7 +85,7 @@ impl Body {
         let Some(account) = &self.account else {
             return Ok(());
         };
-        // As many as there may be: texts can have these letters, too.
+        // An upper bound: strings may have these letters, too.
         let values = memchr::memchr3_iter(b',', b'[', b'{', &self.bytes).count();
         account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))
     }
@@ -93,7 +93,7 @@ impl Body {
     /// Parses the body as JSON.
     ///
     /// # Errors
-    /// It is none, or there is no room for it.
+    /// It is not JSON, or there is no memory for it.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         // A list or an object has room for up to twice as many as it holds.
         self.count_parsed(2 * size_of::<Value>())?;
@@ -119,7 +119,7 @@ impl<const MAX: usize> FromRequest for AtMost<MAX> {
     type Future = LocalBoxFuture<'static, Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let given = <(web::Payload, web::Data<Shared>)>::from_request(request, payload);
+        let given = <(web::Payload, web::Data<HttpContext>)>::from_request(request, payload);
         let request = request.clone();
         let read = async move {
             let (payload, shared) = given.await?;
@@ -136,7 +136,7 @@ impl<const MAX: usize> FromRequest for AtMost<MAX> {
 pub(super) async fn read(
     request: &HttpRequest,
     payload: web::Payload,
-    shared: &Shared,
+    shared: &HttpContext,
 ) -> Result<Body, Refusal> {
     let limit = shared.config.borrow().server.body_max;
     let limit = limit.min(shared.in_flight.request_max());
@@ -147,11 +147,11 @@ pub(super) async fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub(super) async fn read_at_most(
+async fn read_at_most(
     limit: usize,
     request: &HttpRequest,
     mut payload: web::Payload,
-    shared: &Shared,
+    shared: &HttpContext,
 ) -> Result<Body, Refusal> {
     let account = Account::of(request);
     let limit = match &account {
@@ -204,7 +204,7 @@ impl FromRequest for Incoming {
     type Future = LocalBoxFuture<'static, Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let given = <(web::Payload, web::Data<Shared>)>::from_request(request, payload);
+        let given = <(web::Payload, web::Data<HttpContext>)>::from_request(request, payload);
         let account = Account::of(request);
         let begin = given.map_ok(|(payload, shared)| Self {
             payload,
@@ -217,7 +217,7 @@ impl FromRequest for Incoming {
 }
 
 impl Incoming {
-    /// Waits for the next piece; none at the end. Between lines a client has [`IDLE_MAX`], in the middle
+    /// Returns the next piece; none at the end. Between lines a client has [`IDLE_MAX`], in the middle
     /// of one it has to be as fast as with a whole body.
     ///
     /// # Errors
@@ -244,7 +244,7 @@ impl Incoming {
     }
 }
 
-/// Waits for the next piece of a body; none at its end.
+/// Returns the next piece of a body; none at its end.
 async fn next(payload: &mut web::Payload, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
     match timeout_at(deadline, payload.next()).await {
         Err(_) => {

@@ -11,7 +11,7 @@
 use actix_web::web::{Data, Path};
 use serde_json::{Map, Value, json};
 
-use super::Shared;
+use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::routes::{ask, shutting_down};
@@ -20,7 +20,7 @@ use crate::config::{Config, Setting, refused_over_http, reload::Change};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 
 /// `GET /_node/_local/_config`.
-pub(super) async fn everything(shared: Data<Shared>) -> Answer {
+pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
     let mut sections = Map::new();
     for setting in shared.config().settings() {
         let name = setting.section.as_ref();
@@ -32,7 +32,7 @@ pub(super) async fn everything(shared: Data<Shared>) -> Answer {
 }
 
 /// `GET /_node/_local/_config/SECTION`. CouchDB has an empty object for a section that it does not know.
-pub(super) async fn section(name: Path<String>, shared: Data<Shared>) -> Answer {
+pub(super) async fn section(name: Path<String>, shared: Data<HttpContext>) -> Answer {
     let all = shared.config().settings();
     let ours = all.iter().filter(|setting| setting.section == *name);
     let texts = ours.map(|setting| (setting.key.clone(), setting.plain().into()));
@@ -40,18 +40,18 @@ pub(super) async fn section(name: Path<String>, shared: Data<Shared>) -> Answer 
 }
 
 /// A section and a key of it.
-type Place = Path<(String, String)>;
+type SettingPath = Path<(String, String)>;
 
 /// `GET /_node/_local/_config/SECTION/KEY`.
-pub(super) async fn value(place: Place, shared: Data<Shared>) -> Answer {
+pub(super) async fn value(place: SettingPath, shared: Data<HttpContext>) -> Answer {
     Ok(answer::ok(&known(&shared.config(), &place.0, &place.1)?))
 }
 
 /// `PUT /_node/_local/_config/SECTION/KEY`.
 pub(super) async fn put(
-    place: Place,
+    place: SettingPath,
     body: AtMost<ORDER_BYTES_MAX>,
-    shared: Data<Shared>,
+    shared: Data<HttpContext>,
 ) -> Answer {
     let value: String = serde_json::from_str(body.0.text()?).map_err(|_| {
         Refusal::bad_request("the body must be a JSON string, \"5000\" for example")
@@ -60,13 +60,13 @@ pub(super) async fn put(
 }
 
 /// `DELETE /_node/_local/_config/SECTION/KEY`.
-pub(super) async fn delete(place: Place, shared: Data<Shared>) -> Answer {
+pub(super) async fn delete(place: SettingPath, shared: Data<HttpContext>) -> Answer {
     known(&shared.config(), &place.0, &place.1)?;
     set(place, None, &shared).await
 }
 
 /// `POST /_node/_local/_config/_reload`.
-pub(super) async fn reload(shared: Data<Shared>) -> Answer {
+pub(super) async fn reload(shared: Data<HttpContext>) -> Answer {
     let changes = changed(ask(&shared.config_listener, Reload).await?)?;
     Ok(answer::ok(&json!({"ok": true, "changes": changes})))
 }
@@ -81,7 +81,7 @@ fn known(config: &Config, section: &str, key: &str) -> Result<String, Refusal> {
     find(config, section, key).ok_or_else(|| Refusal::not_found("unknown_config_value"))
 }
 
-/// Refuses what nobody may set who does not own the files.
+/// Refuses keys that only the owner of the configuration files may set.
 fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
     match refused_over_http(section, key) {
         Some(why) => Err(Refusal::forbidden(format!(
@@ -93,11 +93,11 @@ fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
 }
 
 /// Sets a value or takes it back, and answers with the one before.
-async fn set(place: Place, value: Option<String>, shared: &Shared) -> Answer {
+async fn set(place: SettingPath, value: Option<String>, shared: &HttpContext) -> Answer {
     let (section, key) = place.into_inner();
     check_settable(&section, &key)?;
     let before = find(&shared.config(), &section, &key);
-    // A pool that is new may be given what it then keeps.
+    // A new pool may be given values that cannot change later.
     let is_new = keys::family(&section).is_some() && before.is_none();
     if keys::kind(&section, &key).is_some() && !keys::runtime(&section, &key) && !is_new {
         return Err(Refusal::bad_request(format!(

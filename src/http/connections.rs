@@ -1,10 +1,9 @@
-//! How many connections there may be, and which one has to go for another.
+//! How many connections there may be, and which one is closed for another.
 //!
-//! SUMMARY   A connection is *busy* while a request of a sender who is known is in hand; otherwise it
-//!           waits for its client, who may be anybody. Where there are as many as may be, one that waits
-//!           goes for a new one: the oldest of the peer that has most.
-//! PROMISES  Clients that trickle, or keep connections for nothing, keep nobody out. What is busy is not
-//!           closed for others.
+//! SUMMARY   A connection is *busy* while a request of a known sender is open; otherwise it
+//!           waits for its client, who may be anybody. When there are as many as may be, one that waits
+//!           is closed for a new one: the oldest of the peer that has most.
+//! PROMISES  Slow clients and idle connections keep nobody out. A busy connection is not closed for others.
 //! CALLED    By [`super::guard`], on each worker's thread.
 //! LIMITS    Where all are busy, a new connection is closed.
 
@@ -25,7 +24,7 @@ const SEARCH_MAX: usize = 256;
 pub(super) struct Conduct {
     busy: AtomicBool,
     closed: AtomicBool,
-    /// Wakes the connection when it has to go.
+    /// Wakes the connection when it is closed for another.
     pub(super) waker: AtomicWaker,
 }
 
@@ -34,7 +33,7 @@ impl Conduct {
         self.busy.store(busy, Ordering::Release);
     }
 
-    /// Returns whether it has to go.
+    /// Returns whether it is closed for another.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -111,7 +110,7 @@ impl Connections {
     }
 
     /// Lets a connection in; none if there are as many as may be and all are busy.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPlace> {
         let peer = network_of(peer);
         let conduct = Arc::new(Conduct::default());
         let mut table = self.table();
@@ -123,7 +122,7 @@ impl Connections {
         table.change(peer, |connections| {
             connections.insert(number, Arc::clone(&conduct));
         });
-        Some(Place {
+        Some(ConnectionPlace {
             connections: Arc::clone(self),
             peer,
             number,
@@ -137,15 +136,15 @@ impl Connections {
     }
 }
 
-/// A connection's place; it is another's once this is dropped.
-pub(super) struct Place {
+/// The place of a connection, which is free once this is dropped.
+pub(super) struct ConnectionPlace {
     connections: Arc<Connections>,
     peer: IpAddr,
     number: u64,
     pub(super) conduct: Arc<Conduct>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let number = self.number;
         self.connections
@@ -158,11 +157,11 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn enter(connections: &Arc<Connections>, last: u8) -> Option<Place> {
+    fn enter(connections: &Arc<Connections>, last: u8) -> Option<ConnectionPlace> {
         connections.enter([10, 0, 0, last].into())
     }
 
-    fn closed(places: &[Place]) -> Vec<usize> {
+    fn closed(places: &[ConnectionPlace]) -> Vec<usize> {
         let closed = places.iter().enumerate();
         closed
             .filter_map(|(at, place)| place.conduct.is_closed().then_some(at))
@@ -172,7 +171,7 @@ mod tests {
     #[test]
     fn the_oldest_that_waits_goes_for_a_new_one() {
         let connections = Connections::new(3);
-        let old: Vec<Place> = (0..3).map_while(|_| enter(&connections, 1)).collect();
+        let old: Vec<ConnectionPlace> = (0..3).map_while(|_| enter(&connections, 1)).collect();
         old[0].conduct.set_busy(true);
         let new = enter(&connections, 1);
         assert!(new.is_some());
@@ -186,8 +185,8 @@ mod tests {
     #[test]
     fn a_peer_with_many_makes_room_and_one_with_few_keeps_its_own() {
         let connections = Connections::new(10);
-        let few: Vec<Place> = (0..2).map_while(|_| enter(&connections, 1)).collect();
-        let many: Vec<Place> = (0..1000).map_while(|_| enter(&connections, 2)).collect();
+        let few: Vec<ConnectionPlace> = (0..2).map_while(|_| enter(&connections, 1)).collect();
+        let many: Vec<ConnectionPlace> = (0..1000).map_while(|_| enter(&connections, 2)).collect();
         assert_eq!(many.len(), 1000);
         assert!(closed(&few).is_empty());
         assert!(enter(&connections, 3).is_some());
@@ -197,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_busy_is_not_closed_for_others() {
         let connections = Connections::new(2);
-        let busy: Vec<Place> = (0..2).map_while(|_| enter(&connections, 1)).collect();
+        let busy: Vec<ConnectionPlace> = (0..2).map_while(|_| enter(&connections, 1)).collect();
         busy.iter().for_each(|place| place.conduct.set_busy(true));
         assert!(enter(&connections, 2).is_none());
         assert!(closed(&busy).is_empty());

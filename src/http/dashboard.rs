@@ -3,7 +3,7 @@
 //! SUMMARY   The page and its two files hold no data and are given to everybody; [`state`] is what the
 //!           page asks for once a second, made of the values that `status`, `_scheduler/jobs` and
 //!           `_active_tasks` show.
-//! PROMISES  Who may not see something there does not see it here. The page loads nothing from
+//! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
 //!           as text.
 //! LIMITS    [`JOBS_MAX`] jobs, those that need attention first; [`TASKS_MAX`] views that are being
@@ -14,7 +14,7 @@ use actix_web::http::header;
 use actix_web::web::Data;
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::routes::ask;
@@ -28,7 +28,7 @@ const JOBS_MAX: usize = 50;
 /// How many running tasks beside replications the page shows.
 const TASKS_MAX: usize = 50;
 
-/// The states of jobs, those first that somebody should look at.
+/// The states of jobs, those first that need attention.
 const SHOWN_FIRST: [JobState; 3] = [JobState::Crashing, JobState::Running, JobState::Pending];
 
 /// Only what comes from here, and no frame around it.
@@ -70,7 +70,7 @@ fn file(content_type: &str, text: &'static str) -> Answer {
 }
 
 /// `GET /_dashboard/state`: everything that this visitor may see.
-pub(super) async fn state(shared: Data<Shared>, user: User) -> Answer {
+pub(super) async fn state(shared: Data<HttpContext>, user: User) -> Answer {
     user.needs(Right::Look).map_err(Refusal::for_a_form)?;
     let status = ask(&shared.manager, GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();
@@ -86,7 +86,7 @@ pub(super) async fn state(shared: Data<Shared>, user: User) -> Answer {
 }
 
 /// Counts the jobs, and shows some: first those that crash, then those that run.
-async fn jobs(shared: &Shared) -> Result<Value, Refusal> {
+async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
     let replications = &shared.replications;
     let census = replications.census().await?;
     let mut shown = Vec::new();

@@ -1,8 +1,8 @@
-//! What every request passes on its way in, and every answer on its way out.
+//! What is done with every request before its handler, and with every answer after it.
 //!
-//! SUMMARY   A middleware around all routes: who asks, what the request may hold, how long it took.
-//! PROMISES  Of what is not public, a visitor who has not logged in does not even learn whether it
-//!           is there, whatever the route says. What a request holds is held until its answer has gone out.
+//! SUMMARY   A middleware around all routes: who sent the request, what memory it may hold, how long it took.
+//! PROMISES  A visitor who has not logged in does not learn whether a path that is not public exists,
+//!           whatever the route says. What a request holds is held until its answer has been sent.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, web};
 use tokio::time::Instant;
 
-use super::Shared;
+use super::HttpContext;
 use super::access::{Visitor, admit, renewed_session};
 use super::answer::Refusal;
 use super::body::Account;
@@ -24,7 +24,7 @@ use crate::in_flight::{Sender, network_of};
 
 /// Answers a request, and counts it.
 pub(super) async fn serve(
-    shared: web::Data<Shared>,
+    shared: web::Data<HttpContext>,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
@@ -43,10 +43,10 @@ pub(super) async fn serve(
     Ok(ServiceResponse::new(request, response))
 }
 
-/// Finds out who asks, and opens the account of what the request holds.
+/// Finds out who sent the request, and opens the account of what it holds.
 async fn let_in(
     request: &HttpRequest,
-    shared: &Shared,
+    shared: &HttpContext,
     exchange: &Exchange,
 ) -> Result<(), Refusal> {
     let visitor = admit(request, shared).await?;
@@ -67,14 +67,14 @@ async fn let_in(
     Ok(())
 }
 
-/// Returns whether a path is for visitors who have not logged in, too.
+/// Returns whether a path is public: visitors who have not logged in may see it.
 pub(super) fn is_public(path: &str) -> bool {
     let path = trimmed(path);
     matches!(path, "" | "_up" | "_session" | "_dashboard") || path.starts_with("_dashboard/")
 }
 
 /// A session that was begun or ended just now is not the one that came with the request.
-fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &Shared) {
+fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &HttpContext) {
     if response.headers().contains_key(header::SET_COOKIE) {
         return;
     }
@@ -85,7 +85,8 @@ fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &Sh
     }
 }
 
-/// Holds what the request holds until its answer has gone out. An answer that finds no room is refused.
+/// Keeps what the request holds until its answer has been sent. An answer for which there is no memory is
+/// refused.
 fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> HttpResponse {
     let account = request.extensions_mut().remove::<Account>();
     let length = match response.body().size() {

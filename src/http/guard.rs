@@ -1,11 +1,11 @@
-//! A connection's socket, guarded: what a client may not do at the cost of others.
+//! A connection's socket with deadlines, so that a slow client costs others nothing.
 //!
 //! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] tells it when a request is
 //!           in hand. Both share the [`Connection`].
 //! PROMISES  Every head is there [`HEAD_WAIT`] after its first byte, not just the first of a connection.
-//!           A client that takes nothing of an answer, or less of it than it must, is given up. A
-//!           connection that has to go for another one goes at once.
-//! DIFFERS   The server below has a deadline for the first head only, and none for who does not read.
+//!           A client that reads nothing of an answer, or reads too slowly, is disconnected. A connection
+//!           that is closed for another one ends at once.
+//! DIFFERS   actix-web has a deadline for the first head only, and none for a client that does not read.
 //! LIMITS    A later head that is late ends its connection without an answer.
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::connections::{Conduct, Place};
+use super::connections::{Conduct, ConnectionPlace};
 use crate::config::Config;
 use crate::pace::Pace;
 
@@ -35,14 +35,14 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// What the socket and the requests of a connection share.
 pub(super) struct Connection {
-    place: Place,
-    /// Requests that are in hand: from the end of a head to the end of an answer.
+    place: ConnectionPlace,
+    /// Open requests: from the end of a head to the end of an answer.
     in_hand: Cell<usize>,
     /// Since when the client has sent nothing of a head.
     idle_since: Cell<Instant>,
     /// When the first byte of a head came.
     head_since: Cell<Option<Instant>>,
-    /// Whether something was read while a request was in hand: it may be the beginning of another.
+    /// Whether something was read while a request was open: it may be the beginning of another.
     has_more: Cell<bool>,
     /// Whether the answer is a stream, which may be taken slowly.
     is_stream: Cell<bool>,
@@ -50,7 +50,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(place: Place, config: watch::Receiver<Arc<Config>>) -> Rc<Self> {
+    pub(super) fn new(place: ConnectionPlace, config: watch::Receiver<Arc<Config>>) -> Rc<Self> {
         Rc::new(Self {
             place,
             in_hand: Cell::new(0),
@@ -66,7 +66,7 @@ impl Connection {
         &self.place.conduct
     }
 
-    /// Returns when a head has to be there; none while a request is in hand.
+    /// Returns the deadline of the next head; none while a request is open.
     fn head_deadline(&self) -> Option<Instant> {
         if self.in_hand.get() > 0 {
             return None;
@@ -81,7 +81,7 @@ impl Connection {
     }
 }
 
-/// A request in hand. Its connection waits for the next one when the last of these is dropped.
+/// An open request. Its connection waits for the next one when the last of these is dropped.
 pub(super) struct Exchange(Option<Rc<Connection>>);
 
 impl Exchange {

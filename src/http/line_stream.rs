@@ -7,20 +7,18 @@
 //!           answer has its code. However the request ends, the work and what it holds end with it.
 //! LIMITS    A client has to read while it writes. The head of the answer comes with its first piece.
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use bytes::Bytes;
 use futures_util::future::{LocalBoxFuture, OptionFuture};
-use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Pieces, Refusal, streamed};
 use super::body::{IDLE_MAX, Incoming};
 use super::request::NDJSON;
-use crate::actors::pool_executor::{ExecuteError, PoolWork};
-use crate::query_server::line::LineBuffer;
+use crate::actors::pool_executor::PoolWork;
+use crate::query_server::line::{LineBuffer, LineTooLong};
 
 /// Pieces of the answer that wait for the client.
 pub(super) const ANSWERS_AHEAD: usize = 16;
@@ -30,6 +28,7 @@ pub(super) struct Lines {
     pub(super) incoming: Incoming,
     /// What came and is not taken yet.
     pub(super) buffer: LineBuffer,
+    is_over: bool,
 }
 
 impl Lines {
@@ -40,12 +39,18 @@ impl Lines {
     /// with the line's number.
     pub(super) async fn begin<T, E: Into<Refusal>>(
         incoming: Incoming,
-        shared: &Shared,
+        shared: &HttpContext,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<(T, Self), Refusal> {
         let buffer = LineBuffer::new(shared.config.borrow().server.line_max);
-        let mut lines = Self { incoming, buffer };
-        let line = lines.first().await?;
+        let is_over = false;
+        let mut lines = Self {
+            incoming,
+            buffer,
+            is_over,
+        };
+        let line = lines.next_line("the first line").await?;
+        let line = line.unwrap_or_default();
         let text = std::str::from_utf8(&line)
             .map_err(|_| Refusal::bad_request("the first line is not UTF-8"));
         let parsed = text.and_then(|text| parse(text).map_err(Into::into));
@@ -56,55 +61,44 @@ impl Lines {
         Ok((arguments, lines))
     }
 
-    async fn first(&mut self) -> Result<Bytes, Refusal> {
-        loop {
-            let line = self.buffer.next_line().map_err(|error| {
-                Refusal::too_large("the first line", error.limit, Some("line_max"))
-            })?;
-            if let Some(line) = line {
-                return Ok(line);
+    /// Returns the next line, at the end what is left; none after it. An error says `what` line it is.
+    ///
+    /// # Errors
+    /// It is too long, or the body is too slow or cut off.
+    pub(super) async fn next_line(&mut self, what: &str) -> Result<Option<Bytes>, Refusal> {
+        let too_long = |error: LineTooLong| Refusal::too_large(what, error.limit, Some("line_max"));
+        while !self.is_over {
+            if let Some(line) = self.buffer.next_line().map_err(too_long)? {
+                return Ok(Some(line));
             }
             match self.incoming.next().await? {
                 Some(chunk) => self.buffer.add(chunk),
-                None => return Ok(self.buffer.take_rest()),
+                None => self.is_over = true,
             }
         }
+        Ok(Some(self.buffer.take_rest()).filter(|rest| !rest.is_empty()))
     }
 }
 
 /// Answers with what comes out of `answers` until the work lets go of its end of it. Meanwhile `pump`
-/// brings the body to the work. What has to last as long as the request is `kept`.
+/// brings the body to the work.
 pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
     pump: impl Future<Output = ()> + 'static,
     answers: mpsc::Receiver<Bytes>,
     work: W,
-    (shared, user): (&Shared, &User),
-    kept: impl Sized + 'static,
+    (shared, user): (&HttpContext, &User),
 ) -> Answer {
     let work = shared.pool.run(work, user.principal());
-    let mut stream = Stream {
+    let stream = LineStream {
         pump: Some(Box::pin(pump)),
         answers,
         work: Some(Box::pin(async move { work.await? })),
     };
-    // What fails before there is anything to answer fails with a code.
-    let first = stream.next().await?;
-    let rest = stream::unfold(Some((stream, kept)), async |going_on| {
-        let (mut stream, kept) = going_on?;
-        match stream.next().await {
-            Ok(None) => None,
-            Ok(Some(piece)) => Some((Ok(piece), Some((stream, kept)))),
-            Err(refusal) => Some((Ok(refusal.line()), None)),
-        }
-    });
-    let first = stream::iter(first.map(Ok::<_, ExecuteError>));
-    Ok(HttpResponse::Ok()
-        .content_type(NDJSON)
-        .streaming(first.chain(rest)))
+    streamed(NDJSON, stream).await
 }
 
 /// A request in progress: what comes, what is done with it, what goes out.
-struct Stream {
+struct LineStream {
     /// None once everything has come.
     pump: Option<LocalBoxFuture<'static, ()>>,
     answers: mpsc::Receiver<Bytes>,
@@ -112,8 +106,7 @@ struct Stream {
     work: Option<LocalBoxFuture<'static, Result<(), Refusal>>>,
 }
 
-impl Stream {
-    /// Returns the next piece of the answer; none at its end.
+impl Pieces for LineStream {
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let answer = loop {
             tokio::select! {

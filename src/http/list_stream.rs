@@ -10,7 +10,7 @@ use actix_web::web::Data;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
@@ -23,11 +23,11 @@ use crate::messages::function::{ListRow, ListStart};
 /// Rows that wait for the function.
 const ROWS_AHEAD: usize = 64;
 
-/// A row, or why there is none.
+/// A row, or an error of the row's line.
 type Row = Result<ListRow, FunctionError>;
 
 /// `POST /_query/list`, where the body is lines.
-pub(super) async fn list(incoming: Incoming, shared: Data<Shared>, user: User) -> Answer {
+pub(super) async fn list(incoming: Incoming, shared: Data<HttpContext>, user: User) -> Answer {
     let (start, lines) = Lines::begin(incoming, &shared, ListStart::parse).await?;
     let (rows_in, rows) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
@@ -37,62 +37,33 @@ pub(super) async fn list(incoming: Incoming, shared: Data<Shared>, user: User) -
         answers,
     };
     let pump = pump(lines, rows_in);
-    line_stream::answer(pump, answers_out, work, (&shared, &user), ()).await
+    line_stream::answer(pump, answers_out, work, (&shared, &user)).await
 }
 
 /// Cuts what comes into rows and hands them over, until the end or an error.
-async fn pump(lines: Lines, rows: mpsc::Sender<Row>) {
-    let Lines {
-        mut incoming,
-        mut buffer,
-    } = lines;
+async fn pump(mut lines: Lines, rows: mpsc::Sender<Row>) {
     // The arguments are the first line.
-    let mut number = 1_u64;
-    loop {
-        match buffer.next_line() {
-            Ok(Some(line)) => {
-                number += 1;
-                // Nobody takes it any more: the function has enough, or the work is over and says
-                // why.
-                if !hand_over(&rows, number, &line).await {
-                    return;
-                }
-            }
-            Ok(None) => match incoming.next().await {
-                Ok(Some(chunk)) => buffer.add(chunk),
-                Ok(None) => break,
-                Err(refusal) => return give_up(&rows, number, &refusal.reason()).await,
-            },
-            Err(error) => return give_up(&rows, number + 1, &error.to_string()).await,
-        }
-    }
-    hand_over(&rows, number + 1, &buffer.take_rest()).await;
-}
-
-/// Hands a row over. `false`: nobody wants more.
-async fn hand_over(rows: &mpsc::Sender<Row>, number: u64, line: &[u8]) -> bool {
-    let line = line.trim_ascii();
-    if line.is_empty() {
-        return !rows.is_closed();
-    }
-    let row = std::str::from_utf8(line)
-        .map_err(|_| "not UTF-8".to_owned())
-        .and_then(|line| ListRow::parse(line).map_err(|error| Refusal::from(error).reason()));
-    match row {
-        Ok(row) => rows.send(Ok(row)).await.is_ok(),
-        Err(problem) => {
-            give_up(rows, number, &problem).await;
-            false
+    for number in 2_u64.. {
+        let row = match lines.next_line("it").await {
+            Ok(None) => return,
+            Ok(Some(line)) if line.trim_ascii().is_empty() => continue,
+            Ok(Some(line)) => row_of(&line),
+            Err(refusal) => Err(refusal.reason()),
+        };
+        let row = row.map_err(|problem| {
+            FunctionErrorKind::BadCall(format!("line {number}: {problem}")).into()
+        });
+        let is_last = row.is_err();
+        // The receiver is gone when the function has enough, or when the work is over and has its own error.
+        if rows.send(row).await.is_err() || is_last {
+            return;
         }
     }
 }
 
-async fn give_up(rows: &mpsc::Sender<Row>, number: u64, problem: &str) {
-    let reason = format!("line {number}: {problem}");
-    // If nobody takes it, the work is over already and says why.
-    let _ = rows
-        .send(Err(FunctionErrorKind::BadCall(reason).into()))
-        .await;
+fn row_of(line: &[u8]) -> Result<ListRow, String> {
+    let line = std::str::from_utf8(line).map_err(|_| "not UTF-8".to_owned())?;
+    ListRow::parse(line.trim_ascii()).map_err(|error| Refusal::from(error).reason())
 }
 
 /// Runs the function over rows as they come.

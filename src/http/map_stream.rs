@@ -15,7 +15,7 @@ use actix_web::web::Data;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{IDLE_MAX, Incoming};
@@ -33,10 +33,9 @@ use crate::messages::function::MapStart;
 const PROCESSES: usize = 2;
 
 /// `POST /_query/map`, where the body is lines.
-pub(super) async fn map(incoming: Incoming, shared: Data<Shared>, user: User) -> Answer {
+pub(super) async fn map(incoming: Incoming, shared: Data<HttpContext>, user: User) -> Answer {
     let (start, lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
-    let running = shared.tasks.begin(start.at.language.as_str());
-    let task = Arc::clone(&running.task);
+    let task = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
     let cutter = DocumentCutter::new(shared.config.borrow().server.line_max);
@@ -50,7 +49,7 @@ pub(super) async fn map(incoming: Incoming, shared: Data<Shared>, user: User) ->
             task,
         },
     };
-    line_stream::answer(pump, answers, work, (&shared, &user), running).await
+    line_stream::answer(pump, answers, work, (&shared, &user)).await
 }
 
 /// Cuts what comes into documents and hands them over, until the end or an error.
@@ -71,7 +70,7 @@ async fn pump(
             task.docs_read.fetch_add(count as u64, Ordering::Relaxed);
             task.touch();
             let is_last = batch.is_err();
-            // Nobody takes it any more: the work is over, and says why.
+            // The receiver is gone when the work is over, which has its own error.
             if batches.send(batch).await.is_err() || is_last {
                 return;
             }

@@ -1,6 +1,6 @@
 //! HTTP: CouchDB's paths that belong to the pool, and functions by POST.
 //!
-//! SUMMARY   [`server::listen`] makes an actix-web server on threads of its own. A request passes
+//! SUMMARY   [`server::HttpServer`] makes an actix-web server on threads of its own. A request passes
 //!           [`entrance`], which finds out who asks; then [`routes`], a table of actix-web resources: each
 //!           method of a path is declared with the rights that it takes and its handler. A handler gets what
 //!           it needs by extractors: [`access::User`], [`params::Params`], [`request::IsJson`],
@@ -58,7 +58,7 @@ use crate::otp::registered_name::RegisteredName;
 use tasks::Tasks;
 
 /// What all requests share.
-pub struct Shared {
+pub struct HttpContext {
     pub(crate) pool: PoolHandle,
     pub(crate) manager: RegisteredName<ProcManager>,
     pub(crate) config_listener: RegisteredName<ConfigListener>,
@@ -76,7 +76,7 @@ pub struct Shared {
     pub(crate) log: Logger,
 }
 
-impl Shared {
+impl HttpContext {
     /// Returns what tells that the service is about to end.
     fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()

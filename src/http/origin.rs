@@ -1,6 +1,6 @@
-//! Under which name a request may reach this address, and from which web page.
+//! Which hosts and web pages a request may come from.
 //!
-//! SUMMARY   [`check`] reads what a browser says of a request by itself: `Host`, `Origin` and
+//! SUMMARY   [`check`] reads the headers that a browser sends by itself: `Host`, `Origin` and
 //!           `Sec-Fetch-Site`.
 //! PROMISES  A web page cannot act for the user who looks at it: neither under a name that it gives
 //!           to this address (DNS rebinding) nor by sending requests to it (CSRF). A header that is
@@ -18,7 +18,7 @@ use actix_web::http::{Method, Version};
 
 use super::answer::Refusal;
 
-/// Says which kind of page a request comes from; browsers send it, pages cannot set it.
+/// The kind of page that a request comes from; browsers send it, pages cannot set it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a request that comes under a foreign name or from a foreign page; `hosts` are the names

@@ -1,8 +1,8 @@
 //! Answers on their way to the client.
 //!
-//! SUMMARY   The body of every answer: a whole one goes out piece by piece, as the client takes it. What
-//!           its request holds is held until its end.
-//! DIFFERS   The server below copies a whole answer into a buffer that nobody counts.
+//! SUMMARY   The body of every answer: a whole one is sent piece by piece, as the client reads it. What its
+//!           request holds is held until its end.
+//! DIFFERS   actix-web copies a whole answer into a buffer that is not counted.
 
 use std::error::Error;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The query of a request: names and values, and what they have to be.
+//! The query of a request: its parameters, and how their values are read.
 //!
 //! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and the errors that it throws.
 
@@ -16,7 +16,7 @@ use super::answer::Refusal;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
-/// A query with a value that cannot be.
+/// Refuses a query with a wrong value.
 fn query_parse_error(reason: impl Into<Value>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
 }
@@ -73,7 +73,7 @@ impl Params {
     }
 
     /// Returns a whole number that is not negative.
-    pub(super) fn count(&self, name: &str) -> Result<Option<u64>, Refusal> {
+    pub(super) fn count(&self, name: &str) -> Result<Option<usize>, Refusal> {
         let Some(text) = self.get(name) else {
             return Ok(None);
         };
@@ -81,8 +81,8 @@ impl Params {
             Ok(number) if number < 0 => Err(query_parse_error(format!(
                 "Invalid value for positive integer: {text:?}"
             ))),
-            // Nobody has as many.
-            Ok(number) => Ok(Some(u64::try_from(number).unwrap_or(u64::MAX))),
+            // There are never as many.
+            Ok(number) => Ok(Some(usize::try_from(number).unwrap_or(usize::MAX))),
             Err(_) => Err(query_parse_error(format!(
                 "Invalid value for integer: {text:?}"
             ))),
@@ -107,7 +107,8 @@ impl Params {
         default: Duration,
         max: Duration,
     ) -> Result<Duration, Refusal> {
-        let given = self.count(name)?.map(Duration::from_millis);
+        let given = self.count(name)?;
+        let given = given.map(|time| Duration::from_millis(time as u64));
         Ok(given.unwrap_or(default).min(max))
     }
 }
@@ -123,16 +124,10 @@ impl FromRequest for Params {
 
 /// Names of parameters that are JSON in a query.
 fn is_key(name: &str) -> bool {
-    const KEYS: &[&str] = &[
-        "key",
-        "keys",
-        "startkey",
-        "start_key",
-        "endkey",
-        "end_key",
-        "doc_ids",
-    ];
-    KEYS.contains(&name)
+    matches!(
+        name,
+        "key" | "keys" | "startkey" | "start_key" | "endkey" | "end_key" | "doc_ids"
+    )
 }
 
 #[cfg(test)]

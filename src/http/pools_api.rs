@@ -11,7 +11,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use serde_json::{Map, Value, json};
 
-use super::Shared;
+use super::HttpContext;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
@@ -39,13 +39,13 @@ impl From<PoolError> for Refusal {
 }
 
 /// `POST /_reload_query_servers`.
-pub(super) async fn reload(_: IsJson, shared: Data<Shared>) -> Answer {
+pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>) -> Answer {
     ask(&shared.manager, SetThresholdTs).await?;
     Ok(answer::done())
 }
 
 /// `GET /_pools`.
-pub(super) async fn list(shared: Data<Shared>) -> Answer {
+pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
     let status = ask(&shared.manager, GetStatus { pool: None }).await?;
     let rows: Vec<Value> = status.pools.iter().map(without_procs).collect();
     Ok(answer::ok(
@@ -54,12 +54,12 @@ pub(super) async fn list(shared: Data<Shared>) -> Answer {
 }
 
 /// `GET /_pools/NAME`.
-pub(super) async fn show(name: Path<String>, shared: Data<Shared>) -> Answer {
+pub(super) async fn show(name: Path<String>, shared: Data<HttpContext>) -> Answer {
     Ok(answer::ok(&without_procs(&one(&name, &shared).await?)))
 }
 
 /// `GET /_pools/NAME/_procs`.
-pub(super) async fn procs(name: Path<String>, shared: Data<Shared>) -> Answer {
+pub(super) async fn procs(name: Path<String>, shared: Data<HttpContext>) -> Answer {
     let procs = one(&name, &shared).await?.procs;
     Ok(answer::ok(
         &json!({"total_rows": procs.len(), "procs": procs}),
@@ -67,14 +67,18 @@ pub(super) async fn procs(name: Path<String>, shared: Data<Shared>) -> Answer {
 }
 
 /// `POST /_pools/NAME/_terminate_stale`.
-pub(super) async fn terminate_stale(_: IsJson, name: Path<String>, shared: Data<Shared>) -> Answer {
+pub(super) async fn terminate_stale(
+    _: IsJson,
+    name: Path<String>,
+    shared: Data<HttpContext>,
+) -> Answer {
     let name = name.into_inner();
     ask(&shared.manager, TerminateStaleOf { name }).await??;
     Ok(answer::done())
 }
 
 /// `POST /_pools/NAME/_unthrottle`.
-pub(super) async fn unthrottle(_: IsJson, name: Path<String>, shared: Data<Shared>) -> Answer {
+pub(super) async fn unthrottle(_: IsJson, name: Path<String>, shared: Data<HttpContext>) -> Answer {
     let name = name.into_inner();
     let lifted = ask(&shared.manager, UnthrottlePool { name }).await??;
     Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
@@ -86,7 +90,7 @@ pub(super) async fn put(
     name: Path<String>,
     body: AtMost<ORDER_BYTES_MAX>,
     params: Params,
-    shared: Data<Shared>,
+    shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
     let mut settings: Map<String, Value> = match body.0.text()?.trim() {
@@ -95,11 +99,11 @@ pub(super) async fn put(
             Refusal::bad_request("the body must be a JSON object of settings, {\"max\": 3}")
         })?,
     };
-    // Who may run commands is not the operators' to say.
+    // An operator may not say who runs commands.
     if settings.contains_key(CALLERS) {
         user.needs(Right::Administer)?;
     }
-    // A body may say again what the path says.
+    // A body may repeat the name.
     let named = settings.remove("name");
     if named.is_some_and(|named| named.as_str().map(language_name) != Some(language_name(&name))) {
         return Err(Refusal::bad_request(
@@ -134,7 +138,11 @@ pub(super) async fn put(
 }
 
 /// `DELETE /_pools/NAME`.
-pub(super) async fn delete(name: Path<String>, params: Params, shared: Data<Shared>) -> Answer {
+pub(super) async fn delete(
+    name: Path<String>,
+    params: Params,
+    shared: Data<HttpContext>,
+) -> Answer {
     let wrong = || {
         Refusal::bad_request("the query may be mode=graceful or mode=immediate, and dry_run=true")
     };
@@ -172,11 +180,11 @@ fn without_procs(pool: &PoolStatus) -> Value {
     value
 }
 
-async fn one(name: &str, shared: &Shared) -> Result<PoolStatus, Refusal> {
+async fn one(name: &str, shared: &HttpContext) -> Result<PoolStatus, Refusal> {
     let name = language_name(name);
     let pool = Some(name.clone());
     let mut pools = ask(&shared.manager, GetStatus { pool }).await?.pools;
-    // Of two with the name one is going.
+    // Of two pools with the name one is being removed.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
     match pools.is_empty() {
         true => Err(PoolError::NotFound(name).into()),

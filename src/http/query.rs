@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::request::require_json;
-use super::{Shared, body};
+use super::{HttpContext, body};
 use crate::messages::function::FunctionCall;
 
 /// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
@@ -50,7 +50,7 @@ pub(super) async fn call(
     name: Path<String>,
     request: HttpRequest,
     payload: Payload,
-    shared: Data<Shared>,
+    shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
     let name = call_of(&name)?;
@@ -75,7 +75,7 @@ fn is_validation(path: &str) -> bool {
     serde_json::from_str::<[&str; 1]>(path).is_ok_and(|path| path == ["validate_doc_update"])
 }
 
-/// Returns what a validate function said when it said no.
+/// Returns the refusal of a validate function.
 fn refusal_of(answer: &Bytes) -> Option<Refusal> {
     // Yes is 1 or true, which need not be parsed.
     if !answer.trim_ascii_start().starts_with(b"{") {

@@ -13,14 +13,14 @@ use super::answer::{self, Answer};
 use super::replicator::person;
 use super::request::IsJson;
 use super::routes::shutting_down;
-use super::{Shared, body};
+use super::{HttpContext, body};
 use crate::actors::replicator_api::Replicated;
 
 pub(super) async fn replicate(
     _: IsJson,
     request: HttpRequest,
     payload: Payload,
-    shared: Data<Shared>,
+    shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
     let value: Value = body::read(&request, payload, &shared).await?.json()?;
@@ -28,7 +28,7 @@ pub(super) async fn replicate(
     let person = person(&user);
     let replicated = tokio::select! {
         replicated = shared.replications.replicate(&value, &person) => replicated?,
-        // It may be at it for hours.
+        // A replication may take hours.
         _ = stopping.wait_for(|stopping| *stopping) => return Err(shutting_down()),
     };
     let local_id = |id: String| json!({"ok": true, "_local_id": id});
@@ -41,8 +41,7 @@ pub(super) async fn replicate(
     })
 }
 
-/// Puts `ok` in front of the members of an object, whose text stays as it is: sequence numbers are
-/// not to be touched.
+/// Adds `ok` as the first member of an object. The other members keep their text, because of sequence numbers.
 fn done(object: &str) -> Bytes {
     let members = object.trim().trim_start_matches('{').trim_start();
     let text = match members.starts_with('}') {

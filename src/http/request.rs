@@ -1,4 +1,4 @@
-//! What a request says, in the form that answers are made from: path, method, headers.
+//! The path, method and headers of a request.
 
 use std::borrow::Cow;
 use std::future::{Ready, ready};
@@ -56,7 +56,7 @@ pub(super) fn allow(request: &HttpRequest, allowed: &[Method]) -> Result<(), Ref
     Err(Refusal::method_not_allowed(&names.join(",")))
 }
 
-/// Returns a header as text; what is no text is as good as none.
+/// Returns a header that is text.
 pub(super) fn text(request: &HttpRequest, name: HeaderName) -> Option<&str> {
     request.headers().get(name)?.to_str().ok()
 }
@@ -77,8 +77,7 @@ pub(super) fn is_lines(head: &RequestHead) -> bool {
     value.is_some_and(|value| value.to_str().is_ok_and(|text| essence(text) == NDJSON))
 }
 
-/// Requires JSON, or no word of what it is: a form of somebody else's web page always says that it
-/// is something else.
+/// Requires JSON or no content type: a form of a foreign web page always has another one.
 pub(super) fn require_json(request: &HttpRequest) -> Result<(), Refusal> {
     match content_type(request).as_str() {
         "" | "application/json" => Ok(()),
@@ -86,7 +85,7 @@ pub(super) fn require_json(request: &HttpRequest) -> Result<(), Refusal> {
     }
 }
 
-/// The body is JSON, or does not say what it is: see [`require_json`].
+/// The body is JSON or has no content type: see [`require_json`].
 pub(super) struct IsJson;
 
 impl FromRequest for IsJson {

@@ -20,7 +20,7 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::request::{is_lines, segments};
 use super::{
-    Shared, config_api as config, dashboard, entrance, info, list_stream, map_stream,
+    HttpContext, config_api as config, dashboard, entrance, info, list_stream, map_stream,
     pools_api as pools, query, replicate, scheduler_api as scheduler, session_api as session,
     tasks,
 };
@@ -205,7 +205,7 @@ fn resource(path: &str, methods: Vec<Declared>) -> Resource {
 async fn replicator(
     request: HttpRequest,
     payload: web::Payload,
-    shared: web::Data<Shared>,
+    shared: web::Data<HttpContext>,
     user: User,
 ) -> Answer {
     let path = segments(request.path())?;

@@ -5,26 +5,27 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path, Payload};
+use actix_web::web::{Data, Path};
 use serde_json::{Value, json};
 
+use super::HttpContext;
 use super::access::{User, Visitor};
 use super::answer::{self, Answer, Refusal};
+use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::replicator::owners::{check_job, owns_document, owns_job};
 use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
-use super::{Shared, body};
 use crate::actors::replicator_api::ReplicatorError;
 use crate::auth::rights::Right;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 
 /// Jobs of a page, unless told.
 const LIMIT: usize = 100;
 
-/// `GET /_scheduler/jobs`. Who may not see all jobs sees own ones.
-pub(super) async fn jobs(params: Params, shared: Data<Shared>, user: User) -> Answer {
+/// `GET /_scheduler/jobs`. A visitor who may not see all jobs sees their own.
+pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) -> Answer {
     let limit = bounded(&params, "limit", LIMIT)?;
     let skip = bounded(&params, "skip", 0)?;
     let states = states(params.get("states"), &[PAUSED])?;
@@ -54,7 +55,7 @@ fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
 }
 
 /// `GET /_scheduler/jobs/ID`.
-pub(super) async fn job(id: Path<String>, shared: Data<Shared>, user: User) -> Answer {
+pub(super) async fn job(id: Path<String>, shared: Data<HttpContext>, user: User) -> Answer {
     check_job(&user, Right::Look, &id, &shared).await?;
     Ok(answer::ok(&shared.replications.job(&id).await?))
 }
@@ -63,9 +64,8 @@ pub(super) async fn job(id: Path<String>, shared: Data<Shared>, user: User) -> A
 pub(super) async fn order(
     _: IsJson,
     place: Path<(String, String)>,
-    request: HttpRequest,
-    payload: Payload,
-    shared: Data<Shared>,
+    body: AtMost<ORDER_BYTES_MAX>,
+    shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
     let (id, name) = &*place;
@@ -74,10 +74,7 @@ pub(super) async fn order(
         "_pause" => JobOrder::Pause,
         "_resume" => JobOrder::Resume,
         "_restart" => JobOrder::Restart,
-        _ => {
-            let body = body::read_at_most(body::ORDER_BYTES_MAX, &request, payload, &shared);
-            priority(body.await?.text()?)?
-        }
+        _ => priority(body.0.text()?)?,
     };
     let person = person(&user);
     let job = shared.replications.order(id, order, &person).await?;
@@ -109,7 +106,7 @@ fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal
 
 /// What a path below `docs` names. Names of databases may have slashes, also bare ones.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum DocsPath {
     All,
     Database(String),
     Document(String, String),
@@ -119,14 +116,14 @@ enum Place {
 ///
 /// # Errors
 /// No part of it is the name of a replicator database.
-fn place(path: &[&str]) -> Result<Place, Refusal> {
+fn docs_path(path: &[&str]) -> Result<DocsPath, Refusal> {
     let marks = |part: &&str| *part == NAME || part.ends_with("/_replicator");
     match path {
-        [] => return Ok(Place::All),
-        [.., last] if marks(last) => return Ok(Place::Database(path.join("/"))),
+        [] => return Ok(DocsPath::All),
+        [.., last] if marks(last) => return Ok(DocsPath::Database(path.join("/"))),
         [database @ .., id] => {
             if database.last().is_some_and(marks) {
-                return Ok(Place::Document(database.join("/"), (*id).to_owned()));
+                return Ok(DocsPath::Document(database.join("/"), (*id).to_owned()));
             }
         }
     }
@@ -137,27 +134,27 @@ fn place(path: &[&str]) -> Result<Place, Refusal> {
 pub(super) async fn docs(
     request: HttpRequest,
     params: Params,
-    shared: Data<Shared>,
+    shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
     let path = segments(request.path())?;
     let path: Vec<&str> = path.iter().skip(2).map(String::as_str).collect();
-    match place(&path)? {
-        Place::Document(database, id) if database == NAME => {
+    match docs_path(&path)? {
+        DocsPath::Document(database, id) if database == NAME => {
             if !user.may(Right::Inspect) && !owns_document(&user, &id, &shared).await? {
                 return Err(ReplicatorError::Missing.into());
             }
             Ok(answer::ok(&shared.replications.doc(&id).await?))
         }
-        Place::All => list(params, &shared, &user).await,
-        Place::Database(database) if database == NAME => list(params, &shared, &user).await,
-        Place::Database(_) | Place::Document(..) => {
+        DocsPath::All => list(params, &shared, &user).await,
+        DocsPath::Database(database) if database == NAME => list(params, &shared, &user).await,
+        DocsPath::Database(_) | DocsPath::Document(..) => {
             Err(Refusal::not_found("Database does not exist."))
         }
     }
 }
 
-async fn list(params: Params, shared: &Shared, user: &Visitor) -> Answer {
+async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
     let states = states(params.get("states"), &[])?;
     let mut wanted = page_of(&params)?;
     let (skip, limit) = (wanted.skip, wanted.limit);
@@ -169,7 +166,7 @@ async fn list(params: Params, shared: &Shared, user: &Visitor) -> Answer {
     if !sees_all {
         let mut own = Vec::new();
         for doc in docs {
-            let members = Members::parse(doc.get()).ok();
+            let members = DocMembers::parse(doc.get()).ok();
             let id = members.and_then(|doc| doc.text("doc_id"));
             if owns_document(user, &id.unwrap_or_default(), shared).await? {
                 own.push(doc);
@@ -178,7 +175,7 @@ async fn list(params: Params, shared: &Shared, user: &Visitor) -> Answer {
         (total, docs) = page(own, skip, limit);
         offset = total.min(skip);
     }
-    let listing = Members::default()
+    let listing = DocMembers::default()
         .with("total_rows", total)
         .with("offset", offset)
         .with("docs", docs);
@@ -265,10 +262,10 @@ mod tests {
 
     #[test]
     fn names_of_databases_may_have_slashes() {
-        let of = |path: &[&str]| place(path).ok();
-        let database = |name: &str| Some(Place::Database(name.to_owned()));
-        let doc = |name: &str, id: &str| Some(Place::Document(name.to_owned(), id.to_owned()));
-        assert_eq!(of(&[]), Some(Place::All));
+        let of = |path: &[&str]| docs_path(path).ok();
+        let database = |name: &str| Some(DocsPath::Database(name.to_owned()));
+        let doc = |name: &str, id: &str| Some(DocsPath::Document(name.to_owned(), id.to_owned()));
+        assert_eq!(of(&[]), Some(DocsPath::All));
         assert_eq!(of(&["_replicator"]), database("_replicator"));
         assert_eq!(of(&["a", "_replicator"]), database("a/_replicator"));
         assert_eq!(of(&["a", "b", "_replicator"]), database("a/b/_replicator"));

@@ -1,8 +1,8 @@
 //! HttpServer: runs the HTTP server as a part of the service.
 //!
 //! SUMMARY   Starts actix-web on threads of its own, and ends with it: gracefully or now.
-//! PROMISES  When it has ended, the address is free and no request is in hand. Connections that do
-//!           nothing are closed as soon as it is told to stop; requests in hand may finish.
+//! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed as
+//!           soon as it is told to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
 //! LIMITS    With connections open, a graceful stop takes up to a second longer than the last
 //!           request: the server looks once a second whether they are gone.
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use super::connections::Connections;
 use super::guard::{Connection, Guarded, HEAD_WAIT, KEEP_ALIVE};
-use super::{Shared, entrance, routes};
+use super::{HttpContext, entrance, routes};
 use crate::actors::listener::address::BoundAddress;
 use crate::config::Config;
 use crate::machine_bounds::connections_max;
@@ -49,7 +49,7 @@ pub(crate) struct HttpOptions {
     /// Where it listens.
     pub(crate) address: Rc<BoundAddress>,
     /// What requests are answered with.
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<HttpContext>,
 }
 
 /// Runs the HTTP server.
@@ -121,7 +121,7 @@ impl Actor for HttpServer {
     }
 }
 
-/// Ends: accepts nobody, lets requests in hand finish, or not.
+/// Stops accepting, and ends when open requests have finished, or at once.
 impl Handler<Stop> for HttpServer {
     type Result = ();
 
@@ -151,7 +151,7 @@ const IN_PASSING: usize = 8;
 ///
 /// # Errors
 /// The system refuses the listener.
-fn listen(listener: TcpListener, shared: Arc<Shared>) -> io::Result<Server> {
+fn listen(listener: TcpListener, shared: Arc<HttpContext>) -> io::Result<Server> {
     let (wanted, grace) = {
         let config = shared.config.borrow();
         (config.server.max_connections, config.server.shutdown_grace)
@@ -197,13 +197,13 @@ fn listen(listener: TcpListener, shared: Arc<Shared>) -> io::Result<Server> {
         .disable_signals()
         .max_concurrent_connections(per_worker)
         .worker_max_blocking_threads(BLOCKING_THREADS)
-        // Whoever stops the service has the clock; this is only its last resort.
+        // The supervisor has the deadline; this one is the last resort.
         .shutdown_timeout(grace.as_secs().saturating_add(1))
         .listen("http", listener, make)?;
     Ok(server.run())
 }
 
-/// Finds a connection its place.
+/// Takes a place for a connection.
 fn let_in(
     stream: TcpStream,
     connections: &Arc<Connections>,
@@ -222,6 +222,6 @@ fn let_in(
     Ok((Guarded::new(stream, connection), Some(peer)))
 }
 
-/// What a client is told for whom there is no place.
+/// The answer to a client for which there is no place.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
     Connection: close\r\n\r\n";

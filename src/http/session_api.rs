@@ -9,7 +9,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Shared;
+use super::HttpContext;
 use super::access::{User, end_sessions, new_session, no_session_cookie};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, UNKNOWN_BYTES_MAX};
@@ -46,7 +46,7 @@ pub(super) async fn who(user: User) -> Answer {
 }
 
 /// `DELETE /_session`: ends every session that the request bears a cookie of.
-pub(super) async fn log_out(request: HttpRequest, shared: Data<Shared>) -> Answer {
+pub(super) async fn log_out(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     end_sessions(&request, &shared);
     with_cookie(answer::done(), &no_session_cookie())
 }
@@ -67,11 +67,11 @@ fn roles(rights: &Rights) -> Vec<&'static str> {
     rights.roles().iter().map(name).collect()
 }
 
-/// `POST /_session`: begins a session. Whoever logs in is not known yet.
+/// `POST /_session`: begins a session. Its sender is not known yet.
 pub(super) async fn log_in(
     request: HttpRequest,
     body: AtMost<UNKNOWN_BYTES_MAX>,
-    shared: Data<Shared>,
+    shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
     let text = || body.0.text();
@@ -112,7 +112,7 @@ pub(super) async fn log_in(
 }
 
 /// Returns the name of who logs in.
-async fn with_password(user: &User, shared: &Shared, login: Login) -> Result<String, Refusal> {
+async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Result<String, Refusal> {
     let Login { name, password } = login;
     let checked = shared.authority.log_in(&name, &password, user.peer());
     match checked.await {
@@ -122,7 +122,7 @@ async fn with_password(user: &User, shared: &Shared, login: Login) -> Result<Str
 }
 
 /// Returns the name of the administrator in whose name `settee dashboard` lets in.
-fn with_token(shared: &Shared, token: &str) -> Result<String, Refusal> {
+fn with_token(shared: &HttpContext, token: &str) -> Result<String, Refusal> {
     let name = shared.authority.take_token(token);
     name.ok_or_else(|| {
         Refusal::unauthorized(

@@ -3,19 +3,18 @@
 //! SOURCE    couch_task_status.
 //! DIFFERS   Nothing is kept of a task that is over.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use actix_web::web::Data;
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::HttpContext;
 use super::answer::{self, Answer};
+use crate::store::unix_now;
 
 /// `GET /_active_tasks`: streams, and replications.
-pub(super) async fn list(shared: Data<Shared>) -> Answer {
+pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
     let mut tasks = shared.tasks.list();
     tasks.extend(shared.replications.tasks().await?);
     Ok(answer::ok(&tasks))
@@ -23,6 +22,7 @@ pub(super) async fn list(shared: Data<Shared>) -> Answer {
 
 /// What is known of a running task.
 pub(super) struct Task {
+    number: u64,
     language: String,
     started_on: u64,
     updated_on: AtomicU64,
@@ -35,42 +35,41 @@ pub(super) struct Task {
 impl Task {
     /// Notes that something went on.
     pub(super) fn touch(&self) {
-        self.updated_on.store(now(), Ordering::Relaxed);
+        self.updated_on.store(unix_now(), Ordering::Relaxed);
     }
 }
 
-/// The tasks that run. Each takes itself out.
+/// The tasks that run.
 #[derive(Clone, Default)]
-pub(crate) struct Tasks(Arc<Mutex<BTreeMap<u64, Arc<Task>>>>);
+pub(crate) struct Tasks(Arc<Mutex<Vec<Weak<Task>>>>);
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Tasks {
-    /// Begins a task; it is over when the returned value is dropped.
-    pub(super) fn begin(&self, language: &str) -> Running {
+    /// Begins a task, which runs until the last handle of it is dropped.
+    pub(super) fn begin(&self, language: &str) -> Arc<Task> {
         let task = Arc::new(Task {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             language: language.to_owned(),
-            started_on: now(),
-            updated_on: AtomicU64::new(now()),
+            started_on: unix_now(),
+            updated_on: AtomicU64::new(unix_now()),
             docs_read: AtomicU64::new(0),
             docs_written: AtomicU64::new(0),
         });
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, Arc::clone(&task));
-        Running {
-            number,
-            tasks: self.clone(),
-            task,
-        }
+        let mut tasks = self.lock();
+        tasks.retain(|known| known.strong_count() > 0);
+        tasks.push(Arc::downgrade(&task));
+        drop(tasks);
+        task
     }
 
     /// Returns all that run, oldest first.
     pub(super) fn list(&self) -> Vec<Value> {
-        let tasks = self.lock();
-        let shown = tasks.iter().map(|(number, task)| {
+        let running: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        let shown = running.iter().map(|task| {
             json!({
                 "node": "_local",
-                "pid": format!("<{number}>"),
+                "pid": format!("<{}>", task.number),
                 "type": "query_map",
                 "language": task.language,
                 "docs_read": task.docs_read.load(Ordering::Relaxed),
@@ -83,25 +82,7 @@ impl Tasks {
     }
 
     /// What is locked is changed in single steps: a panic elsewhere leaves it whole.
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Task>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Task>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A task while it runs.
-pub(super) struct Running {
-    number: u64,
-    tasks: Tasks,
-    pub(super) task: Arc<Task>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.tasks.lock().remove(&self.number);
-    }
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -1,44 +1,17 @@
 //! Messages between the ReplicationScheduler and the JobSupervisor, and how a job is started.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
-use slog::Logger;
 
-use crate::messages::replication_job::{JobEvent, StopJob};
+use crate::messages::replication_job::{NewRun, StopJob};
 use crate::otp::pid::{ExitReason, Pid};
 use policy::schedule::Run;
 use replication::crash::Crash;
-use replication::id::ReplicationId;
-use replication::spec::Replication;
-use replication::stats::Stats;
 
-/// Starts jobs: the real ones in the service, others in tests.
-pub trait StartJobs {
-    /// Starts a run. Returns at once: what takes time, the run does.
-    ///
-    /// # Errors
-    /// It cannot even be begun.
-    fn start(&mut self, order: JobOrder) -> Result<RunningJob, Crash>;
-}
-
-/// A run that is to be begun.
-#[derive(Clone, Debug)]
-pub struct JobOrder {
-    /// What is to be replicated.
-    pub replication: Arc<Replication>,
-    /// Its id.
-    pub id: ReplicationId,
-    /// The run.
-    pub run: Run,
-    /// What runs before this one counted.
-    pub earlier: Stats,
-    /// Who is told. The last news is how the run ended.
-    pub events: Recipient<JobEvent>,
-    /// For what is worth a line.
-    pub log: Logger,
-}
+/// Starts runs: real ones in the service, others in tests. Returns at once: what takes time, the run does. Fails
+/// if a run cannot even be begun.
+pub type StartJobs = Box<dyn FnMut(NewRun) -> Result<RunningJob, Crash>>;
 
 /// A run that was begun.
 pub struct RunningJob {
@@ -53,7 +26,7 @@ pub struct RunningJob {
 /// Starts a run (`start_child`); answered by a [`ChildEnded`], also when it cannot be started.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub(crate) struct StartChild(pub JobOrder);
+pub(crate) struct StartChild(pub NewRun);
 
 /// Ends a run (`terminate_child`): politely, and surely when its time is up. A [`ChildEnded`] follows.
 #[derive(Clone, Copy, Debug, Message)]

@@ -13,6 +13,7 @@ use actix::{Message, Recipient};
 use serde_json::value::RawValue;
 use slog::Logger;
 
+use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use replication::filter::FilterPool;
@@ -22,23 +23,30 @@ use replication::seq::Seq;
 use replication::spec::Replication;
 use replication::stats::Stats;
 
-/// Everything that a run needs.
+/// A run of a job that is to be begun.
 #[derive(Clone, Debug)]
-pub struct JobStart {
+pub struct NewRun {
     /// What is to be replicated.
     pub replication: Arc<Replication>,
     /// Its id.
     pub id: ReplicationId,
     /// The number of the run; the sender chooses it.
-    pub run: u64,
+    pub number: Run,
     /// What runs before this one counted, as far as it is known here.
     pub earlier: Stats,
-    /// How jobs behave.
-    pub settings: JobSettings,
-    /// Who is told.
+    /// Who is told. The last news is how the run ended.
     pub events: Recipient<JobEvent>,
     /// For what is worth a line.
     pub log: Logger,
+}
+
+/// Everything that a run needs.
+#[derive(Clone, Debug)]
+pub struct JobStart {
+    /// The run.
+    pub run: NewRun,
+    /// How jobs behave.
+    pub settings: JobSettings,
 }
 
 /// What is the same for all jobs.
@@ -64,10 +72,8 @@ pub struct JobSettings {
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct JobEvent {
-    /// Whose job.
-    pub id: ReplicationId,
-    /// Which run of it.
-    pub run: u64,
+    /// Which run.
+    pub run: Run,
     /// What.
     pub news: JobNews,
 }
@@ -105,17 +111,22 @@ pub struct JobProgress {
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub enum JobEnd {
-    /// Everything is replicated. The object is what `POST /_replicate` answers, beside `ok`.
-    Normal {
-        /// A JSON object: the log's body, or what stands for it when nothing was to be done.
-        result: Box<RawValue>,
-        /// How far it came.
-        progress: JobProgress,
-    },
+    /// Everything is replicated.
+    Normal(Arc<Completed>),
     /// It was told to stop, and tried to leave a checkpoint.
     Stopped,
     /// It could not go on.
     Crashed(Crash),
+}
+
+/// What a job that did its work leaves.
+#[derive(Clone, Debug)]
+pub struct Completed {
+    /// What `POST /_replicate` answers, beside `ok`: a JSON object, the log's body or what stands for it when
+    /// nothing was to be done.
+    pub result: Box<RawValue>,
+    /// How far it came.
+    pub progress: JobProgress,
 }
 
 /// Tells a job to stop: it drops what it is at, leaves a checkpoint if that takes no more than

@@ -2,20 +2,19 @@
 //!
 //! SUMMARY   Jobs are added, removed, paused, resumed, begun anew and asked for. Who adds one may wait
 //!           for its end; who subscribes hears of all.
-//! CALLED    By the doc processor and by HTTP, from any thread.
-//! SOURCE    couch_replicator_scheduler 004: add_job, remove_job, reschedule, rep_state,
-//!           find_jobs_by_dbname, find_jobs_by_doc, job_summary, jobs, job;
-//!           couch_replicator_notifier: the events.
+//! CALLED    By ReplicatorDocuments and by the ReplicatorApi, from any thread.
+//! SOURCE    couch_replicator_scheduler 004: add_job, remove_job, restart_job, reschedule, rep_state,
+//!           job_summary, jobs, job; couch_replicator_notifier: the events.
 
 use std::sync::Arc;
 
 use actix::{Message, Recipient};
-use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use crate::messages::replication_job::JobProgress;
+use crate::messages::replication_job::{Completed, JobProgress};
+use crate::replicator::JobOrder;
 use policy::schedule::{
-    Census, Entry, JobState, Level, Pause, Settings, Summary, Totals, WallTime, WhyNot,
+    Census, Entry, JobState, Level, Pause, Run, Settings, Summary, Totals, WallTime, WhyNot,
 };
 use replication::crash::Crash;
 use replication::id::ReplicationId;
@@ -26,7 +25,8 @@ use replication::spec::{DocRef, Replication};
 ///
 /// A job of the same owner that has the id already is left alone if it asks for the same, else
 /// replaced.
-#[derive(Debug)]
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Added, AddJobError>")]
 pub struct AddJob {
     /// What is to be replicated.
     pub replication: Arc<Replication>,
@@ -51,10 +51,6 @@ impl AddJob {
             waiter: None,
         }
     }
-}
-
-impl Message for AddJob {
-    type Result = Result<Added, AddJobError>;
 }
 
 /// What became of [`AddJob`].
@@ -99,101 +95,46 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
 
 /// Removes a job (`remove_job`). Answered once its run, if it had one, is gone: whether there was
 /// such a job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "bool")]
 pub struct RemoveJob {
     /// Which.
     pub id: ReplicationId,
 }
 
-impl Message for RemoveJob {
-    type Result = bool;
-}
-
-/// Removes all jobs (`stop_clear_all_jobs`).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoveAllJobs;
-
-impl Message for RemoveAllJobs {
-    type Result = ();
-}
-
-/// Begins a job anew, its failures forgotten (`restart_job`). Answers whether there is such a job.
-#[derive(Clone, Debug)]
-pub(crate) struct RestartJob {
+/// Tells a job what to do. One that is paused already stays so. Answers whether there is such a job.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "bool")]
+pub(crate) struct OrderJob {
     /// Which.
     pub id: ReplicationId,
-}
-
-impl Message for RestartJob {
-    type Result = bool;
-}
-
-/// Stops a job until it is resumed; one that is paused stays so. Answers whether there is such a job.
-#[derive(Clone, Debug)]
-pub(crate) struct PauseJob {
-    /// Which.
-    pub id: ReplicationId,
-    /// Who says so; shown to others.
+    /// What it is to do.
+    pub order: JobOrder,
+    /// Who says so; shown of a job that is paused.
     pub by: Arc<str>,
 }
 
-impl Message for PauseJob {
-    type Result = bool;
-}
-
-/// Lets a paused job run. Answers whether there is such a job.
-#[derive(Clone, Debug)]
-pub(crate) struct ResumeJob {
-    /// Which.
-    pub id: ReplicationId,
-}
-
-impl Message for ResumeJob {
-    type Result = bool;
-}
-
-/// Gives a job another priority. Answers whether there is such a job.
-#[derive(Clone, Debug)]
-pub(crate) struct SetPriority {
-    /// Which.
-    pub id: ReplicationId,
-    /// The higher, the sooner its turn.
-    pub priority: Level,
-}
-
-impl Message for SetPriority {
-    type Result = bool;
-}
-
 /// Runs a cycle now (`reschedule`). The next one comes when it would have come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
 pub struct Reschedule;
 
-impl Message for Reschedule {
-    type Result = ();
-}
-
 /// Works by other settings from now on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
 pub struct Configure(pub Settings);
 
-impl Message for Configure {
-    type Result = ();
-}
-
 /// Asks for a job (`job`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Option<JobInfo>")]
 pub struct GetJob {
     /// Which.
     pub id: ReplicationId,
 }
 
-impl Message for GetJob {
-    type Result = Option<JobInfo>;
-}
-
 /// Asks for jobs (`jobs`), in order of their ids.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "JobList")]
 pub(crate) struct GetJobs {
     /// Only jobs whose ids come after this one.
     pub after: Option<String>,
@@ -201,60 +142,25 @@ pub(crate) struct GetJobs {
     pub skip: usize,
     /// At most as many, and at most [`JOBS_MAX`].
     pub limit: usize,
-    /// Of which.
-    pub of: JobChoice,
+    /// Only jobs in one of these states.
+    pub states: Vec<JobState>,
 }
 
 /// The most jobs that are answered at a time, so that no answer takes long.
 pub(crate) const JOBS_MAX: usize = 200;
 
-/// Which jobs are asked for.
-#[derive(Clone, Debug)]
-pub(crate) enum JobChoice {
-    /// All.
-    All,
-    /// Those that have a run.
-    Running,
-    /// Those in one of these states.
-    In(Vec<JobState>),
-}
-
-impl Message for GetJobs {
-    type Result = JobList;
-}
-
 /// Asks for these jobs; the answers are in the same order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Vec<Option<JobInfo>>")]
 pub(crate) struct GetJobsById {
     /// Which.
     pub ids: Vec<ReplicationId>,
 }
 
-impl Message for GetJobsById {
-    type Result = Vec<Option<JobInfo>>;
-}
-
-/// Asks for the ids of a document's jobs (`find_jobs_by_doc`), or of a whole database's
-/// (`find_jobs_by_dbname`), in order.
-#[derive(Clone, Debug)]
-pub(crate) struct FindJobs {
-    /// The replicator database.
-    pub database: String,
-    /// The document; none is all of them.
-    pub doc_id: Option<String>,
-}
-
-impl Message for FindJobs {
-    type Result = Vec<ReplicationId>;
-}
-
 /// Asks how many jobs there are, and what was counted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Counts")]
 pub struct GetCounts;
-
-impl Message for GetCounts {
-    type Result = Counts;
-}
 
 /// How many jobs there are, and what was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -282,7 +188,7 @@ pub struct JobInfo {
     /// What is replicated.
     pub replication: Arc<Replication>,
     /// The number of the run that it has, if it has one: shown as its `pid`.
-    pub run: Option<u64>,
+    pub run: Option<Run>,
     /// State, error, number of errors in a row, time of the latest event.
     pub summary: Summary,
     /// How far it is, or was when it ran last.
@@ -304,12 +210,9 @@ pub struct JobInfo {
 }
 
 /// Tells of everything that happens to jobs from now on, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
 pub(crate) struct Subscribe(pub Recipient<ReplicationEvent>);
-
-impl Message for Subscribe {
-    type Result = ();
-}
 
 /// Something happened to a job.
 #[derive(Clone, Debug, Message)]
@@ -328,15 +231,8 @@ pub(crate) struct ReplicationEvent {
 pub(crate) enum Happening {
     /// A run was begun (`triggered`).
     Triggered,
-    /// Both databases are open (`started`).
-    Started,
     /// A run crashed; the job will be tried again (`error`).
-    Crashed {
-        /// Why.
-        crash: Crash,
-    },
-    /// A run was stopped; the job waits for its turn, or is paused.
-    Stopped,
+    Crashed(Crash),
     /// The job ended, and is gone.
     Ended(Outcome),
 }
@@ -350,13 +246,4 @@ pub enum Outcome {
     Crashed(Crash),
     /// It was removed, or replaced.
     Removed,
-}
-
-/// What a job that did its work leaves.
-#[derive(Clone, Debug)]
-pub struct Completed {
-    /// What `POST /_replicate` answers, beside `ok`: a JSON object.
-    pub result: Box<RawValue>,
-    /// How far it came.
-    pub progress: JobProgress,
 }

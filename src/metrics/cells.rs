@@ -62,6 +62,11 @@ impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<R> {
         let names = R::VARIANTS.iter().map(|reason| (*reason).into());
         names.zip(self.counters.iter().map(Counter::get))
     }
+
+    /// Returns the count for all reasons together.
+    pub fn sum(&self) -> u64 {
+        self.counters.iter().map(Counter::get).sum()
+    }
 }
 
 /// A number that goes up and down.

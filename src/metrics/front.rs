@@ -30,7 +30,7 @@ pub enum Closed {
 
 /// What a service is told to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServicePlace {
     /// Where it listens, with the port that it has got.
     pub listen: String,
     /// The pool that it lends from.
@@ -44,11 +44,11 @@ pub struct Place {
 pub struct Front {
     metrics: Arc<ServiceMetrics>,
     name: String,
-    now: Mutex<(Place, Option<Closed>)>,
+    now: Mutex<(ServicePlace, Option<Closed>)>,
 }
 
 impl Front {
-    pub(super) fn new(name: &str, metrics: Arc<ServiceMetrics>, place: Place) -> Self {
+    pub(super) fn new(name: &str, metrics: Arc<ServiceMetrics>, place: ServicePlace) -> Self {
         Self {
             metrics,
             name: name.to_owned(),
@@ -57,7 +57,7 @@ impl Front {
     }
 
     /// Tells where it is now, and before which pool.
-    pub(crate) fn set_place(&self, place: Place) {
+    pub(crate) fn set_place(&self, place: ServicePlace) {
         self.with(|now| now.0 = place);
     }
 
@@ -99,7 +99,7 @@ impl Front {
         self.with(|now| now.0.pool.clone())
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut (Place, Option<Closed>)) -> T) -> T {
+    fn with<T>(&self, what: impl FnOnce(&mut (ServicePlace, Option<Closed>)) -> T) -> T {
         // Nothing panics while it holds the lock, and what it guards is whole at any time.
         what(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner))
     }

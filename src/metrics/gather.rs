@@ -1,182 +1,244 @@
-//! The list of all metrics: each one's names, kind, unit and meaning, beside where its values come
-//! from. What stands here is what is served, and what `docs/metrics.md` is compared with.
+//! Where the values of all metrics come from. Their names and meanings stand in `docs/metrics.md`.
 //!
-//! SOURCE    CouchDB's names for what CouchDB has; its Prometheus names too.
-
-mod couchdb;
-mod own;
-mod replicator;
-mod services;
+//! SOURCE    couch_os_process, couch_proc_manager, couch_query_servers, chttpd and couch_replicator: what
+//!           they count.
+//! DIFFERS   Native query servers are counted like any other. `vdu_process_time` is the time of one
+//!           function and not of all that look at a document, which is the database's to know.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use super::cells::Times;
+use strum::VariantArray;
+
+use super::cells::{Counter, CountersBy, Times};
 use super::language::LanguageMetrics;
-use super::snapshot::{Definition, Family, Kind, Sample, Snapshot, Value};
-use super::{Inner, all};
+use super::pool::PoolMetrics;
+use super::replication::ReplicationMetrics;
+use super::service::ServiceMetrics;
+use super::snapshot::Snapshot;
+use super::{CODES, ClientMetrics, Inner, METHODS, all};
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::DaemonStatus;
+use policy::invariants::Invariant;
+
+type Named<T> = [(Arc<str>, Arc<T>)];
 
 pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
-    let pools = all(&inner.pools);
-    let languages = all(&inner.languages);
-    let mut list = List::default();
-    couchdb::totals(&mut list, &pools, &languages, status);
-    couchdb::classes(&mut list, &pools, &languages);
-    couchdb::http(&mut list, inner);
-    replicator::jobs(&mut list, &inner.replication);
-    own::service(&mut list, inner);
-    own::pools_now(&mut list, status);
-    own::pools_so_far(&mut list, &pools);
-    own::languages_so_far(&mut list, &languages);
-    own::clients(&mut list, inner);
-    services::services(&mut list, &all(&inner.services));
-    services::services_now(&mut list, status);
-    Snapshot {
-        families: list.families,
-    }
+    let mut to = Snapshot::new();
+    let (pools, languages) = (all(&inner.pools), all(&inner.languages));
+    query_servers(&mut to, &pools, &languages);
+    http(&mut to, inner);
+    replication(&mut to, &inner.replication);
+    program(&mut to, inner);
+    status_of_pools(&mut to, status);
+    of_pools(&mut to, &pools);
+    of_languages(&mut to, &languages);
+    clients(&mut to, &inner.clients);
+    of_services(&mut to, &all(&inner.services));
+    status_of_services(&mut to, status);
+    to
 }
 
-#[derive(Default)]
-struct List {
-    families: Vec<Family>,
-}
-
-impl List {
-    fn add(&mut self, definition: Definition, samples: impl IntoIterator<Item = Sample>) {
-        self.families.push(Family {
-            definition,
-            samples: samples.into_iter().collect(),
-        });
-    }
-
-    /// Adds one of CouchDB's, which has no labels, by its path below `couchdb`.
-    fn couchdb(
-        &mut self,
-        kind: Kind,
-        path: &[&str],
-        unit: &'static str,
-        help: &'static str,
-        value: impl Into<Value>,
-    ) {
-        let suffix = match kind {
-            Kind::Counter => "_total",
-            Kind::Gauge => "",
-            Kind::Histogram | Kind::Summary => "_seconds",
-        };
-        let definition = Definition {
-            stats: Some(format!("couchdb.{}", path.join("."))),
-            prometheus: format!("couchdb_{}{suffix}", path.join("_")),
-            kind,
-            unit,
-            labels: &[],
-            help,
-        };
-        self.add(definition, [sample(&[], value)]);
-    }
-
-    /// Adds a counter of our own: `NAME` in `_stats`, `NAME_total` for Prometheus.
-    fn counter(
-        &mut self,
-        name: &str,
-        labels: &'static [&'static str],
-        help: &'static str,
-        samples: impl IntoIterator<Item = Sample>,
-    ) {
-        let unit = unit_of(name);
-        let names = (name, &*format!("{name}_total"));
-        self.own(Kind::Counter, names, unit, labels, help, samples);
-    }
-
-    /// Adds a gauge of our own: `NAME` everywhere.
-    fn gauge(
-        &mut self,
-        name: &str,
-        labels: &'static [&'static str],
-        help: &'static str,
-        samples: impl IntoIterator<Item = Sample>,
-    ) {
-        self.own(Kind::Gauge, (name, name), "", labels, help, samples);
-    }
-
-    /// Adds a gauge of a time, in seconds: `NAME` in `_stats`, `NAME_seconds` for Prometheus.
-    fn seconds(
-        &mut self,
-        name: &str,
-        labels: &'static [&'static str],
-        help: &'static str,
-        samples: impl IntoIterator<Item = Sample>,
-    ) {
-        let names = (name, &*format!("{name}_seconds"));
-        self.own(Kind::Gauge, names, "s", labels, help, samples);
-    }
-
-    /// Adds a histogram of times: `NAME_time` in `_stats`, `NAME_seconds` for Prometheus.
-    fn times(
-        &mut self,
-        name: &str,
-        labels: &'static [&'static str],
-        help: &'static str,
-        samples: impl IntoIterator<Item = Sample>,
-    ) {
-        let names = (&*format!("{name}_time"), &*format!("{name}_seconds"));
-        self.own(Kind::Histogram, names, "s", labels, help, samples);
-    }
-
-    fn own(
-        &mut self,
-        kind: Kind,
-        (stats, prometheus): (&str, &str),
-        unit: &'static str,
-        labels: &'static [&'static str],
-        help: &'static str,
-        samples: impl IntoIterator<Item = Sample>,
-    ) {
-        let definition = Definition {
-            stats: Some(format!("settee.{stats}")),
-            prometheus: format!("settee_{prometheus}"),
-            kind,
-            unit,
-            labels,
-            help,
-        };
-        self.add(definition, samples);
-    }
-}
-
-fn unit_of(name: &str) -> &'static str {
-    if name.ends_with("_bytes") {
-        "bytes"
-    } else {
-        ""
-    }
-}
-
-/// Returns a sample for each reason of each pool or language.
-fn each<'a, T, I>(
-    all: &'a [Arc<T>],
-    name: fn(&T) -> &str,
-    counts: impl Fn(&'a T) -> I,
-) -> Vec<Sample>
-where
-    I: Iterator<Item = (&'static str, u64)>,
-{
-    let of = |one: &'a Arc<T>| {
-        let name = name(one);
-        counts(one).map(move |(reason, count)| sample(&[name, reason], count))
+/// What CouchDB counts of its query servers as a whole.
+fn query_servers(
+    to: &mut Snapshot,
+    pools: &Named<PoolMetrics>,
+    languages: &Named<LanguageMetrics>,
+) {
+    let sum = |count: fn(&LanguageMetrics) -> u64| -> u64 {
+        languages.iter().map(|(_, language)| count(language)).sum()
     };
-    all.iter().flat_map(of).collect()
+    let answered = |class| merged(languages.iter().map(|(_, one)| one.answered_by(class)));
+    let acquired = merged(pools.iter().map(|(_, pool)| pool.counted().wait.get()));
+    let started = merged(pools.iter().map(|(_, pool)| pool.counted().open.get()));
+    let mut add = |name: &str, count: u64| {
+        to.add(&format!("couchdb_query_server_{name}_total"), &[], count);
+    };
+    add("vdu_rejects", sum(|language| language.vdu_rejects.get()));
+    add("acquired_processes", acquired.count());
+    add("process_starts", started.count());
+    add("process_exits", sum(|language| language.exits.get()));
+    let error_exits = sum(|language| language.error_exits.get());
+    add("process_error_exits", error_exits);
+    add("process_errors", sum(|language| language.failures.sum()));
+    add("process_prompts", sum(|language| language.prompts.get()));
+    let classes = PromptClass::ALL.map(|class| (class.name(), answered(class)));
+    for (name, times) in [("spawn_proc", started)].into_iter().chain(classes) {
+        add(&format!("calls_{name}"), times.count());
+        let microseconds = u64::try_from(times.sum().as_micros()).unwrap_or(u64::MAX);
+        add(&format!("time_{name}"), microseconds);
+    }
+    let vdu = answered(PromptClass::DdocVdu);
+    to.add("couchdb_query_server_vdu_process_time_seconds", &[], vdu);
 }
 
-fn sample(labels: &[&str], value: impl Into<Value>) -> Sample {
-    Sample {
-        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-        value: value.into(),
+fn http(to: &mut Snapshot, inner: &Inner) {
+    let times = inner.http.time.get();
+    to.add("couchdb_httpd_requests_total", &[], times.count());
+    to.add("couchdb_request_time_seconds", &[], times);
+    for (method, count) in METHODS.iter().zip(&inner.http.methods) {
+        to.add("couchdb_httpd_request_methods", &[method], count.get());
+    }
+    for (code, count) in CODES.zip(inner.http.codes.iter().map(Counter::get)) {
+        if count > 0 {
+            to.add("couchdb_httpd_status_codes", &[&code.to_string()], count);
+        }
     }
 }
 
-fn answered(languages: &[Arc<LanguageMetrics>], class: PromptClass) -> Times {
-    merged(languages.iter().map(|language| language.answered_by(class)))
+fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
+    let mut add = |name: &str, number: u64| {
+        to.add(&format!("couchdb_couch_replicator_{name}"), &[], number);
+    };
+    add("jobs_adds_total", metrics.adds.get());
+    add("jobs_duplicate_adds_total", metrics.duplicate_adds.get());
+    add("jobs_removes_total", metrics.removes.get());
+    add("jobs_starts_total", metrics.starts.get());
+    add("jobs_stops_total", metrics.stops.get());
+    add("jobs_crashes_total", metrics.crashes.get());
+    add("jobs_total", metrics.total.get());
+    add("jobs_running", metrics.running.get());
+    add("jobs_pending", metrics.pending.get());
+    add("jobs_crashed", metrics.crashed.get());
+    for (name, count) in metrics.work() {
+        add(&format!("{}_total", name.replace('.', "_")), count);
+    }
+    let (completed, failed) = (metrics.completions.get(), metrics.failures.get());
+    to.add("settee_replication_jobs_completed_total", &[], completed);
+    to.add("settee_replication_jobs_failed_total", &[], failed);
+    let paused = metrics.paused.get();
+    to.add("settee_replication_jobs_paused", &[], paused);
+}
+
+/// The program itself.
+fn program(to: &mut Snapshot, inner: &Inner) {
+    let uptime = inner.started.elapsed().as_secs_f64();
+    to.add("couchdb_uptime_seconds", &[], uptime);
+    let started = inner.started_at.duration_since(SystemTime::UNIX_EPOCH);
+    let started = started.unwrap_or_default().as_secs_f64();
+    to.add("settee_start_time_seconds", &[], started);
+    to.add("settee_build_info", &[env!("CARGO_PKG_VERSION")], 1_u64);
+    let dropped = inner.log_dropped();
+    to.add("settee_log_records_dropped_total", &[], dropped);
+    let judged = Invariant::ALL.into_iter().zip(&inner.invariants);
+    for (id, count) in judged.filter(|(id, _)| id.predicate().is_some()) {
+        let id = id.to_string();
+        to.add("settee_invariant_violations_total", &[&id], count.get());
+    }
+}
+
+/// What the manager says of its processes.
+fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus) {
+    let count = status.proc_count;
+    to.add("couchdb_query_server_process_count", &[], count);
+    to.add("settee_stale_processes", &[], status.stale_proc_count);
+    for pool in &status.pools {
+        let name = &*pool.name;
+        for (state, count) in [
+            ("used", pool.used),
+            ("idle", pool.free),
+            ("opening", pool.opening),
+            ("stopping", pool.stopping),
+        ] {
+            to.add("settee_pool_processes", &[name, state], count);
+        }
+        to.add("settee_pool_process_limit", &[name], pool.hard_limit);
+        to.add("settee_pool_tagged_processes", &[name], pool.free_tagged);
+        to.add("settee_pool_waiters", &[name], pool.waiting);
+        let is_throttled = u32::from(pool.throttled_ms.is_some());
+        to.add("settee_pool_throttled", &[name], is_throttled);
+        let is_stressed = u32::from(pool.stressed_ms.is_some());
+        to.add("settee_pool_stressed", &[name], is_stressed);
+        let longest = seconds(pool.longest_wait_ms);
+        to.add("settee_pool_longest_wait_seconds", &[name], longest);
+    }
+}
+
+fn of_pools(to: &mut Snapshot, pools: &Named<PoolMetrics>) {
+    for (name, pool) in pools {
+        let counts = pool.counted();
+        to.add("settee_pool_wait_seconds", &[name], counts.wait.get());
+        to.add("settee_pool_open_seconds", &[name], counts.open.get());
+        let failures = &counts.open_failures;
+        add_by(to, "settee_pool_open_failures_total", name, failures);
+        add_by(to, "settee_pool_timeouts_total", name, &counts.timeouts);
+        add_by(to, "settee_pool_refusals_total", name, &counts.refusals);
+        add_by(to, "settee_pool_returns_total", name, &counts.returns);
+        for (reason, count) in counts.stops() {
+            to.add("settee_pool_stops_total", &[name, reason], count);
+        }
+    }
+}
+
+fn of_languages(to: &mut Snapshot, languages: &Named<LanguageMetrics>) {
+    for (name, language) in languages {
+        let times = merged(PromptClass::ALL.map(|class| language.answered_by(class)));
+        to.add("settee_prompt_seconds", &[name], times);
+        add_by(to, "settee_prompt_errors_total", name, &language.failures);
+        let (sent, received) = (language.prompt_bytes.get(), language.answer_bytes.get());
+        to.add("settee_prompt_bytes_total", &[name], sent);
+        to.add("settee_answer_bytes_total", &[name], received);
+        add_by(to, "settee_kills_total", name, &language.kills);
+    }
+}
+
+fn clients(to: &mut Snapshot, clients: &ClientMetrics) {
+    to.add("settee_clients", &[], clients.connected.get());
+    to.add("settee_clients_accepted_total", &[], clients.accepted.get());
+    let (received, sent) = (clients.received_bytes.get(), clients.sent_bytes.get());
+    to.add("settee_client_received_bytes_total", &[], received);
+    to.add("settee_client_sent_bytes_total", &[], sent);
+}
+
+fn of_services(to: &mut Snapshot, services: &Named<ServiceMetrics>) {
+    for (name, service) in services {
+        let clients = service.connections();
+        to.add(
+            "settee_service_connections",
+            &[name],
+            clients.connected.get(),
+        );
+        to.add(
+            "settee_service_accepted_total",
+            &[name],
+            clients.accepted.get(),
+        );
+        let (received, sent) = (clients.received_bytes.get(), clients.sent_bytes.get());
+        to.add("settee_service_received_bytes_total", &[name], received);
+        to.add("settee_service_sent_bytes_total", &[name], sent);
+        to.add("settee_service_listening", &[name], service.listening.get());
+        let reached = service.limit_reached.get();
+        to.add("settee_service_limit_reached_total", &[name], reached);
+        add_by(to, "settee_service_ends_total", name, &service.ends);
+    }
+}
+
+/// The services that are there, before which pools.
+fn status_of_services(to: &mut Snapshot, status: &DaemonStatus) {
+    for service in &status.services {
+        let labels = [&*service.name, &*service.pool];
+        if let Some(limit) = service.limit {
+            to.add("settee_service_limit", &labels, limit);
+        }
+        let throttled = seconds(service.throttled_ms.unwrap_or(0));
+        to.add("settee_service_throttled_seconds", &labels, throttled);
+        let stressed = seconds(service.stressed_ms.unwrap_or(0));
+        to.add("settee_service_stressed_seconds", &labels, stressed);
+    }
+}
+
+/// Adds a sample for each reason.
+fn add_by<R>(to: &mut Snapshot, metric: &str, name: &str, counters: &CountersBy<R>)
+where
+    R: VariantArray + Copy + PartialEq + Into<&'static str>,
+{
+    for (reason, count) in counters.by_name() {
+        to.add(metric, &[name, reason], count);
+    }
+}
+
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1e3
 }
 
 fn merged(all: impl IntoIterator<Item = Times>) -> Times {

@@ -27,7 +27,7 @@ pub enum KillReason {
 /// What became of a prompt that has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-enum Failure {
+pub(super) enum Failure {
     Function,
     Timeout,
     Exit,
@@ -35,42 +35,21 @@ enum Failure {
 }
 
 /// The numbers of one language.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LanguageMetrics {
-    name: Box<str>,
-    prompts: Counter,
-    prompt_bytes: Counter,
-    answer_bytes: Counter,
+    pub(super) prompts: Counter,
+    pub(super) prompt_bytes: Counter,
+    pub(super) answer_bytes: Counter,
     /// The times of prompts that were answered, by class: also how many there were.
     answered: [Histogram; PromptClass::ALL.len()],
-    failures: CountersBy<Failure>,
-    vdu_rejects: Counter,
-    exits: Counter,
-    error_exits: Counter,
-    kills: CountersBy<KillReason>,
+    pub(super) failures: CountersBy<Failure>,
+    pub(super) vdu_rejects: Counter,
+    pub(super) exits: Counter,
+    pub(super) error_exits: Counter,
+    pub(super) kills: CountersBy<KillReason>,
 }
 
 impl LanguageMetrics {
-    pub(super) fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            prompts: Counter::default(),
-            prompt_bytes: Counter::default(),
-            answer_bytes: Counter::default(),
-            answered: Default::default(),
-            failures: Default::default(),
-            vdu_rejects: Counter::default(),
-            exits: Counter::default(),
-            error_exits: Counter::default(),
-            kills: Default::default(),
-        }
-    }
-
-    /// Returns the language's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Counts prompts that are sent together, `bytes` all in all.
     pub fn prompts_sent(&self, count: usize, bytes: usize) {
         self.prompts.add(count as u64);
@@ -125,39 +104,7 @@ impl LanguageMetrics {
         self.kills.one(why);
     }
 
-    pub(super) fn prompts(&self) -> u64 {
-        self.prompts.get()
-    }
-
-    pub(super) fn prompt_bytes(&self) -> u64 {
-        self.prompt_bytes.get()
-    }
-
-    pub(super) fn answer_bytes(&self) -> u64 {
-        self.answer_bytes.get()
-    }
-
     pub(super) fn answered_by(&self, class: PromptClass) -> Times {
         self.answered[class as usize].get()
-    }
-
-    pub(super) fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.failures.by_name()
-    }
-
-    pub(super) fn vdu_rejects(&self) -> u64 {
-        self.vdu_rejects.get()
-    }
-
-    pub(super) fn exits(&self) -> u64 {
-        self.exits.get()
-    }
-
-    pub(super) fn error_exits(&self) -> u64 {
-        self.error_exits.get()
-    }
-
-    pub(super) fn kills(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.kills.by_name()
     }
 }

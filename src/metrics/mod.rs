@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   [`Metrics`] is one handle for all numbers. A pool's and a language's are found once,
 //!           when the pool is made and when the process starts, and counted directly from then on.
-//!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it.
+//!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it. The
+//!           names, kinds, units and meanings are those of the table in `docs/metrics.md`.
 //! PROMISES  Counting takes no lock, allocates nothing (but for the first number of a pool) and looks
 //!           nothing up. Labels are bounded: pools, languages, reasons; never a database or a document.
 //! CALLED    By the actors, where something happens; by the HTTP face and the tests, to read.
@@ -12,6 +13,7 @@
 //!           not count the same time many times over. Kept by pool and by language.
 
 mod cells;
+mod definition;
 mod front;
 mod gather;
 mod language;
@@ -22,13 +24,15 @@ mod service;
 mod snapshot;
 mod stats;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use cells::{Counter, Gauge, Histogram};
 pub use cells::{Range, Times};
-pub use front::{Closed, Front, Place};
+pub use definition::{Definition, Kind};
+pub use front::{Closed, Front, ServicePlace};
 pub(crate) use language::{KillReason, LanguageMetrics};
 pub(crate) use pool::{OpenFailure, PoolMetrics};
 pub use pool::{Refused, ReturnKind};
@@ -36,7 +40,7 @@ pub(crate) use prometheus::PROMETHEUS_CONTENT_TYPE;
 pub use prometheus::prometheus_text;
 pub(crate) use replication::ReplicationMetrics;
 pub(crate) use service::{LendEnd, ServiceMetrics};
-pub use snapshot::{Definition, Kind, Snapshot, Value};
+pub use snapshot::{Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
 use crate::query_server::status::DaemonStatus;
@@ -55,6 +59,9 @@ const METHODS: [&str; 7] = ["COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", 
 /// The codes of HTTP.
 const CODES: std::ops::Range<u16> = 100..600;
 
+/// Name -> what is counted under it.
+type ByName<T> = Mutex<BTreeMap<Arc<str>, Arc<T>>>;
+
 /// Everything that is counted. Cheap to clone; the clones count the same.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
@@ -63,10 +70,10 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     started: Instant,
     started_at: SystemTime,
-    pools: Mutex<Vec<Arc<PoolMetrics>>>,
-    languages: Mutex<Vec<Arc<LanguageMetrics>>>,
+    pools: ByName<PoolMetrics>,
+    languages: ByName<LanguageMetrics>,
     clients: Arc<ClientMetrics>,
-    services: Mutex<Vec<Arc<ServiceMetrics>>>,
+    services: ByName<ServiceMetrics>,
     /// The services that are there; each is gone when its actor is.
     fronts: Mutex<Vec<Weak<Front>>>,
     http: HttpMetrics,
@@ -134,13 +141,12 @@ impl Metrics {
 
     /// Finds the numbers of a pool, or begins them. Takes a lock: ask once and keep the answer.
     pub fn pool(&self, name: &str) -> Arc<PoolMetrics> {
-        find(&self.0.pools, name, PoolMetrics::name, PoolMetrics::new)
+        find(&self.0.pools, name)
     }
 
     /// Finds the numbers of a language, or begins them. Takes a lock: ask once and keep the answer.
     pub fn language(&self, name: &str) -> Arc<LanguageMetrics> {
-        let languages = &self.0.languages;
-        find(languages, name, LanguageMetrics::name, LanguageMetrics::new)
+        find(&self.0.languages, name)
     }
 
     /// Returns the numbers of the client socket.
@@ -150,14 +156,13 @@ impl Metrics {
 
     /// Finds the numbers of a service, or begins them. Takes a lock: ask once and keep the answer.
     pub fn service(&self, name: &str) -> Arc<ServiceMetrics> {
-        let services = &self.0.services;
-        find(services, name, ServiceMetrics::name, ServiceMetrics::new)
+        find(&self.0.services, name)
     }
 
     /// Shows a service for as long as what is returned is kept.
-    pub(crate) fn open_front(&self, name: &str, place: Place) -> Arc<Front> {
+    pub(crate) fn open_front(&self, name: &str, place: ServicePlace) -> Arc<Front> {
         let front = Arc::new(Front::new(name, self.service(name), place));
-        let mut fronts = self.0.fronts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fronts = lock(&self.0.fronts);
         fronts.retain(|known| known.strong_count() > 0);
         fronts.push(Arc::downgrade(&front));
         front
@@ -165,8 +170,10 @@ impl Metrics {
 
     /// Returns the services that are there, in the order of their names.
     pub fn fronts(&self) -> Vec<Arc<Front>> {
-        let fronts = self.0.fronts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut fronts: Vec<_> = fronts.iter().filter_map(Weak::upgrade).collect();
+        let mut fronts: Vec<_> = lock(&self.0.fronts)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
         fronts.sort_by(|one, other| one.name().cmp(other.name()));
         fronts
     }
@@ -215,31 +222,28 @@ impl Inner {
 }
 
 /// Returns what is there, in order of names.
-fn all<T>(list: &Mutex<Vec<Arc<T>>>) -> Vec<Arc<T>> {
-    // Nothing panics while it holds the lock, and a list is whole at any time.
-    list.lock().unwrap_or_else(PoisonError::into_inner).clone()
+fn all<T>(known: &ByName<T>) -> Vec<(Arc<str>, Arc<T>)> {
+    let known = lock(known);
+    let all = known.iter();
+    all.map(|(name, one)| (Arc::clone(name), Arc::clone(one)))
+        .collect()
 }
 
-fn find<T>(
-    list: &Mutex<Vec<Arc<T>>>,
-    name: &str,
-    name_of: fn(&T) -> &str,
-    new: fn(&str) -> T,
-) -> Arc<T> {
-    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
-    let name = match list.binary_search_by(|known| name_of(known).cmp(name)) {
-        Ok(at) => return Arc::clone(&list[at]),
-        Err(_) if list.len() >= NAMES_MAX => OTHER,
-        Err(_) => name,
-    };
-    match list.binary_search_by(|known| name_of(known).cmp(name)) {
-        Ok(at) => Arc::clone(&list[at]),
-        Err(at) => {
-            let fresh = Arc::new(new(name));
-            list.insert(at, Arc::clone(&fresh));
-            fresh
-        }
+fn find<T: Default>(known: &ByName<T>, name: &str) -> Arc<T> {
+    let mut known = lock(known);
+    if let Some(found) = known.get(name) {
+        return Arc::clone(found);
     }
+    let name = match known.len() >= NAMES_MAX {
+        true => OTHER,
+        false => name,
+    };
+    Arc::clone(known.entry(name.into()).or_default())
+}
+
+/// Nothing panics while it holds a lock, and what is locked is whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::cells::{Counter, CountersBy, Histogram, Times};
+use super::cells::{Counter, CountersBy, Histogram};
 use crate::messages::process::Fault;
 use policy::pool::{Phase, StopReason};
 
@@ -65,7 +65,7 @@ pub enum Refused {
 /// What may take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-enum Slow {
+pub(super) enum Slow {
     Queue,
     Open,
     Teach,
@@ -93,49 +93,39 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
     (StopReason::Shutdown, "shutdown"),
 ];
 
-/// The numbers of one pool. One that nobody uses costs its name: its numbers have a place from the
-/// first that is counted.
-#[derive(Debug)]
-pub struct PoolMetrics {
-    name: Box<str>,
-    counts: OnceLock<Box<Counts>>,
-}
+/// The numbers of one pool. They have a place from the first that is counted: a pool that nobody uses takes
+/// none.
+#[derive(Debug, Default)]
+pub struct PoolMetrics(OnceLock<Box<Counts>>);
 
 #[derive(Debug, Default)]
-struct Counts {
-    wait: Histogram,
-    open: Histogram,
-    open_failures: CountersBy<OpenFailure>,
-    returns: CountersBy<ReturnKind>,
-    timeouts: CountersBy<Slow>,
-    refusals: CountersBy<Refused>,
+pub(super) struct Counts {
+    pub(super) wait: Histogram,
+    pub(super) open: Histogram,
+    pub(super) open_failures: CountersBy<OpenFailure>,
+    pub(super) returns: CountersBy<ReturnKind>,
+    pub(super) timeouts: CountersBy<Slow>,
+    pub(super) refusals: CountersBy<Refused>,
     stops: [Counter; STOP_REASONS.len()],
 }
 
-/// What is read of a pool of which nothing was counted.
-static NOTHING: LazyLock<Counts> = LazyLock::new(Counts::default);
+impl Counts {
+    pub(super) fn stops(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = STOP_REASONS.iter().map(|(_, name)| *name);
+        names.zip(self.stops.iter().map(Counter::get))
+    }
+}
 
 impl PoolMetrics {
-    pub(super) fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            counts: OnceLock::new(),
-        }
-    }
-
     /// Where to count.
     fn count(&self) -> &Counts {
-        self.counts.get_or_init(Box::default)
+        self.0.get_or_init(Box::default)
     }
 
     /// What was counted.
-    fn counted(&self) -> &Counts {
-        self.counts.get().map_or_else(|| &*NOTHING, Box::as_ref)
-    }
-
-    /// Returns the pool's name.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub(super) fn counted(&self) -> &Counts {
+        static NOTHING: LazyLock<Counts> = LazyLock::new(Counts::default);
+        self.0.get().map_or_else(|| &*NOTHING, Box::as_ref)
     }
 
     /// Counts a process that was lent, after its client had waited for this time in all.
@@ -181,34 +171,5 @@ impl PoolMetrics {
     /// Counts a process that was told to stop.
     pub fn stopped(&self, why: StopReason) {
         self.count().stops[why as usize].one();
-    }
-
-    pub(super) fn wait(&self) -> Times {
-        self.counted().wait.get()
-    }
-
-    pub(super) fn open(&self) -> Times {
-        self.counted().open.get()
-    }
-
-    pub(super) fn open_failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.counted().open_failures.by_name()
-    }
-
-    pub(super) fn returns(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.counted().returns.by_name()
-    }
-
-    pub(super) fn timeouts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.counted().timeouts.by_name()
-    }
-
-    pub(super) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.counted().refusals.by_name()
-    }
-
-    pub(super) fn stops(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = STOP_REASONS.iter().map(|(_, name)| *name);
-        names.zip(self.counted().stops.iter().map(Counter::get))
     }
 }

@@ -5,16 +5,20 @@
 //! DIFFERS   Lines end with a line feed alone; the sum of a summary is in seconds, as its name says
 //!           (CouchDB's is in milliseconds).
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::cells::Times;
-use super::snapshot::{Family, Kind, Sample, Snapshot, Value};
+use super::definition::{Definition, Kind};
+use super::snapshot::{Family, Snapshot, Value};
 
 /// The media type of [`prometheus_text`].
 pub(crate) const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The quantiles of a summary, as CouchDB shows them.
 const QUANTILES: [&str; 6] = ["0.5", "0.75", "0.9", "0.95", "0.99", "0.999"];
+
+/// A label's name and its value.
+type Label<'a> = (&'a str, &'a str);
 
 /// Writes everything, one sample a line.
 pub fn prometheus_text(snapshot: &Snapshot) -> String {
@@ -26,8 +30,8 @@ pub fn prometheus_text(snapshot: &Snapshot) -> String {
 }
 
 fn write_family(text: &mut String, family: &Family) {
-    let definition = &family.definition;
-    let name = &definition.prometheus;
+    let definition = family.definition;
+    let name = definition.prometheus;
     let unit = match definition.unit {
         "µs" => ", in microseconds",
         _ => "",
@@ -39,75 +43,53 @@ fn write_family(text: &mut String, family: &Family) {
     );
     line(text, format_args!("# TYPE {name} {kind}"));
     for sample in &family.samples {
-        let labels = pairs(definition.labels, sample);
+        let values = sample.labels.iter().map(String::as_str);
+        let labels: Vec<_> = definition.labels.iter().copied().zip(values).collect();
         match &sample.value {
             Value::Number(number) => line(text, format_args!("{name}{} {number}", set(&labels))),
             Value::Real(real) => line(text, format_args!("{name}{} {real}", set(&labels))),
-            Value::Times(times) if definition.kind == Kind::Summary => {
-                write_summary(text, name, &labels, times);
-            }
-            Value::Times(times) => write_histogram(text, name, &labels, times),
+            Value::Times(times) => write_times(text, definition, &labels, times),
         }
     }
 }
 
-fn write_histogram(text: &mut String, name: &str, labels: &[String], times: &Times) {
-    for (bound, count) in times.cumulative() {
-        let labels = with(labels, "le", &bound.to_string());
-        line(text, format_args!("{name}_bucket{} {count}", set(&labels)));
+/// Writes times as a histogram or as a summary.
+fn write_times(text: &mut String, definition: &Definition, labels: &[Label<'_>], times: &Times) {
+    let name = definition.prometheus;
+    if definition.kind == Kind::Summary {
+        for quantile in QUANTILES {
+            let value = times.quantile(quantile.parse().unwrap_or_default());
+            let labels = set(&[labels, &[("quantile", quantile)]].concat());
+            line(text, format_args!("{name}{labels} {value}"));
+        }
+    } else {
+        let bounds = times.cumulative();
+        let bounds = bounds.map(|(bound, count)| (bound.to_string(), count));
+        for (bound, count) in bounds.chain([("+Inf".to_owned(), times.count())]) {
+            let labels = set(&[labels, &[("le", &bound)]].concat());
+            line(text, format_args!("{name}_bucket{labels} {count}"));
+        }
     }
-    let labels_inf = with(labels, "le", "+Inf");
-    let count = times.count();
-    line(
-        text,
-        format_args!("{name}_bucket{} {count}", set(&labels_inf)),
-    );
-    write_sum_and_count(text, name, labels, times);
-}
-
-fn write_summary(text: &mut String, name: &str, labels: &[String], times: &Times) {
-    for quantile in QUANTILES {
-        let share: f64 = quantile.parse().unwrap_or_default();
-        let value = times.quantile(share);
-        let labels = with(labels, "quantile", quantile);
-        line(text, format_args!("{name}{} {value}", set(&labels)));
-    }
-    write_sum_and_count(text, name, labels, times);
-}
-
-fn write_sum_and_count(text: &mut String, name: &str, labels: &[String], times: &Times) {
     let (labels, sum) = (set(labels), times.sum().as_secs_f64());
     line(text, format_args!("{name}_sum{labels} {sum}"));
     line(text, format_args!("{name}_count{labels} {}", times.count()));
 }
 
-/// Returns `name="value"` for each label.
-fn pairs(names: &[&str], sample: &Sample) -> Vec<String> {
-    let labels = names.iter().zip(&sample.labels);
-    labels.map(|(name, value)| pair(name, value)).collect()
-}
-
-fn with(labels: &[String], name: &str, value: &str) -> Vec<String> {
-    let mut labels = labels.to_vec();
-    labels.push(pair(name, value));
-    labels
-}
-
-fn pair(name: &str, value: &str) -> String {
-    let value = value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n");
-    format!("{name}=\"{value}\"")
-}
-
-fn set(labels: &[String]) -> String {
+/// Returns labels as they follow a name.
+fn set(labels: &[Label<'_>]) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    format!("{{{}}}", labels.join(","))
+    let labels = labels.iter().map(|(name, value)| {
+        let value = value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        format!("{name}=\"{value}\"")
+    });
+    format!("{{{}}}", labels.collect::<Vec<_>>().join(","))
 }
 
-fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
+fn line(text: &mut String, content: fmt::Arguments<'_>) {
     writeln!(text, "{content}").expect("a String takes any text");
 }

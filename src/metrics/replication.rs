@@ -51,11 +51,12 @@ impl ReplicationMetrics {
         let _ = self.work.set(Arc::clone(http.counters()));
     }
 
-    /// Returns what is counted where the work is done: name below `couch_replicator`, meaning, number.
-    pub(super) fn work(&self) -> Vec<(&'static str, &'static str, u64)> {
-        self.work
-            .get()
-            .map_or_else(|| Counters::default().all(), |work| work.all())
+    /// Returns what is counted where the work is done, by its name below `couch_replicator`.
+    pub(super) fn work(&self) -> Vec<(&'static str, u64)> {
+        match self.work.get() {
+            Some(work) => work.all(),
+            None => Counters::default().all(),
+        }
     }
 
     /// Takes in what an event changed: how many jobs there are now, and what was counted before it

@@ -56,11 +56,10 @@ impl LendEnd {
 }
 
 /// The numbers of one service.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ServiceMetrics {
-    name: Box<str>,
     connections: Arc<ClientMetrics>,
-    ends: CountersBy<LendEnd>,
+    pub(super) ends: CountersBy<LendEnd>,
     /// How often it stopped accepting at its limit.
     pub limit_reached: Counter,
     /// 1 while it accepts.
@@ -68,21 +67,6 @@ pub struct ServiceMetrics {
 }
 
 impl ServiceMetrics {
-    pub(super) fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            connections: Arc::default(),
-            ends: Default::default(),
-            limit_reached: Counter::default(),
-            listening: Gauge::default(),
-        }
-    }
-
-    /// Returns the service's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the numbers of its connections.
     pub fn connections(&self) -> Arc<ClientMetrics> {
         Arc::clone(&self.connections)
@@ -91,9 +75,5 @@ impl ServiceMetrics {
     /// Counts the end of a connection.
     pub fn ended(&self, why: LendEnd) {
         self.ends.one(why);
-    }
-
-    pub(super) fn ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.ends.by_name()
     }
 }

@@ -1,6 +1,17 @@
 //! What was counted, as data: a list of families, each with its definition and its samples.
 
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
 use super::cells::Times;
+use super::definition::{DEFINITIONS, Definition};
+
+/// Name in the Prometheus form -> place in the list of all metrics.
+static PLACES: LazyLock<FxHashMap<&str, usize>> = LazyLock::new(|| {
+    let names = DEFINITIONS.iter().map(|definition| definition.prometheus);
+    names.zip(0..).collect()
+});
 
 /// Everything that was counted at one time.
 #[derive(Clone, Debug)]
@@ -10,26 +21,42 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Begins with all metrics, none of which has a sample.
+    pub(super) fn new() -> Self {
+        let empty = |definition| Family {
+            definition,
+            samples: Vec::new(),
+        };
+        Self {
+            families: DEFINITIONS.iter().map(empty).collect(),
+        }
+    }
+
+    /// Adds a sample of a metric that is in the list: the values of its labels, and its own.
+    pub(super) fn add(&mut self, prometheus: &str, labels: &[&str], value: impl Into<Value>) {
+        let place = PLACES.get(prometheus).copied();
+        let place = place.expect("metrics: every metric is in the table of docs/metrics.md");
+        self.families[place].samples.push(Sample {
+            labels: labels.iter().map(ToString::to_string).collect(),
+            value: value.into(),
+        });
+    }
+
     /// Returns a metric by its name in the Prometheus form.
     pub fn family(&self, prometheus: &str) -> Option<&Family> {
-        let mut families = self.families.iter();
-        families.find(|family| family.definition.prometheus == prometheus)
+        self.families.get(*PLACES.get(prometheus)?)
     }
 
     /// Returns the value of a counter or a gauge, by its name in the Prometheus form and the values
     /// of its labels.
     pub fn number(&self, prometheus: &str, labels: &[&str]) -> Option<f64> {
-        match self.sample(prometheus, labels)? {
-            Value::Number(number) => Some(*number as f64),
-            Value::Real(real) => Some(*real),
-            Value::Times(times) => Some(times.count() as f64),
-        }
-    }
-
-    fn sample(&self, prometheus: &str, labels: &[&str]) -> Option<&Value> {
         let samples = &self.family(prometheus)?.samples;
         let sample = samples.iter().find(|sample| sample.labels == labels)?;
-        Some(&sample.value)
+        Some(match &sample.value {
+            Value::Number(number) => *number as f64,
+            Value::Real(real) => *real,
+            Value::Times(times) => times.count() as f64,
+        })
     }
 }
 
@@ -37,59 +64,9 @@ impl Snapshot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
     /// What it is.
-    pub definition: Definition,
+    pub definition: &'static Definition,
     /// Its values, one for each combination of labels.
     pub samples: Vec<Sample>,
-}
-
-/// What a metric is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Definition {
-    /// Its path in `_stats`, with dots; the values of its labels follow. None: it is not there.
-    pub stats: Option<String>,
-    /// Its name in the Prometheus form.
-    pub prometheus: String,
-    /// How its values behave.
-    pub kind: Kind,
-    /// What they count; empty for plain numbers.
-    pub unit: &'static str,
-    /// The names of its labels.
-    pub labels: &'static [&'static str],
-    /// What it means, in one sentence without a full stop.
-    pub help: &'static str,
-}
-
-/// How the values of a metric behave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// They only grow.
-    Counter,
-    /// They go up and down.
-    Gauge,
-    /// Times, counted by length.
-    Histogram,
-    /// Times, shown by their quantiles as CouchDB does.
-    Summary,
-}
-
-impl Kind {
-    /// Returns the type in the Prometheus form.
-    pub const fn prometheus(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-            Self::Summary => "summary",
-        }
-    }
-
-    /// Returns the type in `_stats`, which knows no summaries.
-    pub const fn stats(self) -> &'static str {
-        match self {
-            Self::Summary => Self::Histogram.prometheus(),
-            kind => kind.prometheus(),
-        }
-    }
 }
 
 /// One value of a metric.
@@ -115,6 +92,12 @@ pub enum Value {
 impl From<u64> for Value {
     fn from(number: u64) -> Self {
         Self::Number(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
     }
 }
 

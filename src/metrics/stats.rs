@@ -4,34 +4,31 @@
 //! DIFFERS   `histogram` shows what was counted; CouchDB's is always `[[0,0]]`. Both are in
 //!           milliseconds.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use super::cells::{Range, Times};
 use super::snapshot::{Snapshot, Value};
 
 /// Shows everything, as `GET /_node/_local/_stats` does.
 pub fn stats_json(snapshot: &Snapshot) -> Json {
-    let mut root = Map::new();
+    let mut root = json!({});
     for family in &snapshot.families {
-        let definition = &family.definition;
-        let Some(path) = &definition.stats else {
+        let definition = family.definition;
+        let Some(path) = definition.stats else {
             continue;
         };
-        let steps: Vec<&str> = path.split('.').collect();
         // There even before it has a value, where it has labels.
-        let place = descend(&mut root, &steps[..steps.len() - 1]);
-        let last = steps[steps.len() - 1].to_owned();
-        let place = place.entry(last).or_insert_with(|| json!({}));
+        let place = descend(&mut root, path.split('.'));
         for sample in &family.samples {
-            let leaf = json!({
+            let labels = sample.labels.iter().map(String::as_str);
+            *descend(place, labels) = json!({
                 "value": value(&sample.value),
                 "type": definition.kind.stats(),
                 "desc": definition.help,
             });
-            put(place, &sample.labels, leaf);
         }
     }
-    Json::Object(root)
+    root
 }
 
 /// Takes a part of what [`stats_json`] shows: `path` is what follows `_stats` in the address, for
@@ -42,24 +39,15 @@ pub fn stats_at<'a>(stats: &'a Json, path: &str) -> &'a Json {
         .fold(stats, |place, step| place.get(step).unwrap_or(&Json::Null))
 }
 
-fn descend<'a>(mut place: &'a mut Map<String, Json>, steps: &[&str]) -> &'a mut Map<String, Json> {
-    for step in steps {
-        let next = place.entry(*step).or_insert_with(|| json!({}));
-        place = next
-            .as_object_mut()
-            .expect("metrics: no name is the beginning of another one's path");
-    }
-    place
-}
-
-fn put(place: &mut Json, labels: &[String], leaf: Json) {
-    let place = labels.iter().fold(place, |place, label| {
-        if !place.is_object() {
-            *place = json!({});
+/// Returns what is below an object, which is an empty object if there was nothing.
+fn descend<'a, 's>(place: &'a mut Json, steps: impl Iterator<Item = &'s str>) -> &'a mut Json {
+    steps.fold(place, |place, step| {
+        let next = &mut place[step];
+        if next.is_null() {
+            *next = json!({});
         }
-        &mut place[label.as_str()]
-    });
-    *place = leaf;
+        next
+    })
 }
 
 fn value(value: &Value) -> Json {

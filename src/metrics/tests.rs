@@ -181,7 +181,7 @@ fn names_follow_the_conventions() {
             kind,
             unit,
             ..
-        } = &family.definition;
+        } = family.definition;
         if let Some(own) = prometheus.strip_prefix("settee_") {
             assert_eq!(own.ends_with("_total"), *kind == Kind::Counter, "{own}");
             let stem = own.trim_end_matches("_total");

@@ -47,7 +47,8 @@ impl WallClock {
     }
 }
 
-fn system_time() -> WallTime {
+/// Returns the system's time of day.
+pub(crate) fn system_time() -> WallTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     WallTime::ZERO + since.unwrap_or_default()
 }

@@ -6,10 +6,10 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::document::{
-    DocumentError, Incoming, Person, Sort, check, invalid_rev, shown, with_head,
+    DocKind, DocumentError, Incoming, Person, check, invalid_rev, shown, with_head,
 };
 use super::kept::Kept;
-use super::members::Members;
+use super::members::DocMembers;
 use super::states::DocStates;
 use crate::config::Config;
 use crate::store::{Edit, Import, Imported, Revision, Store, StoreError};
@@ -76,7 +76,7 @@ impl Database {
         for mut incoming in documents {
             let id = incoming.id.take().unwrap_or_default();
             let rev = match check(&id, &mut incoming, writer, &defaults) {
-                Ok(Sort::Local) => self.write_local(&id, incoming).await?,
+                Ok(DocKind::Local) => self.write_local(&id, incoming).await?,
                 Ok(_) => edit(&id, incoming).map(|edit| {
                     places.push(results.len());
                     edits.push(edit);
@@ -109,7 +109,7 @@ impl Database {
         &self,
         after: Option<String>,
         secrets: bool,
-    ) -> Result<Vec<Members>, StoreError> {
+    ) -> Result<Vec<DocMembers>, StoreError> {
         let reader = Person {
             name: None,
             is_admin: secrets,
@@ -171,10 +171,10 @@ impl Database {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn local(&self, id: &str) -> Result<Option<Members>, StoreError> {
+    pub async fn local(&self, id: &str) -> Result<Option<DocMembers>, StoreError> {
         let found = self.store.local(local_name(id)).await?;
         Ok(found.map(|found| {
-            let members = Members::parse(&found.body).unwrap_or_default();
+            let members = DocMembers::parse(&found.body).unwrap_or_default();
             with_head(id, &local_rev(found.number, false), false, members)
         }))
     }
@@ -206,7 +206,7 @@ fn edit(id: &str, incoming: Incoming) -> Result<Edit, DocumentError> {
 
 /// Reads a document of an export.
 fn to_import(text: &str, defaults: &Defaults) -> Result<Import, Refused> {
-    let mut members = Members::parse(text).unwrap_or_default();
+    let mut members = DocMembers::parse(text).unwrap_or_default();
     let id = members.text("_id").unwrap_or_default();
     let kept = members.remove(JOB);
     let checked = Incoming::of_members(members).and_then(|mut incoming| {
@@ -214,8 +214,8 @@ fn to_import(text: &str, defaults: &Defaults) -> Result<Import, Refused> {
             name: None,
             is_admin: true,
         };
-        let sort = check(&id, &mut incoming, &operator, defaults)?;
-        match incoming.deleted || sort == Sort::Local {
+        let kind = check(&id, &mut incoming, &operator, defaults)?;
+        match incoming.deleted || kind == DocKind::Local {
             true => Err(DocumentError::BadRequest(
                 "deletions and _local documents are not imported".to_owned(),
             )),

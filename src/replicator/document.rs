@@ -1,22 +1,21 @@
-//! What may be written into the replicator database, and what of it may be read.
+//! What may be written into the replicator database, and what a reader sees of it.
 //!
-//! SUMMARY   [`Incoming`] is a document as its writer sent it; [`check`] lets it in or says why not;
-//!           [`shown`] is what a reader gets.
-//! PROMISES  Who is neither an admin nor the owner reads no credential, and cannot write back what was
-//!           read without them.
+//! SUMMARY   [`Incoming`] is a document as its writer sent it; [`check`] accepts it or says why not;
+//!           [`shown`] is what a reader sees.
+//! PROMISES  Only an admin and the owner read credentials. Another reader cannot write back what was read
+//!           without them.
 //! SOURCE    couch_doc: from_json_obj/1, validate_docid/2; couch_replicator_docs: before_doc_update/3,
 //!           after_doc_read/2.
-//! DIFFERS   Errors of every kind stand in the reason as plain text, where CouchDB prints some of them
-//!           as Erlang terms.
+//! DIFFERS   The reason of an error is always plain text; CouchDB prints some as Erlang terms.
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::members::Members;
+use super::members::DocMembers;
 use crate::store::{Document, Revision};
 use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 
-/// Members with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
+/// DocMembers with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
 const STATE_MEMBERS: &[&str] = &[
     super::state::STATE,
     super::state::TIME,
@@ -25,7 +24,7 @@ const STATE_MEMBERS: &[&str] = &[
     super::state::STATS,
 ];
 
-/// Members that readers of other databases get with a document, which mean nothing in a write.
+/// DocMembers that readers of other databases get with a document, which mean nothing in a write.
 const IGNORED_MEMBERS: &[&str] = &[
     "_revisions",
     "_revs_info",
@@ -40,19 +39,19 @@ const ID_BYTES_MAX: usize = 4096;
 /// Why a document is not written. The writer is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DocumentError {
-    /// It has no form (400 `bad_request`).
+    /// It is malformed (400 `bad_request`).
     #[error("{0}")]
     BadRequest(String),
-    /// Its id cannot be (400 `illegal_docid`).
+    /// Its id is illegal (400 `illegal_docid`).
     #[error("{0}")]
     IllegalId(String),
-    /// It has members that mean something special, and are none (400 `doc_validation`).
+    /// It has a reserved member that is unknown or wrong (400 `doc_validation`).
     #[error("{0}")]
     Special(String),
-    /// It asks for something that is no replication, or is not its writer's (403 `forbidden`).
+    /// It does not ask for a replication, or belongs to another user (403 `forbidden`).
     #[error("{0}")]
     Forbidden(String),
-    /// Its writer does not know its last revision (409 `conflict`).
+    /// Its writer did not name its last revision (409 `conflict`).
     #[error("Document update conflict.")]
     Conflict,
 }
@@ -70,22 +69,22 @@ impl DocumentError {
     }
 }
 
-/// Where a document is kept, by its id.
+/// The kind of a document, by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sort {
+pub enum DocKind {
     /// It asks for a replication.
     Replication,
-    /// `_design/..`: kept, and nothing else.
+    /// `_design/..`: stored without effect.
     Design,
-    /// `_local/..`: kept apart, without a history.
+    /// `_local/..`: stored apart, without a history.
     Local,
 }
 
-/// Returns what sort of document has this id.
+/// Returns which kind of document has this id.
 ///
 /// # Errors
-/// It is no id.
-pub(crate) fn sort_of(id: &str) -> Result<Sort, DocumentError> {
+/// The id is illegal.
+pub(crate) fn kind_of(id: &str) -> Result<DocKind, DocumentError> {
     let illegal = |text: &str| Err(DocumentError::IllegalId(text.to_owned()));
     if id.is_empty() {
         return illegal("Document id must not be empty");
@@ -96,22 +95,22 @@ pub(crate) fn sort_of(id: &str) -> Result<Sort, DocumentError> {
     if let Some(rest) = id.strip_prefix("_design/") {
         return match rest.is_empty() {
             true => illegal("Illegal document id `_design/`"),
-            false => Ok(Sort::Design),
+            false => Ok(DocKind::Design),
         };
     }
     if let Some(rest) = id.strip_prefix("_local/") {
         return match rest.is_empty() {
             true => illegal("Illegal document id `_local/`"),
-            false => Ok(Sort::Local),
+            false => Ok(DocKind::Local),
         };
     }
     match id.starts_with('_') {
         true => illegal("Only reserved document ids may start with underscore."),
-        false => Ok(Sort::Replication),
+        false => Ok(DocKind::Replication),
     }
 }
 
-/// Who writes or reads.
+/// A writer or a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Person {
     /// Their name, if they have logged in.
@@ -126,7 +125,7 @@ impl Person {
     }
 
     /// Returns whether they may read the credentials of a document.
-    pub(crate) fn reads_credentials(&self, members: &Members) -> bool {
+    pub(crate) fn reads_credentials(&self, members: &DocMembers) -> bool {
         self.is_admin || self.name.is_some() && members.text("owner") == self.name
     }
 }
@@ -141,16 +140,16 @@ pub(crate) struct Incoming {
     /// Whether it is a deletion.
     pub deleted: bool,
     /// Everything else.
-    pub members: Members,
+    pub members: DocMembers,
 }
 
 impl Incoming {
     /// Takes a document apart.
     ///
     /// # Errors
-    /// It is no JSON object, its id is none, or a member with a leading underscore is wrong.
+    /// It is not a JSON object, its id is illegal, or a member with a leading underscore is wrong.
     pub fn of(text: &str) -> Result<Self, DocumentError> {
-        let members = Members::parse(text).map_err(|_| {
+        let members = DocMembers::parse(text).map_err(|_| {
             let text = "Document must be a JSON object";
             DocumentError::BadRequest(text.to_owned())
         })?;
@@ -158,7 +157,7 @@ impl Incoming {
     }
 
     /// As [`Incoming::of`], of members.
-    pub(super) fn of_members(mut members: Members) -> Result<Self, DocumentError> {
+    pub(super) fn of_members(mut members: DocMembers) -> Result<Self, DocumentError> {
         let mut text = |name: &str, wrong: DocumentError| match members.remove(name) {
             None => Ok(None),
             Some(raw) => {
@@ -171,7 +170,7 @@ impl Incoming {
             DocumentError::IllegalId("Document id must be a string".to_owned()),
         )?;
         if let Some(id) = &id {
-            sort_of(id)?;
+            kind_of(id)?;
         }
         let rev = text("_rev", invalid_rev())?;
         let deleted = members
@@ -207,27 +206,27 @@ pub(crate) fn invalid_rev() -> DocumentError {
     DocumentError::BadRequest("Invalid rev format".to_owned())
 }
 
-/// Lets a document in, with its writer as its owner if it has none. Returns where it is kept.
+/// Accepts a document, with its writer as its owner if it has none. Returns its kind.
 ///
 /// # Errors
-/// It is no replication, or somebody else's.
+/// It does not ask for a replication, or belongs to another user.
 pub fn check(
     id: &str,
     incoming: &mut Incoming,
     writer: &Person,
     defaults: &Defaults,
-) -> Result<Sort, DocumentError> {
-    let sort = sort_of(id)?;
-    if sort != Sort::Replication || incoming.deleted {
-        return Ok(sort);
+) -> Result<DocKind, DocumentError> {
+    let kind = kind_of(id)?;
+    if kind != DocKind::Replication || incoming.deleted {
+        return Ok(kind);
     }
     set_owner(&mut incoming.members, writer)?;
     let state = incoming.members.text(super::state::STATE);
     if state.as_deref() == Some(super::state::FAILED) {
-        return Ok(sort);
+        return Ok(kind);
     }
     match parse(id, &incoming.members, defaults) {
-        Ok(_) => Ok(sort),
+        Ok(_) => Ok(kind),
         Err(why) => Err(DocumentError::Forbidden(why)),
     }
 }
@@ -236,7 +235,7 @@ pub fn check(
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub fn parse(id: &str, members: &Members, defaults: &Defaults) -> Result<Replication, String> {
+pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Replication, String> {
     let body = &members.value();
     let doc = DocRef {
         database: super::NAME.to_owned(),
@@ -248,11 +247,11 @@ pub fn parse(id: &str, members: &Members, defaults: &Defaults) -> Result<Replica
 
 /// Returns what a document asks for, under whatever configuration; none where it asks for no
 /// replication.
-pub(crate) fn asked_by(id: &str, members: &Members) -> Option<Replication> {
+pub(crate) fn asked_by(id: &str, members: &DocMembers) -> Option<Replication> {
     parse(id, members, &Defaults::default()).ok()
 }
 
-fn set_owner(members: &mut Members, writer: &Person) -> Result<(), DocumentError> {
+fn set_owner(members: &mut DocMembers, writer: &Person) -> Result<(), DocumentError> {
     let name = writer.name();
     match members.get("owner") {
         None => {}
@@ -270,7 +269,7 @@ fn set_owner(members: &mut Members, writer: &Person) -> Result<(), DocumentError
 
 /// Returns a document as this reader may see it, with its id and revision. Of one without its credentials the
 /// hash of the revision is another one, always the same: its reader cannot write it back.
-pub fn shown(document: &Document, reader: &Person) -> Members {
+pub fn shown(document: &Document, reader: &Person) -> DocMembers {
     let mut members = members(document);
     let mut revision = document.revision.clone();
     if !reader.reads_credentials(&members) && strip(&mut members) {
@@ -285,7 +284,7 @@ pub fn shown(document: &Document, reader: &Person) -> Members {
 }
 
 /// Takes the credentials out. Returns whether there were any.
-fn strip(members: &mut Members) -> bool {
+fn strip(members: &mut DocMembers) -> bool {
     let mut is_stripped = false;
     for name in ["source", "target", "proxy", "source_proxy", "target_proxy"] {
         if let Some(stripped) = members.raw(name).and_then(without_credentials) {
@@ -300,7 +299,7 @@ fn strip(members: &mut Members) -> bool {
 fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
     let stripped = match (
         serde_json::from_str(endpoint.get()),
-        Members::parse(endpoint.get()),
+        DocMembers::parse(endpoint.get()),
     ) {
         (Ok(url), _) => {
             let url: String = url;
@@ -320,13 +319,13 @@ fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
 }
 
 /// Returns the members that a document has beside its id and revision.
-pub fn members(document: &Document) -> Members {
-    Members::parse(&document.body).unwrap_or_default()
+pub fn members(document: &Document) -> DocMembers {
+    DocMembers::parse(&document.body).unwrap_or_default()
 }
 
 /// Puts `_id`, `_rev` and, where it is so, `_deleted` in front of members.
-pub(crate) fn with_head(id: &str, rev: &str, deleted: bool, members: Members) -> Members {
-    let mut whole = Members::default().with("_id", id).with("_rev", rev);
+pub(crate) fn with_head(id: &str, rev: &str, deleted: bool, members: DocMembers) -> DocMembers {
+    let mut whole = DocMembers::default().with("_id", id).with("_rev", rev);
     if deleted {
         whole.set("_deleted", true);
     }

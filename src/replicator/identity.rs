@@ -1,12 +1,9 @@
-//! Who computes replication ids: the store's uuid, the host, the port.
+//! The identity under which replication ids are computed: the store's uuid, the host, the port.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::store::{Store, StoreError};
 use replication::id::Identity;
-
-/// Where the system says the name of this host.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// The port that CouchDB has, for ids of version 2.
 const PORT: u16 = 5984;
@@ -37,10 +34,10 @@ impl ServerIdentity {
 
 /// Returns the identity of who has a uuid on this host, whose name is part of older ids.
 pub(crate) fn on_this_host(uuid: String) -> Identity {
-    let read = std::fs::read_to_string(HOST_NAME).unwrap_or_default();
-    let host = match read.trim() {
-        "" => "localhost".to_owned(),
-        name => name.to_owned(),
+    let system = rustix::system::uname();
+    let host = match system.nodename().to_string_lossy() {
+        name if name.is_empty() => "localhost".to_owned(),
+        name => name.into_owned(),
     };
     let port = PORT;
     Identity { uuid, host, port }

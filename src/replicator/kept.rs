@@ -1,4 +1,4 @@
-//! What is kept of a document's job over restarts: whether it is paused, and its priority.
+//! What the store keeps of a document's job: whether it is paused, and its priority.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads it; what cannot be read is nothing.
+    /// Reads it; text that cannot be read counts as nothing.
     pub fn read(text: &str) -> Self {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
         let pause = |paused: &Value| {

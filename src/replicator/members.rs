@@ -1,6 +1,6 @@
 //! The members of a document, with the texts of their values.
 //!
-//! SUMMARY   [`Members`] is a JSON object whose values are texts: a number keeps all its digits from the
+//! SUMMARY   [`DocMembers`] is a JSON object whose values are texts: a number keeps all its digits from the
 //!           writer through the store to the reader. Values are read where something is made of them.
 //! PROMISES  Order is the writer's; of members with one name the last counts. No white space stands
 //!           between tokens, so that a document is one line.
@@ -8,23 +8,35 @@
 use std::fmt;
 
 use rustc_hash::FxHashMap;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::Serialize;
 use serde::ser::Serializer;
-use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
-/// The members of a JSON object.
-#[derive(Clone, Default)]
-pub struct Members(Vec<(String, Box<RawValue>)>);
+use json::RawObject;
 
-impl Members {
+/// The members of a JSON object.
+#[derive(Clone, Debug, Default)]
+pub struct DocMembers(Vec<(String, Box<RawValue>)>);
+
+impl DocMembers {
     /// Reads the text of a JSON object.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not an object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        let object = RawObject::parse(text)?;
+        let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+        let mut places = FxHashMap::default();
+        for (name, value) in object.iter() {
+            let value = compact(value)?;
+            let place = *places.entry(name).or_insert(members.len());
+            match members.get_mut(place) {
+                Some((_, known)) => *known = value,
+                None => members.push((name.to_owned(), value)),
+            }
+        }
+        Ok(Self(members))
     }
 
     /// Adds a member, or gives it another value.
@@ -39,7 +51,7 @@ impl Members {
         }
     }
 
-    /// As [`Members::set`], for objects that are made member by member.
+    /// As [`DocMembers::set`], for objects that are made member by member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Serialize) -> Self {
         self.set(name, value);
@@ -52,7 +64,7 @@ impl Members {
         found.map(|(_, text)| &**text)
     }
 
-    /// Reads a value; none where there is none, and where it is a number beyond all bounds.
+    /// Reads a value; none if there is no member, or if it is a number beyond all bounds.
     pub fn get(&self, name: &str) -> Option<Value> {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }
@@ -103,67 +115,29 @@ impl Members {
     }
 }
 
-impl fmt::Display for Members {
+impl fmt::Display for DocMembers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         f.write_str(&text)
     }
 }
 
-impl fmt::Debug for Members {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl PartialEq for Members {
+impl PartialEq for DocMembers {
     fn eq(&self, other: &Self) -> bool {
         self.texts().eq(other.texts())
     }
 }
 
-impl Serialize for Members {
+impl Serialize for DocMembers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, text)| (name, text)))
     }
 }
 
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MembersVisitor)
-    }
-}
-
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-        let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
-        let mut places: FxHashMap<String, usize> = FxHashMap::default();
-        while let Some((name, text)) = map.next_entry::<String, Box<RawValue>>()? {
-            let text = compact(text).map_err(serde::de::Error::custom)?;
-            match places.get(&name) {
-                Some(&place) => members[place].1 = text,
-                None => {
-                    places.insert(name.clone(), members.len());
-                    members.push((name, text));
-                }
-            }
-        }
-        Ok(Members(members))
-    }
-}
-
 /// Takes out the white space between tokens.
-fn compact(text: Box<RawValue>) -> Result<Box<RawValue>, serde_json::Error> {
+fn compact(text: &RawValue) -> Result<Box<RawValue>, serde_json::Error> {
     if !text.get().contains([' ', '\t', '\n', '\r']) {
-        return Ok(text);
+        return Ok(text.to_owned());
     }
     let (mut in_text, mut is_escaped) = (false, false);
     let kept = text.get().chars().filter(|&c| {
@@ -187,10 +161,10 @@ mod tests {
     fn values_keep_their_texts_and_lose_the_white_space_between_tokens() {
         let text = r#" { "n" : 123456789012345678901234567890 , "a":[ 1.0, 1e400,
             {"s": " a \" \\" , "t" : "\\\" " } ], "n2":-0.10 } "#;
-        let members = Members::parse(text).unwrap();
+        let members = DocMembers::parse(text).unwrap();
         let expected = r#"{"n":123456789012345678901234567890,"a":[1.0,1e400,{"s":" a \" \\","t":"\\\" "}],"n2":-0.10}"#;
         assert_eq!(members.to_string(), expected);
-        assert_eq!(Members::parse(expected).unwrap(), members);
+        assert_eq!(DocMembers::parse(expected).unwrap(), members);
         assert_eq!(members.get("a"), None, "no number is as large");
         assert_eq!(members.get("n2"), Some(json!(-0.1)));
         assert_eq!(members.value()["a"], Value::Null);
@@ -198,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_last_of_a_name_counts_at_the_place_of_the_first() {
-        let mut members = Members::parse(r#"{"a":1,"b":2,"a":3}"#).unwrap();
+        let mut members = DocMembers::parse(r#"{"a":1,"b":2,"a":3}"#).unwrap();
         assert_eq!(members.to_string(), r#"{"a":3,"b":2}"#);
         members.set("b", "x");
         members.set("c", [1]);
@@ -211,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_no_object_is_refused() {
         for text in ["", "[]", "1", "{\"a\":}", "{\"a\":1}x", "{\"a\":01}"] {
-            assert!(Members::parse(text).is_err(), "{text}");
+            assert!(DocMembers::parse(text).is_err(), "{text}");
         }
     }
 }

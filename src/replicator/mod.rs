@@ -1,10 +1,10 @@
 //! The replicator database: documents that ask for replications.
 //!
-//! SUMMARY   [`document`] says what may be written and what may be read, [`state`] how the outcome of a
-//!           replication stands in its document, [`Database`] is both over the store.
+//! SUMMARY   [`document`] says what may be written and read, [`state`] how the outcome of a replication is
+//!           written into its document, [`Database`] applies both to the store.
 //! CALLED    By HTTP; by the actor that turns documents into jobs.
 //! SOURCE    couch_replicator_docs; the document API of chttpd_db.
-//! DIFFERS   There is one database, `_replicator`. Whoever may write is an admin.
+//! DIFFERS   There is one database, `_replicator`.
 
 mod database;
 pub mod document;
@@ -30,7 +30,7 @@ pub enum JobOrder {
     Pause,
     /// Let it run.
     Resume,
-    /// Begin it anew, its failures forgotten.
+    /// Restart it and forget its failures.
     Restart,
     /// Give it this priority: the higher, the sooner its turn.
     Priority(i8),

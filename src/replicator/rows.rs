@@ -1,9 +1,9 @@
 //! From documents to jobs: which document wants which job, as a pure state machine.
 //!
-//! SUMMARY   [`Rows`] has one row a document that asks for a replication. It is told what happened
+//! SUMMARY   [`Rows`] has a row for each document that asks for a replication. It is told what happened
 //!           ([`Event`]) and answers what to do ([`Action`]).
-//! PROMISES  Whatever comes late, from an attempt that is not the row's last, changes nothing. An edit
-//!           that does not touch the replication leaves its job alone.
+//! PROMISES  An event of an attempt that is not the row's last changes nothing. An edit that does not
+//!           change the replication leaves its job alone.
 //! CALLED    By the ReplicatorDocuments actor.
 //! SOURCE    couch_replicator_doc_processor and its worker; back-off and re-check times are theirs.
 //! DIFFERS   An id that takes no request to the source is computed at once, without a worker.
@@ -51,7 +51,7 @@ pub struct Row {
     pub replication: Arc<Replication>,
     /// Its job, once there is one.
     pub job: Option<ReplicationId>,
-    /// What is to be said of it.
+    /// The latest error or change of id, for users.
     pub info: Option<String>,
     /// Temporary errors in a row.
     pub errors: u32,
@@ -60,7 +60,28 @@ pub struct Row {
     attempt: Attempt,
 }
 
+impl RowState {
+    /// Returns its name, as lists of documents have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Initializing => "initializing",
+            Self::Error => "error",
+            // As long as the scheduler does not say more.
+            Self::Scheduled => "pending",
+        }
+    }
+}
+
 impl Row {
+    /// Asks for the id of the replication.
+    fn identify(&self, doc: String) -> Action {
+        Action::Identify {
+            doc,
+            attempt: self.attempt,
+            replication: Arc::clone(&self.replication),
+        }
+    }
+
     /// Returns whether the id depends on code that the source may change.
     fn has_code(&self) -> bool {
         matches!(self.replication.options.filter, Filter::Function { .. })
@@ -92,36 +113,32 @@ impl Rows {
             Event::Identified {
                 doc,
                 attempt,
-                result,
-            } => match (self.current(&doc, attempt), result) {
-                (None, _) => Vec::new(),
-                (Some(_), Ok(job)) => self.identified(doc, attempt, job, now),
-                (Some(_), Err(reason)) => self.failed_for_now(doc, reason, now),
-            },
+                result: Ok(job),
+            } => self.identified(doc, attempt, job, now),
+            Event::Identified {
+                doc,
+                attempt,
+                result: Err(reason),
+            } => self.failed_for_now(doc, attempt, reason, now),
             Event::Scheduled {
                 doc,
                 attempt,
                 job,
                 result,
-            } => match self.current(&doc, attempt) {
-                None => self.scheduled_late(&doc, job, result.is_ok()),
-                Some(_) => self.scheduled(doc, result, now),
-            },
-            Event::Due { doc, attempt } => match self.current(&doc, attempt) {
-                None => Vec::new(),
-                Some(_) => vec![self.identify(doc)],
-            },
+            } => self.scheduled(doc, attempt, job, result, now),
+            Event::Due { doc, attempt } => self.due(doc, attempt),
             Event::Completed { doc, job } => {
-                if self
-                    .rows
-                    .get(&doc)
-                    .is_some_and(|row| row.job.as_ref() == Some(&job))
-                {
+                if self.has_job(&doc, &job) {
                     self.rows.remove(&doc);
                 }
                 Vec::new()
             }
         }
+    }
+
+    fn has_job(&self, doc: &str, job: &ReplicationId) -> bool {
+        let row = self.rows.get(doc);
+        row.is_some_and(|row| row.job.as_ref() == Some(job))
     }
 
     /// Returns the row of a document if this is its last attempt.
@@ -160,18 +177,6 @@ impl Rows {
             .collect()
     }
 
-    /// The order to remove a job may have come before the job.
-    fn scheduled_late(&self, doc: &str, job: ReplicationId, is_there: bool) -> Vec<Action> {
-        let is_wanted = self
-            .rows
-            .get(doc)
-            .is_some_and(|row| row.job.as_ref() == Some(&job));
-        match is_there && !is_wanted {
-            true => vec![Action::RemoveJob { job }],
-            false => Vec::new(),
-        }
-    }
-
     fn wanted(&mut self, doc: String, replication: Arc<Replication>, now: WallTime) -> Vec<Action> {
         let known = self.rows.get(&doc);
         if known.is_some_and(|row| row.replication.same_as(&replication)) {
@@ -185,26 +190,20 @@ impl Rows {
             info: None,
             errors: 0,
             last_updated: now,
-            attempt: Attempt(0),
+            attempt: self.next_attempt(),
         };
-        self.rows.insert(doc.clone(), row);
-        actions.push(self.identify(doc));
+        actions.push(row.identify(doc.clone()));
+        self.rows.insert(doc, row);
         actions
     }
 
-    /// Begins an attempt.
-    fn identify(&mut self, doc: String) -> Action {
-        let attempt = self.next_attempt();
-        let row = self
-            .rows
-            .get_mut(&doc)
-            .expect("rows: the caller has seen the row");
-        row.attempt = attempt;
-        Action::Identify {
-            attempt,
-            replication: Arc::clone(&row.replication),
-            doc,
-        }
+    fn due(&mut self, doc: String, attempt: Attempt) -> Vec<Action> {
+        let next = self.next_attempt();
+        let Some(row) = self.current(&doc, attempt) else {
+            return Vec::new();
+        };
+        row.attempt = next;
+        vec![row.identify(doc)]
     }
 
     fn identified(
@@ -214,10 +213,9 @@ impl Rows {
         job: ReplicationId,
         now: WallTime,
     ) -> Vec<Action> {
-        let row = self
-            .rows
-            .get_mut(&doc)
-            .expect("rows: the caller has seen the row");
+        let Some(row) = self.current(&doc, attempt) else {
+            return Vec::new();
+        };
         let mut actions = Vec::new();
         if let Some(before) = row.job.take_if(|known| *known != job) {
             row.info = Some(format!("Replication id changed: {before} -> {job}"));
@@ -234,11 +232,22 @@ impl Rows {
         actions
     }
 
-    fn scheduled(&mut self, doc: String, result: Result<(), Taken>, now: WallTime) -> Vec<Action> {
-        let row = self
-            .rows
-            .get_mut(&doc)
-            .expect("rows: the caller has seen the row");
+    fn scheduled(
+        &mut self,
+        doc: String,
+        attempt: Attempt,
+        job: ReplicationId,
+        result: Result<(), Taken>,
+        now: WallTime,
+    ) -> Vec<Action> {
+        let spread = (self.rows.len() as u64 * 2 / 10).min(RECHECK_SPREAD_MAX);
+        let Some(row) = self.current(&doc, attempt) else {
+            // The order to remove a job may have come before the job.
+            return match result.is_ok() && !self.has_job(&doc, &job) {
+                true => vec![Action::RemoveJob { job }],
+                false => Vec::new(),
+            };
+        };
         match result {
             Ok(()) => {
                 if row.state != RowState::Scheduled {
@@ -250,8 +259,6 @@ impl Rows {
                 if !row.has_code() {
                     return Vec::new();
                 }
-                let attempt = row.attempt;
-                let spread = (self.rows.len() as u64 * 2 / 10).min(RECHECK_SPREAD_MAX);
                 vec![Action::Wake {
                     doc,
                     attempt,
@@ -260,17 +267,16 @@ impl Rows {
                 }]
             }
             Err(Taken::Transient) => {
-                let id = row.job.take().map_or_else(String::new, |id| id.to_string());
+                row.job = None;
                 let reason = format!(
-                    "Replication `{id}` specified by document `{doc}` already running as a \
+                    "Replication `{job}` specified by document `{doc}` already running as a \
                      transient replication, started via `_replicate` API endpoint"
                 );
-                self.failed_for_now(doc, reason, now)
+                self.failed_for_now(doc, attempt, reason, now)
             }
             Err(Taken::Document(other)) => {
-                let id = row.job.take().map_or_else(String::new, |id| id.to_string());
                 let reason = format!(
-                    "Replication `{id}` specified by document `{doc}` already started, triggered \
+                    "Replication `{job}` specified by document `{doc}` already started, triggered \
                      by document `{}` from db `{}`",
                     other.id, other.database
                 );
@@ -284,11 +290,16 @@ impl Rows {
         }
     }
 
-    fn failed_for_now(&mut self, doc: String, reason: String, now: WallTime) -> Vec<Action> {
-        let row = self
-            .rows
-            .get_mut(&doc)
-            .expect("rows: the caller has seen the row");
+    fn failed_for_now(
+        &mut self,
+        doc: String,
+        attempt: Attempt,
+        reason: String,
+        now: WallTime,
+    ) -> Vec<Action> {
+        let Some(row) = self.current(&doc, attempt) else {
+            return Vec::new();
+        };
         row.state = RowState::Error;
         row.last_updated = now;
         row.info = Some(reason.clone());
@@ -296,7 +307,7 @@ impl Rows {
         row.errors = row.errors.saturating_add(1);
         let wake = Action::Wake {
             doc: doc.clone(),
-            attempt: row.attempt,
+            attempt,
             least: Duration::from_secs(1),
             most: Duration::from_secs(BACKOFF_BASE << doublings),
         };

@@ -5,9 +5,9 @@
 //! DIFFERS   Nothing is written over a document that asks for something else by then.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::members::Members;
+use super::members::DocMembers;
 
 /// The member that names the state.
 pub(crate) const STATE: &str = "_replication_state";
@@ -52,7 +52,7 @@ pub enum Outcome {
     /// It has done its work.
     Completed {
         /// What was counted.
-        stats: Map<String, Value>,
+        stats: Value,
         /// Its id.
         id: String,
     },
@@ -65,7 +65,7 @@ impl Outcome {
     }
 
     /// Writes it into the members of a document. `now` is a time as it is shown.
-    pub fn write(self, members: &mut Members, now: &str, update_docs: bool) {
+    pub fn write(self, members: &mut DocMembers, now: &str, update_docs: bool) {
         let (state, reason, id, stats) = match self {
             Self::Triggered { id } => (TRIGGERED, None, Some(id), None),
             Self::Error { id, reason } => (ERROR, Some(reason), id, None),
@@ -83,13 +83,13 @@ impl Outcome {
 }
 
 /// Takes out of a document what was written of an outcome. Returns whether there was something.
-pub fn remove(members: &mut Members) -> bool {
+pub fn remove(members: &mut DocMembers) -> bool {
     let before = members.len();
     members.retain(|name, _| ![STATE, TIME, REASON, ID, STATS].contains(&name));
     members.len() != before
 }
 
-fn set(members: &mut Members, name: &str, value: Option<impl Serialize>) {
+fn set(members: &mut DocMembers, name: &str, value: Option<impl Serialize>) {
     match value {
         Some(value) => members.set(name, value),
         None => drop(members.remove(name)),
@@ -105,7 +105,7 @@ mod tests {
     const NOW: &str = "2024-05-01T10:00:03Z";
 
     fn after(before: Value, outcome: Outcome, update_docs: bool) -> Value {
-        let mut members = Members::parse(&before.to_string()).unwrap();
+        let mut members = DocMembers::parse(&before.to_string()).unwrap();
         outcome.write(&mut members, NOW, update_docs);
         members.value()
     }
@@ -116,7 +116,7 @@ mod tests {
             json!({"source": "s", STATE: "triggered", TIME: "x", REASON: "x", ID: "bogus"});
         let stats = json!({"docs_read": 1});
         let completed = || Outcome::Completed {
-            stats: stats.as_object().unwrap().clone(),
+            stats: stats.clone(),
             id: "abc".to_owned(),
         };
         let expected =
@@ -144,7 +144,7 @@ mod tests {
         };
         assert!(failed.is_written(false));
         let members = json!({"a": 1, STATE: 1, TIME: 1, REASON: 1, ID: 1, STATS: 1});
-        let mut members = Members::parse(&members.to_string()).unwrap();
+        let mut members = DocMembers::parse(&members.to_string()).unwrap();
         assert!(remove(&mut members) && !remove(&mut members));
         assert_eq!(members.len(), 1);
     }

@@ -1,6 +1,6 @@
 //! Which state each document is in, for lists of documents in some states.
 //!
-//! SUMMARY   [`DocStates`] has the ids of all documents in order, with what the store, the doc processor
+//! SUMMARY   [`DocStates`] has the ids of all documents in order, with what the store, ReplicatorDocuments
 //!           and the scheduler know of each. Each of the three tells it of every change.
 //! PROMISES  A document that was written is here before its writer is answered. A page costs what it
 //!           shows, however many documents it passes over.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use super::members::Members;
+use super::members::DocMembers;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
 use crate::store::Watcher;
@@ -38,14 +38,6 @@ const DESIGN: Class = 7;
 fn class_of(state: &str) -> Class {
     let place = STATES.iter().position(|known| *known == state);
     place.map_or(0, |place| place as Class)
-}
-
-const fn row_name(state: RowState) -> &'static str {
-    match state {
-        RowState::Initializing => "initializing",
-        RowState::Error => "error",
-        RowState::Scheduled => "pending",
-    }
 }
 
 /// What is known of a document.
@@ -139,7 +131,7 @@ pub struct PageOfIds {
 impl DocStates {
     /// Notes how far a document is on its way to a job.
     pub(crate) fn set_row(&self, id: &str, state: Option<RowState>) {
-        let class = state.map(|state| class_of(row_name(state)));
+        let class = state.map(|state| class_of(state.name()));
         self.lock().change(id, |known| known.row = class);
     }
 
@@ -184,18 +176,15 @@ impl DocStates {
             true => (end, start),
         };
         let total = inner.names.count(Classes::ALL, Section::ALL);
-        let before = match (start, page.descending) {
-            (Bound::Unbounded, _) => 0,
-            (start, false) => {
-                let (lower, upper) = (Bound::Unbounded, other_side(start));
-                inner.names.count(Classes::ALL, Section { lower, upper })
-            }
-            (start, true) => {
-                let (lower, upper) = (other_side(start), Bound::Unbounded);
-                inner.names.count(Classes::ALL, Section { lower, upper })
-            }
-        };
         let section = Section { lower, upper };
+        let (lower, upper) = match page.descending {
+            false => (Bound::Unbounded, other_side(start)),
+            true => (other_side(start), Bound::Unbounded),
+        };
+        let before = match start {
+            Bound::Unbounded => 0,
+            _ => inner.names.count(Classes::ALL, Section { lower, upper }),
+        };
         PageOfIds {
             total,
             offset: before.saturating_add(page.skip).min(total),
@@ -227,7 +216,9 @@ impl Watcher for DocStates {
         if !body.contains(STATE) {
             return 0;
         }
-        let state = Members::parse(body).ok().and_then(|body| body.text(STATE));
+        let state = DocMembers::parse(body)
+            .ok()
+            .and_then(|body| body.text(STATE));
         match state.as_deref() {
             Some(state @ (COMPLETED | FAILED)) => class_of(state),
             _ => 0,

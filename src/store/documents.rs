@@ -1,6 +1,6 @@
 //! Documents in the tables: reading, writing, the order of updates.
 //!
-//! SUMMARY   A document has one revision, the last one. Whoever writes it has to know it.
+//! SUMMARY   A document has one revision, the last one. A writer has to name it.
 //! SOURCE    couch_db: update_docs/4; couch_db_updater.
 
 use std::ops::Bound;
@@ -42,12 +42,12 @@ impl Document {
     }
 }
 
-/// A wish to write a document.
+/// A document to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     /// Which.
     pub id: String,
-    /// The revision that the writer knows.
+    /// The revision that the writer replaces.
     pub expected: Option<Revision>,
     /// Whether to delete it.
     pub deleted: bool,
@@ -55,7 +55,7 @@ pub struct Edit {
     pub body: String,
 }
 
-/// The writer does not know the last revision.
+/// The writer did not name the last revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Document update conflict.")]
 pub struct Conflict;
@@ -116,9 +116,9 @@ impl Snapshot {
     pub(super) fn info(&self) -> Result<Info, redb::Error> {
         use redb::ReadableTableMetadata;
 
-        // What a walk over the table would tell is counted: this is asked often.
+        // All of these are counters: this is asked often.
         let all = self.documents.len()?;
-        let deleted = self.counter("deleted")?;
+        let deleted = self.deaths.len()?;
         Ok(Info {
             documents: all.saturating_sub(deleted),
             deleted,
@@ -152,8 +152,8 @@ impl Records<'_> {
         }
     }
 
-    /// Writes a document whose writer knows its last revision. What is deleted can be made again
-    /// without knowing it, and what is not there cannot be deleted.
+    /// Writes a document whose writer names its last revision. A deleted document can be written without
+    /// one; a document that is not there cannot be deleted.
     pub(super) fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, redb::Error> {
         let known = self.document(&edit.id)?;
         let fits = match (&known, &edit.expected) {
@@ -191,23 +191,19 @@ impl Records<'_> {
         let class = (!deleted).then(|| self.watcher.class(id, body));
         self.saved.push((id.to_owned(), class));
         self.counters.insert("last_update", seq)?;
-        let was_deleted = known.is_some_and(|known| known.deleted);
-        self.count("deleted", u64::from(was_deleted), u64::from(deleted))?;
-        let bytes_before = known.map_or(0, |known| known.body.len() as u64);
-        self.count("bytes", bytes_before, body.len() as u64)?;
+        let bytes_before = known.map_or(0, |known| known.body.len());
+        self.count_bytes(bytes_before, body.len())?;
         let row = (revision.number, revision.hash.as_str(), deleted, seq, body);
         self.documents.insert(id, row)?;
         Ok(revision)
     }
 
-    /// Counts something of a document that was so much before and is so much now.
-    pub(super) fn count(&mut self, name: &str, before: u64, now: u64) -> Result<(), redb::Error> {
-        if before == now {
-            return Ok(());
-        }
-        let count = self.counters.get(name)?.map_or(0, |count| count.value());
-        let count = count.saturating_add(now).saturating_sub(before);
-        self.counters.insert(name, count)?;
+    /// Counts the size of a body, in bytes.
+    pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
+        let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
+        let count = count.saturating_add(now as u64);
+        self.counters
+            .insert("bytes", count.saturating_sub(before as u64))?;
         Ok(())
     }
 }

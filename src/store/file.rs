@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 
 use redb::{Database, DatabaseError, StorageError, backends::InMemoryBackend};
 
-use super::records::PrepareError;
-
 /// The name of the file in a directory that was named for it.
 const FILE_NAME: &str = "settee.redb";
 
@@ -21,14 +19,14 @@ const CACHE_BYTES: usize = 16 << 20;
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StorePlace {
     /// In a file.
     File(PathBuf),
     /// In memory: it ends with the process.
     Memory,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StorePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
@@ -37,7 +35,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The file of the store cannot be had.
+/// The file of the store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store {place} {}", .problem.describe())]
 pub struct OpenError {
@@ -47,7 +45,7 @@ pub struct OpenError {
     pub problem: OpenProblem,
 }
 
-/// Why the file of the store cannot be had.
+/// Why the file of the store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenProblem {
     /// Another process has it.
@@ -61,7 +59,7 @@ pub enum OpenProblem {
 }
 
 impl OpenError {
-    /// Returns whether it may be otherwise later without anybody looking at the file.
+    /// Returns whether a later try may succeed without anybody looking at the file.
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(
             self.problem,
@@ -82,7 +80,27 @@ impl OpenError {
     }
 }
 
+impl From<io::Error> for OpenProblem {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error.kind(), error.to_string())
+    }
+}
+
+impl From<redb::Error> for OpenProblem {
+    fn from(error: redb::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
 impl OpenProblem {
+    /// Says of which store it is.
+    pub(super) fn of(self, place: &StorePlace) -> OpenError {
+        OpenError {
+            place: place.to_string(),
+            problem: self,
+        }
+    }
+
     fn describe(&self) -> String {
         match self {
             Self::InUse => "is in use by another process".to_owned(),
@@ -93,7 +111,7 @@ impl OpenProblem {
     }
 }
 
-impl Place {
+impl StorePlace {
     /// Returns the place that a configuration names; a directory stands for a file in it.
     pub fn of(file: Option<&Path>) -> Self {
         match file {
@@ -119,47 +137,28 @@ impl Place {
         }
     }
 
-    pub(super) fn open(&self) -> Result<Database, OpenError> {
+    pub(super) fn open(&self) -> Result<Database, OpenProblem> {
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES);
         let opened = match self {
             Self::Memory => builder.create_with_backend(InMemoryBackend::new()),
             Self::File(path) => {
-                let opened = make(path).map(|()| builder.create(path));
-                let opened = opened.map_err(|error| self.io(&error))?;
+                make(path)?;
+                let opened = builder.create(path);
                 // The file's name is safe once its folder is; so is a folder's own.
-                sync_folders(path).map_err(|error| self.io(&error))?;
+                sync_folders(path)?;
                 opened
             }
         };
         opened.map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => self.problem(OpenProblem::InUse),
+            DatabaseError::DatabaseAlreadyOpen => OpenProblem::InUse,
             DatabaseError::Storage(StorageError::Io(error))
                 if error.kind() != io::ErrorKind::InvalidData =>
             {
-                self.io(&error)
+                error.into()
             }
-            error => self.problem(OpenProblem::Broken(error.to_string())),
+            error => OpenProblem::Broken(error.to_string()),
         })
-    }
-
-    pub(super) fn unprepared(&self, error: PrepareError) -> OpenError {
-        match error {
-            PrepareError::Io(error) => self.io(&error),
-            PrepareError::Format(_) => self.problem(OpenProblem::Format(error.to_string())),
-            PrepareError::Database(_) => self.problem(OpenProblem::Broken(error.to_string())),
-        }
-    }
-
-    fn io(&self, error: &io::Error) -> OpenError {
-        self.problem(OpenProblem::Io(error.kind(), error.to_string()))
-    }
-
-    fn problem(&self, problem: OpenProblem) -> OpenError {
-        OpenError {
-            place: self.to_string(),
-            problem,
-        }
     }
 }
 
@@ -171,7 +170,7 @@ pub(super) fn sync_folders(path: &Path) -> io::Result<()> {
             true => Path::new("."),
             false => folder,
         };
-        // A folder that may be entered and not read was made by somebody else, who saw to it.
+        // A folder that this user may enter and not read is another user's, who has synced it.
         match File::open(folder) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             folder => folder?.sync_all()?,
@@ -197,7 +196,7 @@ fn make(path: &Path) -> io::Result<()> {
         .mode(0o600)
         .open(path);
     match made {
-        // Somebody else was faster: the lock decides.
+        // Another process was faster: the lock decides.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made.map(drop),
     }

@@ -5,8 +5,8 @@
 //! PROMISES  That file is on the disk before the store is changed, and the store is changed in one transaction: what
 //!           is interrupted begins anew at the next opening. Only the owner can read it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ use redb::{ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransacti
 use serde::Deserialize;
 use serde_json::json;
 
-use super::file::{Place, sync_folders};
-use super::records::{PrepareError, Records};
+use super::file::{OpenProblem, StorePlace, sync_folders};
+use super::records::{Records, meta};
 
 /// Documents of format 1: revision number, hash, whether deleted, sequence number, body.
 const DOCUMENTS_1: TableDefinition<&str, (u64, u128, bool, u64, &str)> =
@@ -81,15 +81,16 @@ pub(super) fn from_format_1(
 pub(super) fn from_format_2(
     transaction: &WriteTransaction,
     records: &Records<'_>,
-    place: &Place,
-) -> Result<Option<SetAside>, PrepareError> {
+    place: &StorePlace,
+) -> Result<Option<SetAside>, OpenProblem> {
     let set_aside = {
         let conflicts = transaction.open_table(CONFLICTS_2);
         let conflicts = conflicts.map_err(redb::Error::from)?;
         let is_empty = conflicts.is_empty().map_err(redb::Error::from)?;
         match place {
-            Place::File(store) if !is_empty => {
-                let file = beside(store, records.update_seq()?);
+            StorePlace::File(store) if !is_empty => {
+                let uuid = meta(transaction, "uuid")?.unwrap_or_default();
+                let file = beside(store, &uuid, records.update_seq()?);
                 let count = write(&file, &conflicts)?;
                 Some(SetAside { file, count })
             }
@@ -102,10 +103,11 @@ pub(super) fn from_format_2(
     Ok(set_aside)
 }
 
-/// Returns where the branches of a store go. A store that is as it was gets the same file again.
-fn beside(store: &Path, update_seq: u64) -> PathBuf {
+/// Returns where the branches of a store go. A store that is as it was gets the same file again; one that
+/// stood in the same place before has another.
+fn beside(store: &Path, uuid: &str, update_seq: u64) -> PathBuf {
     let mut path = store.to_owned().into_os_string();
-    path.push(format!(".branches-{update_seq}.ndjson"));
+    path.push(format!(".branches-{uuid}-{update_seq}.ndjson"));
     path.into()
 }
 
@@ -113,14 +115,13 @@ fn beside(store: &Path, update_seq: u64) -> PathBuf {
 fn write(
     file: &Path,
     conflicts: &impl ReadableTable<&'static str, &'static str>,
-) -> Result<usize, PrepareError> {
-    let io = |error: io::Error| PrepareError::Io(error);
+) -> Result<usize, OpenProblem> {
     let part = file.with_extension("part");
     // What an interrupted attempt left.
     drop(fs::remove_file(&part));
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(0o600).open(&part);
-    let mut written = BufWriter::new(opened.map_err(io)?);
+    let mut written = BufWriter::new(opened?);
     let mut count = 0;
     for entry in conflicts.iter().map_err(redb::Error::from)? {
         let (id, text) = entry.map_err(redb::Error::from)?;
@@ -130,12 +131,13 @@ fn write(
         })?;
         for branch in &branches {
             let line = branch.line(id.value());
-            written.write_all(line.as_bytes()).map_err(io)?;
+            written.write_all(line.as_bytes())?;
         }
         count += branches.len();
     }
-    let written: File = written.into_inner().map_err(|error| io(error.into()))?;
-    let finished = written.sync_all().and_then(|()| fs::rename(&part, file));
-    finished.and_then(|()| sync_folders(file)).map_err(io)?;
+    written.flush()?;
+    written.get_ref().sync_all()?;
+    fs::rename(&part, file)?;
+    sync_folders(file)?;
     Ok(count)
 }

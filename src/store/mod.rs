@@ -1,11 +1,11 @@
 //! What outlives the service: replicator documents, the server's uuid, which jobs are paused.
 //!
-//! SUMMARY   A [`Store`] is a handle; the database is one file that one thread reads and writes. What
-//!           is asked at the same time is written in one transaction.
+//! SUMMARY   A [`Store`] is a handle; the database is one file that one thread reads and writes. Writes that
+//!           wait at the same time are one transaction.
 //! PROMISES  A write that was answered is on the disk, whatever happens to the process afterwards. A
 //!           file that cannot be used is an error that says why; it is never replaced by an empty one.
 //! CALLED    By HTTP and by actors, on any thread; nobody is blocked.
-//! LIMITS    [`REQUESTS_MAX`] requests wait; who comes then waits for room. One process has the file.
+//! LIMITS    At most [`REQUESTS_MAX`] requests wait; later callers wait for room. One process has the file.
 
 mod documents;
 mod file;
@@ -22,7 +22,7 @@ pub mod uuid_file;
 pub(crate) use documents::Edit;
 pub use documents::{Changes, Conflict, Document, Info};
 pub(crate) use file::OpenProblem;
-pub use file::{OpenError, Place};
+pub use file::{OpenError, StorePlace};
 pub(crate) use records::LocalDocument;
 pub(crate) use revision::Revision;
 pub(crate) use transfer::{Import, Imported};
@@ -38,12 +38,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::password::random;
 use policy::counted::Class;
 use records::{Records, Snapshot};
-use thread::{Request, WriteWork, failed};
+use thread::{Keeper, Reply, StoreRequest};
 
 /// Requests that wait for the thread.
 const REQUESTS_MAX: usize = 1024;
 
-/// Who is told of the documents of a store, on the store's thread.
+/// Hears of the documents of a store, on the store's thread.
 pub(crate) trait Watcher: Send + Sync + fmt::Debug {
     /// Returns the class of a document: a number below
     /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
@@ -55,7 +55,7 @@ pub(crate) trait Watcher: Send + Sync + fmt::Debug {
     fn written(&self, documents: Vec<(String, Option<Class>)>);
 }
 
-/// Nobody.
+/// Ignores them.
 impl Watcher for () {
     fn class(&self, _: &str, _: &str) -> Class {
         0
@@ -69,7 +69,7 @@ impl Watcher for () {
 /// A request to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The file cannot be had. The operator's to mend; then the next request opens it.
+    /// The file cannot be opened. The operator has to mend that; then the next request opens it.
     #[error("{error}: {remedy}", error = .0, remedy = .0.remedy())]
     Open(#[from] OpenError),
     /// Reading or writing failed; nothing was written. The host's fault.
@@ -80,31 +80,23 @@ pub enum StoreError {
     Closed,
 }
 
-/// The store, as everybody knows it. Cheap to clone; the file is closed when the last clone is gone.
+/// A handle of the store. Cheap to clone; the file is closed when the last clone is gone.
 #[derive(Clone, Debug)]
 pub struct Store {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<StoreRequest>,
     update_seq: watch::Receiver<Option<u64>>,
-    place: Place,
+    place: StorePlace,
     /// The uuid that the store gets if it is new.
     new_uuid: Arc<str>,
 }
 
 impl Store {
-    /// Starts the thread. The file is opened by the first request.
+    /// Starts the thread, which tells `watcher` of each document. The file is opened by the first request.
     ///
     /// # Errors
     /// The system has no room for a thread.
-    pub fn start(place: Place, log: &Logger) -> std::io::Result<Self> {
-        Self::start_watched(place, Arc::new(()), log)
-    }
-
-    /// Starts the thread, which tells `watcher` of each document.
-    ///
-    /// # Errors
-    /// As [`Store::start`].
-    pub(crate) fn start_watched(
-        place: Place,
+    pub(crate) fn start(
+        place: StorePlace,
         watcher: Arc<dyn Watcher>,
         log: &Logger,
     ) -> std::io::Result<Self> {
@@ -113,14 +105,16 @@ impl Store {
         let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
         let new_uuid = of_file.unwrap_or_else(|| HEXLOWER.encode(&random::<16>()));
         let new_uuid: Arc<str> = new_uuid.into();
-        thread::start(
-            place.clone(),
-            Arc::clone(&new_uuid),
+        let keeper = Keeper {
+            place: place.clone(),
+            new_uuid: Arc::clone(&new_uuid),
             watcher,
-            waiting,
-            seq,
-            log.clone(),
-        )?;
+            requests: waiting,
+            update_seq: seq,
+            database: None,
+            log: log.clone(),
+        };
+        keeper.start()?;
         Ok(Self {
             requests,
             update_seq,
@@ -130,20 +124,19 @@ impl Store {
     }
 
     /// Returns where it is.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &StorePlace {
         &self.place
     }
 
     /// Opens the file, and makes it when there is none.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// It cannot be opened.
     pub async fn open(&self) -> Result<(), StoreError> {
         self.read(|_| Ok(())).await
     }
 
-    /// Returns what tells of each update of a document: the sequence number of the last one; nothing
-    /// until the file is open.
+    /// Returns a receiver of the sequence number of the last update; `None` until the file is open.
     pub fn updates(&self) -> watch::Receiver<Option<u64>> {
         self.update_seq.clone()
     }
@@ -329,44 +322,37 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub(crate) async fn compact(&self) -> Result<u64, StoreError> {
-        let (reply, result) = oneshot::channel();
-        self.ask(Request::Compact(reply), result).await
+        self.ask(StoreRequest::Compact).await
     }
 
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Snapshot) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (reply, result) = oneshot::channel();
-        let answer = move |tables: Result<&Snapshot, StoreError>| {
-            let value = tables.and_then(|tables| work(tables).map_err(failed));
-            let is_done = value.is_ok();
-            // Nobody may wait any more.
-            drop(reply.send(value));
-            is_done
-        };
-        self.ask(Request::Read(Box::new(answer)), result).await
+        let (to, value) = oneshot::channel();
+        let work = move |tables: &Snapshot| work(tables).map(|value| drop(to.send(value)));
+        self.ask(|reply| StoreRequest::Read(Box::new(work), reply))
+            .await?;
+        value.await.map_err(|_| StoreError::Closed)
     }
 
     async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Records<'_>) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (reply, result) = oneshot::channel();
-        let work = WriteWork {
-            work: Some(work),
-            value: None,
-            reply,
-        };
-        self.ask(Request::Write(Box::new(work)), result).await
+        let (to, value) = oneshot::channel();
+        let work = move |tables: &mut Records<'_>| work(tables).map(|value| drop(to.send(value)));
+        self.ask(|reply| StoreRequest::Write(Box::new(work), reply))
+            .await?;
+        value.await.map_err(|_| StoreError::Closed)
     }
 
     async fn ask<T>(
         &self,
-        request: Request,
-        result: oneshot::Receiver<Result<T, StoreError>>,
+        request: impl FnOnce(Reply<T>) -> StoreRequest,
     ) -> Result<T, StoreError> {
-        let sent = self.requests.send(request).await;
+        let (reply, result) = oneshot::channel();
+        let sent = self.requests.send(request(reply)).await;
         sent.map_err(|_| StoreError::Closed)?;
         result.await.unwrap_or(Err(StoreError::Closed))
     }

@@ -3,8 +3,6 @@
 //! SUMMARY   [`Snapshot`] is all of them for reading, [`Records`] for writing; documents are in
 //!           [`super::documents`], the small things here.
 
-use std::io;
-
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
     TableDefinition, WriteTransaction,
@@ -12,7 +10,7 @@ use redb::{
 
 use super::Watcher;
 use super::documents::{Conflict, Row};
-use super::file::Place;
+use super::file::{OpenProblem, StorePlace};
 use super::migrate::{SetAside, from_format_1, from_format_2};
 use super::upkeep::unix_now;
 use policy::counted::Class;
@@ -27,7 +25,7 @@ pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("w
 const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
 /// Sequence number of a deletion -> when it was, in seconds since 1970; each deleted document once.
 const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
-/// `last_update`, `deleted` and `bytes`, for documents.
+/// `last_update` and `bytes`, for documents.
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 /// Id without `_local/` -> number of updates, body as JSON text.
 const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
@@ -35,19 +33,6 @@ const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals"
 const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 /// `format` and `uuid`.
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
-
-/// The file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PrepareError {
-    /// A later program wrote it.
-    #[error("format {0}, this program knows {FORMAT}")]
-    Format(String),
-    /// What does not stay in it cannot be written to another file.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Database(#[from] redb::Error),
-}
 
 /// What is known of a store once it is open.
 pub(super) struct Prepared {
@@ -62,10 +47,10 @@ pub(super) struct Prepared {
 /// one. Tells `watcher` of all documents.
 pub(super) fn prepare(
     database: &Database,
-    place: &Place,
+    place: &StorePlace,
     new_uuid: &str,
     watcher: &dyn Watcher,
-) -> Result<Prepared, PrepareError> {
+) -> Result<Prepared, OpenProblem> {
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let known = meta(&transaction, "format")?;
     let prepared = {
@@ -81,7 +66,10 @@ pub(super) fn prepare(
                 None
             }
             Some("2") => from_format_2(&transaction, &records, place)?,
-            Some(other) => return Err(PrepareError::Format(other.to_owned())),
+            Some(other) => {
+                let formats = format!("format {other}, this program knows {FORMAT}");
+                return Err(OpenProblem::Format(formats));
+            }
         };
         set_meta(&transaction, "format", FORMAT)?;
         watcher.opened(records.take_stock()?);
@@ -95,7 +83,10 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-fn meta(transaction: &WriteTransaction, name: &str) -> Result<Option<String>, redb::Error> {
+pub(super) fn meta(
+    transaction: &WriteTransaction,
+    name: &str,
+) -> Result<Option<String>, redb::Error> {
     let table = transaction.open_table(META)?;
     let value = table.get(name)?;
     Ok(value.map(|value| value.value().to_owned()))
@@ -119,6 +110,7 @@ pub(crate) struct LocalDocument {
 pub(super) struct Snapshot {
     pub(super) documents: ReadOnlyTable<&'static str, Row>,
     pub(super) updates: ReadOnlyTable<u64, &'static str>,
+    pub(super) deaths: ReadOnlyTable<u64, u64>,
     pub(super) counters: ReadOnlyTable<&'static str, u64>,
     pub(super) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
     pub(super) jobs: ReadOnlyTable<&'static str, &'static str>,
@@ -130,6 +122,7 @@ impl Snapshot {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
             updates: transaction.open_table(UPDATES)?,
+            deaths: transaction.open_table(DEATHS)?,
             counters: transaction.open_table(COUNTERS)?,
             locals: transaction.open_table(LOCALS)?,
             jobs: transaction.open_table(JOBS)?,
@@ -192,8 +185,8 @@ impl<'t> Records<'t> {
         })
     }
 
-    /// Returns the documents that are there, with their classes. What an earlier program did not
-    /// count is counted: sizes, and deletions, which are taken to be of now.
+    /// Returns the documents that are not deleted, with their classes. Counts what an earlier program did
+    /// not: sizes, and deletions, whose time is now.
     fn take_stock(&mut self) -> Result<Vec<(String, Class)>, redb::Error> {
         let (mut there, mut deaths, mut bytes) = (Vec::new(), Vec::new(), 0);
         for entry in self.documents.iter()? {

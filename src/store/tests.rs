@@ -27,12 +27,13 @@ fn deletion(id: &str, expected: Option<Revision>) -> Edit {
     }
 }
 
-fn started(place: Place) -> Store {
-    Store::start(place, &Logger::root(slog::Discard, slog::o!())).unwrap()
+fn started(place: StorePlace) -> Store {
+    let log = Logger::root(slog::Discard, slog::o!());
+    Store::start(place, Arc::new(()), &log).unwrap()
 }
 
 fn memory() -> Store {
-    started(Place::Memory)
+    started(StorePlace::Memory)
 }
 
 async fn one(store: &Store, wish: Edit) -> Result<Revision, Conflict> {
@@ -156,7 +157,7 @@ async fn local_documents_count_their_updates_and_are_nowhere_else() {
 async fn what_was_written_is_there_after_the_file_is_opened_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in/there/s.redb");
-    let place = Place::of(Some(&path));
+    let place = StorePlace::of(Some(&path));
     let store = started(place.clone());
     let revision = one(&store, edit("a", None, "{}")).await.unwrap();
     store.keep("j", Some("{}".into())).await.unwrap();
@@ -179,7 +180,7 @@ async fn a_file_that_somebody_else_has_is_an_error_and_is_opened_when_it_is_free
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let first = redb::Database::create(&path).unwrap();
-    let store = started(Place::of(Some(&path)));
+    let store = started(StorePlace::of(Some(&path)));
     let error = store.open().await.unwrap_err();
     let StoreError::Open(open) = &error else {
         panic!("{error}");
@@ -200,7 +201,7 @@ async fn a_file_that_is_no_store_is_left_as_it_is() {
     let path = directory.path().join("s.redb");
     let text = "this is a letter to my grandmother\n".repeat(1000);
     std::fs::write(&path, &text).unwrap();
-    let store = started(Place::of(Some(&path)));
+    let store = started(StorePlace::of(Some(&path)));
     let error = store.open().await.unwrap_err();
     assert!(matches!(&error, StoreError::Open(e) if matches!(e.problem, OpenProblem::Broken(_))));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
@@ -211,7 +212,7 @@ async fn a_directory_that_cannot_be_made_is_an_error_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let store = started(Place::of(Some(&file.join("below/s.redb"))));
+    let store = started(StorePlace::of(Some(&file.join("below/s.redb"))));
     let error = store.open().await.unwrap_err().to_string();
     assert!(
         error.contains("cannot be opened") && error.contains("[store] path"),
@@ -267,7 +268,7 @@ async fn a_file_of_the_first_form_is_taken_over() {
         }
         write.commit().unwrap();
     }
-    let store = started(Place::of(Some(&path)));
+    let store = started(StorePlace::of(Some(&path)));
     let found = store.document("a").await.unwrap().unwrap();
     assert_eq!(found.revision.to_string(), format!("2-{:032x}", 0xabc));
     assert_eq!(
@@ -296,7 +297,7 @@ async fn a_file_of_a_later_form_is_refused() {
             .unwrap();
         write.commit().unwrap();
     }
-    let store = started(Place::of(Some(&path)));
+    let store = started(StorePlace::of(Some(&path)));
     let error = store.open().await.unwrap_err().to_string();
     assert!(
         error.contains("(format 99, this program knows 3): start the program that wrote it"),
@@ -305,7 +306,7 @@ async fn a_file_of_a_later_form_is_refused() {
 }
 
 /// Opens a store again: the thread of the one before closes the file when it has seen that nobody asks any more.
-async fn opened(place: Place) -> Store {
+async fn opened(place: StorePlace) -> Store {
     let store = started(place);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while let Err(error) = store.open().await {

@@ -1,9 +1,9 @@
-//! The thread that has the file.
+//! The thread that owns the file.
 //!
 //! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
 //!           one wait for the disk.
-//! PROMISES  Nobody is answered before the transaction is on the disk. When it fails, all of it is
-//!           undone, everybody in it is told, and the file is opened anew for the next request.
+//! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
+//!           is undone, all its callers are told, and the next request opens the file again.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use redb::{Database, ReadableDatabase};
 use slog::{Logger, warn};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::file::Place;
+use super::file::StorePlace;
 use super::migrate::SetAside;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
@@ -21,108 +21,65 @@ use super::{StoreError, Watcher, uuid_file};
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
 
-/// What the thread is asked.
-pub(super) enum Request {
-    Read(Box<Read>),
-    Write(Box<dyn Write>),
+/// What the thread is asked, and who is told what came of it.
+pub(super) enum StoreRequest {
+    Read(Box<Read>, Reply<()>),
+    /// Told when what was written is on the disk.
+    Write(Box<Write>, Reply<()>),
     /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
-    Compact(oneshot::Sender<Result<u64, StoreError>>),
+    Compact(Reply<u64>),
 }
 
-/// Reads and answers, or passes the error on. Returns whether it could read.
-pub(super) type Read = dyn FnOnce(Result<&Snapshot, StoreError>) -> bool + Send;
-
-/// Work that writes.
-pub(super) trait Write: Send {
-    /// Writes, and remembers the answer.
-    fn run(&mut self, tables: &mut Records<'_>) -> Result<(), redb::Error>;
-    /// Answers.
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-/// A closure that writes.
-pub(super) struct WriteWork<T, F> {
-    pub(super) work: Option<F>,
-    pub(super) value: Option<T>,
-    pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<T, F> Write for WriteWork<T, F>
-where
-    T: Send,
-    F: FnOnce(&mut Records<'_>) -> Result<T, redb::Error> + Send,
-{
-    fn run(&mut self, tables: &mut Records<'_>) -> Result<(), redb::Error> {
-        if let Some(work) = self.work.take() {
-            self.value = Some(work(tables)?);
-        }
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
-        let Self { value, reply, .. } = *self;
-        // Nobody may wait any more.
-        drop(reply.send(committed.and_then(|()| value.ok_or(StoreError::Closed))));
-    }
-}
+pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), redb::Error> + Send;
+pub(super) type Write = dyn FnOnce(&mut Records<'_>) -> Result<(), redb::Error> + Send;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(super) fn failed(error: redb::Error) -> StoreError {
     StoreError::Failed(error.to_string())
 }
 
-/// Starts the thread, which ends when nobody can ask any more.
-pub(super) fn start(
-    place: Place,
-    new_uuid: Arc<str>,
-    watcher: Arc<dyn Watcher>,
-    requests: mpsc::Receiver<Request>,
-    update_seq: watch::Sender<Option<u64>>,
-    log: Logger,
-) -> io::Result<()> {
-    let keeper = Keeper {
-        place,
-        new_uuid,
-        watcher,
-        requests,
-        update_seq,
-        database: None,
-        log,
-    };
-    std::thread::Builder::new()
-        .name("store".to_owned())
-        .spawn(move || keeper.run())
-        .map(drop)
-}
-
-struct Keeper {
-    place: Place,
+/// The state of the thread.
+pub(super) struct Keeper {
+    pub(super) place: StorePlace,
     /// What a new store is called.
-    new_uuid: Arc<str>,
-    watcher: Arc<dyn Watcher>,
-    requests: mpsc::Receiver<Request>,
-    update_seq: watch::Sender<Option<u64>>,
-    database: Option<Database>,
-    log: Logger,
+    pub(super) new_uuid: Arc<str>,
+    pub(super) watcher: Arc<dyn Watcher>,
+    pub(super) requests: mpsc::Receiver<StoreRequest>,
+    pub(super) update_seq: watch::Sender<Option<u64>>,
+    pub(super) database: Option<Database>,
+    pub(super) log: Logger,
 }
 
 impl Keeper {
+    /// Starts the thread, which ends when nobody can ask any more.
+    pub(super) fn start(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("store".to_owned());
+        thread.spawn(move || self.run()).map(drop)
+    }
+
     fn run(mut self) {
         let mut next = None;
+        // The caller may be gone: then the reply is dropped.
         while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
             match request {
-                Request::Read(work) => self.read(work),
-                // Nobody may wait any more.
-                Request::Compact(reply) => drop(reply.send(self.compact())),
-                Request::Write(work) => {
-                    let mut batch = vec![work];
+                StoreRequest::Read(work, reply) => drop(reply.send(self.read(work))),
+                StoreRequest::Compact(reply) => drop(reply.send(self.compact())),
+                StoreRequest::Write(work, reply) => {
+                    let (mut batch, mut replies) = (vec![work], vec![reply]);
                     while batch.len() < BATCH_MAX && next.is_none() {
                         match self.requests.try_recv() {
-                            Ok(Request::Write(work)) => batch.push(work),
+                            Ok(StoreRequest::Write(work, reply)) => {
+                                batch.push(work);
+                                replies.push(reply);
+                            }
                             Ok(other) => next = Some(other),
                             Err(_) => break,
                         }
                     }
-                    self.write(batch);
+                    let written = self.write(batch);
+                    for reply in replies {
+                        drop(reply.send(written.clone()));
+                    }
                 }
             }
         }
@@ -133,9 +90,10 @@ impl Keeper {
         let database = match self.database.take() {
             Some(database) => database,
             None => {
-                let database = self.place.open()?;
-                let prepared = prepare(&database, &self.place, &self.new_uuid, &*self.watcher);
-                let prepared = prepared.map_err(|error| self.place.unprepared(error))?;
+                let place = &self.place;
+                let database = place.open().map_err(|problem| problem.of(place))?;
+                let prepared = prepare(&database, place, &self.new_uuid, &*self.watcher)
+                    .map_err(|problem| problem.of(place))?;
                 self.tell(&prepared.uuid);
                 if let Some(SetAside { file, count }) = prepared.set_aside {
                     warn!(self.log, "branches of documents were written to a file, the winners stay";
@@ -179,34 +137,37 @@ impl Keeper {
         given_back.map_err(failed)
     }
 
-    fn read(&mut self, work: Box<Read>) {
+    fn read(&mut self, work: Box<Read>) -> Result<(), StoreError> {
         let snapshot = self.snapshot();
-        let is_done = work(snapshot.as_ref().map_err(Clone::clone));
-        drop(snapshot);
-        if !is_done {
+        let read = snapshot.and_then(|snapshot| work(&snapshot).map_err(failed));
+        if read.is_err() {
             self.database = None;
         }
+        read
     }
 
-    fn write(&mut self, mut batch: Vec<Box<dyn Write>>) {
-        let written = self.database().map(|_| ()).and_then(|()| {
-            let database = self.database.as_ref().ok_or(StoreError::Closed)?;
-            write(database, &*self.watcher, &mut batch).map_err(failed)
+    fn write(&mut self, batch: Vec<Box<Write>>) -> Result<(), StoreError> {
+        let watcher = Arc::clone(&self.watcher);
+        let database = self.database();
+        let written = database.and_then(|database| {
+            let written = write(database, &*watcher, batch);
+            written.map_err(failed)
         });
-        match &written {
+        match written {
             Ok(update_seq) => {
-                let seq = Some(*update_seq);
+                let seq = Some(update_seq);
                 self.update_seq.send_if_modified(|known| {
                     let is_news = *known != seq;
                     *known = seq;
                     is_news
                 });
+                Ok(())
             }
-            // After a failed write the library wants the file opened anew.
-            Err(_) => self.database = None,
-        }
-        for work in batch {
-            work.finish(written.clone().map(drop));
+            Err(error) => {
+                // After a failed write the library wants the file opened anew.
+                self.database = None;
+                Err(error)
+            }
         }
     }
 }
@@ -215,13 +176,13 @@ impl Keeper {
 fn write(
     database: &Database,
     watcher: &dyn Watcher,
-    batch: &mut [Box<dyn Write>],
+    batch: Vec<Box<Write>>,
 ) -> Result<u64, redb::Error> {
     let transaction = database.begin_write()?;
     let (update_seq, saved) = {
         let mut tables = Records::of(&transaction, watcher)?;
         for work in batch {
-            work.run(&mut tables)?;
+            work(&mut tables)?;
         }
         (tables.update_seq()?, tables.saved)
     };

@@ -16,7 +16,7 @@ const DOCUMENTS_MAX: usize = 500;
 /// Bytes of bodies after which no more documents are read at a time.
 const BYTES_MAX: usize = 256 << 10;
 
-/// A document that is to be imported.
+/// A document to import.
 #[derive(Clone, Debug)]
 pub(crate) struct Import {
     /// Its id.
@@ -27,7 +27,7 @@ pub(crate) struct Import {
     pub kept: Option<String>,
 }
 
-/// What became of a document that was to be imported.
+/// The result of importing a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Imported {
     /// There was none of this id.

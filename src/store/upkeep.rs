@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
-use super::file::Place;
+use super::file::StorePlace;
 use super::records::{DOCUMENTS, Records};
 
 /// The size of a file that is worth compacting, in bytes.
@@ -66,8 +66,7 @@ impl Records<'_> {
             self.documents.remove(&*id)?;
             self.jobs.remove(&*id)?;
             self.updates.remove(seq)?;
-            self.count("deleted", 1, 0)?;
-            self.count("bytes", dead.body.len() as u64, 0)?;
+            self.count_bytes(dead.body.len(), 0)?;
             purged.removed += 1;
         }
         Ok(purged)
@@ -75,7 +74,7 @@ impl Records<'_> {
 }
 
 /// Gives what is free in the file back to the system. Returns how many bytes that was.
-pub(super) fn compact(database: &mut Database, place: &Place) -> Result<u64, redb::Error> {
+pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64, redb::Error> {
     let before = place.file_bytes();
     if before < COMPACT_FILE_MIN {
         return Ok(0);

@@ -8,16 +8,16 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::file::{Place, sync_folders};
+use super::file::{StorePlace, sync_folders};
 
 /// The name of the file.
 const NAME: &str = "replicate.uuid";
 
 /// Returns where the file is for a store; none for one in memory.
-pub fn beside(place: &Place) -> Option<PathBuf> {
+pub fn beside(place: &StorePlace) -> Option<PathBuf> {
     match place {
-        Place::File(path) => Some(path.with_file_name(NAME)),
-        Place::Memory => None,
+        StorePlace::File(path) => Some(path.with_file_name(NAME)),
+        StorePlace::Memory => None,
     }
 }
 
@@ -54,9 +54,9 @@ mod tests {
     #[test]
     fn a_uuid_is_kept_and_what_is_none_counts_for_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::File(folder.path().join("deeper/s.redb"));
+        let place = StorePlace::File(folder.path().join("deeper/s.redb"));
         let file = beside(&place).unwrap();
-        assert_eq!(beside(&Place::Memory), None);
+        assert_eq!(beside(&StorePlace::Memory), None);
         assert_eq!(read(&file), None);
         let uuid = "0123456789abcdef0123456789abcdef";
         write(&file, uuid).unwrap();

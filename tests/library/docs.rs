@@ -219,11 +219,11 @@ fn every_record_uses_documented_keys_and_is_a_documented_event() {
 /// Returns the row that documents a metric.
 fn row_of(definition: &settee::metrics::Definition) -> String {
     let code = |name: &str| format!("`{name}`");
-    let stats = definition.stats.as_deref().map(code).unwrap_or_default();
+    let stats = definition.stats.map(code).unwrap_or_default();
     let labels: Vec<_> = definition.labels.iter().map(|label| code(label)).collect();
     let cells = [
         stats,
-        code(&definition.prometheus),
+        code(definition.prometheus),
         definition.kind.prometheus().to_owned(),
         definition.unit.to_owned(),
         labels.join(", "),
@@ -259,15 +259,15 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
     let documented: Vec<_> = documented.lines().skip(3).collect();
     let mut expected = Vec::new();
     for family in &snapshot.families {
-        let name = &family.definition.prometheus;
-        expected.push(row_of(&family.definition));
+        let name = family.definition.prometheus;
+        expected.push(row_of(family.definition));
         assert!(!family.samples.is_empty(), "{name} is never served");
         let kind = family.definition.kind.prometheus();
         assert!(
             text.contains(&format!("\n# TYPE {name} {kind}\n{name}")),
             "{name}"
         );
-        let Some(path) = &family.definition.stats else {
+        let Some(path) = family.definition.stats else {
             continue;
         };
         let mut path = path.replace('.', "/");

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use actix::{Actor, Addr};
 use serde_json::json;
-use settee::actors::replication_job::JobStarter;
+use settee::actors::job_supervisor;
+use settee::actors::replication_job::ReplicationJob;
 use settee::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use settee::messages::replication_job::JobStart;
 use settee::messages::replication_scheduler::{
     AddJob, Added, GetCounts, GetJob, JobInfo, Outcome, RemoveJob,
 };
@@ -37,7 +39,7 @@ fn replication(body: &serde_json::Value, doc: Option<&str>) -> (Replication, Rep
     });
     let parsed = Replication::parse(body, &Defaults::default(), UserCtx::default(), doc);
     let (start, _) = Job::prepare(body);
-    (parsed.unwrap(), start.id)
+    (parsed.unwrap(), start.run.id)
 }
 
 impl World {
@@ -56,8 +58,10 @@ impl World {
             states: Default::default(),
             live: Default::default(),
             settings,
-            jobs: Box::new(JobStarter {
-                settings: start.settings,
+            jobs: Box::new(move |run| {
+                let settings = start.settings.clone();
+                let job = ReplicationJob::new(JobStart { run, settings });
+                Ok(job_supervisor::run(job))
             }),
             metrics: Metrics::new().replication(),
             log: Logger::root(Discard, o!()),

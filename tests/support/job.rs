@@ -7,8 +7,9 @@ use actix::{Actor, Addr};
 use serde_json::{Value, json};
 use settee::actors::replication_job::ReplicationJob;
 use settee::messages::replication_job::{
-    JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, StopJob,
+    JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, NewRun, StopJob,
 };
+use settee::policy::schedule::Run;
 use settee::replication::crash::Crash;
 use settee::replication::endpoint::{Http, HttpConfig};
 use settee::replication::filter::FilterPool;
@@ -85,15 +86,15 @@ impl Job {
             filters: FilterPool::none(),
         };
         let base = id.base.clone();
-        let start = JobStart {
+        let run = NewRun {
             replication: Arc::new(replication),
             id,
-            run: 7,
+            number: Run(7),
             earlier: Stats::default(),
-            settings,
             events: events.recipient(),
             log,
         };
+        let start = JobStart { run, settings };
         let job = Self {
             address: None,
             events,
@@ -109,7 +110,7 @@ impl Job {
         let event = timeout(PATIENCE, self.events.next())
             .await
             .expect("the job says something");
-        assert_eq!(event.run, 7);
+        assert_eq!(event.run, Run(7));
         match event.news {
             JobNews::Started(progress) | JobNews::Progress(progress) => {
                 self.progress = Some(progress);
@@ -171,8 +172,9 @@ impl Outcome {
     /// The result and the counters of one that ended well.
     pub fn normal(self) -> (Value, Stats) {
         match self.end {
-            JobEnd::Normal { result, progress } => {
-                (serde_json::from_str(result.get()).unwrap(), progress.stats)
+            JobEnd::Normal(completed) => {
+                let result = serde_json::from_str(completed.result.get());
+                (result.unwrap(), completed.progress.stats)
             }
             end => panic!("it did not end well: {end:?}"),
         }

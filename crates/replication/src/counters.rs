@@ -6,10 +6,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use strum::{EnumCount, EnumMessage, IntoStaticStr, VariantArray};
+use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-/// What is counted, by CouchDB's name below `couch_replicator`. The comment of each is its help text among the metrics.
-#[derive(Clone, Copy, Debug, EnumCount, EnumMessage, IntoStaticStr, VariantArray)]
+/// What is counted, by CouchDB's name below `couch_replicator`.
+#[derive(Clone, Copy, Debug, EnumCount, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Counter {
     /// HTTP requests to databases that are replicated, every try counted
@@ -71,13 +71,10 @@ impl Counters {
         self.0[counter as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns all of them: name, what it means, and the number.
-    pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
+    /// Returns the name and the number of each.
+    pub fn all(&self) -> Vec<(&'static str, u64)> {
         let all = Counter::VARIANTS.iter().zip(&self.0);
-        all.map(|(counter, number)| {
-            let help = counter.get_documentation().unwrap_or_default();
-            (counter.into(), help, number.load(Ordering::Relaxed))
-        })
-        .collect()
+        all.map(|(counter, number)| (counter.into(), number.load(Ordering::Relaxed)))
+            .collect()
     }
 }

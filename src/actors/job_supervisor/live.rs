@@ -1,4 +1,4 @@
-//! Which replications have a run that is still there, whoever started it.
+//! Which replications have a live run, whichever scheduler started it.
 //!
 //! SUMMARY   A run takes its replication's id in [`LiveRuns`] and has it until nothing is left of it. Who
 //!           wants to start another one waits for that, by a monitor.

@@ -7,6 +7,7 @@
 //! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use actix::prelude::*;
@@ -16,7 +17,7 @@ use slog::warn;
 use super::opening::Opened;
 use super::{ReplicationJob, Then};
 use crate::config::password::random;
-use crate::messages::replication_job::{JobEnd, JobStart};
+use crate::messages::replication_job::{Completed, JobEnd, JobStart};
 use replication::counters::Counter;
 use replication::crash::Crash;
 use replication::endpoint::Endpoint;
@@ -58,11 +59,12 @@ struct Made {
 
 impl Checkpoints {
     pub(super) fn new(start: &JobStart, opened: &Opened) -> Self {
-        let options = &start.replication.options;
+        let replication = &start.run.replication;
+        let options = &replication.options;
         let run = Run {
             session_id: session_id(),
             start_seq: opened.start_seq.clone(),
-            start_time: start.replication.start_time,
+            start_time: replication.start_time,
             history: opened.history.clone(),
             by_doc_ids: matches!(options.filter, Filter::DocIds(_)),
         };
@@ -102,7 +104,13 @@ impl Checkpoints {
 impl ReplicationJob {
     /// Makes a checkpoint in its time.
     pub(super) fn arm_checkpoint(&self, ctx: &mut Context<Self>) {
-        let interval = self.start.replication.options.tuning.checkpoint_interval;
+        let interval = self
+            .start
+            .run
+            .replication
+            .options
+            .tuning
+            .checkpoint_interval;
         ctx.run_later(interval, |job, ctx| {
             if job
                 .running()
@@ -170,7 +178,7 @@ impl ReplicationJob {
                 }
             }
             Err(error) if then == Then::Stop => {
-                warn!(self.start.log, "no checkpoint was left"; "error" => %error);
+                warn!(self.start.run.log, "no checkpoint was left"; "error" => %error);
                 self.end(JobEnd::Stopped, ctx);
             }
             Err(error) => self.crash(Crash::CheckpointCommitFailure(error), ctx),
@@ -185,10 +193,10 @@ impl ReplicationJob {
         let end = match (running.then, progress) {
             (Then::GoOn, _) | (_, None) => return self.arm_checkpoint(ctx),
             (Then::Stop, _) => JobEnd::Stopped,
-            (Then::Finish, Some(progress)) => JobEnd::Normal {
+            (Then::Finish, Some(progress)) => JobEnd::Normal(Arc::new(Completed {
                 result: running.checkpoints.result.clone(),
                 progress,
-            },
+            })),
         };
         self.end(end, ctx);
     }

@@ -35,8 +35,9 @@ pub(super) struct Opened {
 /// # Errors
 /// A database cannot be opened, or does not show its checkpoints; the filter cannot be run here.
 pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
-    sleep(jitter(start.settings.startup_jitter)).await;
-    let (replication, settings) = (&start.replication, &start.settings);
+    let JobStart { run, settings } = &start;
+    sleep(jitter(settings.startup_jitter)).await;
+    let replication = &run.replication;
     let options = &replication.options;
     let threshold = settings.health_threshold;
     let http = &settings.http;
@@ -54,9 +55,9 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
         .then_some(&options.create_target_params);
     let target_info = open_endpoint(&target, create).await?;
     let identity = &settings.identity;
-    let filter = FilterHere::open(replication, &start.id, identity, &source, &settings.filters);
+    let filter = FilterHere::open(replication, &run.id, identity, &source, &settings.filters);
     let filter = filter.await?.map(Rc::new);
-    let ids = LogIds::new(&start.id.base, replication, identity, &source);
+    let ids = LogIds::new(&run.id.base, replication, identity, &source);
     let use_checkpoints = options.tuning.use_checkpoints;
     let source_log = log::find(&source, &ids, use_checkpoints).await?;
     let target_log = log::find(&target, &ids, use_checkpoints).await?;
@@ -80,7 +81,7 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
         },
         start_seq,
         history: ancestor.history,
-        stats: start.earlier.max(&recorded.unwrap_or_default()),
+        stats: run.earlier.max(&recorded.unwrap_or_default()),
         filter,
     })
 }

@@ -33,7 +33,7 @@ use replication::worker::{Averages, Worker};
 pub(super) type Ended = Result<Result<(), Crash>, JoinError>;
 
 /// Where a worker gets its next batch; nothing at the end.
-type Request = oneshot::Sender<Option<Batch>>;
+type BatchRequest = oneshot::Sender<Option<Batch>>;
 
 /// A kind of part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,16 +52,14 @@ impl Part {
             Self::Worker => Crash::WorkerDied(how.to_owned()),
         }
     }
-}
 
-impl Part {
     /// Counts one that ended a run.
     pub(super) fn count_death(self, counters: &Counters) {
-        match self {
-            Self::Reader => counters.count(Counter::ChangesReaderDeaths),
-            Self::Manager => counters.count(Counter::ChangesManagerDeaths),
-            Self::Worker => counters.count(Counter::WorkerDeaths),
-        }
+        counters.count(match self {
+            Self::Reader => Counter::ChangesReaderDeaths,
+            Self::Manager => Counter::ChangesManagerDeaths,
+            Self::Worker => Counter::WorkerDeaths,
+        });
     }
 }
 
@@ -88,19 +86,19 @@ impl Parts {
         reports: &Reports,
         ctx: &mut Context<ReplicationJob>,
     ) -> Self {
-        let options = &start.replication.options;
+        let JobStart { run, settings } = start;
+        let options = &run.replication.options;
         let tuning = &options.tuning;
         let (workers, batch) = (tuning.worker_processes, tuning.worker_batch_size as usize);
         let limits = QueueLimits::of(workers as usize, batch);
         let (producer, consumer) = queue::bounded(limits);
-        let log = start.log.clone();
+        let log = run.log.clone();
         let reader = ChangesReader {
             source: opened.source.endpoint.clone(),
             query: FeedQuery::new(options),
             since: opened.start_seq.clone(),
             retries: tuning.retries_per_request,
-            id_max: start
-                .settings
+            id_max: settings
                 .max_document_id_length
                 .map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
             run_counters: Rc::clone(run_counters),
@@ -114,7 +112,7 @@ impl Parts {
             retries: tuning.retries_per_request,
             use_bulk_get: tuning.use_bulk_get,
             filter: opened.filter.clone(),
-            missing_doc_retry: start.settings.missing_doc_retry,
+            missing_doc_retry: settings.missing_doc_retry,
             run_counters: Rc::clone(run_counters),
             refused: reports.refused(),
             averages: RefCell::new(Averages::default()),
@@ -131,11 +129,7 @@ impl Parts {
         for _ in 0..workers {
             let work = work(Rc::clone(&worker), requests.clone(), ctx.address());
             parts.watch(Part::Worker, work, ctx);
-            start
-                .settings
-                .http
-                .counters()
-                .count(Counter::WorkersStarted);
+            settings.http.counters().count(Counter::WorkersStarted);
         }
         parts
     }
@@ -173,7 +167,7 @@ impl Drop for Parts {
 /// Deals out batches until everything is dealt out, and then tells every worker so.
 async fn manage(
     changes: Consumer<Change>,
-    mut requests: mpsc::Receiver<Request>,
+    mut requests: mpsc::Receiver<BatchRequest>,
     job: Addr<ReplicationJob>,
     most: usize,
 ) -> Result<(), Crash> {
@@ -213,7 +207,7 @@ async fn next_batch(
 /// Replicates batches until there are no more.
 async fn work(
     worker: Rc<Worker>,
-    manager: mpsc::Sender<Request>,
+    manager: mpsc::Sender<BatchRequest>,
     job: Addr<ReplicationJob>,
 ) -> Result<(), Crash> {
     let gone = || Crash::ChangesManagerDied("it is gone".to_owned());

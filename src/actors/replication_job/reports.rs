@@ -1,4 +1,4 @@
-//! What a job tells whoever runs it: that it began, how far it is, that it is over.
+//! The reports of a job: that it began, how far it is, that it is over.
 //!
 //! SUMMARY   [`Reports`] sends events; the job decides when: progress at most once a [`PERIOD`].
 //! PROMISES  The last event is [`JobNews::Ended`], exactly once, also when the job is dropped or
@@ -7,7 +7,6 @@
 //!           `changes_pending`, and how often it is asked for.
 
 use std::cell::Cell;
-use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ use tokio::time::Instant;
 
 use super::ReplicationJob;
 use crate::messages::replication_job::{JobEnd, JobEvent, JobNews, JobProgress, JobStart};
+use policy::schedule::Run;
 use replication::crash::Crash;
-use replication::id::ReplicationId;
 use replication::open::changes_pending;
 use replication::refused::RefusalListener;
 
@@ -46,8 +45,7 @@ pub(super) struct Reports {
 
 /// Where events go. It says that the job is over if nobody else did.
 struct Line {
-    id: ReplicationId,
-    run: u64,
+    run: Run,
     events: Recipient<JobEvent>,
     is_over: Cell<bool>,
 }
@@ -60,11 +58,8 @@ impl Line {
             return;
         }
         // The mailbox's bound is ignored: refusals are bounded by the batches, the rest by time.
-        self.events.do_send(JobEvent {
-            id: self.id.clone(),
-            run: self.run,
-            news,
-        });
+        let run = self.run;
+        self.events.do_send(JobEvent { run, news });
     }
 }
 
@@ -79,9 +74,8 @@ impl Reports {
     pub(super) fn new(start: &JobStart) -> Self {
         Self {
             line: Rc::new(Line {
-                id: start.id.clone(),
-                run: start.run,
-                events: start.events.clone(),
+                run: start.run.number,
+                events: start.run.events.clone(),
                 is_over: Cell::new(false),
             }),
             last: None,
@@ -109,12 +103,6 @@ impl Reports {
 
     pub(super) fn tell(&self, news: JobNews) {
         self.line.tell(news);
-    }
-}
-
-impl fmt::Debug for Reports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reports({})", self.line.id)
     }
 }
 
@@ -174,7 +162,7 @@ impl ReplicationJob {
         if self.reports.pending_is_due || self.reports.is_complete {
             return;
         }
-        let period = self.start.replication.options.tuning.connection_timeout;
+        let period = self.start.run.replication.options.tuning.connection_timeout;
         let since = self.reports.pending_asked.map(|asked| asked.elapsed());
         let wait = since.and_then(|since| period.checked_sub(since));
         self.reports.pending_is_due = true;
@@ -184,7 +172,7 @@ impl ReplicationJob {
         });
     }
 
-    /// Asks again soon after the last of what is to be done was done: what was known before is wrong then.
+    /// Asks again when nothing was done for [`QUIET`]: the last answer is out of date then.
     fn ask_pending_when_quiet(&mut self, ctx: &mut Context<Self>) {
         if self.reports.moved.replace(true).is_none() {
             self.look_for_quiet(ctx);

@@ -7,18 +7,18 @@ use actix::prelude::*;
 use slog::{info, warn};
 
 use super::ReplicationScheduler;
-use super::registry::Entry as Registered;
+use super::entry::JobEntry;
 use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
-    AddJob, AddJobError, Added, Configure, Counts, FindJobs, GetCounts, GetJob, GetJobs,
-    GetJobsById, Happening, JOBS_MAX, JobChoice, JobInfo, JobList, Outcome, PauseJob,
-    RemoveAllJobs, RemoveJob, Reschedule, RestartJob, ResumeJob, SetPriority, Subscribe,
+    AddJob, AddJobError, Added, Configure, Counts, GetCounts, GetJob, GetJobs, GetJobsById,
+    JOBS_MAX, JobInfo, JobList, OrderJob, Outcome, RemoveJob, Reschedule, Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
-use policy::schedule::{Event, JobId, JobState, NewJob, Run, WallTime};
+use crate::replicator::JobOrder;
+use policy::schedule::{Event, JobId, Level, NewJob, WallTime};
 use replication::id::ReplicationId;
 use replication::spec::Replication;
 
@@ -41,7 +41,7 @@ impl ReplicationScheduler {
             return Err(AddJobError::ShuttingDown);
         }
         let id = job_id(&msg.id);
-        if let Some(known) = self.registry.get_mut(&id) {
+        if let Some(known) = self.entries.get_mut(&id) {
             if known.replication.doc != msg.replication.doc {
                 let (id, by) = (msg.id, known.replication.doc.clone());
                 return Err(AddJobError::Taken { id, by });
@@ -60,7 +60,7 @@ impl ReplicationScheduler {
             level: msg.priority,
             paused: msg.paused,
         };
-        let entry = Registered {
+        let entry = JobEntry {
             id: msg.id,
             replication: msg.replication,
             progress: None,
@@ -68,7 +68,7 @@ impl ReplicationScheduler {
             refused: VecDeque::new(),
             waiters: msg.waiter.into_iter().collect(),
         };
-        let replaced = self.registry.insert(id, entry);
+        let replaced = self.entries.insert(id, entry);
         self.event(Event::Add(new), ctx);
         Ok(match replaced {
             Some(mut replaced) => {
@@ -87,7 +87,7 @@ impl ReplicationScheduler {
         ctx: &mut Context<Self>,
     ) -> bool {
         let id = job_id(id);
-        let is_known = self.registry.get(&id).is_some();
+        let is_known = self.entries.contains_key(&id);
         if is_known {
             self.event(event(id), ctx);
         }
@@ -95,12 +95,12 @@ impl ReplicationScheduler {
     }
 
     fn info(&self, id: &str) -> Option<JobInfo> {
-        let entry = self.registry.get(id)?;
+        let entry = self.entries.get(id)?;
         let job = self.core.job(id)?;
         Some(JobInfo {
             id: entry.id.clone(),
             replication: Arc::clone(&entry.replication),
-            run: job.run.map(|run| run.0),
+            run: job.run,
             summary: job.summary,
             progress: entry.progress.clone(),
             progress_at: entry.progress_at,
@@ -139,45 +139,21 @@ impl Handler<RemoveJob> for ReplicationScheduler {
     }
 }
 
-impl Handler<RemoveAllJobs> for ReplicationScheduler {
-    type Result = ();
-
-    fn handle(&mut self, _: RemoveAllJobs, ctx: &mut Self::Context) {
-        self.event(Event::RemoveAll, ctx);
-    }
-}
-
-impl Handler<RestartJob> for ReplicationScheduler {
+impl Handler<OrderJob> for ReplicationScheduler {
     type Result = bool;
 
-    fn handle(&mut self, msg: RestartJob, ctx: &mut Self::Context) -> bool {
-        self.on_job(&msg.id, |id| Event::Restart { id }, ctx)
-    }
-}
-
-impl Handler<PauseJob> for ReplicationScheduler {
-    type Result = bool;
-
-    fn handle(&mut self, msg: PauseJob, ctx: &mut Self::Context) -> bool {
-        let by = msg.by;
-        self.on_job(&msg.id, |id| Event::Pause { id, by }, ctx)
-    }
-}
-
-impl Handler<ResumeJob> for ReplicationScheduler {
-    type Result = bool;
-
-    fn handle(&mut self, msg: ResumeJob, ctx: &mut Self::Context) -> bool {
-        self.on_job(&msg.id, |id| Event::Resume { id }, ctx)
-    }
-}
-
-impl Handler<SetPriority> for ReplicationScheduler {
-    type Result = bool;
-
-    fn handle(&mut self, msg: SetPriority, ctx: &mut Self::Context) -> bool {
-        let level = msg.priority;
-        self.on_job(&msg.id, |id| Event::SetLevel { id, level }, ctx)
+    fn handle(&mut self, msg: OrderJob, ctx: &mut Self::Context) -> bool {
+        let OrderJob { id, order, by } = msg;
+        let event = |id| match order {
+            JobOrder::Pause => Event::Pause { id, by },
+            JobOrder::Resume => Event::Resume { id },
+            JobOrder::Restart => Event::Restart { id },
+            JobOrder::Priority(level) => {
+                let level = Level(level);
+                Event::SetLevel { id, level }
+            }
+        };
+        self.on_job(&id, event, ctx)
     }
 }
 
@@ -216,11 +192,7 @@ impl Handler<GetJobs> for ReplicationScheduler {
     type Result = MessageResult<GetJobs>;
 
     fn handle(&mut self, msg: GetJobs, _: &mut Self::Context) -> Self::Result {
-        let states: &[JobState] = match &msg.of {
-            JobChoice::All => &JobState::ALL,
-            JobChoice::Running => &[JobState::Running],
-            JobChoice::In(states) => states,
-        };
+        let states = &msg.states;
         let limit = msg.limit.min(JOBS_MAX);
         let ids = self
             .core
@@ -238,14 +210,6 @@ impl Handler<GetJobsById> for ReplicationScheduler {
     fn handle(&mut self, msg: GetJobsById, _: &mut Self::Context) -> Self::Result {
         let ids = msg.ids.iter();
         ids.map(|id| self.info(&id.to_string())).collect()
-    }
-}
-
-impl Handler<FindJobs> for ReplicationScheduler {
-    type Result = Vec<ReplicationId>;
-
-    fn handle(&mut self, msg: FindJobs, _: &mut Self::Context) -> Self::Result {
-        self.registry.find(&msg.database, msg.doc_id.as_deref())
     }
 }
 
@@ -273,22 +237,20 @@ impl Handler<JobEvent> for ReplicationScheduler {
     type Result = ();
 
     fn handle(&mut self, msg: JobEvent, _: &mut Self::Context) {
-        let run = Run(msg.run);
+        let run = msg.run;
         let Some(row) = self.runs.get_mut(&run) else {
             return;
         };
         let id = row.id.clone();
         match msg.news {
-            JobNews::Started(progress) => {
+            JobNews::Started(progress) | JobNews::Progress(progress) => {
                 self.note_progress(run, &id, progress);
-                self.tell(&id, Happening::Started);
             }
-            JobNews::Progress(progress) => self.note_progress(run, &id, progress),
             JobNews::Refused(doc) => {
                 warn!(self.log, "document was not replicated"; "replication" => &*id,
                       "document" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
                 let is_its_own = self.core.job(&id).is_some_and(|job| job.owns(run));
-                if let Some(entry) = self.registry.get_mut(&id).filter(|_| is_its_own) {
+                if let Some(entry) = self.entries.get_mut(&id).filter(|_| is_its_own) {
                     entry.refuse(doc);
                 }
             }

@@ -38,14 +38,10 @@ impl ReplicatorApi {
         person: &Person,
     ) -> Result<Replicated, ReplicatorError> {
         refuse_bare_names(body)?;
-        let roles = if person.is_admin {
-            vec!["_admin".to_owned()]
-        } else {
-            Vec::new()
-        };
+        let role = person.is_admin.then(|| "_admin".to_owned());
         let user = UserCtx {
             name: person.name.clone(),
-            roles,
+            roles: role.into_iter().collect(),
         };
         let defaults = defaults(&self.options.config.borrow().replicator);
         match CallBody::parse(body, &defaults, user)? {

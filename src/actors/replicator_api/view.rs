@@ -9,17 +9,17 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
 use crate::replicator::NAME;
 use crate::replicator::document::members;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
-use policy::schedule::{Entry, JobState, WallTime, What};
+use policy::schedule::{Entry, JobState, Run, WallTime, What};
 use replication::seq::Seq;
 use replication::spec::{Replication, mask_url, strip_url};
 
@@ -28,38 +28,66 @@ const NODE: &str = "_local";
 
 /// Returns a job as in `_scheduler/jobs`.
 pub fn job(info: &JobInfo) -> Value {
-    let replication = &info.replication;
-    let doc = replication.doc.as_ref();
-    let mut value = json!({
-        "database": doc.map(|doc| &doc.database),
-        "id": info.id.to_string(),
-        "pid": info.run.map(pid),
-        "source": replication.source.shown(),
-        "target": replication.target.shown(),
-        "user": replication.user.name,
-        "doc_id": doc.map(|doc| &doc.id),
-        "info": info.progress.as_deref().map(stats),
-        "history": info.history.iter().map(event).collect::<Vec<_>>(),
-        "node": NODE,
-        "start_time": start_time(replication),
-        "state": info.summary.state.name(),
-        "error_count": info.summary.error_count,
-        "priority": info.priority.0,
-    });
-    if let Some(why) = &info.why_not {
-        value["reason"] = why.to_string().into();
-    }
-    if !info.refused.is_empty() {
-        value["refused"] = json!(info.refused);
-    }
+    let mut value = with(
+        job_and_document(info),
+        json!({
+            "pid": info.run.map(pid),
+            "user": info.replication.user.name,
+            "info": info.progress.as_deref().map(stats),
+            "history": info.history.iter().map(event).collect::<Vec<_>>(),
+            "priority": info.priority.0,
+        }),
+    );
     if let Some(pause) = &info.paused {
         value["paused"] = json!({"by": &*pause.by, "since": pause.since.to_string()});
     }
     value
 }
 
-fn pid(run: u64) -> String {
-    format!("<0.{run}.0>")
+/// Returns what `_scheduler/jobs` and `_scheduler/docs` say of a job.
+fn job_and_document(info: &JobInfo) -> Value {
+    let summary = &info.summary;
+    let mut value = with(
+        job_and_task(info),
+        json!({
+            "id": info.id.to_string(),
+            "state": summary.state.name(),
+            "error_count": summary.error_count,
+            "start_time": start_time(&info.replication),
+        }),
+    );
+    if let Some(why) = &info.why_not {
+        value["reason"] = why.to_string().into();
+    }
+    if !info.refused.is_empty() {
+        value["refused"] = json!(info.refused);
+    }
+    value
+}
+
+/// Returns what every page says of a job.
+fn job_and_task(info: &JobInfo) -> Value {
+    let replication = &info.replication;
+    let doc = replication.doc.as_ref();
+    json!({
+        "database": doc.map(|doc| &doc.database),
+        "doc_id": doc.map(|doc| &doc.id),
+        "node": NODE,
+        "source": replication.source.shown(),
+        "target": replication.target.shown(),
+    })
+}
+
+/// Adds members to an object.
+fn with(mut value: Value, more: Value) -> Value {
+    if let (Value::Object(members), Value::Object(more)) = (&mut value, more) {
+        members.extend(more);
+    }
+    value
+}
+
+fn pid(run: Run) -> String {
+    format!("<0.{}.0>", run.0)
 }
 
 fn event(entry: &Entry) -> Value {
@@ -81,131 +109,96 @@ fn text(seq: &Seq) -> Value {
     seq.as_text().into_owned().into()
 }
 
-fn counters(progress: &JobProgress) -> Map<String, Value> {
+fn counters(progress: &JobProgress) -> Value {
     let counted = &progress.stats;
-    let members = [
-        ("revisions_checked", counted.missing_checked.into()),
-        ("missing_revisions_found", counted.missing_found.into()),
-        ("docs_read", counted.docs_read.into()),
-        ("docs_written", counted.docs_written.into()),
-        ("changes_pending", progress.changes_pending.into()),
-        ("doc_write_failures", counted.doc_write_failures.into()),
-        ("bulk_get_docs", counted.bulk_get_docs.into()),
-        ("bulk_get_attempts", counted.bulk_get_attempts.into()),
-        (
-            "checkpointed_source_seq",
-            text(&progress.checkpointed_source_seq),
-        ),
-    ];
-    members
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
+    json!({
+        "revisions_checked": counted.missing_checked,
+        "missing_revisions_found": counted.missing_found,
+        "docs_read": counted.docs_read,
+        "docs_written": counted.docs_written,
+        "changes_pending": progress.changes_pending,
+        "doc_write_failures": counted.doc_write_failures,
+        "bulk_get_docs": counted.bulk_get_docs,
+        "bulk_get_attempts": counted.bulk_get_attempts,
+        "checkpointed_source_seq": text(&progress.checkpointed_source_seq),
+    })
 }
 
 /// Returns the statistics of a job, as `info` has them.
-fn stats(progress: &JobProgress) -> Map<String, Value> {
-    let mut stats = counters(progress);
-    stats.insert("source_seq".to_owned(), text(&progress.source_seq));
-    stats.insert("through_seq".to_owned(), text(&progress.through_seq));
-    stats
+fn stats(progress: &JobProgress) -> Value {
+    let seqs = json!({
+        "source_seq": text(&progress.source_seq),
+        "through_seq": text(&progress.through_seq),
+    });
+    with(counters(progress), seqs)
 }
 
 /// Returns what stands in a document whose replication has completed.
-pub(crate) fn completed_stats(
-    progress: &JobProgress,
-    replication: &Replication,
-) -> Map<String, Value> {
+pub(crate) fn completed_stats(progress: &JobProgress, replication: &Replication) -> Value {
     let mut stats = counters(progress);
-    stats.insert("start_time".to_owned(), start_time(replication).into());
+    stats["start_time"] = start_time(replication).into();
     stats
 }
 
 /// Returns a running job as in `_active_tasks`; none for one that does not run.
 pub fn task(info: &JobInfo) -> Option<Value> {
     let pid = info.run.map(pid)?;
-    let replication = &info.replication;
-    let doc = replication.doc.as_ref();
+    let options = &info.replication.options;
+    let interval = options.tuning.checkpoint_interval.as_millis();
     let seconds = |time: WallTime| time.as_micros() / 1_000_000;
     let started = info.last_started.map_or(0, seconds);
-    let mut value = json!({
-        "node": NODE,
+    let task = json!({
         "pid": pid,
         "process_status": "waiting",
         "type": "replication",
-        "user": replication.user.name,
+        "user": info.replication.user.name,
         "replication_id": info.id.to_string(),
-        "database": doc.map(|doc| &doc.database),
-        "doc_id": doc.map(|doc| &doc.id),
-        "source": replication.source.shown(),
-        "target": replication.target.shown(),
-        "continuous": replication.options.continuous,
-        "checkpoint_interval": u64::try_from(replication.options.tuning.checkpoint_interval.as_millis())
-            .unwrap_or(u64::MAX),
+        "continuous": options.continuous,
+        "checkpoint_interval": u64::try_from(interval).unwrap_or(u64::MAX),
         "started_on": started,
         "updated_on": info.progress_at.map_or(started, seconds).max(started),
     });
-    let progress = info.progress.as_deref().map(stats);
-    if let (Value::Object(members), Some(stats)) = (&mut value, progress) {
-        members.extend(stats);
-    }
-    Some(value)
+    let progress = info.progress.as_deref().map(stats).into();
+    Some(with(with(job_and_task(info), task), progress))
 }
 
 /// Returns a document as in `_scheduler/docs`, and the name of its state.
 ///
-/// `row` is what the doc processor knows of it, `info` what the scheduler does.
+/// `row` is what ReplicatorDocuments knows of it, `info` what the scheduler does.
 pub fn document(
     document: &Document,
     row: Option<&Row>,
     info: Option<&JobInfo>,
 ) -> (String, Box<RawValue>) {
     match (row, info) {
-        (_, Some(info)) => scheduled(document, info),
+        (_, Some(info)) => scheduled(info),
         (Some(row), None) => waiting(document, row),
         (None, None) => settled(document),
     }
 }
 
-fn scheduled(document: &Document, info: &JobInfo) -> (String, Box<RawValue>) {
+fn scheduled(info: &JobInfo) -> (String, Box<RawValue>) {
     let replication = &info.replication;
     let summary = &info.summary;
     let shown = match (&summary.state, &summary.error) {
         (JobState::Crashing, Some(error)) => json!({"error": &*error.text}),
         _ => info.progress.as_deref().map(stats).into(),
     };
-    let state = summary.state.name();
-    let mut value = json!({
-        "database": NAME,
-        "doc_id": document.id,
-        "id": info.id.to_string(),
-        "node": NODE,
-        "source": replication.source.shown(),
-        "target": replication.target.shown(),
-        "state": state,
-        "info": shown,
-        "error_count": summary.error_count,
-        "last_updated": summary.last_updated.to_string(),
-        "start_time": start_time(replication),
-        "source_proxy": replication.source.shown_proxy(),
-        "target_proxy": replication.target.shown_proxy(),
-    });
-    if let Some(why) = &info.why_not {
-        value["reason"] = why.to_string().into();
-    }
-    if !info.refused.is_empty() {
-        value["refused"] = json!(info.refused);
-    }
-    (state.to_owned(), raw(&value))
+    let value = with(
+        job_and_document(info),
+        json!({
+            "info": shown,
+            "last_updated": summary.last_updated.to_string(),
+            "source_proxy": replication.source.shown_proxy(),
+            "target_proxy": replication.target.shown_proxy(),
+        }),
+    );
+    (summary.state.name().to_owned(), raw(&value))
 }
 
 /// A document on its way to a job; one whose job has gone this moment is pending.
 fn waiting(document: &Document, row: &Row) -> (String, Box<RawValue>) {
-    let state = match row.state {
-        RowState::Initializing => "initializing",
-        RowState::Error => "error",
-        RowState::Scheduled => "pending",
-    };
+    let state = row.state.name();
     let info = row.info.as_ref().map(|text| json!({"error": text}));
     let value = json!({
         "database": NAME,
@@ -227,7 +220,7 @@ fn settled(document: &Document) -> (String, Box<RawValue>) {
     let time = body.get(TIME).unwrap_or_default();
     let (state, info, error_count, start) = match body.text(STATE).as_deref() {
         Some(COMPLETED) => {
-            let stats = body.raw(STATS).map(|stats| Members::parse(stats.get()));
+            let stats = body.raw(STATS).map(|stats| DocMembers::parse(stats.get()));
             let mut stats = stats.and_then(Result::ok);
             let start = stats.as_mut().and_then(|stats| {
                 let start = stats.get("start_time");
@@ -238,13 +231,13 @@ fn settled(document: &Document) -> (String, Box<RawValue>) {
         }
         Some(FAILED) => {
             let reason = body.raw(REASON);
-            let info = Members::default().with("error", reason);
+            let info = DocMembers::default().with("error", reason);
             (FAILED, Some(info), 1, time.clone())
         }
         _ => ("initializing", None, 0, time.clone()),
     };
     let side = |name| endpoint(&body.get(name).unwrap_or_default());
-    let value = Members::default()
+    let value = DocMembers::default()
         .with("database", NAME)
         .with("doc_id", &document.id)
         .with("id", Value::Null)

@@ -32,7 +32,7 @@ pub(super) async fn follow(
     let mut updates = store.updates();
     until_open(&store, &mut updates).await;
     let mut since = 0;
-    // An error is told once, until there is none.
+    // An error is logged once until the store works again.
     let mut is_told = false;
     loop {
         updates.mark_unchanged();
@@ -81,7 +81,7 @@ async fn until_open(store: &Store, updates: &mut watch::Receiver<Option<u64>>) {
             }
             () = actix_rt::time::sleep(OPEN_WAIT) => {
                 if store.place().exists() {
-                    // The start has told of it; whoever needs the store is told again.
+                    // The error was logged at the start.
                     drop(store.open().await);
                 }
             }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use slog::{Logger, error};
 
-use super::{DocumentsOptions, now};
+use super::DocumentsOptions;
+use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members};
 use crate::replicator::state::Outcome;
 use crate::store::StoreError;
@@ -66,7 +67,7 @@ async fn write_once(
         if !is_same {
             return None;
         }
-        outcome.write(&mut body, &now().to_string(), update_docs);
+        outcome.write(&mut body, &system_time().to_string(), update_docs);
         Some(body.to_string())
     });
     Ok(written.await?.is_some())

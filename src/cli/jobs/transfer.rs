@@ -73,14 +73,24 @@ async fn send_lines(
         let Some(last) = docs.last() else {
             return Ok(sent);
         };
-        let last: Value = serde_json::from_str(last.get()).unwrap_or_default();
-        after = last["_id"].as_str().map(str::to_owned);
+        after = Some(id_of(last)?);
         sent += docs.len();
         let lines: String = docs.iter().flat_map(|doc| [doc.get(), "\n"]).collect();
         if to(&lines)?.is_break() {
             return Ok(sent);
         }
     }
+}
+
+/// Returns the id of a document of an export.
+fn id_of(document: &RawValue) -> Result<String, CliError> {
+    let value: Value = serde_json::from_str(document.get()).unwrap_or_default();
+    let id = value["_id"].as_str().map(str::to_owned);
+    id.ok_or_else(|| {
+        let message = "the service sent a document without an _id";
+        let hint = "look at its log, and whether it is of the same version as this program";
+        CliError::new(Exit::Unavailable, message, hint)
+    })
 }
 
 /// A file that is being written. Until it is whole it has another name, `PATH.part`.
@@ -218,5 +228,18 @@ fn row(one: &Imported, json: bool) -> String {
         (_, true) => serde_json::to_string(one).unwrap_or_default() + "\n",
         (Some(ok), _) => format!("{ok} {}\n", one.id),
         (None, _) => format!("{} {}: {}\n", one.error, one.id, one.reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_ends_at_a_document_without_an_id_and_does_not_begin_again() {
+        let id = |text: &str| id_of(&RawValue::from_string(text.to_owned()).unwrap()).ok();
+        assert_eq!(id(r#"{"_id":"a","n":1}"#).as_deref(), Some("a"));
+        assert_eq!(id(r#"{"n":1}"#), None);
+        assert_eq!(id(r#"{"_id":1}"#), None);
     }
 }

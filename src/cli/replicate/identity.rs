@@ -5,6 +5,7 @@
 //! PROMISES  The same user has the same id every time; a file that cannot be written is told.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use slog::{Logger, warn};
@@ -12,7 +13,7 @@ use slog::{Logger, warn};
 use crate::config::password::random;
 use crate::config::{Config, Surroundings};
 use crate::replicator::identity::on_this_host;
-use crate::store::{Place, Store, uuid_file};
+use crate::store::{Store, StorePlace, uuid_file};
 use replication::id::Identity;
 
 /// How long the store may take to say its id.
@@ -38,17 +39,17 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
 }
 
 /// Beside the store, in the usual place where the store is in memory.
-fn place(config: &Config) -> Place {
+fn place(config: &Config) -> StorePlace {
     let file = config.store.file().map(Path::to_owned);
-    Place::of(Some(
+    StorePlace::of(Some(
         &file.unwrap_or_else(|| Surroundings::of_process().store_path()),
     ))
 }
 
 /// The store's, or one of its own when there is no store, or a service has it.
-async fn new(place: Place, log: &Logger) -> String {
+async fn new(place: StorePlace, log: &Logger) -> String {
     if place.exists()
-        && let Ok(store) = Store::start(place, log)
+        && let Ok(store) = Store::start(place, Arc::new(()), log)
         && let Ok(Ok(uuid)) = tokio::time::timeout(STORE_MAX, store.uuid()).await
     {
         return uuid;

@@ -4,26 +4,22 @@
 
 use std::ops::Bound;
 
-use actix_web::http::Method;
 use actix_web::web;
 use serde_json::{Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
 use super::super::params::Params;
-use super::{Call, changes, json_body};
+use super::{Call, changes};
 use crate::replicator::Page;
 use crate::replicator::document::shown;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::store::Document;
 
 /// Documents that are read at a time.
 const BATCH: usize = 256;
 
 pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
-    let mut params = call.params.clone();
-    if call.request.method() == Method::POST {
-        params = params.with_body(&json_body(call, payload).await?);
-    }
+    let params = call.all_params(payload).await?;
     let include_docs = params.boolean("include_docs", false)?;
     match params.json(&["keys"])? {
         Some(Value::Array(keys)) => by_keys(call, &params, &keys, include_docs).await,
@@ -44,7 +40,7 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
         let there = found.filter(|document| !document.deleted);
         rows.extend(there.map(|document| row(call, &document, include_docs)));
     }
-    let mut answer = Members::default()
+    let mut answer = DocMembers::default()
         .with("total_rows", page.total)
         .with("offset", page.offset)
         .with("rows", rows);
@@ -55,14 +51,14 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
     Ok(answer::ok(&answer))
 }
 
-/// Rows stand in the order of the keys; what there is none of has an error.
+/// Rows are in the order of the keys; the row of a missing document has an error.
 async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs: bool) -> Answer {
     let ids = keys
         .iter()
         .map(|key| key.as_str().unwrap_or_default().to_owned());
     let documents = call.database.store().documents(ids.collect()).await?;
     let total = call.database.store().info().await?.documents;
-    let mut rows: Vec<Members> = keys
+    let mut rows: Vec<DocMembers> = keys
         .iter()
         .zip(&documents)
         .map(|(key, document)| match document {
@@ -75,7 +71,7 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
                 row
             }
             Some(document) => row(call, document, include_docs),
-            None => Members::default()
+            None => DocMembers::default()
                 .with("key", key)
                 .with("error", "not_found"),
         })
@@ -83,21 +79,21 @@ async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs:
     if params.boolean("descending", false)? {
         rows.reverse();
     }
-    let skip = usize_of(params.count("skip")?.unwrap_or(0));
-    let limit = usize_of(params.count("limit")?.unwrap_or(u64::MAX));
-    let rows: Vec<Members> = rows.into_iter().skip(skip).take(limit).collect();
-    let answer = Members::default()
+    let skip = params.count("skip")?.unwrap_or(0);
+    let limit = params.count("limit")?.unwrap_or(usize::MAX);
+    let rows: Vec<DocMembers> = rows.into_iter().skip(skip).take(limit).collect();
+    let answer = DocMembers::default()
         .with("total_rows", total)
         .with("offset", Value::Null)
         .with("rows", rows);
     Ok(answer::ok(&answer))
 }
 
-fn head(id: &str) -> Members {
-    Members::default().with("id", id).with("key", id)
+fn head(id: &str) -> DocMembers {
+    DocMembers::default().with("id", id).with("key", id)
 }
 
-fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> Members {
+fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> DocMembers {
     let whole = shown(document, &call.person);
     let mut row = head(&document.id).with("value", json!({"rev": whole.get("_rev")}));
     if include_docs {
@@ -107,7 +103,7 @@ fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> Members {
 }
 
 /// Returns the page that parameters ask for.
-pub(super) fn page(params: &Params) -> Result<Page, Refusal> {
+pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
     let descending = params.boolean("descending", false)?;
     let inclusive = params.boolean("inclusive_end", true)?;
     let included = |key: Option<Value>| bound(key.as_ref());
@@ -124,8 +120,8 @@ pub(super) fn page(params: &Params) -> Result<Page, Refusal> {
         start,
         end,
         descending,
-        skip: usize_of(params.count("skip")?.unwrap_or(0)),
-        limit: usize_of(params.count("limit")?.unwrap_or(u64::MAX)),
+        skip: params.count("skip")?.unwrap_or(0),
+        limit: params.count("limit")?.unwrap_or(usize::MAX),
     })
 }
 
@@ -138,8 +134,4 @@ fn bound(key: Option<&Value>) -> Bound<String> {
         Some(Value::Array(_) | Value::Object(_)) => Bound::Included("\u{10ffff}".repeat(4)),
         Some(_) => Bound::Included(String::new()),
     }
-}
-
-fn usize_of(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -1,7 +1,7 @@
-//! `_changes` of the replicator database: once, until something happens, or for ever.
+//! `_changes` of the replicator database: normal, long-poll, continuous and eventsource feeds.
 //!
 //! SUMMARY   A feed reads the store in pieces and writes them as they come; while there is nothing new
-//!           it waits for the store to say so.
+//!           it waits for the store's next update.
 //! PROMISES  A feed ends when the service is told to stop, and with the client.
 //! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
 
@@ -10,21 +10,21 @@ mod rows;
 
 use std::time::Duration;
 
-use actix_web::http::Method;
-use actix_web::{HttpResponse, web};
+use actix_web::http::header::HeaderName;
+use actix_web::web;
 use bytes::Bytes;
-use futures_util::stream;
 use serde_json::json;
 use serde_json::value::RawValue;
+use strum::EnumString;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::answer::{Answer, Refusal};
+use super::super::answer::{Answer, Pieces, Refusal, streamed};
 use super::super::params::Params;
-use super::{Call, json_body};
-use crate::actors::pool_executor::ExecuteError;
+use super::super::request::text;
+use super::Call;
 use crate::replicator::document::{Person, shown};
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::store::{Store, StoreError};
 use filter::Filter;
 use rows::row;
@@ -39,7 +39,8 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Documents that are read at a time.
 const BATCH: usize = 100;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, EnumString)]
+#[strum(serialize_all = "lowercase")]
 enum Kind {
     Normal,
     Longpoll,
@@ -62,7 +63,7 @@ struct Feed {
     person: Person,
     kind: Kind,
     since: u64,
-    limit: u64,
+    limit: usize,
     include_docs: bool,
     filter: Filter,
     heartbeat: Option<Duration>,
@@ -75,53 +76,30 @@ struct Feed {
 }
 
 pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
-    let mut params = call.params.clone();
-    if call.request.method() == Method::POST {
-        params = params.with_body(&json_body(call, payload).await?);
-    }
+    let params = call.all_params(payload).await?;
     if params.boolean("descending", false)? {
         return descending(call, &params).await;
     }
-    let mut feed = feed(call, &params).await?;
-    let kind = feed.kind;
-    // What fails at once fails with a code.
-    let first = feed.next().await?;
-    let rest = stream::unfold(Some(feed), async |feed| {
-        let mut feed = feed?;
-        match feed.next().await {
-            Ok(None) => None,
-            Ok(Some(chunk)) => Some((Ok(chunk), Some(feed))),
-            Err(error) => Some((Ok(Refusal::from(error).line()), None)),
-        }
-    });
-    let content_type = match kind {
+    let feed = feed(call, &params).await?;
+    let content_type = match feed.kind {
         Kind::EventSource => "text/event-stream",
         _ => "application/json",
     };
-    let first = stream::iter(first.map(Ok::<_, ExecuteError>));
-    Ok(HttpResponse::Ok()
-        .content_type(content_type)
-        .streaming(futures_util::StreamExt::chain(first, rest)))
+    streamed(content_type, feed).await
 }
 
 async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
-    let kind = match params.get("feed") {
-        None | Some("normal") => Kind::Normal,
-        Some("longpoll") => Kind::Longpoll,
-        Some("continuous") => Kind::Continuous,
-        Some("eventsource") => Kind::EventSource,
-        Some(other) => {
-            let reason =
-                format!("no feed {other:?} here: normal, longpoll, continuous or eventsource");
-            return Err(Refusal::bad_request(reason));
-        }
-    };
+    let kind = params.get("feed").unwrap_or("normal");
+    let kind: Kind = kind.parse().map_err(|_| {
+        let known = "normal, longpoll, continuous or eventsource";
+        Refusal::bad_request(format!("no feed {kind:?} here: {known}"))
+    })?;
     let store = call.database.store().clone();
     let uuid = store.uuid().await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
     Ok(Feed {
         since: since(call, params, &store, &uuid).await?,
-        limit: params.count("limit")?.unwrap_or(u64::MAX),
+        limit: params.count("limit")?.unwrap_or(usize::MAX),
         include_docs: params.boolean("include_docs", false)?,
         filter: Filter::of(params)?,
         heartbeat: heartbeat(params)?,
@@ -148,8 +126,7 @@ async fn since(
     uuid: &str,
 ) -> Result<u64, Refusal> {
     // A browser that was cut off says where.
-    let last = call.request.headers().get("last-event-id");
-    let last = last.and_then(|last| last.to_str().ok());
+    let last = text(call.request, HeaderName::from_static("last-event-id"));
     let text = match last.or_else(|| params.get("since")) {
         None => return Ok(0),
         Some("now") => return Ok(store.info().await?.update_seq),
@@ -180,9 +157,8 @@ fn heartbeat(params: &Params) -> Result<Option<Duration>, Refusal> {
     }
 }
 
-impl Feed {
-    /// Returns the next piece of the answer; none at its end.
-    async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+impl Pieces for Feed {
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         loop {
             match self.phase {
                 Phase::Head => {
@@ -201,13 +177,15 @@ impl Feed {
                 }
                 Phase::End => {
                     self.phase = Phase::Over;
-                    return self.end().await.map(Some);
+                    return Ok(Some(self.end().await?));
                 }
                 Phase::Over => return Ok(None),
             }
         }
     }
+}
 
+impl Feed {
     /// Reads a batch, and decides how to go on. Returns its rows, if there are any.
     async fn rows(&mut self) -> Result<Option<Bytes>, StoreError> {
         self.updates.mark_unchanged();
@@ -301,8 +279,7 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
     let uuid = store.uuid().await?;
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;
-    let limit = params.count("limit")?.unwrap_or(u64::MAX);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let limit = params.count("limit")?.unwrap_or(usize::MAX);
     let changes = store.changes(0, usize::MAX).await?;
     let (mut rows, mut last) = (Vec::new(), 0);
     for document in changes.documents.iter().rev() {
@@ -315,7 +292,7 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
             rows.push(row(document, whole, &uuid, include_docs));
         }
     }
-    let answer = Members::default()
+    let answer = DocMembers::default()
         .with("results", rows)
         .with("last_seq", seq(last, &uuid))
         .with("pending", 0);

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::super::answer::{self, Answer, Refusal};
 use super::super::request::{content_type, text};
 use super::{Call, missing, one_revision};
-use crate::replicator::document::{Incoming, Sort, invalid_rev, shown, sort_of};
-use crate::replicator::members::Members;
+use crate::replicator::document::{DocKind, Incoming, invalid_rev, kind_of, shown};
+use crate::replicator::members::DocMembers;
 use crate::replicator::{NAME, Written};
 use crate::store::{Document, Revision};
 
 /// `GET`.
 pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
-    if sort_of(id)? == Sort::Local {
+    if kind_of(id)? == DocKind::Local {
         let local = call.database.local(id).await?;
         return Ok(answer::ok(&local.ok_or_else(missing)?));
     }
@@ -51,7 +51,7 @@ fn check_revision(call: &Call<'_>, document: &Document, own: &str) -> Result<(),
 
 /// `PUT`.
 pub(super) async fn put(call: &Call<'_>, id: &str, body: &RawValue) -> Answer {
-    sort_of(id)?;
+    kind_of(id)?;
     let incoming = Incoming::of(body.get())?;
     write(call, id, incoming).await
 }
@@ -70,7 +70,7 @@ pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
 
 /// `DELETE`.
 pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
-    if sort_of(id)? == Sort::Local {
+    if kind_of(id)? == DocKind::Local {
         call.database.local(id).await?.ok_or_else(missing)?;
     } else {
         let found = call.database.store().document(id).await?;
@@ -82,14 +82,14 @@ pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
         id: None,
         rev: None,
         deleted: true,
-        members: Members::default(),
+        members: DocMembers::default(),
     };
     let written = written(call, id, deletion).await?;
     let etag = etag(&written.rev);
     Ok(with_etag(answer::ok(&success(&written)), &etag))
 }
 
-/// Writes a document and says so: 201, or 202 with `batch=ok`, which waits all the same.
+/// Writes a document and answers 201, or 202 with `batch=ok`, which waits for the write as well.
 pub(super) async fn write(call: &Call<'_>, id: &str, incoming: Incoming) -> Answer {
     let deleted = incoming.deleted;
     let written = written(call, id, incoming).await?;
@@ -130,7 +130,7 @@ fn rev_of(call: &Call<'_>, of_body: Option<String>) -> Result<Option<String>, Re
 
 /// `POST _bulk_docs`.
 pub(super) async fn bulk(call: &Call<'_>, body: &RawValue) -> Answer {
-    let body = Members::parse(body.get());
+    let body = DocMembers::parse(body.get());
     let body = body.map_err(|_| Refusal::bad_request("Request body must be a JSON object"))?;
     let docs = body
         .raw("docs")

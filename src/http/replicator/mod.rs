@@ -1,6 +1,6 @@
 //! `/_replicator`: the replicator database over HTTP.
 //!
-//! SUMMARY   Which path of the database is answered by what; the database itself is
+//! SUMMARY   Which handler answers which path of the database; the database itself is
 //!           [`crate::replicator::Database`].
 //! SOURCE    chttpd_db.
 //! DIFFERS   It cannot be deleted, has no views and no attachments, and one revision of each document: it is
@@ -22,27 +22,39 @@ use super::access::Visitor;
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
 use super::request::{allow, require_json};
-use super::{Shared, body};
+use super::{HttpContext, body};
 use crate::auth::rights::Right;
 use crate::config::password::random;
-use crate::replicator::document::{DocumentError, Incoming, Person, sort_of};
-use crate::replicator::{Database, NAME, Page};
+use crate::replicator::document::{DocumentError, Incoming, Person, kind_of};
+use crate::replicator::{Database, NAME};
 use crate::store::StoreError;
+pub(super) use all_docs::page as page_of;
 
 /// A request to the database, with what every answer needs.
 struct Call<'a> {
     request: &'a HttpRequest,
-    shared: &'a web::Data<Shared>,
+    shared: &'a web::Data<HttpContext>,
     database: &'a Database,
     person: Person,
     params: Params,
+}
+
+impl Call<'_> {
+    /// Returns the parameters of the query, and with `POST` those of the body.
+    async fn all_params(&self, payload: web::Payload) -> Result<Params, Refusal> {
+        let params = self.params.clone();
+        match *self.request.method() {
+            Method::POST => Ok(params.with_body(&json_body(self, payload).await?)),
+            _ => Ok(params),
+        }
+    }
 }
 
 pub(super) async fn answer(
     path: &[&str],
     request: &HttpRequest,
     payload: web::Payload,
-    shared: &web::Data<Shared>,
+    shared: &web::Data<HttpContext>,
     visitor: &Visitor,
 ) -> Answer {
     let call = Call {
@@ -92,13 +104,13 @@ pub(super) async fn answer(
         [_, ..] => return Err(missing()),
     };
     allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
-    // Code, and what a replication keeps here for itself, are not a replicator's.
+    // Design documents and checkpoints take an administrator.
     visitor.needs(match id.starts_with('_') {
         true => Right::Administer,
         false => Right::Replicate,
     })?;
-    // Nobody can have written it, and a writer is told why.
-    let cannot_be = matches!(sort_of(&id), Err(DocumentError::IllegalId(_)));
+    // It cannot be there; a writer is told why.
+    let cannot_be = matches!(kind_of(&id), Err(DocumentError::IllegalId(_)));
     if cannot_be && request.method() != Method::PUT {
         return Err(missing());
     }
@@ -120,7 +132,7 @@ pub(super) async fn answer(
     }
 }
 
-/// What takes more than one revision of a document.
+/// Refuses what takes more than one revision of a document.
 fn one_revision() -> Refusal {
     Refusal::new(
         StatusCode::NOT_IMPLEMENTED,
@@ -141,7 +153,7 @@ fn refuse_copies(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Holds a replicator to own documents, many at a time.
+/// Refuses documents of other users and reserved ids, unless the sender is an administrator.
 async fn check_bulk(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
     refuse_copies(call, body)?;
     if call.person.is_admin {
@@ -156,11 +168,6 @@ async fn check_bulk(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
         owners::check(call, id).await?;
     }
     Ok(())
-}
-
-/// Returns the page of documents that parameters ask for.
-pub(super) fn page_of(params: &Params) -> Result<Page, Refusal> {
-    all_docs::page(params)
 }
 
 /// Returns who reads or writes.
@@ -200,8 +207,8 @@ async fn database(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> 
     }
 }
 
-/// Who may do what: as in a CouchDB where nobody has changed it. It cannot be changed here, for what
-/// was written would not hold.
+/// Shows who may do what, as a CouchDB does where nobody has changed it. It cannot be changed here: it would
+/// have no effect.
 async fn security(call: &Call<'_>, payload: web::Payload) -> Answer {
     let admins = json!({"roles": ["_admin"]});
     let security = json!({"members": admins, "admins": admins});
@@ -247,8 +254,8 @@ async fn json_body<T: DeserializeOwned>(
     body.json()
 }
 
-/// Reads a body that is JSON with documents in it, whose texts are kept, and returns its value beside
-/// it. What no reader could make a value of is refused: a number beyond all bounds, a very deep nesting.
+/// Reads a JSON body with documents, and returns its text and its value. Refuses what has no value: a number
+/// beyond all bounds, a very deep nesting.
 async fn raw_body(
     call: &Call<'_>,
     payload: web::Payload,

@@ -1,20 +1,20 @@
-//! Whose a document, or a job, is: what users with the role `replicator` are held to.
+//! Who owns a document or a job: what users with the role `replicator` may do.
 //!
-//! SUMMARY   Who is no administrator reads, writes and orders what is their own.
-//! PROMISES  A document of somebody else's is not changed under any revision, and not read.
+//! SUMMARY   A user who is not an administrator reads, writes and controls only what is their own.
+//! PROMISES  Nobody else reads such a document, or changes it under any revision.
 //! SOURCE    couch_replicator_docs: before_doc_update/3; the owner stands in `owner`.
-//! DIFFERS   In CouchDB whoever may read the database sees every document, without credentials.
+//! DIFFERS   In CouchDB everybody who may read the database sees every document, without credentials.
 
 use serde_json::Value;
 
-use super::super::Shared;
+use super::super::HttpContext;
 use super::super::access::Visitor;
 use super::super::answer::Refusal;
 use super::Call;
 use crate::auth::rights::Right;
 use crate::replicator::document::members;
 
-/// Lets administrators pass, and others if the document is theirs or is not there.
+/// Refuses a document of another user, unless the sender is an administrator.
 pub(super) async fn check(call: &Call<'_>, id: &str) -> Result<(), Refusal> {
     if call.person.is_admin {
         return Ok(());
@@ -27,7 +27,7 @@ pub(super) async fn check(call: &Call<'_>, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Lets administrators pass, and others if the document does not speak for somebody else.
+/// Refuses a document that names another user in `user_ctx`, unless the sender is an administrator.
 pub(super) fn check_user(call: &Call<'_>, document: &Value) -> Result<(), Refusal> {
     let user = &document["user_ctx"];
     let is_own = user["name"].as_str() == call.person.name.as_deref();
@@ -46,18 +46,18 @@ pub(super) fn check_user(call: &Call<'_>, document: &Value) -> Result<(), Refusa
 pub(in crate::http) async fn owns_document(
     visitor: &Visitor,
     id: &str,
-    shared: &Shared,
+    shared: &HttpContext,
 ) -> Result<bool, Refusal> {
     let found = shared.replications.database().store().document(id).await?;
     let owner = found.and_then(|document| members(&document).text("owner"));
     Ok(owner.is_some() && owner == visitor.name)
 }
 
-/// Returns whether a job, as users see it, is the visitor's: by its document, or by who asked for it.
+/// Returns whether a job, as users see it, is the visitor's: by its document, or by the user who started it.
 pub(in crate::http) async fn owns_job(
     visitor: &Visitor,
     job: &Value,
-    shared: &Shared,
+    shared: &HttpContext,
 ) -> Result<bool, Refusal> {
     match job["doc_id"].as_str() {
         Some(id) => owns_document(visitor, id, shared).await,
@@ -65,12 +65,12 @@ pub(in crate::http) async fn owns_job(
     }
 }
 
-/// Lets who has the right pass, and others if the job is theirs; for them any other is not there.
+/// Refuses a job of another user as missing, unless the visitor has the right.
 pub(in crate::http) async fn check_job(
     visitor: &Visitor,
     right: Right,
     id: &str,
-    shared: &Shared,
+    shared: &HttpContext,
 ) -> Result<(), Refusal> {
     if visitor.may(right) {
         return Ok(());

@@ -72,7 +72,7 @@ fn a_document_belongs_to_who_wrote_it_first() {
 #[test]
 fn ids_and_special_members_are_held_to_couchdbs_rules() {
     for id in ["", "_x", "_design/", "_local/", &"x".repeat(5000)] {
-        assert_eq!(sort_of(id).unwrap_err().name(), "illegal_docid", "{id}");
+        assert_eq!(kind_of(id).unwrap_err().name(), "illegal_docid", "{id}");
     }
     for (value, name) in [
         (json!([]), "bad_request"),

@@ -1,4 +1,4 @@
-//! What happens to documents, and what is to be done: the two sides of [`super::Rows`].
+//! Events of documents, and actions: the input and output of [`super::Rows`].
 
 use std::sync::Arc;
 use std::time::Duration;

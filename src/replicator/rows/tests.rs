@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::replicator::document::parse;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use replication::spec::{Defaults, DocRef};
 
 const NOW: WallTime = WallTime::from_micros(7);
@@ -17,7 +17,7 @@ fn replication(doc: &str, more: &Value) -> Arc<Replication> {
     Arc::new(
         parse(
             doc,
-            &Members::parse(&body.to_string()).unwrap(),
+            &DocMembers::parse(&body.to_string()).unwrap(),
             &Defaults::default(),
         )
         .unwrap(),
@@ -223,12 +223,12 @@ fn a_transient_job_of_the_same_id_is_waited_for() {
 fn another_documents_job_of_the_same_id_is_a_failure_for_good() {
     let mut fixture = Fixture::default();
     fixture.run(json!({}));
-    fixture.identified(Ok("a81a+continuous"));
+    fixture.identified(Ok("abc"));
     let other = DocRef {
         database: "_replicator".to_owned(),
         id: "rep1".to_owned(),
     };
-    let expected = "failed d: Replication `a81a+continuous` specified by document `d` already \
+    let expected = "failed d: Replication `abc` specified by document `d` already \
                     started, triggered by document `rep1` from db `_replicator`";
     assert_eq!(fixture.scheduled(Err(Taken::Document(other))), [expected]);
     assert!(fixture.rows.rows.is_empty());

@@ -16,6 +16,9 @@ const BRANCHES: &str = r#"{"_id":"a","_rev":"2-b","source":"http://u:pw@127.0.0.
 {"_id":"a","_rev":"3-d","_deleted":true}
 "#;
 
+/// The store's.
+const UUID: &str = "d30821d8b062a99ef4a2f57fda1b7277";
+
 /// Writes the store of format 2 into a directory, and returns the files of the store and of its branches.
 fn old_store(directory: &Path) -> (PathBuf, PathBuf) {
     let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/tests/format_2.redb.gz");
@@ -27,14 +30,15 @@ fn old_store(directory: &Path) -> (PathBuf, PathBuf) {
     assert!(unpacked.status.success(), "{unpacked:?}");
     let path = directory.join("s.redb");
     std::fs::write(&path, unpacked.stdout).unwrap();
-    (path, directory.join("s.redb.branches-4.ndjson"))
+    let branches = format!("s.redb.branches-{UUID}-4.ndjson");
+    (path, directory.join(branches))
 }
 
 async fn check(path: &Path) {
-    let store = opened(Place::File(path.to_owned())).await;
+    let store = opened(StorePlace::File(path.to_owned())).await;
     let info = store.info().await.unwrap();
     assert_eq!((info.documents, info.deleted, info.update_seq), (3, 1, 4));
-    assert_eq!(info.uuid, "d30821d8b062a99ef4a2f57fda1b7277");
+    assert_eq!(info.uuid, UUID);
     let winner = store.document("a").await.unwrap().unwrap();
     assert_eq!(winner.revision.to_string(), "2-c");
     assert!(
@@ -62,7 +66,7 @@ async fn the_winner_of_each_document_stays_and_other_branches_go_to_a_file_besid
     std::fs::remove_file(&branches).unwrap();
     check(&path).await;
     assert!(!branches.exists());
-    let store = opened(Place::File(path)).await;
+    let store = opened(StorePlace::File(path)).await;
     let known = Some("2-c".parse().unwrap());
     let next = one(&store, edit("a", known, "{}")).await.unwrap();
     assert_eq!(next.number, 3);
@@ -73,7 +77,7 @@ async fn a_migration_that_was_interrupted_begins_anew() {
     let directory = tempfile::tempdir().unwrap();
     let (path, branches) = old_store(directory.path());
     let database = redb::Database::open(&path).unwrap();
-    let place = Place::File(path.clone());
+    let place = StorePlace::File(path.clone());
     // What a crash before the transaction's end leaves: both files, and the store as it was.
     let transaction = database.begin_write().unwrap();
     {
@@ -91,11 +95,38 @@ async fn a_migration_that_was_interrupted_begins_anew() {
 }
 
 #[tokio::test]
+async fn the_branches_of_a_store_that_stood_in_the_same_place_before_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, branches) = old_store(directory.path());
+    check(&path).await;
+    std::fs::remove_file(&path).unwrap();
+    old_store(directory.path());
+    let other = "0123456789abcdef0123456789abcdef";
+    set_uuid(&path, other);
+    opened(StorePlace::File(path)).await;
+    let name = format!("s.redb.branches-{other}-4.ndjson");
+    for file in [branches, directory.path().join(name)] {
+        assert_eq!(std::fs::read_to_string(file).unwrap(), BRANCHES);
+    }
+}
+
+/// Makes another store of one.
+fn set_uuid(path: &Path, uuid: &str) {
+    let meta: redb::TableDefinition<'_, &str, &str> = redb::TableDefinition::new("meta");
+    let database = redb::Database::open(path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let mut table = transaction.open_table(meta).unwrap();
+    table.insert("uuid", uuid).unwrap();
+    drop(table);
+    transaction.commit().unwrap();
+}
+
+#[tokio::test]
 async fn a_store_whose_branches_cannot_be_written_stays_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let (path, branches) = old_store(directory.path());
     std::fs::create_dir_all(branches.join("in the way")).unwrap();
-    let store = started(Place::File(path.clone()));
+    let store = started(StorePlace::File(path.clone()));
     let error = store.open().await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Open(error) if matches!(error.problem, OpenProblem::Io(..))),

@@ -75,7 +75,7 @@ async fn deleted_documents_are_purged_after_their_time_and_no_live_one_ever() {
 async fn a_file_in_which_most_is_free_becomes_small_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
-    let store = started(Place::File(path.clone()));
+    let store = started(StorePlace::File(path.clone()));
     one(&store, edit("live", None, "{}")).await.unwrap();
     let uuid = store.uuid().await.unwrap();
     make_and_delete(&store, 2000, 8000).await;
@@ -99,7 +99,7 @@ async fn a_file_in_which_most_is_free_becomes_small_again() {
 async fn deletions_that_an_earlier_program_did_not_count_are_purged_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
-    let store = started(Place::File(path.clone()));
+    let store = started(StorePlace::File(path.clone()));
     one(&store, edit("live", None, "{}")).await.unwrap();
     make_and_delete(&store, 10, 1).await;
     drop(store);
@@ -118,7 +118,7 @@ async fn deletions_that_an_earlier_program_did_not_count_are_purged_too() {
         assert!(write.delete_table(deaths).unwrap());
         write.commit().unwrap();
     }
-    let store = started(Place::File(path));
+    let store = started(StorePlace::File(path));
     assert_eq!(
         store.purge(unix_now() - 10, 0, 99).await.unwrap().removed,
         0

@@ -19,7 +19,7 @@ use settee::testkit::{
 fn counters(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for family in &snapshot.families {
-        let name = &family.definition.prometheus;
+        let name = family.definition.prometheus;
         if family.definition.unit == "µs" {
             continue;
         }

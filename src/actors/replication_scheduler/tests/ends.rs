@@ -132,10 +132,9 @@ async fn a_run_that_waits_for_an_earlier_one_is_stopped_as_any_other() {
     assert!(world.ask(RemoveJob { id: id("a") }).await);
     world.stop_jobs(Stopping::AtOnce);
     assert_eq!(world.add("a").await, Ok(Added::New));
-    let by = "ann".into();
-    world.ask(PauseJob { id: id("a"), by }).await;
+    world.order("a", JobOrder::Pause).await;
     world.history("a", &["stopped", "started", "added"]).await;
-    world.ask(ResumeJob { id: id("a") }).await;
+    world.order("a", JobOrder::Resume).await;
     assert!(world.ask(RemoveJob { id: id("a") }).await);
     left.job.do_send(Do::Vanish);
     eventually("its end", || async { !left.job.connected() }).await;

@@ -15,10 +15,11 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::actors::job_supervisor;
 use crate::messages::job_supervisor::RunningJob;
-use crate::messages::replication_job::{JobNews, StopJob};
+use crate::messages::replication_job::{Completed, JobNews, StopJob};
 use crate::messages::replication_scheduler::*;
 use crate::metrics::Metrics;
 use crate::otp::supervisor::Stop;
+use crate::replicator::JobOrder;
 use crate::testkit::{Probe, eventually, within};
 use policy::schedule::{JobState, Level};
 use replication::id::ReplicationId;
@@ -40,7 +41,7 @@ enum Stopping {
 
 /// A job that does as it is told.
 struct FakeJob {
-    order: JobOrder,
+    order: NewRun,
     stopping: Stopping,
     begun: Rc<RefCell<Vec<Begun>>>,
 }
@@ -59,8 +60,8 @@ enum Do {
 
 impl FakeJob {
     fn tell(&self, news: JobNews) {
-        let (id, run) = (self.order.id.clone(), self.order.run.0);
-        self.order.events.do_send(JobEvent { id, run, news });
+        let run = self.order.number;
+        self.order.events.do_send(JobEvent { run, news });
     }
 
     fn end(&self, end: JobEnd, ctx: &mut Context<Self>) {
@@ -108,7 +109,7 @@ impl Handler<StopJob> for FakeJob {
 /// A run that was begun.
 #[derive(Clone)]
 struct Begun {
-    order: JobOrder,
+    order: NewRun,
     job: Addr<FakeJob>,
 }
 
@@ -128,8 +129,8 @@ enum Starting {
     Panics,
 }
 
-impl StartJobs for Jobs {
-    fn start(&mut self, order: JobOrder) -> Result<RunningJob, Crash> {
+impl Jobs {
+    fn start(&self, order: NewRun) -> Result<RunningJob, Crash> {
         match self.start.get() {
             Starting::Succeeds => {}
             Starting::Fails => return Err(Crash::JobDied("refused".into())),
@@ -189,9 +190,10 @@ impl World {
 
     async fn with(jobs: Jobs, live: LiveRuns, settings: Settings) -> Self {
         let metrics = Metrics::new();
+        let starter = jobs.clone();
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             settings: settings.clone(),
-            jobs: Box::new(jobs.clone()),
+            jobs: Box::new(move |order| starter.start(order)),
             live: live.clone(),
             states: Arc::default(),
             metrics: metrics.replication(),
@@ -226,6 +228,11 @@ impl World {
 
     async fn add(&self, name: &str) -> Result<Added, AddJobError> {
         self.ask(AddJob::new(permanent(name), id(name))).await
+    }
+
+    async fn order(&self, name: &str, order: JobOrder) -> bool {
+        let (id, by) = (id(name), "ann".into());
+        self.ask(OrderJob { id, order, by }).await
     }
 
     /// Adds a job and waits for its run.
@@ -336,10 +343,8 @@ fn progress(docs_written: u64) -> JobProgress {
 
 fn normal(docs_written: u64) -> JobEnd {
     let result = serde_json::value::RawValue::from_string("{}".into()).expect("it is JSON");
-    JobEnd::Normal {
-        result,
-        progress: progress(docs_written),
-    }
+    let progress = progress(docs_written);
+    JobEnd::Normal(Arc::new(Completed { result, progress }))
 }
 
 fn crash() -> JobEnd {

@@ -77,14 +77,7 @@ async fn settings_are_obeyed_at_run_time() {
 async fn a_job_is_paused_and_resumed_and_begun_anew_and_given_a_priority() {
     let world = World::start(|_| {}).await;
     world.add_and_run("a").await;
-    assert!(
-        world
-            .ask(PauseJob {
-                id: id("a"),
-                by: "ann".into()
-            })
-            .await
-    );
+    assert!(world.order("a", JobOrder::Pause).await);
     world.history("a", &["stopped", "started", "added"]).await;
     let job = world.job("a").await;
     assert_eq!(job.paused.map(|pause| pause.by), Some("ann".into()));
@@ -92,27 +85,13 @@ async fn a_job_is_paused_and_resumed_and_begun_anew_and_given_a_priority() {
         job.why_not
             .is_some_and(|why| why.to_string().starts_with("paused by ann since 20"))
     );
-    assert!(world.ask(ResumeJob { id: id("a") }).await);
+    assert!(world.order("a", JobOrder::Resume).await);
     world.begun(2).await;
-    assert!(world.ask(RestartJob { id: id("a") }).await);
+    assert!(world.order("a", JobOrder::Restart).await);
     world.begun(3).await;
     assert_eq!(world.types("a").await, ["started", "added"]);
-    assert!(
-        world
-            .ask(SetPriority {
-                id: id("a"),
-                priority: Level(9)
-            })
-            .await
-    );
+    assert!(world.order("a", JobOrder::Priority(9)).await);
     assert_eq!(world.job("a").await.priority, Level(9));
-    assert!(
-        !world
-            .ask(PauseJob {
-                id: id("b"),
-                by: "ann".into()
-            })
-            .await
-    );
-    assert!(!world.ask(RestartJob { id: id("b") }).await);
+    assert!(!world.order("b", JobOrder::Pause).await);
+    assert!(!world.order("b", JobOrder::Restart).await);
 }

@@ -39,7 +39,7 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
     });
     let mut replication = crate::replicator::document::parse(
         "d1",
-        &Members::parse(&body.to_string()).unwrap(),
+        &DocMembers::parse(&body.to_string()).unwrap(),
         &Defaults::default(),
     )
     .unwrap();
@@ -51,7 +51,7 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
     JobInfo {
         id: "8f5b+continuous".parse().unwrap(),
         replication: Arc::new(replication),
-        run,
+        run: run.map(Run),
         summary: Summary {
             state,
             error: (state == JobState::Crashing).then(|| Arc::clone(&reason)),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::super::answer::Refusal;
 use super::super::super::params::Params;
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use mango::Selector;
 
 /// Which documents are shown.
@@ -56,7 +56,7 @@ impl Filter {
     }
 
     /// Returns whether a document is shown. `whole` is what the reader sees of it.
-    pub(super) fn wants(&self, id: &str, whole: &Members) -> bool {
+    pub(super) fn wants(&self, id: &str, whole: &DocMembers) -> bool {
         match self {
             Self::All => true,
             Self::Ids(ids) => ids.iter().any(|wanted| wanted == id),

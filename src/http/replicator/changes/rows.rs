@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use crate::replicator::members::Members;
+use crate::replicator::members::DocMembers;
 use crate::store::Document;
 
 /// Digits of the store's name in a sequence number.
@@ -17,9 +17,14 @@ pub(in super::super) fn seq(number: u64, uuid: &str) -> String {
 }
 
 /// Returns the row of a document of which `whole` is what its reader sees.
-pub(super) fn row(document: &Document, whole: Members, uuid: &str, include_docs: bool) -> Members {
+pub(super) fn row(
+    document: &Document,
+    whole: DocMembers,
+    uuid: &str,
+    include_docs: bool,
+) -> DocMembers {
     let rev = whole.text("_rev").unwrap_or_default();
-    let mut row = Members::default()
+    let mut row = DocMembers::default()
         .with("seq", seq(document.seq, uuid))
         .with("id", &document.id)
         .with("changes", [json!({"rev": rev})]);
