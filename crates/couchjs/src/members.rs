@@ -1,10 +1,10 @@
-//! Which members of its document a map function reads, told from its source.
+//! Finds out which members of its document a map function reads.
 //!
-//! A function whose every mention of its document is `doc.NAME` cannot see any other member, so
-//! none has to be sent. `settee map` then sends `_id`, which errors are told with, and those.
+//! A function that mentions its document only as `doc.NAME` sees no other member. `settee map` then
+//! sends only these members, and `_id`, which error messages need.
 //!
-//! PROMISES  A function that is given only these members, and `_id`, does what it would do with
-//!           the whole document. In doubt the answer is that it may read all of them.
+//! PROMISES  A function does the same with only these members and `_id` as with the whole
+//!           document. In doubt it may read all members.
 //! LIMITS    As [`super::reading`]: a function that changes how objects work, by names that it
 //!           computes, may be misjudged.
 
@@ -20,10 +20,10 @@ use super::on_own_stack;
 use super::reading::is_harmless;
 use super::tree::with_tree;
 
-/// How many members may be named: of a function that reads more, little would be saved.
+/// How many members may be named: leaving out the others of a document would save little.
 const MEMBERS_MAX: usize = 32;
 
-/// What every object has: when it is called as a member of the document, it gets all of it.
+/// Methods of every object. Called as a member of the document, they get the whole document.
 const INHERITED: [&str; 6] = [
     "hasOwnProperty",
     "isPrototypeOf",
@@ -39,8 +39,8 @@ const ARGUMENTS: &str = "arguments";
 /// Returns the members of its document that a map function may read; `None` when that may be any.
 ///
 /// Understood are functions with one parameter: `function(doc) { .. }`, with a name or without, and
-/// `(doc) => ..`, which mention the document as `doc.NAME` or `doc?.NAME` only. What another
-/// variable of the same name is asked for may make the answer longer, or none.
+/// `(doc) => ..`, which mention the document as `doc.NAME` or `doc?.NAME` only. Another variable of
+/// the same name counts as the document.
 pub fn members_read(source: &str) -> Option<BTreeSet<String>> {
     on_own_stack(|| with_tree(source, members_of).flatten())
         .ok()

@@ -1,9 +1,9 @@
-//! Tells functions that only read their document from those that may try to change it.
+//! Finds out whether a function only reads its document.
 //!
 //! CouchDB deep-freezes the document of a map function, which costs more than parsing it. A
-//! function that contains nothing that could change an object, or ask whether it is frozen, cannot
-//! tell the difference, and its document is parsed anew for every call; so for such a function the
-//! freezing is left out. In doubt a function is taken to write.
+//! function that contains nothing that could change an object, or ask whether it is frozen, does
+//! not notice a document that is not frozen. Each call parses the document anew, so for such a
+//! function the freezing is left out. In doubt a function may write.
 //!
 //! LIMITS    A function that finds a mutating function by a name it computes, and applies it
 //!           without naming anything below (say, by enumerating the properties of Object), is not

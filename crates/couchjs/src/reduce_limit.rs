@@ -1,8 +1,8 @@
-//! The reduce limit: results of reduce functions have to be smaller than what they reduce.
+//! The reduce limit: results of reduce functions have to be smaller than their input.
 //!
-//! SOURCE    CouchDB's views.js: lengths are those of the JSON texts in UTF-16 units, both
-//!           comparisons are strict. CouchDB sends the threshold and the ratio since 3.5.1; before,
-//!           its server had [`THRESHOLD_UNITS`] and [`RATIO`] built in.
+//! SOURCE    CouchDB's views.js: lengths of JSON texts in UTF-16 units, and strict comparisons. CouchDB
+//!           sends the threshold and the ratio since 3.5.1; before, its server had [`THRESHOLD_UNITS`]
+//!           and [`RATIO`] built in.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ const THRESHOLD_UNITS: f64 = 4096.0;
 /// The ratio unless `reset` brings one.
 const RATIO: f64 = 2.0;
 
-/// What it knows of the configuration.
+/// The members of the configuration that set it.
 pub(super) const KEYS: [&str; 3] = [
     "reduce_limit",
     "reduce_limit_threshold",
     "reduce_limit_ratio",
 ];
 
-/// What a limit says about a result.
+/// The verdict on a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The result is small enough, or nothing limits it.
@@ -73,7 +73,7 @@ impl ReduceLimit {
             number.filter(|number| number.is_finite())
         };
         let ratio = number("reduce_limit_ratio");
-        // Whoever sends a ratio knows of the threshold, and means none.
+        // A parent that sends a ratio without a threshold means no limit.
         let missing = if ratio.is_some() {
             f64::INFINITY
         } else {
@@ -86,7 +86,7 @@ impl ReduceLimit {
         }
     }
 
-    /// Judges a result; `context` says which view it belongs to.
+    /// Judges a result; `context` names its view.
     pub(super) fn judge(&self, sizes: &Sizes, context: &str) -> Verdict {
         let (input, output) = (sizes.input as f64, sizes.output as f64);
         let is_small = output <= self.threshold_units || output * self.ratio <= input;

@@ -1,9 +1,9 @@
 //! Syntax trees of sources.
 //!
 //! SUMMARY   [`with_tree`] parses a source and shows its tree.
-//! PROMISES  There is no tree of a source with a mistake, nor of one that is too long or has too many
-//!           brackets for the stack: the parser knows no limit of its own.
-//! LIMITS    Of the source forms beyond JavaScript's only [`begun`] is known here.
+//! PROMISES  A source with a mistake has no tree, nor has one that is too long or has too many
+//!           brackets for the stack: the parser has no limit of its own.
+//! LIMITS    Knows only [`begun`] of the source forms beyond JavaScript's.
 
 use oxc_allocator::Allocator;
 use oxc_ast::ast::{Program, SourceType};

@@ -1,6 +1,6 @@
 //! The functions of views and searches: `add_lib`, `add_fun`, `map_doc`, `reduce` and their kin.
 //!
-//! All of it is forgotten with a `reset`: the state is one value that is replaced whole.
+//! A `reset` forgets all of it: the state is one value, which is replaced as a whole.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ struct ViewFunction {
     realm: Realm,
 }
 
-/// Which rows of a document a function is asked for.
+/// Which rows of a function are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
     /// What it emits.
@@ -36,16 +36,7 @@ pub(super) enum Rows {
     Indexed,
 }
 
-/// What reduce functions get.
-#[derive(Clone, Copy)]
-pub(super) enum Reduction<'a> {
-    /// `[[[key, id], value], ..]` as JSON text.
-    Pairs(&'a str),
-    /// `[value, ..]` as JSON text.
-    Again(&'a str),
-}
-
-/// Everything since the last `reset`.
+/// The state since the last `reset`.
 pub(super) struct Views {
     functions: Vec<ViewFunction>,
     library: Option<(String, Held)>,
@@ -80,7 +71,7 @@ impl Views {
     /// Sets the library for the functions that are added from now on.
     ///
     /// # Errors
-    /// A library is an object.
+    /// It is no object, or there is no memory for it.
     pub(super) fn add_lib(&mut self, library: Option<&str>) -> Result<(), Failure> {
         match library {
             Some(library) if library.starts_with('{') => {
@@ -129,7 +120,7 @@ impl Views {
         })
     }
 
-    /// Runs every function on a document; the answer: one list of rows a function.
+    /// Runs every function on a document. The answer has one list of rows for each.
     pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<Answer, Failure> {
         let mut results = Results::new(&self.shared);
         self.engine.begin();
@@ -165,23 +156,21 @@ impl Views {
         })
     }
 
-    /// Reduces with one function.
+    /// Reduces with one function: by `reduce` rows, `[[[key, id], value], ..]`, and by `rereduce` earlier
+    /// results, `[value, ..]`.
     pub(super) fn reduce(
         &self,
         reducer: &Reducer,
-        rows: Reduction<'_>,
+        runner: &str,
+        json: &str,
         results: &mut Results<'_>,
     ) -> Result<(), Failure> {
-        let (name, json) = match rows {
-            Reduction::Pairs(json) => ("reduce", json),
-            Reduction::Again(json) => ("rereduce", json),
-        };
         self.engine.begin();
-        let rows = reducer.realm.argument(&self.engine, Some(json));
+        let rows = self.engine.argument(&reducer.realm.context, Some(json));
         let done = rows.and_then(|rows| {
             reducer.realm.with(|ctx| {
                 let rows = rows.value(ctx)?;
-                let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(name)?;
+                let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(runner)?;
                 let answer = runner.call((reducer.call.clone().restore(ctx)?, rows))?;
                 // The result comes as a list of its own.
                 results.add(ctx, &answer)
@@ -205,7 +194,7 @@ impl ViewFunction {
             (Rows::Indexed, ViewKind::Nouveau) => (&self.index, 1),
             (Rows::Indexed, _) => (&self.index, 3),
         };
-        let document = self.realm.argument(engine, document)?;
+        let document = engine.argument(&self.realm.context, document)?;
         self.realm.with(|ctx| {
             let document = document.value(ctx)?;
             let call = self.call.clone().restore(ctx)?;
@@ -232,7 +221,7 @@ fn runner<'js>(
     Ok(Persistent::save(ctx, function))
 }
 
-/// The text of a source given as JSON.
+/// Returns the text of a source given as JSON.
 pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
     let missing = || Failure::error("not_found", "missing function");
     let json = json.ok_or_else(missing)?;
