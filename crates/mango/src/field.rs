@@ -1,9 +1,9 @@
 //! Fields: their names, and finding many of them in one walk through a document.
 //!
 //! SUMMARY   [`Path`] is a field's name cut at its points; [`Fields`] is a set of paths as a tree,
-//!           whose [`Fields::find`] finds what a document has there.
-//! PROMISES  A document is walked through once for all fields at a level; what no field needs is
-//!           only skipped. No recursion. Of members of one name the last counts, as in JavaScript.
+//!           whose values in a document [`Fields::find`] finds.
+//! PROMISES  A document is walked through once for all fields of a level; other members are skipped.
+//!           No recursion. Of members of one name the last counts, as in JavaScript.
 //! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array's
 //!           index (from 0, a `+` in front is tolerated).
 
@@ -14,8 +14,7 @@ use super::members::{Kind, kind_of};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// How many segments a field's name may have. For each, the part of a document that it leads through
-/// is walked through once more.
+/// How many segments a field's name may have. Each walks once more through a part of the document.
 pub const FIELD_SEGMENTS_MAX: usize = 64;
 
 /// A field's name, cut into its segments.
@@ -55,14 +54,14 @@ impl Path {
     }
 }
 
-/// What a document has at a field.
+/// The value of a field in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     /// This value.
     Value(&'a str),
     /// Nothing: an object on the way has no such member.
     Missing,
-    /// Nothing, and there could not be: the way leads through a scalar, or past an array's end.
+    /// Nothing: the path leads through a scalar, or past the end of an array.
     BadPath,
 }
 
