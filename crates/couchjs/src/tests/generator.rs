@@ -3,7 +3,7 @@
 use test_random::TestRandom;
 
 use super::pieces::{
-    DOCUMENTS, EXPRESSIONS, LENDING, MEMBERS, NAMES, ODD_PIECES, PLAIN_STATEMENTS, SUSPECTS,
+    DOCUMENTS, EXPRESSIONS, MEMBERS, NAMES, ODD_PIECES, PLAIN_STATEMENTS, SUSPECTS,
 };
 use super::places::{HEADS, PLACES};
 
@@ -16,23 +16,52 @@ const ODD_PART: usize = 12;
 /// What stands for the document in a plain source where no member of it is read.
 const NO_DOCUMENT: &str = "({a: 1, tags: [2]})";
 
-/// Returns the source of this number, which may be wrong. A quarter only reads members of documents,
-/// a quarter does anything, and half has one suspect statement, each in its turn.
+/// A statement that changes the document, and one that reads any member.
+const CLEAR_STATEMENTS: [&str; 2] = ["doc.a = @E; emit(doc.a);", "emit(doc['b']);"];
+
+/// Returns the source of this number, which may be wrong. A quarter only reads members of documents, a
+/// quarter does anything, a quarter has each of [`SUSPECTS`] in its turn, and a quarter has a clear
+/// statement in each of [`PLACES`] in its turn.
 pub(super) fn source(random: &mut TestRandom, number: usize) -> String {
-    let (head, tail) = *random.one_of(HEADS);
+    let turn = number / 4;
+    let suspect = match number % 4 {
+        1 => Some((SUSPECTS[turn % SUSPECTS.len()], any_place(random))),
+        3 => {
+            let statement = CLEAR_STATEMENTS[turn % CLEAR_STATEMENTS.len()];
+            let place = PLACES[turn / CLEAR_STATEMENTS.len() % PLACES.len()];
+            Some((statement, place))
+        }
+        _ => None,
+    };
+    let is_usual = suspect.is_some() && random.below(2) == 0;
+    let (head, tail) = if is_usual {
+        HEADS[0]
+    } else {
+        *random.one_of(HEADS)
+    };
     let count = random.below(3);
     let mut generator = Generator {
         random,
-        is_plain: number % 4 != 0,
+        is_plain: !number.is_multiple_of(4),
     };
     let mut body: Vec<String> = (0..count).map(|_| generator.statement(0)).collect();
-    let place = generator.random.below(count + 1);
-    let last = match number % 2 {
-        0 => generator.statement(0),
-        _ => generator.suspect(SUSPECTS[number / 2 % SUSPECTS.len()]),
+    let at = generator.random.below(count + 1);
+    let last = match suspect {
+        Some((statement, place)) => {
+            let statement = generator.fill(statement, DEPTH_MAX - 1, false);
+            place.replace("@X", &statement)
+        }
+        None => generator.statement(0),
     };
-    body.insert(place, last);
+    body.insert(at, last);
     format!("{head} var n = 0; {} {tail}", body.join("\n"))
+}
+
+fn any_place(random: &mut TestRandom) -> &'static str {
+    match random.below(2) {
+        0 => PLACES[0],
+        _ => random.one_of::<&'static str>(PLACES),
+    }
 }
 
 struct Generator<'r> {
@@ -50,13 +79,6 @@ impl Generator<'_> {
         };
         let piece = self.pick(pieces);
         self.fill(piece, depth, self.is_plain)
-    }
-
-    /// Returns this piece somewhere in a plain source.
-    fn suspect(&mut self, piece: &str) -> String {
-        let place = self.pick(PLACES);
-        let suspect = self.fill(piece, DEPTH_MAX - 1, false);
-        place.replace("@X", &suspect)
     }
 
     /// Returns a piece with its placeholders filled.
@@ -79,7 +101,6 @@ impl Generator<'_> {
                 "M" if is_plain => format!(".{}", self.pick(NAMES)),
                 "M" => self.fill_one(MEMBERS, depth + 1, false),
                 "N" => self.pick(NAMES).to_owned(),
-                "L" => self.pick(LENDING).to_owned(),
                 other => unreachable!("{other} is no placeholder"),
             };
             text += rest;

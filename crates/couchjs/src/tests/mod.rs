@@ -18,7 +18,7 @@ use super::{Input, Options};
 use generator::source;
 use test_random::TestRandom;
 
-const SOURCES: usize = 4000;
+const SOURCES: usize = 6000;
 
 /// How many sources one query server gets.
 const BATCH: usize = 100;

@@ -1,8 +1,7 @@
 //! The pieces of code that random sources of map functions are made of: what is easily misread.
 //!
 //! `@S`, `@E`, `@D`, `@M` and `@N` stand for a statement, an expression, an expression that is the
-//! document, the access to a member, and the name of one; `@L` for one of [`LENDING`]. Loops have bounds
-//! of their own.
+//! document, the access to a member, and the name of one. Loops have bounds of their own.
 
 /// Statements that read members of a document.
 pub(super) const PLAIN_STATEMENTS: &[&str] = &[
@@ -116,9 +115,18 @@ pub(super) const SUSPECTS: &[&str] = &[
     "var f = (doc.tags || [])['pu' + 'sh']; f.call(doc.tags, @E); emit(doc.tags);",
     "var f = (doc.tags || [])['pu' + 'sh']; f.apply(doc.tags, [@E]); emit(doc.tags);",
     "var f = (doc.tags || [])['pu' + 'sh'].bind(doc.tags); f(@E); emit(doc.tags);",
-    "[7].@L((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
-    "[7]?.@L((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
-    "[7].@L(...[(doc.tags || [])['pu' + 'sh'], doc.tags]); emit(doc.tags);",
+    "[7].every((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].filter((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].find((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].findIndex((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].findLast((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].findLastIndex((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].flatMap((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].forEach((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].map((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].some((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7]?.forEach((doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
+    "[7].map(...[(doc.tags || [])['pu' + 'sh'], doc.tags]); emit(doc.tags);",
     "Array.from([7], (doc.tags || [])['pu' + 'sh'], doc.tags); emit(doc.tags);",
     "JSON.stringify(@D, (doc.tags || [])['pu' + 'sh']); emit(doc);",
     "var f = Object['assign']; f(@D, {a: @E}); emit(doc.a);",
@@ -173,6 +181,12 @@ pub(super) const SUSPECTS: &[&str] = &[
     "var {x = doc} = {}; emit(x.b);",
     "var [x = doc] = []; emit(x.b);",
     "({a: x = doc} = {}); emit(x.b);",
+    "({x = doc} = {}); emit(x.b);",
+    "[...[x = doc]] = []; emit(x.b);",
+    "doc++; emit(1);",
+    "for ([x = doc] of [[]]) emit(x.b);",
+    "emit(doc.map && doc.map(x => x.b));",
+    "emit(typeof a === 'undefined' || a);",
     "for (var x of [@D]) emit(x.b);",
     "for (var x = doc; x; x = 0) emit(x.b);",
     "(function({a, o}) { emit(a, o); })(@D);",
@@ -210,8 +224,10 @@ pub(super) const SUSPECTS: &[&str] = &[
     "Object.freeze(doc); emit(doc.a);",
     "Object.seal(doc.o || {}); emit(doc.o);",
     "Object.preventExtensions(doc); emit(doc.b);",
-    "emit(typeof Proxy, typeof Array.fromAsync); emit(new Proxy(doc, {get: () => 5}).a);",
-    "emit(doc.__lookupGetter__('a')); emit(doc.__lookupSetter__('a'));",
+    "emit(typeof Array.fromAsync);",
+    "emit(new Proxy(doc, {get: () => 5}).a);",
+    "emit(doc.__lookupGetter__('a'));",
+    "emit(doc.__lookupSetter__('a'));",
     "emit(Object.getOwnPropertySymbols(doc).length);",
     "emit(Array.prototype === doc.tags?.__proto__);",
     "emit(doc.__proto__ === Object.prototype);",
@@ -236,23 +252,13 @@ pub(super) const SUSPECTS: &[&str] = &[
     // Comments that only some scripts have.
     "emit(n <!-- doc.a); '\n); doc.a = @E; emit(doc.a); //'",
     "emit(1)\n--> '\ndoc.a = @E; emit(doc.a); //'",
+    "emit(1)\n /* */ --> '\ndoc.a = @E; emit(doc.a); //'",
+    "emit(1)\u{2028}--> '\ndoc.a = @E; emit(doc.a); //'",
+    "n<!--doc.a\n;doc.a = @E; emit(doc.a);",
+    "doc.a<!-- 1;\n = @E; emit(doc.a);",
     "emit(1) /*\n*/ --> '\ndoc.a = @E; emit(doc.a); //'",
     "var c = 2; while (c --> 0) { doc.a = c; } emit(doc.a);",
     "var c = 2; c\n/* */ /* */ --> (doc.a = 5)\n; emit(doc.a);",
-];
-
-/// Methods that call what they are given first with what they are given second.
-pub(super) const LENDING: &[&str] = &[
-    "every",
-    "filter",
-    "find",
-    "findIndex",
-    "findLast",
-    "findLastIndex",
-    "flatMap",
-    "forEach",
-    "map",
-    "some",
 ];
 
 pub(super) const EXPRESSIONS: &[&str] = &[
