@@ -46,14 +46,6 @@ pub(super) struct ReduceLimit {
     ratio: f64,
 }
 
-/// How large a reduction is, in UTF-16 units.
-pub(super) struct Sizes {
-    /// The input line without the sources of the functions.
-    pub(super) input: usize,
-    /// The results, as a JSON array.
-    pub(super) output: usize,
-}
-
 impl ReduceLimit {
     /// Reads the configuration that came with a `reset`.
     pub(super) fn new(config: &Value) -> Self {
@@ -86,16 +78,16 @@ impl ReduceLimit {
         }
     }
 
-    /// Judges a result; `context` names its view.
-    pub(super) fn judge(&self, sizes: &Sizes, context: &str) -> Verdict {
-        let (input, output) = (sizes.input as f64, sizes.output as f64);
-        let is_small = output <= self.threshold_units || output * self.ratio <= input;
+    /// Judges results, a JSON array of `output` UTF-16 units, of a line that has `input` of them without
+    /// the sources of the functions; `context` names the view.
+    pub(super) fn judge(&self, input: usize, output: usize, context: &str) -> Verdict {
+        let units = output as f64;
+        let is_small = units <= self.threshold_units || units * self.ratio <= input as f64;
         if self.mode == Mode::Off || is_small {
             return Verdict::Passes;
         }
         let text = format!(
-            "Reduce output must shrink more rapidly: input size: {} output size: {} context: {}",
-            sizes.input, sizes.output, context
+            "Reduce output must shrink more rapidly: input size: {input} output size: {output} context: {context}"
         );
         if self.mode == Mode::Log {
             Verdict::Warns(text)
@@ -113,7 +105,7 @@ mod tests {
     use super::*;
 
     fn passes(config: Value, input: usize, output: usize) -> bool {
-        ReduceLimit::new(&config).judge(&Sizes { input, output }, "") == Verdict::Passes
+        ReduceLimit::new(&config).judge(input, output, "") == Verdict::Passes
     }
 
     #[test]
@@ -174,13 +166,7 @@ mod tests {
     fn log_mode_only_warns() {
         let config =
             json!({"reduce_limit": "log", "reduce_limit_threshold": 1, "reduce_limit_ratio": 1});
-        let verdict = ReduceLimit::new(&config).judge(
-            &Sizes {
-                input: 5,
-                output: 6,
-            },
-            "c",
-        );
+        let verdict = ReduceLimit::new(&config).judge(5, 6, "c");
         assert!(matches!(verdict, Verdict::Warns(text) if text.ends_with("size: 6 context: c")));
     }
 }

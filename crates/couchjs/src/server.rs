@@ -15,7 +15,7 @@ use super::failure::{Failure, cut};
 use super::lines::{Input, Lines, Next, Reader, into_text};
 use super::memory::LONG_BYTES;
 use super::realm::{Shared, ViewKind};
-use super::reduce_limit::{self, ReduceLimit, Sizes, Verdict};
+use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
 use super::views::{Rows, Views, source_text};
@@ -213,10 +213,7 @@ impl Server {
                 .reduce(reducer, &command.name, rows, &mut results)?;
         }
         let (results, held) = results.finish()?;
-        let sizes = Sizes {
-            input: utf16_len(line).saturating_sub(sources_units),
-            output: utf16_len(&results),
-        };
+        let input = utf16_len(line).saturating_sub(sources_units);
         let context =
             command
                 .argument(2)
@@ -224,7 +221,7 @@ impl Server {
                     true => unquote(json).unwrap_or(json.into()),
                     false => excerpt(json).into(),
                 });
-        match self.limit.judge(&sizes, &context) {
+        match self.limit.judge(input, utf16_len(&results), &context) {
             Verdict::Passes => {}
             Verdict::Warns(text) => self.shared.log(&format!("reduce_overflow_error: {text}")),
             Verdict::Fails(text) => return Err(Failure::error("reduce_overflow_error", &text)),

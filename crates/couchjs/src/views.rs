@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use rquickjs::{Ctx, Function, Object, Persistent};
+use rquickjs::{Function, Object, Persistent};
 
 use super::engine::Engine;
 use super::failure::Failure;
@@ -14,9 +14,12 @@ use super::realm::{Realm, Shared, Tree, ViewKind, compilation_error};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote};
 
-/// A function that `add_fun` added. The handles are freed before the realm.
-struct ViewFunction {
+/// A function of a view or a search. The handles are freed before the realm.
+pub(super) struct ViewFunction {
     call: Persistent<Function<'static>>,
+    /// What runs it.
+    runners: Persistent<Object<'static>>,
+    /// Those of them that documents need.
     map: Persistent<Function<'static>>,
     index: Persistent<Function<'static>>,
     /// Writes their rows.
@@ -89,33 +92,49 @@ impl Views {
 
     /// Compiles and adds a map or index function.
     pub(super) fn add_fun(&mut self, source: Option<&str>, kind: ViewKind) -> Result<(), Failure> {
-        let function = self.function(source, kind)?;
+        let source = source_text(source)?;
+        let reading = self.shared.options.optimize_functions && reading::only_reads(&source);
+        let function = self.function(&source, kind, reading)?;
         self.functions.push(function);
         Ok(())
     }
 
-    fn function(&mut self, json: Option<&str>, kind: ViewKind) -> Result<ViewFunction, Failure> {
-        let source = source_text(json)?;
+    /// Compiles a reduce function, which lives for one command only.
+    pub(super) fn reducer(&mut self, source: &str) -> Result<ViewFunction, Failure> {
+        self.function(source, ViewKind::Reduce, true)
+    }
+
+    fn function(
+        &mut self,
+        source: &str,
+        kind: ViewKind,
+        reading: bool,
+    ) -> Result<ViewFunction, Failure> {
         self.used = true;
         self.engine.begin();
         let realm = self.engine.realm()?;
-        let reading = self.shared.options.optimize_functions && reading::only_reads(&source);
         let runners = realm.add_views(kind, reading)?;
-        let library = self.library.as_ref().map_or("null", |(json, _)| json);
-        realm.add_modules(Tree::Library(library))?;
-        let call = self.engine.compile(&realm, &source)?;
-        let excerpt = excerpt(&source);
+        if kind != ViewKind::Reduce {
+            let library = self.library.as_ref().map_or("null", |(json, _)| json);
+            realm.add_modules(Tree::Library(library))?;
+        }
+        let call = self.engine.compile(&realm, source)?;
         let (map, index, written) = realm.with(|ctx| {
-            let runner = |name| runner(ctx, &runners, name);
+            let runners = runners.clone().restore(ctx)?;
+            let runner = |name| {
+                let runner = runners.get::<_, Function<'_>>(name)?;
+                Ok::<_, rquickjs::Error>(Persistent::save(ctx, runner))
+            };
             Ok((runner("map")?, runner("index")?, runner("written")?))
         })?;
         Ok(ViewFunction {
             call,
+            runners,
             map,
             index,
             written,
             kind,
-            excerpt,
+            excerpt: excerpt(source),
             realm,
         })
     }
@@ -141,26 +160,11 @@ impl Views {
         Ok(Answer::Text(["", ""], text, held))
     }
 
-    /// Compiles a reduce function, which lives for one command only.
-    pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
-        self.used = true;
-        self.engine.begin();
-        let realm = self.engine.realm()?;
-        let runners = realm.add_views(ViewKind::Reduce, true)?;
-        let call = self.engine.compile(&realm, source)?;
-        Ok(Reducer {
-            call,
-            runners,
-            excerpt: excerpt(source),
-            realm,
-        })
-    }
-
     /// Reduces with one function: by `reduce` rows, `[[[key, id], value], ..]`, and by `rereduce` earlier
     /// results, `[value, ..]`.
     pub(super) fn reduce(
         &self,
-        reducer: &Reducer,
+        reducer: &ViewFunction,
         runner: &str,
         json: &str,
         results: &mut Results<'_>,
@@ -202,23 +206,6 @@ impl ViewFunction {
             results.add_rows(ctx, &list, columns, &self.written)
         })
     }
-}
-
-/// A compiled reduce function. The handles are freed before the realm.
-pub(super) struct Reducer {
-    call: Persistent<Function<'static>>,
-    runners: Persistent<Object<'static>>,
-    excerpt: String,
-    realm: Realm,
-}
-
-fn runner<'js>(
-    ctx: &Ctx<'js>,
-    runners: &Persistent<Object<'static>>,
-    name: &str,
-) -> rquickjs::Result<Persistent<Function<'static>>> {
-    let function: Function<'js> = runners.clone().restore(ctx)?.get(name)?;
-    Ok(Persistent::save(ctx, function))
 }
 
 /// Returns the text of a source given as JSON.
