@@ -185,8 +185,6 @@ pub(super) const SUSPECTS: &[&str] = &[
     "[...[x = doc]] = []; emit(x.b);",
     "doc++; emit(1);",
     "for ([x = doc] of [[]]) emit(x.b);",
-    "emit(doc.map && doc.map(x => x.b));",
-    "emit(typeof a === 'undefined' || a);",
     "for (var x of [@D]) emit(x.b);",
     "for (var x = doc; x; x = 0) emit(x.b);",
     "(function({a, o}) { emit(a, o); })(@D);",
@@ -258,6 +256,7 @@ pub(super) const SUSPECTS: &[&str] = &[
     "doc.a<!-- 1;\n = @E; emit(doc.a);",
     "emit(1) /*\n*/ --> '\ndoc.a = @E; emit(doc.a); //'",
     "var c = 2; while (c --> 0) { doc.a = c; } emit(doc.a);",
+    "var c = 2; c --> (doc.a = @E)\n; emit(doc.a);",
     "var c = 2; c\n/* */ /* */ --> (doc.a = 5)\n; emit(doc.a);",
 ];
 
