@@ -99,7 +99,7 @@ impl SelectorErrorKind {
     }
 }
 
-/// Why a selector could not be tested on a document. It will fail again.
+/// Why a selector or an index could not be applied to a document. It will fail again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatchError {
     /// The document is not a JSON object. Its author is at fault.
@@ -113,6 +113,12 @@ pub enum MatchError {
         /// The string's length.
         bytes: usize,
     },
+    /// A text index would have too many entries of the document.
+    #[error("the document makes more than {limit} bytes of text entries")]
+    TooManyEntries {
+        /// The bound, in bytes.
+        limit: usize,
+    },
 }
 
 impl MatchError {
@@ -121,6 +127,7 @@ impl MatchError {
         match self {
             Self::NotADocument(_) => "invalid_document",
             Self::Pattern { .. } => "regex_limit",
+            Self::TooManyEntries { .. } => "too_large",
         }
     }
 }

@@ -8,7 +8,7 @@
 //!           (`["a", {"b": "desc"}]`).
 
 use super::error::{MatchError, SelectorError, SelectorErrorKind};
-use super::field::{FieldId, Fields, FieldsBuilder, Found, Path};
+use super::field::{FieldId, Fields, FieldsBuilder, Found, segments};
 use super::members::{self, Kind, kind_of};
 use super::selector::Selector;
 use super::text::{TextFields, TextIndex, escape_name};
@@ -41,30 +41,6 @@ impl IndexError {
             Self::Shape(_) => "invalid_index",
             Self::Selector { error, .. } => error.name(),
             Self::Field(kind) => kind.name(),
-        }
-    }
-}
-
-/// Why the entries of a document could not be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// The filter failed on the document.
-    #[error(transparent)]
-    Filter(#[from] MatchError),
-    /// The document has too many text entries.
-    #[error("the document makes more than {limit} bytes of text entries")]
-    TooMuch {
-        /// The bound, in bytes.
-        limit: usize,
-    },
-}
-
-impl EntryError {
-    /// Returns a name for the wire.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Filter(error) => error.name(),
-            Self::TooMuch { .. } => "too_large",
         }
     }
 }
@@ -118,8 +94,8 @@ impl Index {
     /// Returns the rows of a document, as JSON text: one, or none if a field is missing.
     ///
     /// # Errors
-    /// See [`EntryError`]. `document` has been checked to be a JSON object.
-    pub fn rows(&self, document: &str) -> Result<String, EntryError> {
+    /// See [`MatchError`]. `document` has been checked to be a JSON object.
+    pub fn rows(&self, document: &str) -> Result<String, MatchError> {
         let Some((fields, columns)) = &self.columns else {
             return Ok("[]".into());
         };
@@ -145,7 +121,7 @@ impl Index {
     ///
     /// # Errors
     /// As for [`Self::rows`].
-    pub fn text_entries(&self, document: &str) -> Result<String, EntryError> {
+    pub fn text_entries(&self, document: &str) -> Result<String, MatchError> {
         if !self.has(document)? {
             return Ok("[]".into());
         }
@@ -156,7 +132,7 @@ impl Index {
     ///
     /// # Errors
     /// As for [`Self::rows`].
-    pub fn nouveau_entries(&self, document: &str) -> Result<String, EntryError> {
+    pub fn nouveau_entries(&self, document: &str) -> Result<String, MatchError> {
         if !self.has(document)? {
             return Ok("[]".into());
         }
@@ -164,7 +140,7 @@ impl Index {
     }
 
     /// Whether a document is in the index.
-    fn has(&self, document: &str) -> Result<bool, EntryError> {
+    fn has(&self, document: &str) -> Result<bool, MatchError> {
         Ok(!is_design(document) && self.filter.matches_checked(document)?)
     }
 }
@@ -258,8 +234,8 @@ fn columns<'a>(
             return Err(IndexError::Shape(what));
         }
         let name = unescape(name);
-        let path = Path::parse(&name).map_err(IndexError::Field)?;
-        ids.push(builder.add(&path));
+        let segments = segments(&name).map_err(IndexError::Field)?;
+        ids.push(builder.add(&segments));
     }
     Ok((builder.build(), ids))
 }
@@ -284,12 +260,11 @@ fn text_field(element: &str) -> Result<String, IndexError> {
         return Err(IndexError::Shape("fields: a name is a string".into()));
     }
     let name = unescape(name);
-    let path = Path::parse(&name).map_err(IndexError::Field)?;
-    let segments = path.segments().iter().map(|segment| escape_name(segment));
-    Ok(format!(
-        "{}_3a{kind}",
-        segments.collect::<Vec<_>>().join(".")
-    ))
+    let mut segments = segments(&name).map_err(IndexError::Field)?;
+    for segment in &mut segments {
+        *segment = escape_name(segment);
+    }
+    Ok(format!("{}_3a{kind}", segments.join(".")))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::mem;
 
 use super::condition::{Condition, Quantity};
 use super::error::SelectorErrorKind;
-use super::field::{FieldId, Fields, FieldsBuilder, Path};
+use super::field::{FieldId, Fields, FieldsBuilder, segments};
 use super::members::{Kind, kind_of};
 use super::operand::Order;
 use super::selector::Scope;
@@ -276,8 +276,8 @@ impl<'t> Parser<'t> {
         // As in CouchDB, an empty name above the first field is ignored.
         let field = match joined.as_str() {
             "" => None,
-            name => match Path::parse(name) {
-                Ok(path) => Some(self.fields.add(&path)),
+            name => match segments(name) {
+                Ok(segments) => Some(self.fields.add(&segments)),
                 Err(kind) => return self.fail(quoted, kind),
             },
         };

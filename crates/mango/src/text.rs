@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
 
-use super::index::EntryError;
+use super::error::MatchError;
 use json::cursor::{Cursor, Token};
 use json::string::unescape;
 
@@ -73,7 +73,7 @@ impl TextIndex {
     ///
     /// # Errors
     /// The document has too many entries.
-    pub(super) fn entries(&self, document: &str) -> Result<String, EntryError> {
+    pub(super) fn entries(&self, document: &str) -> Result<String, MatchError> {
         let write = |out: &mut String, name: &str, _: Option<EntryType>, value: &str| {
             let _ = write!(out, "[\"{name}\",{value},[]]");
         };
@@ -84,7 +84,7 @@ impl TextIndex {
     ///
     /// # Errors
     /// The document has too many entries.
-    pub(super) fn nouveau_entries(&self, document: &str) -> Result<String, EntryError> {
+    pub(super) fn nouveau_entries(&self, document: &str) -> Result<String, MatchError> {
         let write = |out: &mut String, name: &str, kind: Option<EntryType>, value: &str| {
             let as_text = matches!(kind, Some(EntryType::Boolean | EntryType::Null));
             let quote = if as_text { "\"" } else { "" };
@@ -107,7 +107,7 @@ impl TextIndex {
         &self,
         document: &str,
         write: impl Fn(&mut String, &str, Option<EntryType>, &str),
-    ) -> Result<String, EntryError> {
+    ) -> Result<String, MatchError> {
         let entries = self.collect(document)?;
         let strings = || {
             entries
@@ -142,7 +142,7 @@ impl TextIndex {
         Ok(out)
     }
 
-    fn collect(&self, document: &str) -> Result<Vec<TextEntry>, EntryError> {
+    fn collect(&self, document: &str) -> Result<Vec<TextEntry>, MatchError> {
         let mut walk = EntryWalk {
             index: self,
             prefix: String::new(),
@@ -184,7 +184,7 @@ struct EntryWalk<'i> {
 }
 
 impl EntryWalk<'_> {
-    fn run(&mut self, document: &str) -> Result<(), EntryError> {
+    fn run(&mut self, document: &str) -> Result<(), MatchError> {
         // The document is valid: the walk does not end early.
         let _ = Cursor::of_valid(document.as_bytes()).walk(|token| match token {
             Token::Object => {
@@ -208,7 +208,7 @@ impl EntryWalk<'_> {
         });
         let limit = TEXT_ENTRIES_BYTES_MAX;
         if self.bytes > limit {
-            return Err(EntryError::TooMuch { limit });
+            return Err(MatchError::TooManyEntries { limit });
         }
         Ok(())
     }
