@@ -1,8 +1,8 @@
 //! Scripts of the server itself, compiled once and loaded into many realms.
 //!
 //! Parsing the preludes takes longer than everything else a new realm needs; their bytecode loads
-//! in microseconds. rquickjs offers that for modules only, so this file uses the engine's own
-//! calls. It is the only one of the query server that does.
+//! in microseconds. rquickjs offers that for modules only, so this file calls the engine itself. No
+//! other file of the query server does.
 
 #![allow(
     unsafe_code,

@@ -1,4 +1,4 @@
-//! A line of the protocol, taken apart without an engine: a command and its arguments as JSON text.
+//! Lines of the protocol: a command and its arguments as JSON text, without an engine.
 
 use std::array;
 
@@ -20,7 +20,7 @@ pub(super) struct Command<'a> {
 /// How many arguments any command has.
 const ARGUMENTS_MAX: usize = 3;
 
-/// Reads members of an object by their names; one that is very long is read as `true`.
+/// Reads the named members of an object; a very long value is read as `true`.
 pub(super) fn members(json: &str, names: &[&str]) -> Value {
     let mut found = Map::new();
     for (name, value) in Members::of(json) {
@@ -40,8 +40,8 @@ impl<'a> Command<'a> {
     /// Takes a line apart.
     ///
     /// # Errors
-    /// A line that is not JSON is fatal: nobody can say what the parent meant, nor how many answers
-    /// it waits for. JSON other than an array is what CouchDB answers with a TypeError.
+    /// A line that is not JSON is fatal: it is unknown how many answers the parent waits for. For JSON
+    /// other than an array CouchDB answers a TypeError.
     pub(super) fn parse(line: &'a str) -> Result<Self, Failure> {
         let mut elements = Elements::of(line);
         let name = elements.next();
@@ -62,10 +62,10 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Longest JSON text of which a tree of values is made, in bytes: the tree takes many times as much.
+/// Longest JSON text that is parsed to a tree of values, in bytes: the tree takes many times as much.
 pub(super) const TREE_BYTES_MAX: usize = 64 << 10;
 
-/// What String() makes of a JSON value; a list too long to be a name stays as it is.
+/// What String() makes of a JSON value; a text that is too long to be a name is only cut.
 pub(super) fn as_text(json: &str) -> String {
     if let Some(text) = unquote(json) {
         return text.into_owned();

@@ -1,7 +1,7 @@
-//! Design documents: `ddoc new` and the calls of their functions. They outlive every `reset`.
+//! Design documents: `ddoc new` and the calls of their functions. A `reset` does not remove them.
 //!
-//! A design document is one object, which all its functions see as `this`. It lives in a realm of
-//! its own that holds nothing else; each function has a realm of its own too.
+//! A design document is one object, which all its functions get as `this`. It has a realm of its own
+//! that holds nothing else; each function has a realm of its own too.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ const KINDS: [&str; 7] = [
     "rewrites",
 ];
 
-/// What a design document takes in the table, beside its texts, in bytes.
+/// What a design document takes in the table besides its texts, in bytes.
 const ENTRY_BYTES: usize = 1024;
 
 /// The realm of one function, found by its path. The handle is freed before the realm.
@@ -46,7 +46,7 @@ struct Loaded {
     context: Context,
 }
 
-/// A design document as it was taught; its object is made at the first call.
+/// A design document; its object is made at the first call.
 struct DesignDoc {
     json: String,
     loaded: Option<Loaded>,
@@ -61,7 +61,7 @@ pub(super) struct DesignDocs {
     shared: Rc<Shared>,
 }
 
-/// What to do with the thing that stands at the end of a path.
+/// What stands at the end of a path.
 enum Leaf {
     Missing,
     /// Compiled by an earlier call, or put there by user code.
@@ -80,10 +80,10 @@ impl DesignDocs {
         }
     }
 
-    /// Keeps a design document, instead of an earlier one of the same id.
+    /// Keeps a design document in place of an earlier one of the same id.
     ///
     /// # Errors
-    /// The id must be a string and the document an object; an earlier one stays otherwise.
+    /// The id is no string or the document no object; an earlier one stays then.
     pub(super) fn teach(
         &mut self,
         id: Option<&str>,
@@ -101,7 +101,7 @@ impl DesignDocs {
                 format!("ddoc new: the design document {name} must be an object, it is {kind}");
             return Err(Failure::protocol(&reason));
         };
-        // What it replaces makes room for it.
+        // The one that it replaces makes room for it.
         self.docs.remove(&*name);
         self.measure();
         let bytes = name.len() + document.len() + ENTRY_BYTES;
@@ -118,7 +118,7 @@ impl DesignDocs {
         Ok(())
     }
 
-    /// Calls a function of a design document; its answer.
+    /// Calls a function of a design document and returns its answer.
     pub(super) fn call(
         &mut self,
         id: &str,
@@ -154,18 +154,18 @@ impl DesignDocs {
         }
     }
 
-    /// Counts what the functions have taken; how much, in bytes.
+    /// Counts the memory that the functions have taken and returns it, in bytes.
     pub(super) fn measure(&self) -> usize {
         self.engine.as_ref().map_or(0, Engine::measure)
     }
 
-    /// Prepares the realm of the next function; whether there was anything to do.
+    /// Prepares the realm of the next function; returns whether there was anything to do.
     pub(super) fn prepare(&self) -> bool {
         self.engine.as_ref().is_some_and(Engine::prepare)
     }
 }
 
-/// The path of a function as names of properties.
+/// Reads the path of a function: names of properties.
 fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
     if let Some(path) = path.filter(|path| path.len() > TREE_BYTES_MAX) {
         let bytes = path.len();
@@ -264,7 +264,7 @@ impl Loaded {
         realm.respond(engine, kind, call, &self.root, arguments)
     }
 
-    /// Puts a compiled function in the place of its source, where later calls find it.
+    /// Puts a compiled function in the place of its source, for later calls.
     fn keep(&self, path: &[String], call: &Persistent<Function<'static>>) -> Result<(), Failure> {
         self.context.with(|ctx| {
             let put = || {
@@ -301,7 +301,7 @@ impl DdocRealm {
                 format!("ddoc: the arguments of a function must be a list, they are {kind}");
             return Err(Failure::protocol(&reason));
         }
-        let arguments = self.realm.argument(engine, arguments)?;
+        let arguments = engine.argument(&self.realm.context, arguments)?;
         let answer = self.realm.with(|ctx| {
             let responder: Function<'_> = self.responders.clone().restore(ctx)?.get(kind)?;
             let arguments = arguments.value(ctx)?;
@@ -313,7 +313,7 @@ impl DdocRealm {
     }
 }
 
-/// Walks a path from the root of a design document; `None` where it leaves the objects.
+/// Follows a path from the root of a design document; `None` where it leads through null or undefined.
 fn find<'js>(
     ctx: &Ctx<'js>,
     root: &Persistent<Object<'static>>,

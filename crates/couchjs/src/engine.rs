@@ -1,7 +1,7 @@
-//! Engines: runtimes of their own, which share the memory limit of the process.
+//! Engines: JavaScript runtimes, which share the memory limit of the process.
 //!
-//! SUMMARY   An engine takes what the [`Account`](super::memory::Account) leaves when it begins; when
-//!           others run, what it has taken is counted.
+//! SUMMARY   An engine that begins to run may take what the [`Account`](super::memory::Account) has
+//!           left; before others run, the memory that it has taken is counted.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,7 +15,8 @@ use super::memory::{Held, LONG_BYTES, copy_long};
 use super::realm::{Realm, Shared};
 use super::text::excerpt;
 
-/// An engine that has taken more than this part of the limit is tidied before others run.
+/// The garbage of an engine that has taken more than this part of the limit is collected before others
+/// run.
 const TIDY_PART: usize = 8;
 
 /// How often engines take turns before they are measured again.
@@ -40,7 +41,7 @@ pub(super) enum Argument<'a> {
     Missing,
     /// JSON text.
     Text(&'a str),
-    /// What a long text stands for.
+    /// The value of a long text.
     Parsed(Persistent<Value<'static>>),
 }
 
@@ -58,7 +59,7 @@ impl Argument<'_> {
 /// A runtime, with one realm in reserve.
 pub(super) struct Engine {
     spare: RefCell<Option<Realm>>,
-    /// What it had taken when it was measured last.
+    /// The memory that it had taken when it was measured last.
     taken: RefCell<Held>,
     /// Whether it may have taken more since.
     is_unmeasured: Cell<bool>,
@@ -86,8 +87,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets the engine take what is left. To be called before it runs, and again after something else
-    /// was counted; all others have been measured.
+    /// Lets the engine take what is left. Call it before the engine runs, and again after something else
+    /// was counted; all others have to be measured.
     pub(super) fn begin(&self) {
         let left = self.shared.memory.left() + self.taken.borrow().bytes();
         // The engine takes 0 for no limit.
@@ -95,8 +96,8 @@ impl Engine {
         self.is_unmeasured.set(true);
     }
 
-    /// Counts what the engine has taken, the first time it has run and once in a while from then on: a
-    /// caller that changes between views and design documents with every line is not slowed down.
+    /// As [`Self::measure`], the first time after it has run and then once in a while: a parent that
+    /// changes between views and design documents with every line is not slowed down.
     pub(super) fn measure_at_times(&self) {
         if !self.is_unmeasured.get() {
             return;
@@ -108,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// Counts what the engine has taken; how much, in bytes.
+    /// Counts the memory that the engine has taken and returns it, in bytes.
     pub(super) fn measure(&self) -> usize {
         if self.is_unmeasured.replace(false) {
             let mut taken = self.taken_now();
@@ -125,7 +126,7 @@ impl Engine {
         usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0)
     }
 
-    /// Makes an argument for a function in a realm. Of a long text the copy that is parsed counts.
+    /// Makes an argument for a function in a realm. The copy of a long text counts while it is parsed.
     pub(super) fn argument<'a>(
         &self,
         context: &Context,
@@ -150,7 +151,7 @@ impl Engine {
         Ok(Argument::Parsed(value))
     }
 
-    /// Prepares a realm; whether there was anything to do.
+    /// Prepares a realm; returns whether there was anything to do.
     pub(super) fn prepare(&self) -> bool {
         let missing = self.spare.borrow().is_none();
         if missing {
@@ -162,13 +163,13 @@ impl Engine {
         missing && self.spare.borrow().is_some()
     }
 
-    /// A realm that nobody has used.
+    /// Returns an unused realm.
     pub(super) fn realm(&self) -> Result<Realm, Failure> {
         let spare = self.spare.borrow_mut().take();
         spare.map_or_else(|| Realm::new(self), Ok)
     }
 
-    /// A realm without helpers, for data only.
+    /// Makes a realm without helpers, for data only.
     pub(super) fn data_realm(&self) -> Result<Context, Failure> {
         Context::custom::<Intrinsics>(&self.runtime).map_err(|_| Failure::out_of_memory())
     }
@@ -192,10 +193,10 @@ impl Engine {
         function
     }
 
-    /// Runs what `async` functions left to do, so that it does not pile up.
+    /// Runs the pending jobs of `async` functions, so that they do not pile up.
     pub(super) fn finish_jobs(&self) {
         while self.runtime.is_job_pending() && self.shared.ended.get().is_none() {
-            // The exceptions of jobs are nobody's.
+            // Nobody waits for a job: its exception is dropped.
             let _ = self.runtime.execute_pending_job();
         }
     }

@@ -1,13 +1,12 @@
-//! What ends a command without a result, and the line that answers it.
+//! Failures of commands, and the lines that answer them.
 //!
-//! PROMISES  The name of an error and its reason are found whatever was thrown, and reading it raises
-//!           nothing. Only complete lines `["error", NAME, REASON]` come out, with a name that is a
-//!           string.
+//! PROMISES  Whatever was thrown, the error has a name, a string, and a reason, and reading them raises
+//!           nothing. Only complete lines `["error", NAME, REASON]` are written.
 //! SOURCE    The error forms of CouchDB's loop.js: arrays, named objects, everything else.
-//! DIFFERS   Where a `reset` or [`Options::text_reasons`](super::Options) ask for it, the reason is always a text:
-//!           of an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`.
-//! LIMITS    The engine raises `null` where it has no room for an exception. A function can throw
-//!           that too; [`Account`](super::memory::Account) tells them apart by what the process took.
+//! DIFFERS   The reason is always a text if a `reset` or [`Options::text_reasons`](super::Options) ask for
+//!           it: for an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`.
+//! LIMITS    The engine raises `null` if it has no room for an exception. A function can throw `null`
+//!           too; [`Account`](super::memory::Account) tells them apart by the memory of the process.
 
 use std::borrow::Cow;
 
@@ -20,7 +19,7 @@ use super::text::{quote, unquote};
 /// The messages of the engine's InternalError for an allocation beyond its limit.
 const ENGINE_OUT_OF_MEMORY: [&str; 2] = ["out of memory", "out of memory in regexp execution"];
 
-/// Longest text of an error, in bytes; of a longer one the beginning is told.
+/// Longest text of an error, in bytes; a longer one is cut.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// What CouchDB answers instead of the text of an exception.
@@ -32,9 +31,8 @@ pub(super) enum Failure {
     /// An error with a name.
     Error {
         name: String,
-        /// Why, as a text.
         reason: String,
-        /// What CouchDB's reason is, as JSON text, where that is no text.
+        /// CouchDB's reason as JSON text, if it is another one.
         couchdb_reason: Option<String>,
         /// Whether the server ends after the answer.
         fatal: bool,
@@ -67,21 +65,21 @@ impl Failure {
         Failure::error(name, reason).ending(true)
     }
 
-    /// A command that has not the shape it must have. The parent's fault.
+    /// A command of a wrong shape: the parent's fault.
     pub(super) fn protocol(reason: &str) -> Self {
         Failure::error("query_protocol_error", reason)
     }
 
-    /// What an exception of the server's own code is in CouchDB, for a mistake that has a `reason`.
+    /// The TypeError that CouchDB's own code raises; here it has a `reason`.
     pub(super) fn type_error(reason: &str) -> Self {
-        Failure::error("TypeError", reason).with_couchdb_reason(NO_REASON.to_owned())
+        Failure::error("TypeError", reason).with_couchdb_reason(NO_REASON)
     }
 
     pub(super) fn out_of_memory() -> Self {
         Failure::OutOfMemory { function: None }
     }
 
-    /// A line of so many bytes has no room in the memory; it was not held.
+    /// There is no memory for a line of so many bytes; it was passed over.
     pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
         let reason = format!(
             "a line of {bytes} bytes does not fit in the {limit_bytes} bytes of memory that functions may take, \
@@ -91,7 +89,7 @@ impl Failure {
         Failure::error("out_of_memory", &reason).ending(bytes <= limit_bytes / 2)
     }
 
-    /// Says which function ran, unless that is known.
+    /// Adds which function ran, unless that is known.
     pub(super) fn inside(mut self, place: impl FnOnce() -> String) -> Self {
         if let Failure::OutOfMemory { function } | Failure::Null { function } = &mut self
             && function.is_none()
@@ -101,7 +99,7 @@ impl Failure {
         self
     }
 
-    /// The answer of an error of `ctx`: what was raised, or what the engine's binding refused.
+    /// The failure of an error of `ctx`: what was raised, or what the engine's binding refused.
     pub(super) fn of(ctx: &Ctx<'_>, error: &rquickjs::Error) -> Self {
         match error {
             rquickjs::Error::Allocation => Failure::out_of_memory(),
@@ -111,7 +109,7 @@ impl Failure {
         }
     }
 
-    /// The answer for a thrown value.
+    /// The failure of a thrown value.
     pub(super) fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Self {
         match value.type_of() {
             Type::Uninitialized => Failure::out_of_memory(),
@@ -119,7 +117,7 @@ impl Failure {
             Type::Undefined => Failure::type_error("the function threw undefined"),
             _ => match value.as_object() {
                 Some(object) => Thrown { ctx, object }.failure(),
-                None => unnamed(&text_of(ctx, value), "null".to_owned()),
+                None => unnamed(&text_of(ctx, value), "null"),
             },
         }
     }
@@ -169,12 +167,9 @@ impl Failure {
         self
     }
 
-    fn with_couchdb_reason(mut self, json: String) -> Self {
+    fn with_couchdb_reason(mut self, json: &str) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
-            *couchdb_reason = Some(match cut(&json) {
-                Cow::Borrowed(_) => json,
-                Cow::Owned(text) => quote(&text),
-            });
+            *couchdb_reason = Some(cut_json(json));
         }
         self
     }
@@ -184,7 +179,7 @@ fn error_line(name: &str, reason: &str) -> String {
     format!("[\"error\",{},{reason}]", quote(name))
 }
 
-fn unnamed(reason: &str, couchdb_reason: String) -> Failure {
+fn unnamed(reason: &str, couchdb_reason: &str) -> Failure {
     Failure::error("unnamed_error", reason).with_couchdb_reason(couchdb_reason)
 }
 
@@ -233,15 +228,13 @@ impl<'js> Thrown<'_, 'js> {
         };
         match name.text().filter(|name| !name.is_empty()) {
             Some(name) => {
-                let couchdb_reason = json.unwrap_or_else(|| NO_REASON.to_owned());
+                let couchdb_reason = json.as_deref().unwrap_or(NO_REASON);
                 Failure::error(&name, &words).with_couchdb_reason(couchdb_reason)
             }
             None => {
                 let stack = stack.text().filter(|stack| !stack.is_empty());
-                unnamed(
-                    &words,
-                    stack.map_or("null".to_owned(), |stack| quote(&stack)),
-                )
+                let stack = stack.map(|stack| quote(&stack));
+                unnamed(&words, stack.as_deref().unwrap_or("null"))
             }
         }
     }
@@ -251,14 +244,14 @@ impl<'js> Thrown<'_, 'js> {
         let Some(name) = name.text() else {
             let whole = self.json(self.object.as_value().clone());
             let whole = whole.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
-            return unnamed(&whole, quote(&whole));
+            return unnamed(&whole, &quote(&whole));
         };
         match (reason.text(), reason) {
             (Some(text), _) => Failure::error(&name, &text),
             (None, Member::Is(value)) if !value.is_undefined() => {
                 let json = self.json(value.clone());
                 let json = json.unwrap_or_else(|| quote(&text_of(self.ctx, &value)));
-                Failure::error(&name, &json).with_couchdb_reason(json)
+                Failure::error(&name, &json).with_couchdb_reason(&json)
             }
             _ => Failure::error(&name, "the function gave no reason"),
         }
@@ -284,10 +277,7 @@ impl<'js> Thrown<'_, 'js> {
 
     /// JSON text; `None` when JSON cannot express the value.
     fn json(&self, value: Value<'js>) -> Option<String> {
-        let text = json(self.ctx, value).map(|text| match cut(&text) {
-            Cow::Borrowed(text) => text.to_owned(),
-            Cow::Owned(text) => quote(&text),
-        });
+        let text = json(self.ctx, value).map(|text| cut_json(&text));
         if text.is_err() {
             self.ctx.catch();
         }
@@ -295,7 +285,7 @@ impl<'js> Thrown<'_, 'js> {
     }
 }
 
-/// What a member of a thrown object is.
+/// A member of a thrown object.
 enum Member<'js> {
     Is(Value<'js>),
     /// Reading it raised something.
@@ -318,8 +308,7 @@ impl Member<'_> {
     }
 }
 
-/// A string's text, cut off where it is too long. Halves of surrogate pairs, which UTF-8 cannot express,
-/// become U+FFFD.
+/// Returns a string's text, cut if it is too long. Halves of surrogate pairs become U+FFFD.
 fn string_text(string: &rquickjs::String<'_>) -> String {
     let ctx = string.ctx();
     let Ok(text) = string.clone().to_cstring() else {
@@ -343,7 +332,7 @@ fn string_text(string: &rquickjs::String<'_>) -> String {
     }
 }
 
-/// A text as far as an error tells it.
+/// Cuts the text of an error if it is too long.
 pub(super) fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= TEXT_BYTES_MAX {
         return Cow::Borrowed(text);
@@ -352,7 +341,15 @@ pub(super) fn cut(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{kept} .. ({} bytes)", text.len()))
 }
 
-/// What a value is in words.
+/// As [`cut`], for JSON text; what is cut becomes a string.
+fn cut_json(json: &str) -> String {
+    match cut(json) {
+        Cow::Borrowed(whole) => whole.to_owned(),
+        Cow::Owned(beginning) => quote(&beginning),
+    }
+}
+
+/// Describes a value in words.
 pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     match value.type_of() {
         Type::Function | Type::Constructor => "a function".to_owned(),
@@ -367,7 +364,7 @@ pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     }
 }
 
-/// A value as JSON text in the engine's memory, `null` when JSON cannot express it.
+/// Returns a value as JSON text in the engine's memory, `null` if JSON cannot express it.
 pub(super) fn json<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<CString<'js>> {
     match ctx.json_stringify(value)? {
         Some(text) => text.to_cstring(),

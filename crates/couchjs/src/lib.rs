@@ -1,9 +1,9 @@
 //! The built-in JavaScript query server: CouchDB's `couchjs` on QuickJS-ng.
 //!
 //! SUMMARY   Reads one JSON array a line, answers one line each: views, searches, design documents.
-//! PROMISES  Every complete line gets an answer, whatever user code does; a fatal one ends the
-//!           server with status 255 after it. Each user function has a realm of its own, and no
-//!           object of another one reaches it, except the design document that `this` is.
+//! PROMISES  Every complete line gets an answer, whatever user code does; after a fatal one the
+//!           server ends with status 255. Each user function has a realm of its own and gets no
+//!           object of another one, except the design document as `this`.
 //!           A memory limit and a stack limit always hold; [`memory`] says what counts.
 //! CALLED    By `settee couchjs`, in a process that does nothing else.
 //! SOURCE    CouchDB's share/server (loop, views, render, mimeparse, util, dreyfus, nouveau), as
@@ -42,8 +42,8 @@ use std::thread;
 pub use lines::Input;
 pub use memory::limit_process;
 
-/// Memory that functions may take with all that is held for them, unless told otherwise, in bytes: the
-/// default of both of CouchDB's `couchjs`.
+/// Default memory limit of functions and of all that is held for them, in bytes: that of both of
+/// CouchDB's `couchjs`.
 pub const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
 
 /// The stack that JavaScript may use, in bytes: some 12,000 plain frames. More would only make
@@ -54,8 +54,8 @@ const SCRIPT_STACK_BYTES: usize = 8 << 20;
 /// for the parser of [`tree`].
 const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 
-/// The member of the configuration in `reset` that asks for errors whose reason is always a text.
-/// CouchDB knows no such member, and reads other reasons.
+/// The member of the configuration in `reset` that says whether the reason of an error is always a
+/// text. CouchDB sends no such member, and reads other reasons.
 pub const TEXT_REASONS: &str = "text_reasons";
 
 /// What the command line decides.
@@ -68,8 +68,8 @@ pub struct Options {
     /// Whether the reason of an error is a text, also where CouchDB answers an object, unless a
     /// `reset` says otherwise.
     pub text_reasons: bool,
-    /// Whether functions that only read their document get it unfrozen: nothing but the time that it
-    /// takes differs.
+    /// Whether functions that only read their document get it unfrozen. The rows are the same, the time
+    /// is shorter.
     pub optimize_functions: bool,
 }
 
@@ -97,7 +97,7 @@ where
     on_own_stack(|| server::Server::new(options, Box::new(input), Box::new(output)).serve())?
 }
 
-/// Does `work` on a thread whose stack is as large as the engine and the parser need it.
+/// Runs `work` on a thread with enough stack for the engine and the parser.
 ///
 /// # Errors
 /// A thread that cannot be started, or that panicked.

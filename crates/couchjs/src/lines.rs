@@ -1,8 +1,10 @@
 //! The two streams of the query server: whole lines in, coalesced lines out.
 //!
-//! PROMISES  Output is written when no complete line is left in the input, never later than the read
-//!           that waits for more; earlier as [`super::output`] says.
+//! PROMISES  Output is written when no complete line is left in the input, before the read that waits
+//!           for more; earlier as [`super::output`] says.
 //!           A line that is too long is read to its end and not held.
+//! WHY       The bound of a line is the memory that is left when it comes, and a line of half of all
+//!           memory is held once: it is not copied, and its memory grows by what is needed.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,15 +16,15 @@ use super::failure::Failure;
 use super::memory::{LONG_BYTES, push_long};
 use super::output::Output;
 
-/// How much is read at once, in bytes: what a pipe holds.
+/// How much is read at once, in bytes: the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
 
-/// Most that the memory of a long line grows by at once, in bytes.
+/// How much the memory of a long line grows at once at most, in bytes.
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// An input that can tell whether a read would wait.
 pub trait Input: Read {
-    /// Whether a read would give something (or the end) at once.
+    /// Whether a read would return at once.
     fn readable(&self) -> bool;
 }
 
@@ -38,7 +40,7 @@ impl Input for File {
     }
 }
 
-/// What there is to read.
+/// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Line,
@@ -47,9 +49,9 @@ pub(super) enum Next {
     End,
 }
 
-/// Whoever reads lines.
+/// What the reader of lines decides.
 pub(super) trait Reader {
-    /// Does a piece of work while nothing can be read; whether there was any.
+    /// Does a piece of work while nothing can be read; returns whether there was any.
     fn prepare(&mut self) -> bool;
 
     /// The longest line that may be held, in bytes; asked about long lines only.
@@ -65,7 +67,7 @@ pub(super) struct Lines {
     start: usize,
     /// Bytes before this index (of `read`) hold no newline after `start`.
     searched: usize,
-    /// How much has been passed over of a line that is too long, in bytes.
+    /// How many bytes of a line that is too long have been passed over.
     passed_over: usize,
     ended: bool,
 }
@@ -83,8 +85,7 @@ impl Lines {
         }
     }
 
-    /// Puts the next line, without its newline, in `line`. What stands before the end of the input
-    /// without a newline is a line too.
+    /// Puts the next line, without its newline, in `line`. The last line needs no newline.
     pub(super) fn next(
         &mut self,
         line: &mut Vec<u8>,
@@ -177,13 +178,13 @@ impl Lines {
         self.output.put(line);
     }
 
-    /// Writes what is waiting.
+    /// Writes the lines that wait.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
 }
 
-/// The text of a line; bytes that are no UTF-8 are replaced, as `String::from_utf8_lossy` does.
+/// Returns the text of a line; bytes that are no UTF-8 are replaced, as by `String::from_utf8_lossy`.
 ///
 /// # Errors
 /// The system has no memory for the replacements.

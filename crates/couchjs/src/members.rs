@@ -1,18 +1,18 @@
-//! Which members of its document a map function reads, told from its source.
+//! Finds out which members of its document a map function reads.
 //!
-//! A function whose every mention of its document is `doc.NAME` cannot see any other member, so
-//! none has to be sent. `settee map` then sends `_id`, which errors are told with, and those.
+//! A function that mentions its document only as `doc.NAME` sees no other member. `settee map` then
+//! sends only these members, and `_id`, which error messages need.
 //!
-//! PROMISES  A function that is given only these members, and `_id`, does what it would do with
-//!           the whole document. In doubt the answer is that it may read all of them.
+//! PROMISES  A function does the same with only these members and `_id` as with the whole
+//!           document. In doubt it may read all members.
 //! LIMITS    As [`super::reading`]: a function that changes how objects work, by names that it
 //!           computes, may be misjudged.
 
 use std::collections::BTreeSet;
 
 use oxc_ast::ast::{
-    BindingPattern, Expression, FormalParameters, IdentifierName, IdentifierReference, Program,
-    Statement, StaticMemberExpression,
+    BindingPattern, Expression, FormalParameters, IdentifierReference, Program, Statement,
+    StaticMemberExpression,
 };
 use oxc_ast_visit::{Visit, walk};
 
@@ -20,10 +20,10 @@ use super::on_own_stack;
 use super::reading::is_harmless;
 use super::tree::with_tree;
 
-/// How many members may be named: of a function that reads more, little would be saved.
+/// How many members may be named: leaving out the others of a document would save little.
 const MEMBERS_MAX: usize = 32;
 
-/// What every object has: when it is called as a member of the document, it gets all of it.
+/// Methods of every object. Called as a member of the document, they get the whole document.
 const INHERITED: [&str; 6] = [
     "hasOwnProperty",
     "isPrototypeOf",
@@ -33,14 +33,11 @@ const INHERITED: [&str; 6] = [
     "valueOf",
 ];
 
-/// What gives a function its arguments without their names.
-const ARGUMENTS: &str = "arguments";
-
 /// Returns the members of its document that a map function may read; `None` when that may be any.
 ///
 /// Understood are functions with one parameter: `function(doc) { .. }`, with a name or without, and
-/// `(doc) => ..`, which mention the document as `doc.NAME` or `doc?.NAME` only. What another
-/// variable of the same name is asked for may make the answer longer, or none.
+/// `(doc) => ..`, which mention the document as `doc.NAME` or `doc?.NAME` only. Another variable of
+/// the same name counts as the document.
 pub fn members_read(source: &str) -> Option<BTreeSet<String>> {
     on_own_stack(|| with_tree(source, members_of).flatten())
         .ok()
@@ -113,11 +110,7 @@ impl<'a> Visit<'a> for Mentions<'_> {
     }
 
     fn visit_identifier_reference(&mut self, it: &IdentifierReference<'a>) {
-        self.reads_any |= it.name == self.parameter || it.name == ARGUMENTS;
-    }
-
-    fn visit_identifier_name(&mut self, it: &IdentifierName<'a>) {
-        self.reads_any |= it.name == ARGUMENTS;
+        self.reads_any |= it.name == self.parameter || it.name == "arguments";
     }
 }
 
@@ -192,7 +185,6 @@ mod tests {
             "emit((doc.toString)())",
             "emit(d\\u006fc)",
             "emit(\\u{61}rguments[0])",
-            "emit(this.arguments)",
             "({a: doc} = {})",
             "[doc] = [1]",
             "for (doc of []) {}",

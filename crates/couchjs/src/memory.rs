@@ -1,18 +1,18 @@
-//! The account of the process's memory: what functions make it hold shares one limit.
+//! The memory of the process: one limit for all that functions make it hold.
 //!
-//! SUMMARY   [`Account`] counts what is held outside of the engines: long lines, answers, design
-//!           documents, libraries, and what each engine that does not run just now has taken. An
-//!           engine may take what is left ([`Engine::begin`](super::engine::Engine::begin)).
-//!           [`limit_process`] has the system refuse what lies beyond.
+//! SUMMARY   [`Account`] counts what is held outside of the running engine: long lines, answers, design
+//!           documents, libraries, and the memory of the other engines. The running engine may take
+//!           what is left ([`Engine::begin`](super::engine::Engine::begin)).
+//!           [`limit_process`] sets a limit of the system beyond that.
 //! PROMISES  The process never has more than its limit and 32 MiB.
 //! SOURCE    `VmHWM` of /proc/self/status: the most memory that the process ever had, in KiB. It tells
-//!           whether a `null` was raised for want of memory: the engine does so when it has no room
-//!           left for an exception, a function can do it too.
+//!           whether the engine raised `null` because it had no memory for an exception; a function can
+//!           throw `null` too.
 //! LIMITS    A function that throws `null` after another one took nearly all memory is mistaken for
-//!           one that takes too much. Where there is no /proc, `null` is what a function threw.
-//!           What is shorter than [`LONG_BYTES`] is not counted.
-//!           An engine counts blocks, and the pages between them are the system's to count: whoever
-//!           scatters small blocks meets [`limit_process`].
+//!           one that takes too much. Without /proc every `null` counts as thrown by a function.
+//!           Texts shorter than [`LONG_BYTES`] are not counted.
+//!           An engine counts blocks, not the pages between them: a function that scatters small blocks
+//!           meets the limit of the system.
 
 use std::cell::Cell;
 use std::fs;
@@ -29,7 +29,7 @@ pub(super) const LONG_BYTES: usize = 256 << 10;
 /// ever used), the server's own tables, short texts. The code of the program, 9 MiB, comes on top.
 const WALL_BYTES: u64 = 26 << 20;
 
-/// Has the system refuse memory that lies well beyond the limit of the functions.
+/// Sets the system's limit of the process, well beyond the limit of the functions.
 pub fn limit_process(limit_bytes: usize) {
     let most = (limit_bytes as u64).saturating_add(WALL_BYTES);
     let Rlimit { current, maximum } = getrlimit(Resource::Data);
@@ -42,7 +42,7 @@ pub fn limit_process(limit_bytes: usize) {
     let _ = setrlimit(Resource::Data, limit);
 }
 
-/// The most memory that the process had so far, in bytes.
+/// Returns the most memory that the process had so far, in bytes.
 fn peak_bytes() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -69,12 +69,12 @@ impl Account {
         })
     }
 
-    /// What nobody holds, in bytes.
+    /// Returns how many bytes are left.
     pub(super) fn left(&self) -> usize {
         self.limit_bytes.saturating_sub(self.held_bytes.get())
     }
 
-    /// Counts memory for as long as the returned value lives, however much is left.
+    /// Counts memory until the returned value is dropped, also if less is left.
     pub(super) fn count(self: &Rc<Self>, bytes: usize) -> Held {
         let mut held = Held {
             account: Rc::clone(self),
@@ -84,7 +84,7 @@ impl Account {
         held
     }
 
-    /// Counts memory if that much is left.
+    /// As [`Self::count`], if that much is left.
     ///
     /// # Errors
     /// [`Failure::OutOfMemory`].
@@ -95,8 +95,8 @@ impl Account {
         }
     }
 
-    /// Whether an engine may have reached its limit. Room that it reserved and has not written to
-    /// yet is no memory of the process, so that three quarters are enough.
+    /// Whether an engine may have reached its limit. Memory that it reserved and has not written to is
+    /// not counted by the system, so three quarters are enough.
     pub(super) fn was_exhausted(&self) -> bool {
         let bytes = self.base_bytes + self.limit_bytes / 4 * 3;
         peak_bytes().is_some_and(|peak| peak >= bytes)
@@ -121,7 +121,7 @@ impl Held {
         self.bytes = bytes;
     }
 
-    /// Counts so many bytes from now on; `false` if there are not as many.
+    /// Counts so many bytes from now on; `false`: there are not as many left.
     pub(super) fn try_set(&mut self, bytes: usize) -> bool {
         let is_left = bytes <= self.account.left() + self.bytes;
         if is_left {
@@ -137,7 +137,7 @@ impl Drop for Held {
     }
 }
 
-/// Appends to a text that may be very long: its memory grows by what is needed, not by half.
+/// Appends to a text that may be very long: its memory grows by what is needed, and is not doubled.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no more.
@@ -151,8 +151,7 @@ pub(super) fn push_long(text: &mut String, more: &str) -> rquickjs::Result<()> {
     Ok(())
 }
 
-/// A copy of a text that may be very long, with room for one byte more: the engine's texts end with
-/// NUL.
+/// Copies a text that may be very long, with room for the NUL that the engine needs behind it.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no memory for it.

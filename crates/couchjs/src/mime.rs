@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-/// The types that every design document finds registered.
+/// The types that are registered from the beginning.
 const PREDEFINED: [(&str, &[&str]); 15] = [
     ("all", &["*/*"]),
     ("text", &["text/plain; charset=utf-8", "txt"]),
@@ -33,8 +33,9 @@ const PREDEFINED: [(&str, &[&str]); 15] = [
 
 /// Keys (`html`) and their content types.
 pub(super) struct Registry {
-    /// How much memory the tables may take, and what they do, in bytes.
+    /// How much memory the tables may take, in bytes.
     bytes_max: usize,
+    /// How much they take.
     bytes: usize,
     /// Key -> types, the first one first.
     types: HashMap<String, Vec<String>>,
@@ -43,7 +44,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// A registry of the predefined types, in which there is so much room for others.
+    /// Makes a registry of the predefined types with so much room for others.
     pub(super) fn new(bytes_max: usize) -> Self {
         let mut registry = Registry {
             bytes_max,
@@ -64,7 +65,7 @@ impl Registry {
     /// Registers a `[KEY, [TYPE, ..]]` of a function.
     ///
     /// # Errors
-    /// How many bytes all may take, when there is no room for these.
+    /// There is no room: returns how many bytes all may take.
     pub(super) fn register_json(&mut self, json: &str) -> Result<(), usize> {
         let left = self.bytes_max.saturating_sub(self.bytes);
         if json.len() > self.bytes_max {
@@ -113,15 +114,15 @@ impl Registry {
     }
 }
 
-/// What a text in the tables takes beside its bytes: its place, and the allocator's overhead.
+/// What a text in the tables takes besides its bytes: its place, and the allocator's overhead.
 const TEXT_BYTES: usize = 64;
 
-/// What a text takes in the tables, in bytes.
+/// Returns what a text takes in the tables, in bytes.
 fn size(text: &str) -> usize {
     text.len() + TEXT_BYTES
 }
 
-/// What a key takes with its types, in bytes.
+/// Returns what a key takes with its types, in bytes.
 fn list_size(key: &str, types: &[String]) -> usize {
     size(key) + types.iter().map(|name| size(name)).sum::<usize>()
 }
@@ -161,7 +162,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// How well this range of a header fits a type; `None` when it does not.
+    /// Tells how well this range of a header fits a type; `None`: it does not.
     fn fitness(&self, target: &Range<'_>) -> Option<i32> {
         let fits = |a: &str, b: &str| a == b || a == "*" || b == "*";
         if !fits(self.kind, target.kind) || !fits(self.subtype, target.subtype) {
@@ -179,7 +180,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// The one of `types` that an Accept header likes best; empty when it likes none.
+/// Chooses the best of `types` for an Accept header; empty: none fits.
 pub(super) fn best_match<'a>(types: &'a [String], accept: &str) -> &'a str {
     let ranges: Vec<_> = accept.split(',').map(Range::parse).collect();
     let weigh = |(position, name): (usize, &'a String)| {

@@ -1,13 +1,12 @@
-//! What the server prints: lines that are written together, and soon.
+//! The output of the server: lines that are written together, and soon.
 //!
-//! SUMMARY   Lines are collected and written in one piece. Whoever reads the input says when.
-//! PROMISES  A line that waits while a later command runs is written within [`HELD_MAX`], whatever
-//!           that command does, also in native code that nothing interrupts: a thread of its own
-//!           does it. So the parent always knows which command takes long, and has every answer
-//!           from before it.
-//!           Whoever reads nothing for a while holds up neither the commands nor the reading of more,
-//!           until the lines have [`OUTPUT_BYTES_MAX`] bytes.
-//! LIMITS    The thread begins with the first line that has to wait, and sleeps while none does.
+//! SUMMARY   Lines are collected and written in one piece when [`super::lines`] has no more input.
+//! PROMISES  A line that waits while a later command runs is written within [`HELD_MAX`] by a thread of
+//!           its own, whatever that command does. So the parent always has all earlier answers, and
+//!           knows which command takes long.
+//!           A parent that does not read for a while holds up neither commands nor input, until the
+//!           lines have [`OUTPUT_BYTES_MAX`] bytes.
+//! LIMITS    The thread starts with the first line that has to wait, and sleeps while none does.
 
 use std::io::{self, Write};
 use std::mem;
@@ -15,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Lines are written at the latest when they have this many bytes. A peer that writes everything
-/// before it reads anything stops for ever once its answers outgrow this and a pipe.
+/// Lines of this many bytes are written at once. A parent that writes everything before it reads
+/// anything stops for ever once its answers are longer than this and a pipe.
 pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// How long a line may wait behind a command that runs.
@@ -32,10 +31,10 @@ pub(super) struct Output {
     writer: Option<Thread>,
 }
 
-/// What both threads use. Whoever takes both locks takes `pipe` first.
+/// What both threads use. A thread that takes both locks takes `pipe` first.
 struct Shared {
-    /// Held while lines are written, which takes as long as the reader does: lines keep their order,
-    /// and the other thread can go on collecting.
+    /// Locked while lines are written, however slow the parent reads: lines keep their order, and the
+    /// other thread goes on collecting.
     pipe: Mutex<Pipe>,
     held: Mutex<Held>,
 }
@@ -68,7 +67,7 @@ impl Shared {
         lock(&self.held)
     }
 
-    /// Writes what waits; an error shows at the next [`Output::flush`].
+    /// Writes the lines that wait; the next [`Output::flush`] returns an error.
     fn write(&self) -> MutexGuard<'_, Pipe> {
         let mut pipe = lock(&self.pipe);
         let lines = mem::take(&mut self.held().lines);
@@ -126,13 +125,13 @@ impl Output {
         }
     }
 
-    /// Writes what waits.
+    /// Writes the lines that wait.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let mut pipe = self.shared.write();
         pipe.broken.take().map_or(Ok(()), Err)
     }
 
-    /// Says that a command is about to run: what waits is written soon, however long that takes.
+    /// A command is about to run: has the lines that wait written soon, however long it takes.
     pub(super) fn hold(&mut self) {
         let mut held = self.shared.held();
         if held.lines.is_empty() || held.is_watched {

@@ -1,10 +1,9 @@
 //! Asks the engine whether a text is JavaScript, without running any of it.
 //!
 //! SUMMARY   [`Parser::parse`] compiles a text as a script and throws the result away.
-//! CALLED    By everything that has to understand a source: what the grammar says is asked, not
-//!           guessed.
-//! LIMITS    Nothing is said of a text that takes more than [`MEMORY_BYTES`], or than the part of them that
-//!           is free beside functions.
+//! CALLED    To check sources, and to find functions without a name in them.
+//! LIMITS    Says nothing of a text that takes more memory than [`MEMORY_BYTES`], or than the part of it
+//!           that is allowed beside functions.
 
 use std::ffi::CString;
 
@@ -18,7 +17,7 @@ use super::bytecode::Script;
 /// Most memory that parsing may take, in bytes: as much as the query server has.
 const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
 
-/// How much of it parsing takes beside functions, and how many bytes it may take at least.
+/// Beside functions parsing may take this part of their memory, and at least so many bytes.
 const BESIDE_PART: usize = 8;
 const BESIDE_BYTES_MIN: usize = 2 << 20;
 
@@ -28,24 +27,25 @@ type Intrinsics = (intrinsic::Eval, intrinsic::RegExpCompiler);
 /// An engine that runs nothing.
 pub(super) struct Parser(Context);
 
-/// What the engine says of a text.
+/// What the engine makes of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Correct,
-    Wrong(Mistake),
+    Wrong(SyntaxError),
     /// It was not parsed to its end.
     Unknown,
 }
 
 /// The first mistake in a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mistake {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct SyntaxError {
     /// Its line; the first is 1.
-    pub(super) line: u32,
+    pub line: u32,
     /// The byte of that line; the first is 1.
     pub(super) column: u32,
     /// What the engine says.
-    pub(super) text: String,
+    pub text: String,
 }
 
 impl Parser {
@@ -66,8 +66,8 @@ impl Parser {
     }
 
     pub(super) fn parse(&self, source: &str) -> Parsed {
-        // The engine's texts end with a NUL. In a literal or a comment one control character is as
-        // good as another, and elsewhere none is.
+        // The engine's texts end with a NUL. Another control character is allowed in the same places:
+        // in literals and comments.
         let source = CString::new(source.replace('\0', "\u{1}")).expect("no NUL is left");
         self.0
             .with(|ctx| match Script::compile(&ctx, c"source", &source) {
@@ -78,8 +78,8 @@ impl Parser {
     }
 }
 
-/// The pending exception, when it is about the grammar.
-fn mistake(ctx: &Ctx<'_>) -> Option<Mistake> {
+/// Takes the pending exception, if it is a syntax error.
+fn mistake(ctx: &Ctx<'_>) -> Option<SyntaxError> {
     let error = ctx.catch();
     let text = error.get::<Coerced<String>>().ok()?.0;
     let stack: String = error.as_object()?.get("stack").ok()?;
@@ -87,7 +87,7 @@ fn mistake(ctx: &Ctx<'_>) -> Option<Mistake> {
     let place = stack.lines().find_map(|line| line.split_once("source:"))?.1;
     let (line, column) = place.split_once(':')?;
     let column = column.trim_end_matches(|c: char| !c.is_ascii_digit());
-    text.starts_with("SyntaxError").then_some(Mistake {
+    text.starts_with("SyntaxError").then_some(SyntaxError {
         line: line.parse().ok()?,
         column: column.parse().ok()?,
         text,

@@ -1,23 +1,23 @@
-//! Realms: where user functions live, each in one of its own, a global object with standard objects and
-//! helpers.
+//! Realms: global objects with standard objects and helpers, one for each user function.
 //!
-//! PROMISES  The native calls below are reachable for the preludes only. What they get and give is
-//!           text or JSON, so that they cannot be made to print anything but well formed lines.
+//! PROMISES  Only the preludes reach the native calls below. Arguments and results are text or JSON, so
+//!           that only well formed lines are written.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::rc::Rc;
 
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::context::EvalOptions;
 use rquickjs::convert::Coerced;
+use rquickjs::prelude::Func;
 use rquickjs::{
     Context, Ctx, Exception, FromJs, Function, Object, Persistent, String as JsString, Value,
 };
 
 use super::bytecode::Script;
 use super::command::Command;
-use super::engine::{Argument, Engine};
+use super::engine::Engine;
 use super::failure::{Failure, cut, text_of};
 use super::lines::{Lines, Next, Reader, into_text};
 use super::memory::Account;
@@ -26,10 +26,10 @@ use super::results::Answer;
 use super::text::{beginning, excerpt, quote};
 use super::{Options, source, writing};
 
-/// The content types that functions register have this part of the memory limit at most.
+/// Content types that functions register may take this part of the memory limit.
 const TYPES_PART: usize = 16;
 
-/// Longest texts from which a content type is chosen, in bytes each.
+/// Longest list of content types and longest Accept header from which one is chosen, in bytes.
 const CHOICE_BYTES_MAX: usize = 64 << 10;
 
 /// How many characters are kept of a log text that is too long for a line.
@@ -52,23 +52,13 @@ impl Prelude {
     }
 
     fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<V> {
-        if self.compiled.get().is_none() {
-            let source = CStr::from_bytes_with_nul(self.source.as_bytes());
-            let source = source.expect("prelude: the only NUL is the last byte");
-            let script = Script::compile(ctx, self.name, source)?;
-            self.compiled.get_or_init(|| script);
+        if let Some(script) = self.compiled.get() {
+            return script.run(ctx);
         }
-        self.compiled
-            .get()
-            .expect("prelude: compiled above")
-            .run(ctx)
+        let source = CString::new(self.source)?;
+        let script = Script::compile(ctx, self.name, &source)?;
+        self.compiled.get_or_init(|| script).run(ctx)
     }
-}
-
-macro_rules! prelude {
-    ($name:literal, $file:literal) => {
-        Prelude::new($name, concat!(include_str!($file), "\0"))
-    };
 }
 
 /// What all realms of the process share with the server.
@@ -76,9 +66,9 @@ pub(super) struct Shared {
     pub(super) options: Options,
     pub(super) memory: Rc<Account>,
     pub(super) lines: RefCell<Lines>,
-    /// Whether the reason of an error is always a text: as the last `reset` has it.
+    /// Whether the reason of an error is always a text, as of the last `reset`.
     pub(super) text_reasons: Cell<bool>,
-    /// The exit status, once a list function met the end of the input or a line that is no row.
+    /// The exit status, once a list function has read the end of the input or a line that is no row.
     pub(super) ended: Cell<Option<u8>>,
     /// The content types of design documents: one registry for the life of the process.
     types: RefCell<Registry>,
@@ -97,10 +87,10 @@ impl Shared {
             text_reasons: Cell::new(options.text_reasons),
             ended: Cell::new(None),
             types: RefCell::new(Registry::new(options.memory_bytes / TYPES_PART)),
-            helpers: prelude!(c"helpers", "prelude/helpers.js"),
-            modules: prelude!(c"modules", "prelude/modules.js"),
-            views: prelude!(c"views", "prelude/views.js"),
-            render: prelude!(c"render", "prelude/render.js"),
+            helpers: Prelude::new(c"helpers", include_str!("prelude/helpers.js")),
+            modules: Prelude::new(c"modules", include_str!("prelude/modules.js")),
+            views: Prelude::new(c"views", include_str!("prelude/views.js")),
+            render: Prelude::new(c"render", include_str!("prelude/render.js")),
         })
     }
 
@@ -108,7 +98,7 @@ impl Shared {
         self.log_json(&quote(text));
     }
 
-    /// Logs a text given as JSON; one that is too long for a line is cut off.
+    /// Logs a text given as JSON; one that is too long for a line is cut.
     fn log_json(&self, json: &str) {
         let line = ["[\"log\",", json, "]"];
         if line.iter().map(|part| part.len()).sum::<usize>() <= self.options.line_bytes_max {
@@ -126,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Checks that a line is none that the parent would end the process for.
+    /// Checks that a line is not too long for the parent.
     pub(super) fn check_length(&self, bytes: usize) -> Result<(), Failure> {
         let most = self.options.line_bytes_max;
         if bytes <= most {
@@ -159,7 +149,7 @@ impl Shared {
         Exception::throw_internal(ctx, "the list has ended")
     }
 
-    /// Waits for the next line of a list: the parsed line of a row, or undefined at their end.
+    /// Waits for the next row of a list: its parsed line, or undefined at the end.
     fn next_row<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
         let failure = match self.read_row() {
             Ok(Some(Row::Next(row))) => return ctx.json_parse(row),
@@ -214,7 +204,7 @@ impl Reader for RowReader<'_> {
     }
 }
 
-/// Which helpers a function gets beyond those of every realm.
+/// The kind of a function of a view, which decides its helpers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ViewKind {
     /// Map functions and those of the Lucene search.
@@ -239,7 +229,7 @@ impl ViewKind {
 pub(super) struct Realm {
     /// What the preludes share; user code never sees it. Freed before the context.
     tools: Persistent<Object<'static>>,
-    context: Context,
+    pub(super) context: Context,
     shared: Rc<Shared>,
 }
 
@@ -250,14 +240,11 @@ impl Realm {
         let tools = context.with(|ctx| {
             let host = Object::new(ctx.clone())?;
             let log = Rc::clone(&shared);
-            let log = Function::new(ctx.clone(), move |json: JsString<'_>| {
-                json.to_cstring().map(|json| log.log_json(&json))
-            })?;
-            host.set("log", log)?;
+            let log = move |json: JsString<'_>| json.to_cstring().map(|json| log.log_json(&json));
+            host.set("log", Func::from(log))?;
             let full = Rc::clone(&shared);
-            let full = Function::new(ctx.clone(), move || full.memory.was_exhausted())?;
-            host.set("full", full)?;
-            host.set("packed", Function::new(ctx.clone(), writing::packed)?)?;
+            host.set("full", Func::from(move || full.memory.was_exhausted()))?;
+            host.set("packed", Func::from(writing::packed))?;
             let helpers: Function<'_> = shared.helpers.run(&ctx)?;
             let tools: Object<'_> = helpers.call((host,))?;
             Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
@@ -270,7 +257,7 @@ impl Realm {
         })
     }
 
-    /// Runs `work` in the realm; an exception becomes the answer it stands for.
+    /// Runs `work` in the realm; an exception becomes a failure.
     pub(super) fn with<R>(
         &self,
         work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<R>,
@@ -279,16 +266,7 @@ impl Realm {
             .with(|ctx| work(&ctx).map_err(|error| Failure::of(&ctx, &error)))
     }
 
-    /// As [`Engine::argument`].
-    pub(super) fn argument<'a>(
-        &self,
-        engine: &Engine,
-        json: Option<&'a str>,
-    ) -> Result<Argument<'a>, Failure> {
-        engine.argument(&self.context, json)
-    }
-
-    /// An answer that stays in the engine until it is written.
+    /// Makes an answer that stays in the engine until it is written.
     pub(super) fn keep(&self, text: Persistent<JsString<'static>>) -> Answer {
         Answer::Kept(text, self.context.clone())
     }
@@ -305,8 +283,8 @@ impl Realm {
         })
     }
 
-    /// Loads the helpers of views and searches; the object of what runs them. Documents are frozen
-    /// unless the function is known to be only `reading` them.
+    /// Loads the helpers of views and searches; returns the object of their runners. Documents are
+    /// frozen unless the function is known to be only `reading` them.
     pub(super) fn add_views(
         &self,
         kind: ViewKind,
@@ -320,7 +298,7 @@ impl Realm {
         })
     }
 
-    /// Loads the helpers of design documents; the object of their responders.
+    /// Loads the helpers of design documents; returns the object of their responders.
     pub(super) fn add_render(&self) -> Result<Persistent<Object<'static>>, Failure> {
         self.with(|ctx| {
             let tools = self.tools.clone().restore(ctx)?;
@@ -334,12 +312,12 @@ impl Realm {
     /// The native calls that only functions of design documents need.
     fn add_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
         let answer = Rc::clone(&self.shared);
-        let answer = Function::new(ctx.clone(), move |ctx: Ctx<'_>, line: JsString<'_>| {
+        let answer = move |ctx: Ctx<'_>, line: JsString<'_>| {
             answer.answer_or_raise(&ctx, &line.to_cstring()?)
-        })?;
-        host.set("answer", answer)?;
-        let rows = Rc::clone(&self.shared);
-        host.set("nextRow", Function::new(ctx.clone(), NextRow(rows))?)?;
+        };
+        host.set("answer", Func::from(answer))?;
+        let rows = NextRow(Rc::clone(&self.shared));
+        host.set("nextRow", Function::new(ctx.clone(), rows)?)?;
         let types = Rc::clone(&self.shared);
         let register = move |ctx: Ctx<'_>, json: JsString<'_>| {
             let json = json.to_cstring()?;
@@ -356,31 +334,31 @@ impl Realm {
                 }
             })
         };
-        host.set("registerType", Function::new(ctx.clone(), register)?)?;
+        host.set("registerType", Func::from(register))?;
         let types = Rc::clone(&self.shared);
         let types_of = move |key: Coerced<JsString<'_>>| {
             let key = key.0.to_cstring()?;
             let types = types.types.borrow();
             Ok::<_, rquickjs::Error>(types.types_of(&key).map(<[String]>::to_vec))
         };
-        host.set("typesOf", Function::new(ctx.clone(), types_of)?)?;
+        host.set("typesOf", Func::from(types_of))?;
         let types = Rc::clone(&self.shared);
         let key_of = move |name: JsString<'_>| {
             let name = name.to_cstring()?;
             let types = types.types.borrow();
             Ok::<_, rquickjs::Error>(types.key_of(&name).map(str::to_owned))
         };
-        host.set("keyOf", Function::new(ctx.clone(), key_of)?)?;
+        host.set("keyOf", Func::from(key_of))?;
         let best = |types: JsString<'_>, accept: Coerced<JsString<'_>>| {
             let (types, accept) = (types.to_cstring()?, accept.0.to_cstring()?);
-            // Of what is longer nothing is chosen.
+            // Longer texts have no best match.
             if types.len().max(accept.len()) > CHOICE_BYTES_MAX {
                 return Ok(String::new());
             }
             let types: Vec<String> = serde_json::from_str(&types).unwrap_or_default();
             Ok::<_, rquickjs::Error>(mime::best_match(&types, &accept).to_owned())
         };
-        host.set("bestMatch", Function::new(ctx.clone(), best)?)
+        host.set("bestMatch", Func::from(best))
     }
 
     /// Evaluates the source of a user function.
@@ -408,14 +386,14 @@ impl Realm {
         })
     }
 
-    /// The completion value of a source, with the forms that CouchDB accepts beyond JavaScript's.
+    /// Returns the value of a source, also of the forms that CouchDB accepts beyond JavaScript's.
     fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
         let first = self.run(ctx, &source::begun(source));
         if first.is_ok() {
             return first;
         }
         let error = ctx.catch();
-        // What is mended did not compile, so that nothing of it has run.
+        // A source that can be mended did not compile: nothing of it has run.
         match source::mended(source, self.shared.options.memory_bytes)
             .filter(|_| is_syntax_error(&error))
         {
@@ -443,7 +421,8 @@ pub(super) enum Tree<'a> {
     Library(&'a str),
 }
 
-/// The native call behind getRow. A type, because no closure can tie its result to its argument.
+/// The native call of getRow: a type, because a closure cannot tie the lifetime of its result to that of
+/// its argument.
 struct NextRow(Rc<Shared>);
 
 impl<'js> rquickjs::function::IntoJsFunc<'js, (Ctx<'js>,)> for NextRow {
@@ -466,7 +445,7 @@ fn is_syntax_error(error: &Value<'_>) -> bool {
     name.as_deref() == Some("SyntaxError")
 }
 
-/// Async functions are no functions in CouchDB's QuickJS: nothing there could wait for them.
+/// CouchDB's QuickJS does not accept async functions: nothing there could wait for them.
 fn is_async(function: &Function<'_>) -> bool {
     let tag = function.get::<_, Coerced<String>>(PredefinedAtom::SymbolToStringTag);
     matches!(

@@ -1,8 +1,8 @@
-//! The reduce limit: results of reduce functions have to be smaller than what they reduce.
+//! The reduce limit: results of reduce functions have to be smaller than their input.
 //!
-//! SOURCE    CouchDB's views.js: lengths are those of the JSON texts in UTF-16 units, both
-//!           comparisons are strict. CouchDB sends the threshold and the ratio since 3.5.1; before,
-//!           its server had [`THRESHOLD_UNITS`] and [`RATIO`] built in.
+//! SOURCE    CouchDB's views.js: lengths of JSON texts in UTF-16 units, and strict comparisons. CouchDB
+//!           sends the threshold and the ratio since 3.5.1; before, its server had [`THRESHOLD_UNITS`]
+//!           and [`RATIO`] built in.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ const THRESHOLD_UNITS: f64 = 4096.0;
 /// The ratio unless `reset` brings one.
 const RATIO: f64 = 2.0;
 
-/// What it knows of the configuration.
+/// The members of the configuration that set it.
 pub(super) const KEYS: [&str; 3] = [
     "reduce_limit",
     "reduce_limit_threshold",
     "reduce_limit_ratio",
 ];
 
-/// What a limit says about a result.
+/// The verdict on a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The result is small enough, or nothing limits it.
@@ -46,14 +46,6 @@ pub(super) struct ReduceLimit {
     ratio: f64,
 }
 
-/// How large a reduction is, in UTF-16 units.
-pub(super) struct Sizes {
-    /// The input line without the sources of the functions.
-    pub(super) input: usize,
-    /// The results, as a JSON array.
-    pub(super) output: usize,
-}
-
 impl ReduceLimit {
     /// Reads the configuration that came with a `reset`.
     pub(super) fn new(config: &Value) -> Self {
@@ -73,7 +65,7 @@ impl ReduceLimit {
             number.filter(|number| number.is_finite())
         };
         let ratio = number("reduce_limit_ratio");
-        // Whoever sends a ratio knows of the threshold, and means none.
+        // A parent that sends a ratio without a threshold means no limit.
         let missing = if ratio.is_some() {
             f64::INFINITY
         } else {
@@ -86,16 +78,16 @@ impl ReduceLimit {
         }
     }
 
-    /// Judges a result; `context` says which view it belongs to.
-    pub(super) fn judge(&self, sizes: &Sizes, context: &str) -> Verdict {
-        let (input, output) = (sizes.input as f64, sizes.output as f64);
-        let is_small = output <= self.threshold_units || output * self.ratio <= input;
+    /// Judges results, a JSON array of `output` UTF-16 units, of a line that has `input` of them without
+    /// the sources of the functions; `context` names the view.
+    pub(super) fn judge(&self, input: usize, output: usize, context: &str) -> Verdict {
+        let units = output as f64;
+        let is_small = units <= self.threshold_units || units * self.ratio <= input as f64;
         if self.mode == Mode::Off || is_small {
             return Verdict::Passes;
         }
         let text = format!(
-            "Reduce output must shrink more rapidly: input size: {} output size: {} context: {}",
-            sizes.input, sizes.output, context
+            "Reduce output must shrink more rapidly: input size: {input} output size: {output} context: {context}"
         );
         if self.mode == Mode::Log {
             Verdict::Warns(text)
@@ -113,7 +105,7 @@ mod tests {
     use super::*;
 
     fn passes(config: Value, input: usize, output: usize) -> bool {
-        ReduceLimit::new(&config).judge(&Sizes { input, output }, "") == Verdict::Passes
+        ReduceLimit::new(&config).judge(input, output, "") == Verdict::Passes
     }
 
     #[test]
@@ -174,13 +166,7 @@ mod tests {
     fn log_mode_only_warns() {
         let config =
             json!({"reduce_limit": "log", "reduce_limit_threshold": 1, "reduce_limit_ratio": 1});
-        let verdict = ReduceLimit::new(&config).judge(
-            &Sizes {
-                input: 5,
-                output: 6,
-            },
-            "c",
-        );
+        let verdict = ReduceLimit::new(&config).judge(5, 6, "c");
         assert!(matches!(verdict, Verdict::Warns(text) if text.ends_with("size: 6 context: c")));
     }
 }

@@ -1,7 +1,7 @@
-//! The results of several functions, put together as one JSON array.
+//! The results of several functions as one JSON array.
 //!
-//! All functions of a command run, and log, before a result that cannot be written ends it: CouchDB
-//! writes the answer as a whole, when all of them are done.
+//! All functions of a command run, and log, before a result that cannot be written ends the command:
+//! CouchDB writes the answer after all of them.
 
 use rquickjs::{Array, Context, Ctx, Function, Object, Persistent, String as JsString, Value};
 
@@ -10,7 +10,7 @@ use super::memory::{Held, LONG_BYTES, push_long};
 use super::realm::Shared;
 use super::writing::write_rows;
 
-/// The answer to a command, which counts until it is written.
+/// The answer to a command, whose memory counts until it is written.
 pub(super) enum Answer {
     True,
     /// A line in parts.
@@ -23,7 +23,7 @@ impl Answer {
     /// Writes the line.
     ///
     /// # Errors
-    /// It is longer than the parent takes, or there is no memory to make UTF-8 of it: nothing was written.
+    /// It is too long for the parent, or there is no memory for its UTF-8. Nothing was written.
     pub(super) fn put(self, shared: &Shared) -> Result<(), Failure> {
         let put = |line: &[&str]| {
             shared.check_length(line.iter().map(|part| part.len()).sum())?;
@@ -45,7 +45,7 @@ impl Answer {
 pub(super) struct Results<'s> {
     text: String,
     held: Held,
-    /// The answer of the first result that could not be written.
+    /// The failure of the first result that could not be written.
     unwritable: Option<Failure>,
     shared: &'s Shared,
 }
@@ -60,7 +60,7 @@ impl<'s> Results<'s> {
         }
     }
 
-    /// Whether engines have to be told that there is less left for them.
+    /// Whether the results take so much memory that the engine has to begin anew.
     pub(super) fn are_long(&self) -> bool {
         self.text.len() >= LONG_BYTES
     }
@@ -132,7 +132,7 @@ impl<'s> Results<'s> {
         push_long(&mut self.text, text)
     }
 
-    /// Adds the result of a function, which comes as [`Self::add_text`] takes it.
+    /// Adds the result of a function, in the form of [`Self::add_text`].
     ///
     /// # Errors
     /// An exception that ends the server is raised again at once.
@@ -141,8 +141,8 @@ impl<'s> Results<'s> {
         self.add_text(ctx, answer, 1)
     }
 
-    /// Adds JSON text without its first and last `brackets` bytes, or takes the exception that
-    /// writing it raised, in a list.
+    /// Adds JSON text without its first and last `brackets` bytes. A list has the exception that writing
+    /// it raised.
     fn add_text<'js>(
         &mut self,
         ctx: &Ctx<'js>,
@@ -168,12 +168,12 @@ impl<'s> Results<'s> {
         Ok(())
     }
 
-    /// How long the text may get, in bytes.
+    /// Returns how long the text may get, in bytes.
     fn bytes_max(&self) -> usize {
         self.shared.options.memory_bytes / 2
     }
 
-    /// Counts the text, which is no memory of an engine.
+    /// Counts the memory of the text.
     fn check(&mut self) -> rquickjs::Result<()> {
         let bytes = self.text.len();
         match bytes <= self.bytes_max() && self.held.try_set(bytes) {
@@ -182,7 +182,7 @@ impl<'s> Results<'s> {
         }
     }
 
-    /// The array, once all functions have run, and its count.
+    /// Returns the array, once all functions have run.
     pub(super) fn finish(mut self) -> Result<(String, Held), Failure> {
         self.push("]").map_err(|_| Failure::out_of_memory())?;
         self.unwritable.map_or(Ok((self.text, self.held)), Err)

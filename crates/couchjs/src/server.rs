@@ -1,8 +1,7 @@
-//! The main loop: a line in, what it asks for, a line out.
+//! The main loop: reads a line, does what it says, writes a line.
 //!
-//! PROMISES  `reset` costs the caller nothing but an exchange of two values as long as the server
-//!           had a moment without input since the last one: the next view state is prepared and the
-//!           old one freed while nothing can be read.
+//! PROMISES  `reset` only exchanges two values if the server had a moment without input since the last
+//!           one: it prepares the next view state and frees the old one while nothing can be read.
 
 use std::io;
 use std::io::Write;
@@ -16,17 +15,17 @@ use super::failure::{Failure, cut};
 use super::lines::{Input, Lines, Next, Reader, into_text};
 use super::memory::LONG_BYTES;
 use super::realm::{Shared, ViewKind};
-use super::reduce_limit::{self, ReduceLimit, Sizes, Verdict};
+use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
-use super::views::{Reduction, Rows, Views, source_text};
+use super::views::{Rows, Views, source_text};
 use crate::TEXT_REASONS;
 use json::cursor::Elements;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
 
-/// Lines from this length on have copies that matter, in bytes, and so many of them at most.
+/// Lines from this length on, in bytes, need room for so many copies.
 const COPIED_BYTES_MIN: usize = 16 << 10;
 const LINE_COPIES: usize = 6;
 
@@ -34,9 +33,9 @@ const LINE_COPIES: usize = 6;
 pub(super) struct Server {
     /// The functions added since the last `reset`; made when they are needed.
     views: Option<Views>,
-    /// What the next `reset` puts in the place of `views`.
+    /// Takes the place of `views` at the next `reset`.
     spare: Option<Views>,
-    /// What the last `reset` replaced; freed when there is time.
+    /// Replaced by the last `reset`; freed when there is time.
     old: Option<Views>,
     ddocs: DesignDocs,
     limit: ReduceLimit,
@@ -63,8 +62,8 @@ impl Server {
         }
     }
 
-    /// Answers lines until the input ends, an empty line comes or an answer is fatal; the exit
-    /// status. Whoever ends the process next need not wait for the engines to be taken apart.
+    /// Answers lines until the input ends, an empty line comes or an answer is fatal; returns the exit
+    /// status. The engines are not freed: the process ends next.
     pub(super) fn serve(mut self) -> io::Result<u8> {
         let status = self.answer_all();
         self.shared.lines.borrow_mut().flush()?;
@@ -112,35 +111,10 @@ impl Server {
         }
     }
 
-    /// A predecessor that is still here is freed at once where it would be missed.
+    /// Frees replaced views at once if they hold much memory.
     fn measure_old(&mut self) {
         let is_large = |old: &mut Views| old.engine.measure() > LONG_BYTES;
         drop(self.old.take_if(is_large));
-    }
-
-    /// Does one piece of work that a later line will be glad of; whether there was any.
-    fn prepare_next(&mut self) -> bool {
-        if !self.started {
-            return false;
-        }
-        match &self.views {
-            None => {
-                self.views = Views::new(&self.shared).ok();
-                return self.views.is_some();
-            }
-            Some(views) if views.is_fresh() && views.engine.prepare() => return true,
-            Some(_) => {}
-        }
-        if self.old.take().is_some() {
-            return true;
-        }
-        match &self.spare {
-            None => {
-                self.spare = Views::new(&self.shared).ok();
-                self.spare.is_some()
-            }
-            Some(spare) => spare.engine.prepare() || self.ddocs.prepare(),
-        }
     }
 
     fn answer(&mut self, line: &str) -> Result<Answer, Failure> {
@@ -152,7 +126,7 @@ impl Server {
         {
             self.ddocs.measure_at_times();
             let mapped = views.map(Some(document), Rows::Emitted);
-            // A line the engine cannot parse may be one of another shape, or no JSON at all.
+            // A line that the engine cannot parse may have another shape, or be no JSON at all.
             if mapped.is_ok() || Command::parse(line)?.argument(0) == Some(document.trim()) {
                 return mapped;
             }
@@ -165,14 +139,9 @@ impl Server {
                 Ok(Answer::True)
             }
             "add_fun" => {
-                let nouveau = command
-                    .argument(1)
-                    .and_then(unquote)
-                    .is_some_and(|v| v == "nouveau");
-                let kind = if nouveau {
-                    ViewKind::Nouveau
-                } else {
-                    ViewKind::Map
+                let kind = match command.argument(1).and_then(unquote).as_deref() {
+                    Some("nouveau") => ViewKind::Nouveau,
+                    _ => ViewKind::Map,
                 };
                 self.views()?.add_fun(command.argument(0), kind)?;
                 Ok(Answer::True)
@@ -181,8 +150,7 @@ impl Server {
             "index_doc" | "nouveau_index_doc" => {
                 self.views()?.map(command.argument(0), Rows::Indexed)
             }
-            "reduce" => self.reduce(line, &command, Reduction::Pairs),
-            "rereduce" => self.reduce(line, &command, Reduction::Again),
+            "reduce" | "rereduce" => self.reduce(line, &command),
             "ddoc" => self.ddoc(&command),
             name => {
                 let reason = format!("unknown command '{}'", cut(name));
@@ -201,8 +169,8 @@ impl Server {
 
     fn reset(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
         let config = command.argument(0).unwrap_or("null");
-        if !matches!(kind_of(Some(config)), "null" | "an object") {
-            let kind = kind_of(Some(config));
+        let kind = kind_of(Some(config));
+        if !matches!(kind, "null" | "an object") {
             let reason = format!("reset: the configuration must be an object, it is {kind}");
             return Err(Failure::protocol(&reason));
         }
@@ -213,19 +181,14 @@ impl Server {
         let text_reasons = asked.unwrap_or(self.shared.options.text_reasons);
         self.shared.text_reasons.set(text_reasons);
         if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
-            // A predecessor that is still here would cost memory for a third state.
+            // No third state is held beside these two.
             self.old = None;
             self.old = mem::replace(&mut self.views, self.spare.take());
         }
         Ok(Answer::True)
     }
 
-    fn reduce<'a>(
-        &mut self,
-        line: &str,
-        command: &Command<'a>,
-        reduction: fn(&'a str) -> Reduction<'a>,
-    ) -> Result<Answer, Failure> {
+    fn reduce(&mut self, line: &str, command: &Command<'_>) -> Result<Answer, Failure> {
         let list = |index, what| {
             let json = command.argument(index);
             json.filter(|json| json.starts_with('[')).ok_or_else(|| {
@@ -234,9 +197,9 @@ impl Server {
             })
         };
         let sources = list(0, "list of functions")?;
-        let rows = reduction(list(1, "list of rows")?);
-        // All are compiled before the first one runs: a source that is none ends the command before
-        // anything is logged.
+        let rows = list(1, "list of rows")?;
+        // All are compiled before the first one runs: a wrong source ends the command before anything is
+        // logged.
         let (mut reducers, mut sources_units) = (Vec::new(), 0);
         for source in Elements::of(sources) {
             let source = source_text(Some(source))?;
@@ -246,13 +209,11 @@ impl Server {
         let shared = Rc::clone(&self.shared);
         let mut results = Results::new(&shared);
         for reducer in &reducers {
-            self.views()?.reduce(reducer, rows, &mut results)?;
+            self.views()?
+                .reduce(reducer, &command.name, rows, &mut results)?;
         }
         let (results, held) = results.finish()?;
-        let sizes = Sizes {
-            input: utf16_len(line).saturating_sub(sources_units),
-            output: utf16_len(&results),
-        };
+        let input = utf16_len(line).saturating_sub(sources_units);
         let context =
             command
                 .argument(2)
@@ -260,7 +221,7 @@ impl Server {
                     true => unquote(json).unwrap_or(json.into()),
                     false => excerpt(json).into(),
                 });
-        match self.limit.judge(&sizes, &context) {
+        match self.limit.judge(input, utf16_len(&results), &context) {
             Verdict::Passes => {}
             Verdict::Warns(text) => self.shared.log(&format!("reduce_overflow_error: {text}")),
             Verdict::Fails(text) => return Err(Failure::error("reduce_overflow_error", &text)),
@@ -298,7 +259,27 @@ fn check_room(line: &str) -> Result<(), Failure> {
 
 impl Reader for Server {
     fn prepare(&mut self) -> bool {
-        self.prepare_next()
+        if !self.started {
+            return false;
+        }
+        match &self.views {
+            None => {
+                self.views = Views::new(&self.shared).ok();
+                return self.views.is_some();
+            }
+            Some(views) if views.is_fresh() && views.engine.prepare() => return true,
+            Some(_) => {}
+        }
+        if self.old.take().is_some() {
+            return true;
+        }
+        match &self.spare {
+            None => {
+                self.spare = Views::new(&self.shared).ok();
+                self.spare.is_some()
+            }
+            Some(spare) => spare.engine.prepare() || self.ddocs.prepare(),
+        }
     }
 
     /// A line is there twice while it is parsed.

@@ -1,17 +1,17 @@
 //! The source forms that CouchDB accepts beyond JavaScript's: `function(doc) { .. }` as a
 //! statement.
 //!
-//! SUMMARY   [`begun`] makes an expression of a function that a source begins with, which most do;
-//!           [`mended`] of all others, where the engine does not take the source.
-//! PROMISES  A source that the engine takes stays as it is. Where such a function stands is not
-//!           guessed: the engine says that it misses the name. No line is added.
+//! SUMMARY   [`begun`] makes an expression of the function that most sources begin with; [`mended`]
+//!           also of functions elsewhere, if the engine does not accept the source.
+//! PROMISES  A source that the engine accepts is not changed. The place of such a function is not
+//!           guessed: the engine reports the missing name. No line is added.
 //! SOURCE    CouchDB's engine is patched to take a function without a name for an expression where a
 //!           statement may stand, and to ask for no `;` after it.
 //! DIFFERS   It is taken in blocks too.
 
 use std::borrow::Cow;
 
-use super::parser::{Mistake, Parsed, Parser};
+use super::parser::{Parsed, Parser, SyntaxError};
 
 /// Begins an expression, whose value is that of the function behind it.
 const EXPRESSION: &str = "0,";
@@ -23,10 +23,10 @@ const STATEMENT: &str = "let[]='';0,";
 /// How many functions without a name may be mended in a source, and how many are tried for each.
 const MENDS_MAX: usize = 100;
 
-/// What the engine says of a function without a name where a declaration is expected.
+/// The engine's message for a function without a name where a declaration is expected.
 const NAME_EXPECTED: &str = "function name expected";
 
-/// What it says of a statement behind which another one stands on the same line.
+/// Its message for a statement that is followed by another one on the same line.
 const SEMICOLON_EXPECTED: &str = "expecting ';'";
 
 /// The source with the function that it begins with as an expression.
@@ -38,8 +38,8 @@ pub(super) fn begun(source: &str) -> Cow<'_, str> {
     }
 }
 
-/// The source as the engine accepts it, if it does not accept [`begun`] and something can be done.
-/// Parsing takes a part of the memory that functions may take.
+/// Changes a source that the engine does not accept as [`begun`] leaves it; `None` if nothing can be
+/// changed. Parsing takes a part of the memory that functions may take.
 pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     let mut mending = Mending::of(source);
     let untouched = mending.text.len();
@@ -55,10 +55,9 @@ pub(super) fn parse(parser: &Parser, source: &str) -> Parsed {
 /// A source that is being mended, from its beginning to its end.
 struct Mending {
     text: String,
-    /// Where the function begins that was made an expression last, if nothing is known to separate it
-    /// from what follows.
+    /// Where the function begins that was made an expression last, unless its end is marked.
     function: Option<usize>,
-    /// Where the next one may be.
+    /// Where the search for the next one begins.
     from: usize,
 }
 
@@ -93,7 +92,7 @@ impl Mending {
         parser.parse(&self.text)
     }
 
-    /// Makes an expression of the first function that misses its name; whether there is one.
+    /// Makes an expression of the first function without a name; returns whether there is one.
     fn make_expression(&mut self, parser: &Parser) -> bool {
         let text = &self.text;
         let places = text[self.from..].match_indices("function");
@@ -121,9 +120,9 @@ impl Mending {
         true
     }
 
-    /// Ends the statement of the last function where the engine asks for it; whether it is one that
-    /// ends there.
-    fn separate(&mut self, parser: &Parser, mistake: &Mistake) -> bool {
+    /// Ends the statement of the last function where the engine expects its end; returns whether the
+    /// statement is complete there.
+    fn separate(&mut self, parser: &Parser, mistake: &SyntaxError) -> bool {
         let Some(start) = self.function.take() else {
             return false;
         };
@@ -141,8 +140,8 @@ impl Mending {
     }
 }
 
-/// Where in a text a mistake is, in bytes.
-fn offset(text: &str, mistake: &Mistake) -> Option<usize> {
+/// Returns the offset of a mistake in a text, in bytes.
+fn offset(text: &str, mistake: &SyntaxError) -> Option<usize> {
     let mut lines = text.split_inclusive('\n');
     let line = usize::try_from(mistake.line).ok()?.checked_sub(1)?;
     let before: usize = lines.by_ref().take(line).map(str::len).sum();
@@ -156,7 +155,7 @@ fn is_anonymous(text: &str) -> bool {
     after.is_some_and(|after| after.starts_with('('))
 }
 
-/// Whether a name goes on with a character. In doubt it does.
+/// Whether a character may be part of a name. In doubt it may.
 fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '\\') || !c.is_ascii()
 }

@@ -1,22 +1,13 @@
-//! Where a source breaks the grammar: for people, the protocol has no place for it.
+//! Syntax errors with their lines, which the protocol has no place for.
 //!
-//! SUMMARY   [`check_function`] and [`check_module`] parse a source, without running any of it, and
-//!           name the line of the mistake.
-//! CALLED    By `settee map`, about files that its user wrote.
-//! LIMITS    What the [`Parser`] says nothing of passes; the query server has the last word.
+//! SUMMARY   [`check_function`] and [`check_module`] parse a source without running it, and return the
+//!           line of the first mistake.
+//! CALLED    By `settee map`, for files that its user wrote.
+//! LIMITS    A source that the [`Parser`] cannot parse to its end passes; the query server decides.
 
+pub use super::parser::SyntaxError;
 use super::parser::{Parsed, Parser};
 use super::source;
-
-/// A mistake in a source.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct SyntaxError {
-    /// Its line; the first is 1.
-    pub line: u32,
-    /// What the engine says.
-    pub text: String,
-}
 
 /// Parses the source of a function, in all the forms that the query server takes.
 ///
@@ -38,10 +29,7 @@ pub fn check_module(source: &str) -> Result<(), SyntaxError> {
 
 fn check(parse: impl FnOnce(&Parser) -> Parsed) -> Result<(), SyntaxError> {
     match Parser::new().map(|parser| parse(&parser)) {
-        Some(Parsed::Wrong(mistake)) => Err(SyntaxError {
-            line: mistake.line,
-            text: mistake.text,
-        }),
+        Some(Parsed::Wrong(mistake)) => Err(mistake),
         _ => Ok(()),
     }
 }

@@ -1,21 +1,21 @@
-//! JSON text: what the server needs to know about it without an engine.
+//! JSON text, read without an engine.
 
 use std::borrow::Cow;
 
 use json::string::unescape;
 
-/// `text` as a JSON string.
+/// Writes a text as a JSON string.
 pub(super) fn quote(text: &str) -> String {
     serde_json::to_string(text).expect("a string is always JSON")
 }
 
-/// The string that a valid JSON string stands for; `None` for other values.
+/// Returns the characters of a valid JSON string; `None` for other values.
 pub(super) fn unquote(json: &str) -> Option<Cow<'_, str>> {
     let json = json.trim();
     json.starts_with('"').then(|| unescape(json))
 }
 
-/// The first characters of the string that a JSON string stands for, at most so many.
+/// Returns the first characters of a JSON string, at most so many.
 pub(super) fn beginning(json: &str, characters: usize) -> String {
     /// Two escapes are a pair.
     const CHARACTER_BYTES_MAX: usize = 12;
@@ -28,7 +28,7 @@ pub(super) fn beginning(json: &str, characters: usize) -> String {
 /// How much of a source is quoted to name a function, in characters.
 const EXCERPT_CHARACTERS: usize = 60;
 
-/// The beginning of a source, on one line.
+/// Returns the beginning of a source, on one line.
 pub(super) fn excerpt(source: &str) -> String {
     let mut words = source.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = words.char_indices().nth(EXCERPT_CHARACTERS) {
@@ -38,7 +38,7 @@ pub(super) fn excerpt(source: &str) -> String {
     words
 }
 
-/// What kind of value a JSON text is, for errors.
+/// Names the kind of a JSON value, for errors.
 pub(super) fn kind_of(json: Option<&str>) -> &'static str {
     match json.and_then(|json| json.trim_start().bytes().next()) {
         None => "missing",
@@ -51,7 +51,7 @@ pub(super) fn kind_of(json: Option<&str>) -> &'static str {
     }
 }
 
-/// The length of `text` in UTF-16 units: what `length` is in JavaScript.
+/// Returns the length of a text in UTF-16 units, as JavaScript does.
 pub(super) fn utf16_len(text: &str) -> usize {
     if text.is_ascii() {
         text.len()

@@ -1,10 +1,10 @@
 //! The functions of views and searches: `add_lib`, `add_fun`, `map_doc`, `reduce` and their kin.
 //!
-//! All of it is forgotten with a `reset`: the state is one value that is replaced whole.
+//! A `reset` forgets all of it: the state is one value, which is replaced as a whole.
 
 use std::rc::Rc;
 
-use rquickjs::{Ctx, Function, Object, Persistent};
+use rquickjs::{Function, Object, Persistent};
 
 use super::engine::Engine;
 use super::failure::Failure;
@@ -14,9 +14,12 @@ use super::realm::{Realm, Shared, Tree, ViewKind, compilation_error};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote};
 
-/// A function that `add_fun` added. The handles are freed before the realm.
-struct ViewFunction {
+/// A function of a view or a search. The handles are freed before the realm.
+pub(super) struct ViewFunction {
     call: Persistent<Function<'static>>,
+    /// What runs it.
+    runners: Persistent<Object<'static>>,
+    /// Those of them that documents need.
     map: Persistent<Function<'static>>,
     index: Persistent<Function<'static>>,
     /// Writes their rows.
@@ -27,7 +30,7 @@ struct ViewFunction {
     realm: Realm,
 }
 
-/// Which rows of a document a function is asked for.
+/// Which rows of a function are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
     /// What it emits.
@@ -36,16 +39,7 @@ pub(super) enum Rows {
     Indexed,
 }
 
-/// What reduce functions get.
-#[derive(Clone, Copy)]
-pub(super) enum Reduction<'a> {
-    /// `[[[key, id], value], ..]` as JSON text.
-    Pairs(&'a str),
-    /// `[value, ..]` as JSON text.
-    Again(&'a str),
-}
-
-/// Everything since the last `reset`.
+/// The state since the last `reset`.
 pub(super) struct Views {
     functions: Vec<ViewFunction>,
     library: Option<(String, Held)>,
@@ -80,7 +74,7 @@ impl Views {
     /// Sets the library for the functions that are added from now on.
     ///
     /// # Errors
-    /// A library is an object.
+    /// It is no object, or there is no memory for it.
     pub(super) fn add_lib(&mut self, library: Option<&str>) -> Result<(), Failure> {
         match library {
             Some(library) if library.starts_with('{') => {
@@ -98,38 +92,54 @@ impl Views {
 
     /// Compiles and adds a map or index function.
     pub(super) fn add_fun(&mut self, source: Option<&str>, kind: ViewKind) -> Result<(), Failure> {
-        let function = self.function(source, kind)?;
+        let source = source_text(source)?;
+        let reading = self.shared.options.optimize_functions && reading::only_reads(&source);
+        let function = self.function(&source, kind, reading)?;
         self.functions.push(function);
         Ok(())
     }
 
-    fn function(&mut self, json: Option<&str>, kind: ViewKind) -> Result<ViewFunction, Failure> {
-        let source = source_text(json)?;
+    /// Compiles a reduce function, which lives for one command only.
+    pub(super) fn reducer(&mut self, source: &str) -> Result<ViewFunction, Failure> {
+        self.function(source, ViewKind::Reduce, true)
+    }
+
+    fn function(
+        &mut self,
+        source: &str,
+        kind: ViewKind,
+        reading: bool,
+    ) -> Result<ViewFunction, Failure> {
         self.used = true;
         self.engine.begin();
         let realm = self.engine.realm()?;
-        let reading = self.shared.options.optimize_functions && reading::only_reads(&source);
         let runners = realm.add_views(kind, reading)?;
-        let library = self.library.as_ref().map_or("null", |(json, _)| json);
-        realm.add_modules(Tree::Library(library))?;
-        let call = self.engine.compile(&realm, &source)?;
-        let excerpt = excerpt(&source);
+        if kind != ViewKind::Reduce {
+            let library = self.library.as_ref().map_or("null", |(json, _)| json);
+            realm.add_modules(Tree::Library(library))?;
+        }
+        let call = self.engine.compile(&realm, source)?;
         let (map, index, written) = realm.with(|ctx| {
-            let runner = |name| runner(ctx, &runners, name);
+            let runners = runners.clone().restore(ctx)?;
+            let runner = |name| {
+                let runner = runners.get::<_, Function<'_>>(name)?;
+                Ok::<_, rquickjs::Error>(Persistent::save(ctx, runner))
+            };
             Ok((runner("map")?, runner("index")?, runner("written")?))
         })?;
         Ok(ViewFunction {
             call,
+            runners,
             map,
             index,
             written,
             kind,
-            excerpt,
+            excerpt: excerpt(source),
             realm,
         })
     }
 
-    /// Runs every function on a document; the answer: one list of rows a function.
+    /// Runs every function on a document. The answer has one list of rows for each.
     pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<Answer, Failure> {
         let mut results = Results::new(&self.shared);
         self.engine.begin();
@@ -150,38 +160,21 @@ impl Views {
         Ok(Answer::Text(["", ""], text, held))
     }
 
-    /// Compiles a reduce function, which lives for one command only.
-    pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
-        self.used = true;
-        self.engine.begin();
-        let realm = self.engine.realm()?;
-        let runners = realm.add_views(ViewKind::Reduce, true)?;
-        let call = self.engine.compile(&realm, source)?;
-        Ok(Reducer {
-            call,
-            runners,
-            excerpt: excerpt(source),
-            realm,
-        })
-    }
-
-    /// Reduces with one function.
+    /// Reduces with one function: by `reduce` rows, `[[[key, id], value], ..]`, and by `rereduce` earlier
+    /// results, `[value, ..]`.
     pub(super) fn reduce(
         &self,
-        reducer: &Reducer,
-        rows: Reduction<'_>,
+        reducer: &ViewFunction,
+        runner: &str,
+        json: &str,
         results: &mut Results<'_>,
     ) -> Result<(), Failure> {
-        let (name, json) = match rows {
-            Reduction::Pairs(json) => ("reduce", json),
-            Reduction::Again(json) => ("rereduce", json),
-        };
         self.engine.begin();
-        let rows = reducer.realm.argument(&self.engine, Some(json));
+        let rows = self.engine.argument(&reducer.realm.context, Some(json));
         let done = rows.and_then(|rows| {
             reducer.realm.with(|ctx| {
                 let rows = rows.value(ctx)?;
-                let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(name)?;
+                let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(runner)?;
                 let answer = runner.call((reducer.call.clone().restore(ctx)?, rows))?;
                 // The result comes as a list of its own.
                 results.add(ctx, &answer)
@@ -205,7 +198,7 @@ impl ViewFunction {
             (Rows::Indexed, ViewKind::Nouveau) => (&self.index, 1),
             (Rows::Indexed, _) => (&self.index, 3),
         };
-        let document = self.realm.argument(engine, document)?;
+        let document = engine.argument(&self.realm.context, document)?;
         self.realm.with(|ctx| {
             let document = document.value(ctx)?;
             let call = self.call.clone().restore(ctx)?;
@@ -215,24 +208,7 @@ impl ViewFunction {
     }
 }
 
-/// A compiled reduce function. The handles are freed before the realm.
-pub(super) struct Reducer {
-    call: Persistent<Function<'static>>,
-    runners: Persistent<Object<'static>>,
-    excerpt: String,
-    realm: Realm,
-}
-
-fn runner<'js>(
-    ctx: &Ctx<'js>,
-    runners: &Persistent<Object<'static>>,
-    name: &str,
-) -> rquickjs::Result<Persistent<Function<'static>>> {
-    let function: Function<'js> = runners.clone().restore(ctx)?.get(name)?;
-    Ok(Persistent::save(ctx, function))
-}
-
-/// The text of a source given as JSON.
+/// Returns the text of a source given as JSON.
 pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
     let missing = || Failure::error("not_found", "missing function");
     let json = json.ok_or_else(missing)?;

@@ -1,12 +1,11 @@
-//! Writing the rows of a document as JSON text.
+//! Writes the rows of a document as JSON text.
 //!
-//! SUMMARY   [`write_rows`] writes rows of plain values itself: a third of what a map function costs
-//!           is the engine's `JSON.stringify`, which makes a string of its own of everything.
-//! PROMISES  What it writes is what `JSON.stringify` would write. In doubt it writes nothing, and the
-//!           engine is asked: for values with a `toJSON`, half a surrogate pair, numbers with an
-//!           exponent, what raises, deep nesting, long texts.
-//! LIMITS    When the engine is asked, getters and `toJSON` inside objects that were written before
-//!           the doubt came up are called once more.
+//! SUMMARY   [`write_rows`] writes rows of plain values without the engine: its `JSON.stringify`, which
+//!           makes a string of every value, is a third of the time of a map function.
+//! PROMISES  It writes what `JSON.stringify` writes. In doubt it writes nothing, and the engine does:
+//!           values with a `toJSON`, deep nesting, long texts, and what raises an exception.
+//! LIMITS    When the engine writes the rows after all, getters and `toJSON` inside objects that were
+//!           written before the doubt are called once more.
 
 use std::fmt::Write;
 
@@ -18,7 +17,7 @@ use super::text::quote;
 /// How deep lists in lists are written here.
 const DEPTH_MAX: usize = 8;
 
-/// How many elements a list may have here: one with holes may pretend to have billions.
+/// How many elements a list may have here: one with holes may have billions.
 const ELEMENTS_MAX: f64 = 100_000.0;
 
 /// How long the text of a document's rows gets here, in bytes: the engine has a limit for its memory.
@@ -30,9 +29,8 @@ const QUOTED_BYTES_MAX: usize = 64 << 10;
 /// How many values there may be of the rows of a document.
 const VALUES_MAX: f64 = 3.0 * ELEMENTS_MAX;
 
-/// Appends rows whose values stand one after the other in a list of the prelude's, which has no
-/// prototype: `columns` values a row, separated by commas. `false`: nothing was appended, the engine
-/// has to be asked.
+/// Appends rows, separated by commas. `values` is a list of the prelude's, without prototype, that has
+/// `columns` values for each row. `false`: nothing was appended, the engine has to write them.
 pub(super) fn write_rows(values: &Array<'_>, columns: usize, text: &mut String) -> bool {
     let start = text.len();
     let mut writer = Writer {
@@ -42,14 +40,14 @@ pub(super) fn write_rows(values: &Array<'_>, columns: usize, text: &mut String) 
     let is_written = writer.rows(values, columns).is_some();
     if !is_written {
         text.truncate(start);
-        // Whatever was raised will be again.
+        // An exception will be raised again.
         values.ctx().catch();
     }
     is_written
 }
 
-/// The text of rows, as [`write_rows`] writes them, in the memory of the engine; `None` when it has
-/// to be asked, or when there is a value that may be another one later.
+/// As [`write_rows`], into a string of the engine; `None` if the engine has to write the rows, or if a
+/// value can still change.
 pub(super) fn packed<'js>(
     values: Array<'js>,
     columns: usize,
@@ -78,14 +76,14 @@ struct Writer<'t> {
     limit: usize,
 }
 
-/// `None`: the engine has to be asked.
+/// `None`: the engine has to write the rows.
 type Written = Option<()>;
 
 impl Writer<'_> {
     fn rows(&mut self, values: &Array<'_>, columns: usize) -> Written {
         let count = length(values, VALUES_MAX)?;
         for index in 0..count {
-            self.check()?;
+            self.check_room(0)?;
             let column = index % columns;
             if index > 0 {
                 self.text.push(',');
@@ -103,15 +101,10 @@ impl Writer<'_> {
                 self.text.push(']');
             }
         }
-        self.check()
+        self.check_room(0)
     }
 
-    /// Whether the text may get longer.
-    fn check(&self) -> Written {
-        (self.text.len() <= self.limit).then_some(())
-    }
-
-    /// Whether a text of this length may be added.
+    /// Checks that a text of this length may be added.
     fn check_room(&self, bytes: usize) -> Written {
         (self.text.len() + bytes <= self.limit).then_some(())
     }
@@ -126,16 +119,16 @@ impl Writer<'_> {
             if index > 0 {
                 self.text.push(',');
             }
-            self.check()?;
+            self.check_room(0)?;
             self.value(&list.get(index).ok()?, depth)?;
         }
         self.text.push(']');
-        self.check()
+        self.check_room(0)
     }
 
     fn value(&mut self, value: &Value<'_>, depth: usize) -> Written {
         match value.type_of() {
-            // What is not there is null in a list.
+            // In a list, undefined is null.
             Type::Null | Type::Undefined => self.text.push_str("null"),
             Type::Bool => self.text.push_str(match value.as_bool()? {
                 true => "true",
@@ -167,8 +160,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// From a millionth up to 10^21 a number has the shortest digits that tell it, and no exponent,
-    /// there as here.
+    /// From a millionth up to 10^21 both JavaScript and Rust write the shortest digits without an
+    /// exponent.
     fn number(&mut self, value: &Value<'_>) -> Written {
         let number = value.as_float()?;
         if !number.is_finite() {
@@ -184,7 +177,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The engine knows best what it writes of this value.
+    /// Has the engine write this value.
     fn ask<'js>(&mut self, value: &Value<'js>) -> Written {
         let text = value.ctx().json_stringify(value.clone());
         let text = text.ok()??.to_cstring().ok()?;
@@ -194,7 +187,7 @@ impl Writer<'_> {
     }
 }
 
-/// How many elements a list has, at most so many.
+/// Returns how many elements a list has; `None`: more than so many.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -205,7 +198,7 @@ fn length(list: &Array<'_>, most: f64) -> Option<usize> {
     (count <= most).then_some(count as usize)
 }
 
-/// Whether an object is written by what is in it.
+/// Whether an object has no `toJSON`.
 fn is_plain(object: &Object<'_>) -> bool {
     let to_json = object.get::<_, Value<'_>>("toJSON");
     to_json.is_ok_and(|to_json| to_json.is_undefined())

@@ -1,12 +1,11 @@
 //! The order of view keys: JSON texts as bytes that compare as CouchDB compares the values.
 //!
-//! SUMMARY   [`Collation::write_key`] turns a JSON text into a sort key. Comparing two sort keys
-//!           byte by
-//!           byte compares the values.
+//! SUMMARY   [`Collation::write_key`] turns a JSON text into a sort key. Comparing two sort keys byte by byte
+//!           compares the values.
 //! PROMISES  null < false < true < numbers < strings < arrays < objects; numbers by exact value;
-//!           strings by the Unicode root collation, Han characters by radical and stroke; arrays element by element, objects member by
-//!           member in the order they stand in (key, then value), the shorter first. A sort key is
-//!           never the beginning of another, so that a tie-breaker can be appended.
+//!           strings by the Unicode root collation, Han characters by radical and stroke; arrays element
+//!           by element, objects member by member in their order in the text (name, then value), the
+//!           shorter first. No sort key is the beginning of another, so that a tie-breaker can be appended.
 //! SOURCE    couch_ejson_compare: less/2 and less_json_ids/2.
 //! LIMITS    Sort keys are for one run: another version of the collation data may make others.
 
@@ -66,8 +65,7 @@ impl Collation {
         write(json.as_bytes(), key, |text, key| self.write_text(text, key));
     }
 
-    /// As [`Self::write_key`], for the text of one JSON value, with the strings that are remembered
-    /// in `cache`. A cache belongs to one collation.
+    /// As [`Self::write_key`], with the sort keys of strings that `cache` remembers.
     pub fn write_key_cached(&self, json: &[u8], cache: &mut KeyCache, key: &mut Vec<u8>) {
         write(json, key, |text, key| {
             cache.append(text, key, |text, key| self.write_text(text, key));

@@ -1,13 +1,12 @@
-//! The cursor over JSON text: whether it is well formed, and where its parts are.
+//! The cursor over JSON text: checks that it is well formed, and finds its parts.
 //!
 //! SUMMARY   [`Cursor`] goes over a text once, from left to right, and keeps nothing of it. [`Cursor::walk`] shows the
 //!           parts of a value at every depth; [`Members`] and [`Elements`] are those of one object or array.
-//! PROMISES  What it passes over as a value is what the parser takes for one when it ignores it
-//!           (`serde_json`, `IgnoredAny`); half a surrogate pair is passed over too. No recursion: a
-//!           value may be nested as deeply as it likes. On other text it stops; it never panics.
+//! PROMISES  It accepts the values that `serde_json` accepts as `IgnoredAny`, also with half a surrogate
+//!           pair. No recursion: the depth of a value has no bound. On other text it stops; it never panics.
 //! LIMITS    It does not say what is wrong with other text: the parser does. It expects UTF-8.
-//! WHY       Every document and every answer is checked whole. The parser takes a quarter longer over
-//!           a value, and with members whose names are wanted it makes a text of each.
+//! WHY       Every document and every answer is checked as a whole. The parser takes a quarter longer, and
+//!           makes a text of every member's name.
 
 use std::ops::Range;
 
@@ -19,7 +18,7 @@ const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; WORD_BYTES]);
 const QUOTES: u64 = u64::from_ne_bytes([b'"'; WORD_BYTES]);
 const BACKSLASHES: u64 = u64::from_ne_bytes([b'\\'; WORD_BYTES]);
 
-/// Below it are the control characters, which no string may have in it.
+/// Below it are the control characters, which must not stand in strings.
 const BLANK: u8 = b' ';
 
 /// A part of a JSON text. A place is that of a string with its quotation marks, or of a number.
@@ -45,7 +44,7 @@ pub enum Token {
     True,
 }
 
-/// A place in a JSON text. Of one that is known to be `VALID`, less is looked at.
+/// A place in a JSON text. A text that is known to be `VALID` is checked less.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a, const VALID: bool = false> {
     text: &'a [u8],
@@ -66,7 +65,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl<'a> Cursor<'a, true> {
-    /// Begins at the beginning of a text that was checked before. Of another one it shows anything.
+    /// Begins at the beginning of a text that was checked before. Of another one it shows wrong parts.
     pub fn of_valid(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
@@ -77,7 +76,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
     pub fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = self.here()?;
-            // Mostly it is none, as one comparison tells.
+            // One comparison for all bytes that are no white space.
             if byte > BLANK || !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
                 return Some(byte);
             }
@@ -90,7 +89,7 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         self.peek().is_none()
     }
 
-    /// Passes over white space and a certain byte; none: another one comes.
+    /// Passes over white space and this byte; none: another one comes.
     pub fn take(&mut self, wanted: u8) -> Option<()> {
         let found = self.peek()? == wanted;
         self.at += usize::from(found);

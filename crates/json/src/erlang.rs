@@ -1,5 +1,5 @@
-//! Erlang's external term format: what ids of replications are hashes of, what `_approx_count_distinct` hashes, and
-//! what `_sum` is limited by the size of.
+//! Erlang's external term format, for the hashes of replication ids and of `_approx_count_distinct`, and for
+//! the size limit of `_sum`.
 //!
 //! SUMMARY   [`json`] writes JSON text as the term that CouchDB decodes it to: strings are binaries, objects
 //!           one-tuples of a list of pairs, literals atoms. [`of_value`], [`of_rows`] and [`of_results`] tell sizes.
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::cursor::{Cursor, Token};
 use super::string::unescape_bytes;
 
-/// How many digits an integer may have: reading one takes time with the square of them.
+/// How many digits an integer may have: the time to read it grows with their square.
 pub const DIGITS_MAX: usize = 4096;
 
 /// Stands in front of every term.
@@ -241,37 +241,31 @@ fn big_integer(digits: &str, term: &mut Vec<u8>) {
     term.extend_from_slice(&magnitude);
 }
 
-/// Tells sizes of terms, in bytes.
-#[derive(Default)]
-struct Sizer {
-    term: Vec<u8>,
-}
-
-impl Sizer {
-    fn size(&mut self, value: &RawValue) -> u64 {
-        self.term.clear();
-        json(value.get(), &mut self.term);
-        self.term.len() as u64
+/// Returns what tells the size of a value without a version, in bytes.
+fn sizer() -> impl FnMut(&RawValue) -> u64 {
+    let mut term = Vec::new();
+    move |value| {
+        term.clear();
+        json(value.get(), &mut term);
+        term.len() as u64
     }
 }
 
 /// Returns the size of one value, in bytes.
 pub fn of_value(value: &RawValue) -> u64 {
-    VERSION_SIZE + Sizer::default().size(value)
+    VERSION_SIZE + sizer()(value)
 }
 
 /// Returns the size of rows as a reducer gets them, `[[[Key, Id], Value], ...]`, in bytes.
 pub fn of_rows<'a>(rows: impl Iterator<Item = [&'a RawValue; 3]>) -> u64 {
-    let mut sizer = Sizer::default();
-    of_list(
-        rows.map(|[key, id, value]| pair(pair(sizer.size(key), sizer.size(id)), sizer.size(value))),
-    )
+    let mut size = sizer();
+    of_list(rows.map(|[key, id, value]| pair(pair(size(key), size(id)), size(value))))
 }
 
 /// Returns the size of earlier results as a reducer gets them, `[[[], Value], ...]`, in bytes.
 pub fn of_results<'a>(values: impl Iterator<Item = &'a RawValue>) -> u64 {
-    let mut sizer = Sizer::default();
-    of_list(values.map(|value| pair(NIL_SIZE, sizer.size(value))))
+    let mut size = sizer();
+    of_list(values.map(|value| pair(NIL_SIZE, size(value))))
 }
 
 fn pair(first: u64, second: u64) -> u64 {

@@ -1,6 +1,7 @@
-//! JSON numbers by exact value: their order as bytes.
+//! The order of JSON numbers by exact value, as bytes.
 //!
-//! SUMMARY   A number is brought to sign, exponent and digits, and these to bytes in its order.
+//! SUMMARY   [`write_key`] takes a number apart into sign, exponent and digits, and writes these as bytes
+//!           in the order of numbers.
 //! SOURCE    Erlang's number order, in which an integer of any size and a float compare exactly.
 
 use std::borrow::Cow;
@@ -15,7 +16,7 @@ mod sign {
 /// 2^53: every double from here on is an integer, and has more digits than its shortest text.
 const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
 
-/// Longest number without an exponent that a double always gives back as it was, in bytes: 15 digits and a point.
+/// Longest number without an exponent that parsing and writing never change, in bytes: 15 digits and a point.
 const SHORT_BYTES: usize = 16;
 
 /// Middle of the exponents, so that they are written as unsigned numbers.

@@ -1,7 +1,7 @@
 //! Objects whose values stay the JSON text that they are.
 //!
-//! SUMMARY   [`RawObject`] has the members of an object in their order, to be read, changed and written again.
-//! PROMISES  A value is written byte for byte as it was read. What is read is borrowed from its text.
+//! SUMMARY   [`RawObject`] keeps the members of an object in their order: to read, change and write them.
+//! PROMISES  A value is written byte for byte as it was read. Names and values are borrowed from the text.
 //! LIMITS    Members of one name all stay; [`RawObject::get`] returns the last, as JavaScript and CouchDB do.
 
 use std::borrow::Cow;

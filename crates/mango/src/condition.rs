@@ -1,6 +1,6 @@
-//! What is asked of one value: the operators below which there are no fields.
+//! Conditions on one value: the operators that have no fields below them.
 //!
-//! SUMMARY   [`Condition::new`] checks an operator's argument; [`Condition::holds`] asks it of a
+//! SUMMARY   [`Condition::new`] checks an operator and its argument; [`Condition::holds`] tests a
 //!           value. [`Condition::negated`] is the opposite: `$gte` is `$lt` negated.
 //! SOURCE    CouchDB's Mango operators, with their edge cases.
 
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::error::{MatchError, SelectorErrorKind};
-use super::members::{Kind, is_integer, kind_of, last_members};
+use super::members::{Kind, kind_of, last_members};
 use super::modulo::Modulo;
 use super::operand::{Operand, Order};
 use super::pattern::Pattern;
@@ -34,7 +34,7 @@ pub(crate) enum Condition {
     All(Everything),
     /// `$elemMatch`, `$allMatch`, `$keyMapMatch`.
     Some(Quantity, Box<Scope>),
-    /// `$exists`. Whether the field is there is decided before any condition is asked.
+    /// `$exists`. Fields that are missing do not come here.
     Exists(bool),
     /// `$type`.
     Type(String),
@@ -50,7 +50,7 @@ pub(crate) enum Condition {
     Not(Box<Self>),
 }
 
-/// Of which parts of a value a selector has to hold.
+/// The parts of a value that a selector has to hold of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// `$elemMatch`: some element of an array.
@@ -64,9 +64,9 @@ pub(crate) enum Quantity {
 /// The argument of `$all`.
 #[derive(Debug)]
 pub(crate) struct Everything {
-    /// What an array has to contain, by [`exact_key`].
+    /// The elements that an array has to contain, by [`exact_key`].
     wanted: HashSet<Vec<u8>>,
-    /// The one element of the argument, if that is an array, for which the field may be equal to it.
+    /// The only element of the argument, if that is an array: the field may also be equal to it.
     whole: Option<Vec<u8>>,
 }
 
@@ -105,7 +105,7 @@ impl Everything {
     }
 }
 
-/// Bytes that are equal when the values are, 1 and 1.0 being one.
+/// Returns bytes that are equal when the values are; 1 and 1.0 are equal.
 fn identity(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     write_identity(&last_members(text), &mut bytes);
@@ -113,10 +113,10 @@ fn identity(text: &str) -> Vec<u8> {
 }
 
 impl Condition {
-    /// Checks an operator and its argument. Operators with selectors in them are not known here.
+    /// Checks an operator without selectors in its argument.
     ///
     /// # Errors
-    /// The argument is not the operator's, or it is no operator.
+    /// The argument is wrong, or there is no such operator.
     pub(crate) fn new(
         operator: &str,
         argument: &str,
@@ -150,11 +150,10 @@ impl Condition {
                 Err(problem) => bad(&problem),
             },
             ("$beginsWith", Kind::String) => Ok(Self::BeginsWith(unescape(argument).into_owned())),
-            ("$size", Kind::Number) if is_integer(argument) => match argument.parse() {
+            ("$size", _) => match argument.parse() {
                 Ok(size) => Ok(Self::Size(size)),
                 Err(_) => bad("it needs a length, a whole number that is not negative"),
             },
-            ("$size", _) => bad("it needs a length, a whole number that is not negative"),
             ("$where" | "$geoWithin" | "$geoIntersects" | "$near" | "$nearSphere", _) => {
                 Err(SelectorErrorKind::NotSupported(operator.to_owned()))
             }
@@ -165,7 +164,7 @@ impl Condition {
         }
     }
 
-    /// Returns the opposite, asked of a value that is there.
+    /// Returns the opposite, for a field that is not missing.
     #[must_use]
     pub(crate) fn negated(self) -> Self {
         match self {
@@ -175,10 +174,10 @@ impl Condition {
         }
     }
 
-    /// Whether a value is as asked.
+    /// Whether the condition holds of a value.
     ///
     /// # Errors
-    /// It takes too long to say.
+    /// A regular expression takes too long.
     pub(crate) fn holds(&self, value: &str) -> Result<bool, MatchError> {
         Ok(match self {
             Self::Equal(operand) => operand.equals(value),
@@ -227,11 +226,10 @@ fn some(quantity: Quantity, scope: &Scope, value: &str) -> Result<bool, MatchErr
     }
 }
 
-/// Of how many elements it may take too long to say whether they match, before that is the answer.
+/// After so many elements that take too long, the answer is that error.
 const UNDECIDED_MAX: usize = 3;
 
-/// Whether a selector holds of some value. One of which that cannot be said counts only when it
-/// holds of no other.
+/// Whether a selector holds of some value. The error of one counts only if it holds of no other.
 fn any<'a>(scope: &Scope, values: impl Iterator<Item = &'a str>) -> Result<bool, MatchError> {
     let mut failure = None;
     let mut undecided = 0;

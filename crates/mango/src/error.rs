@@ -1,6 +1,6 @@
-//! What can be wrong with a selector, and with matching one.
+//! Errors of selectors and of matching.
 
-/// Why a text is no selector. Its author is at fault, and another try is of no use.
+/// Why a text is no selector. Its author is at fault; the same text fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {kind}")]
 pub struct SelectorError {
@@ -21,17 +21,6 @@ impl SelectorError {
             line: memchr::memchr_iter(b'\n', before).count() + 1,
             column: before.len() - line_start + 1,
         }
-    }
-
-    /// The same error when `part`, in which its place is, stands somewhere in `text`.
-    pub(super) fn after(mut self, text: &str, part: &str) -> Self {
-        let offset = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-        let start = Self::at(text, offset, SelectorErrorKind::MissingFieldName);
-        if self.line == 1 {
-            self.column += start.column - 1;
-        }
-        self.line += start.line - 1;
-        self
     }
 
     /// Returns CouchDB's name of the error.
@@ -110,7 +99,7 @@ impl SelectorErrorKind {
     }
 }
 
-/// Why it could not be said whether a document matches. Another try is of no use.
+/// Why a selector or an index could not be applied to a document. It will fail again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatchError {
     /// The document is not a JSON object. Its author is at fault.
@@ -124,6 +113,12 @@ pub enum MatchError {
         /// The string's length.
         bytes: usize,
     },
+    /// A text index would have too many entries of the document.
+    #[error("the document makes more than {limit} bytes of text entries")]
+    TooManyEntries {
+        /// The bound, in bytes.
+        limit: usize,
+    },
 }
 
 impl MatchError {
@@ -132,6 +127,7 @@ impl MatchError {
         match self {
             Self::NotADocument(_) => "invalid_document",
             Self::Pattern { .. } => "regex_limit",
+            Self::TooManyEntries { .. } => "too_large",
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Fields: their names, and finding many of them in one walk through a document.
 //!
-//! SUMMARY   [`Path`] is a field's name cut at its points; [`Fields`] is a set of paths as a tree,
-//!           whose [`Fields::find`] finds what a document has there.
-//! PROMISES  A document is walked through once for all fields at a level; what no field needs is
-//!           only skipped. No recursion. Of members of one name the last counts, as in JavaScript.
+//! SUMMARY   [`segments`] cuts a field's name at its points; [`Fields`] is a set of fields as a tree,
+//!           whose values in a document [`Fields::find`] finds.
+//! PROMISES  A document is walked through once for all fields of a level; other members are skipped.
+//!           No recursion. Of members of one name the last counts, as in JavaScript.
 //! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array's
 //!           index (from 0, a `+` in front is tolerated).
 
@@ -14,55 +14,43 @@ use super::members::{Kind, kind_of};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// How many segments a field's name may have. For each, the part of a document that it leads through
-/// is walked through once more.
+/// How many segments a field's name may have. Each walks once more through a part of the document.
 pub const FIELD_SEGMENTS_MAX: usize = 64;
 
-/// A field's name, cut into its segments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Path(Vec<String>);
-
-impl Path {
-    /// Cuts a field's name at the points that have no backslash before them.
-    ///
-    /// # Errors
-    /// A segment is empty, or there are more than [`FIELD_SEGMENTS_MAX`].
-    pub(crate) fn parse(name: &str) -> Result<Self, SelectorErrorKind> {
-        let mut segments = Vec::new();
-        let mut start = 0;
-        let points = memchr::memchr_iter(b'.', name.as_bytes());
-        let separates = |at: &usize| *at == 0 || name.as_bytes()[at - 1] != b'\\';
-        for end in points.filter(separates).chain([name.len()]) {
-            let segment = &name[start..end];
-            if segment.is_empty() {
-                return Err(SelectorErrorKind::InvalidFieldName(name.to_owned()));
-            }
-            if segments.len() == FIELD_SEGMENTS_MAX {
-                return Err(SelectorErrorKind::TooLarge {
-                    what: "has a field name of too many segments",
-                    limit: FIELD_SEGMENTS_MAX,
-                });
-            }
-            segments.push(segment.replace('\\', ""));
-            start = end + 1;
+/// Cuts a field's name at the points that have no backslash before them.
+///
+/// # Errors
+/// A segment is empty, or there are more than [`FIELD_SEGMENTS_MAX`].
+pub(crate) fn segments(name: &str) -> Result<Vec<String>, SelectorErrorKind> {
+    let mut segments = Vec::new();
+    let mut start = 0;
+    let points = memchr::memchr_iter(b'.', name.as_bytes());
+    let separates = |at: &usize| *at == 0 || name.as_bytes()[at - 1] != b'\\';
+    for end in points.filter(separates).chain([name.len()]) {
+        let segment = &name[start..end];
+        if segment.is_empty() {
+            return Err(SelectorErrorKind::InvalidFieldName(name.to_owned()));
         }
-        Ok(Self(segments))
+        if segments.len() == FIELD_SEGMENTS_MAX {
+            return Err(SelectorErrorKind::TooLarge {
+                what: "has a field name of too many segments",
+                limit: FIELD_SEGMENTS_MAX,
+            });
+        }
+        segments.push(segment.replace('\\', ""));
+        start = end + 1;
     }
-
-    /// Returns the segments.
-    pub(crate) fn segments(&self) -> &[String] {
-        &self.0
-    }
+    Ok(segments)
 }
 
-/// What a document has at a field.
+/// The value of a field in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     /// This value.
     Value(&'a str),
     /// Nothing: an object on the way has no such member.
     Missing,
-    /// Nothing, and there could not be: the way leads through a scalar, or past an array's end.
+    /// Nothing: the path leads through a scalar, or past the end of an array.
     BadPath,
 }
 
@@ -91,9 +79,9 @@ pub(crate) struct FieldsBuilder {
 
 impl FieldsBuilder {
     /// Returns a field's place in the set.
-    pub(crate) fn add(&mut self, path: &Path) -> FieldId {
+    pub(crate) fn add(&mut self, segments: &[String]) -> FieldId {
         let mut at = 0;
-        for segment in path.segments() {
+        for segment in segments {
             let next = self.ids.len() + 1;
             let key = (at, Box::from(segment.as_str()));
             at = *self.ids.entry(key).or_insert(next);
@@ -197,13 +185,13 @@ mod tests {
 
     fn find<'a>(field: &str, document: &'a str) -> Found<'a> {
         let mut builder = FieldsBuilder::default();
-        let id = builder.add(&Path::parse(field).unwrap());
+        let id = builder.add(&segments(field).unwrap());
         builder.build().find(document)[id]
     }
 
     #[test]
     fn a_name_is_cut_at_points_without_a_backslash() {
-        for (name, segments) in [
+        for (name, expected) in [
             ("ab", &["ab"][..]),
             ("a.b.c", &["a", "b", "c"]),
             (r"a\.b", &["a.b"]),
@@ -211,13 +199,13 @@ mod tests {
             (r"\$or", &["$or"]),
             (r"a\\.b", &["a.b"]),
         ] {
-            assert_eq!(Path::parse(name).unwrap().segments(), segments, "{name}");
+            assert_eq!(segments(name).unwrap(), expected, "{name}");
         }
         for name in ["", ".", "a.", ".a", "a..b", r"a\.b..c"] {
-            let error = Path::parse(name).unwrap_err();
+            let error = segments(name).unwrap_err();
             assert_eq!(error.name(), "invalid_field_name", "{name}");
         }
-        assert!(Path::parse(&"a.".repeat(65)).is_err());
+        assert!(segments(&"a.".repeat(65)).is_err());
     }
 
     #[test]
@@ -248,8 +236,8 @@ mod tests {
     fn all_fields_are_found_in_one_go_and_the_last_of_a_name_counts() {
         let mut builder = FieldsBuilder::default();
         let names = ["a", "a.b", "a.c", "\u{e9}"];
-        let ids = names.map(|name| builder.add(&Path::parse(name).unwrap()));
-        assert_eq!(ids[0], builder.add(&Path::parse("a").unwrap()));
+        let ids = names.map(|name| builder.add(&segments(name).unwrap()));
+        assert_eq!(ids[0], builder.add(&segments("a").unwrap()));
         let fields = builder.build();
         let found = fields.find(r#"{"a":{"b":1,"c":2},"\u00e9":3,"\u0061":{"b":4}}"#);
         let found = ids.map(|id| found[id]);

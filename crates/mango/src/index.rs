@@ -1,21 +1,21 @@
-//! Index definitions: what an index has of a document.
+//! Index definitions, and the entries of documents in an index.
 //!
-//! SUMMARY   [`Index::parse`] reads a definition; [`Index::rows`] is a view's row of a document,
-//!           [`Index::text_entries`] and [`Index::nouveau_entries`] what a text index has of it.
+//! SUMMARY   [`Index::parse`] reads a definition; [`Index::rows`] makes the row of a document in a view,
+//!           [`Index::text_entries`] and [`Index::nouveau_entries`] its entries in a text index.
 //! SOURCE    CouchDB's mango_native_proc, mango_idx_view and mango_idx_text.
-//! DIFFERS   A definition is checked whole when it comes: field names and the filter too, for which
-//!           CouchDB fails when the first document comes. The forms in which definitions are
-//!           posted (`["a", {"b": "desc"}]`) are read beside those in which they are stored.
+//! DIFFERS   A definition is checked as a whole at once; in CouchDB wrong field names and filters fail at
+//!           the first document. Definitions are read as they are stored and as they are posted
+//!           (`["a", {"b": "desc"}]`).
 
 use super::error::{MatchError, SelectorError, SelectorErrorKind};
-use super::field::{FieldId, Fields, FieldsBuilder, Found, Path};
+use super::field::{FieldId, Fields, FieldsBuilder, Found, segments};
 use super::members::{self, Kind, kind_of};
 use super::selector::Selector;
 use super::text::{TextFields, TextIndex, escape_name};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// Why a definition is none. Its author is at fault.
+/// Why a definition is wrong. Its author is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// Its shape.
@@ -45,34 +45,10 @@ impl IndexError {
     }
 }
 
-/// Why it could not be said what an index has of a document.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// Whether the document is in the index could not be said.
-    #[error(transparent)]
-    Filter(#[from] MatchError),
-    /// A text index would have too much of it.
-    #[error("the document makes more than {limit} bytes of text entries")]
-    TooMuch {
-        /// The bound, in bytes.
-        limit: usize,
-    },
-}
-
-impl EntryError {
-    /// Returns a name for the wire.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Filter(error) => error.name(),
-            Self::TooMuch { .. } => "too_large",
-        }
-    }
-}
-
 /// A definition of an index.
 #[derive(Debug)]
 pub struct Index {
-    /// Which documents it has.
+    /// Which documents are in the index.
     filter: Selector,
     /// A view's columns; `None` is a text index.
     columns: Option<(Fields, Vec<FieldId>)>,
@@ -115,11 +91,11 @@ impl Index {
         })
     }
 
-    /// The rows of a view of this index, as JSON text: one, or none where a field is missing.
+    /// Returns the rows of a document, as JSON text: one, or none if a field is missing.
     ///
     /// # Errors
-    /// See [`EntryError`]. `document` has been checked to be a JSON object.
-    pub fn rows(&self, document: &str) -> Result<String, EntryError> {
+    /// See [`MatchError`]. `document` has been checked to be a JSON object.
+    pub fn rows(&self, document: &str) -> Result<String, MatchError> {
         let Some((fields, columns)) = &self.columns else {
             return Ok("[]".into());
         };
@@ -141,30 +117,30 @@ impl Index {
         Ok(key)
     }
 
-    /// The entries of a document in a text index, as JSON text.
+    /// Returns the entries of a document in a text index, as JSON text.
     ///
     /// # Errors
     /// As for [`Self::rows`].
-    pub fn text_entries(&self, document: &str) -> Result<String, EntryError> {
+    pub fn text_entries(&self, document: &str) -> Result<String, MatchError> {
         if !self.has(document)? {
             return Ok("[]".into());
         }
         self.text.entries(document)
     }
 
-    /// The entries of a document in a Nouveau index, as JSON text.
+    /// Returns the entries of a document in a Nouveau index, as JSON text.
     ///
     /// # Errors
     /// As for [`Self::rows`].
-    pub fn nouveau_entries(&self, document: &str) -> Result<String, EntryError> {
+    pub fn nouveau_entries(&self, document: &str) -> Result<String, MatchError> {
         if !self.has(document)? {
             return Ok("[]".into());
         }
         self.text.nouveau_entries(document)
     }
 
-    /// Whether a document is in the index at all.
-    fn has(&self, document: &str) -> Result<bool, EntryError> {
+    /// Whether a document is in the index.
+    fn has(&self, document: &str) -> Result<bool, MatchError> {
         Ok(!is_design(document) && self.filter.matches_checked(document)?)
     }
 }
@@ -175,7 +151,7 @@ fn is_design(document: &str) -> bool {
         .is_some_and(|(_, id)| kind_of(id) == Kind::String && unescape(id).starts_with("_design/"))
 }
 
-/// The filter: `selector` is what old text indexes call it.
+/// Reads the filter, which old text indexes call `selector`.
 fn filter(partial: Option<&str>, legacy: Option<&str>) -> Result<Selector, IndexError> {
     let read = |member, text: &str| {
         let selector = Selector::parse(text);
@@ -206,7 +182,7 @@ fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
 
 type Columns = (Fields, Vec<FieldId>);
 
-/// `fields`, in all its forms.
+/// Reads `fields` in all its forms.
 fn read_fields(text: &str) -> Result<(Option<Columns>, TextFields), IndexError> {
     let shape = |what: &str| Err(IndexError::Shape(format!("fields: {what}")));
     match kind_of(text) {
@@ -232,7 +208,7 @@ fn read_fields(text: &str) -> Result<(Option<Columns>, TextFields), IndexError> 
     }
 }
 
-/// `"name"` or `{"name": "asc"}`.
+/// Reads `"name"` or `{"name": "asc"}`.
 fn column(element: &str) -> Result<(&str, &str), IndexError> {
     let members = || Members::of(element);
     match kind_of(element) {
@@ -258,13 +234,13 @@ fn columns<'a>(
             return Err(IndexError::Shape(what));
         }
         let name = unescape(name);
-        let path = Path::parse(&name).map_err(IndexError::Field)?;
-        ids.push(builder.add(&path));
+        let segments = segments(&name).map_err(IndexError::Field)?;
+        ids.push(builder.add(&segments));
     }
     Ok((builder.build(), ids))
 }
 
-/// `{"name": NAME, "type": TYPE}`, as the name of its entries.
+/// Reads `{"name": NAME, "type": TYPE}` and returns the name of its entries.
 fn text_field(element: &str) -> Result<String, IndexError> {
     let member = |name: &str| Members::of(element).find(|(known, _)| *known == name);
     let (Some((_, name)), Some((_, kind))) = (member("\"name\""), member("\"type\"")) else {
@@ -284,12 +260,11 @@ fn text_field(element: &str) -> Result<String, IndexError> {
         return Err(IndexError::Shape("fields: a name is a string".into()));
     }
     let name = unescape(name);
-    let path = Path::parse(&name).map_err(IndexError::Field)?;
-    let segments = path.segments().iter().map(|segment| escape_name(segment));
-    Ok(format!(
-        "{}_3a{kind}",
-        segments.collect::<Vec<_>>().join(".")
-    ))
+    let mut segments = segments(&name).map_err(IndexError::Field)?;
+    for segment in &mut segments {
+        *segment = escape_name(segment);
+    }
+    Ok(format!("{}_3a{kind}", segments.join(".")))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ mod tests;
 
 pub use error::{MatchError, SelectorError, SelectorErrorKind};
 pub use field::FIELD_SEGMENTS_MAX;
-pub use index::{EntryError, Index, IndexError};
+pub use index::{Index, IndexError};
 pub use members::last_members;
 pub use normal::{SELECTOR_DEPTH_MAX, SELECTOR_NAMES_BYTES_MAX};
 pub use pattern::{PATTERN_BYTES_MAX, PATTERN_SIZE_MAX};

@@ -1,7 +1,7 @@
-//! What a JSON text is, and which of its members count.
+//! The kind of a JSON text, and which of its members count.
 //!
-//! SUMMARY   [`checked`] makes sure that a text is JSON; [`kind_of`] tells what a text is; [`last_members`] leaves of
-//!           members of one name the last.
+//! SUMMARY   [`checked`] checks that a text is JSON; [`kind_of`] tells its kind; [`last_members`] removes members
+//!           that a later one of the same name replaces.
 //! PROMISES  No recursion: a document may be nested as deeply as it likes. A text that is not JSON stays as it is.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use json::cursor::{Cursor, Token};
 use json::string::unescape;
 
-/// What a JSON text is, in the order of the collation.
+/// The kind of a JSON value, in the order of the collation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// `null`.
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// Tells what a JSON text without white space around it is.
+/// Returns the kind of a JSON text without white space around it.
 pub(crate) fn kind_of(text: &str) -> Kind {
     match text.as_bytes().first() {
         Some(b'{') => Kind::Object,
@@ -72,8 +72,8 @@ pub(crate) fn is_integer(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Replaces members that a later one of the same name follows by white space, at every depth: in
-/// CouchDB the last counts. What stays is where it was.
+/// Replaces members by white space if a later one has the same name, at every depth: in CouchDB the last
+/// counts. All others keep their places in the text.
 pub fn last_members(text: &str) -> Cow<'_, str> {
     /// An object that is open: where its members start, and which of them has a name.
     #[derive(Default)]

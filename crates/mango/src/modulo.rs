@@ -1,4 +1,4 @@
-//! `$mod`: the remainder of integers of any length.
+//! `$mod`: the remainder of integers of any length, digit by digit.
 
 use super::members::{Kind, is_integer, kind_of};
 use json::cursor::Elements;
@@ -45,9 +45,6 @@ impl Modulo {
     }
 
     fn rest(self, value: &str) -> i128 {
-        if let Some(value) = short(value) {
-            return value % self.divisor;
-        }
         let digits = value.strip_prefix('-').unwrap_or(value);
         let rest = digits.bytes().fold(0, |rest: i128, digit| {
             (rest * 10 + i128::from(digit - b'0')) % self.divisor

@@ -1,19 +1,18 @@
 //! A selector's normal form.
 //!
-//! SUMMARY   [`parse`] makes operators explicit and pushes fields to the leaves, in one go; then
+//! SUMMARY   [`parse`] makes operators explicit and pushes fields to the leaves in one step; then
 //!           [`Node::positive`] and [`Node::negative`] push negations down.
 //! PROMISES  The text is read once. Depth, names and memory have bounds.
-//! SOURCE    The three steps of CouchDB's mango_selector, normalize/1.
-//! DIFFERS   Field names are checked here, not when a document comes. CouchDB leaves negations inside
-//!           `$elemMatch` and the like where they stand, so there a field that is missing does
-//!           satisfy a `$not`; so it is here. Its `$nor` is an error there when a document
-//!           comes, and so never matches; here it is what it says.
+//! SOURCE    The three steps of CouchDB's mango_selector, normalize/1. As there, negations inside
+//!           `$elemMatch` and the like are not pushed down: a missing field satisfies a `$not`.
+//! DIFFERS   Field names are checked here, not at the first document. In CouchDB a `$nor` inside
+//!           `$elemMatch` is an error at the first document and so never matches; here it works.
 
 use std::mem;
 
 use super::condition::{Condition, Quantity};
-use super::error::{SelectorError, SelectorErrorKind};
-use super::field::{FieldId, Fields, FieldsBuilder, Path};
+use super::error::SelectorErrorKind;
+use super::field::{FieldId, Fields, FieldsBuilder, segments};
 use super::members::{Kind, kind_of};
 use super::operand::Order;
 use super::selector::Scope;
@@ -30,9 +29,9 @@ pub const SELECTOR_NAMES_BYTES_MAX: usize = 8 << 20;
 /// A part of a selector.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// All of them; none is true.
+    /// All of them; true if there are none.
     And(Vec<Node>),
-    /// Any of them; none is true too.
+    /// Any of them; true if there are none.
     Or(Vec<Node>),
     /// Not that. Only where negations are not pushed down.
     Not(Box<Node>),
@@ -40,7 +39,7 @@ pub(crate) enum Node {
     Field(FieldId, Condition),
     /// A condition on the whole value.
     Here(Condition),
-    /// `$text`, which a text index has decided already.
+    /// `$text`: always true, because a text index has decided it.
     Text,
 }
 
@@ -80,26 +79,28 @@ fn each(
     nodes.into_iter().map(change).collect()
 }
 
+/// What was read, or what is wrong and at which byte of the text.
+pub(crate) type Parsed<T> = Result<T, (usize, SelectorErrorKind)>;
+
 /// Reads a selector.
 ///
 /// # Errors
 /// See [`SelectorErrorKind`]. `text` has been checked to be JSON.
-pub(crate) fn parse(text: &str) -> Result<Scope, SelectorError> {
+pub(crate) fn parse(text: &str) -> Parsed<Scope> {
     let mut parser = Parser {
         text,
         fields: FieldsBuilder::default(),
         names_bytes: 0,
     };
-    let at_start = |kind| SelectorError::at(text, 0, kind);
     let (fields, node) = parser.scope(text, Order::Collated, 0)?;
-    let node = node.positive().map_err(at_start)?;
+    let node = node.positive().map_err(|kind| (0, kind))?;
     if matches!(node, Node::Here(_)) {
-        return Err(at_start(SelectorErrorKind::MissingFieldName));
+        return Err((0, SelectorErrorKind::MissingFieldName));
     }
     Ok(Scope::new(fields, node))
 }
 
-/// Where in a selector the parser is.
+/// The place of the parser in a selector.
 #[derive(Clone, Copy)]
 struct SelectorPlace<'p> {
     /// The names of the fields it is in, joined by points; empty above the first.
@@ -120,12 +121,7 @@ struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     /// Reads a selector on values of their own: the root, or the argument of `$elemMatch`.
-    fn scope(
-        &mut self,
-        text: &'t str,
-        order: Order,
-        depth: usize,
-    ) -> Result<(Fields, Node), SelectorError> {
+    fn scope(&mut self, text: &'t str, order: Order, depth: usize) -> Parsed<(Fields, Node)> {
         let root = SelectorPlace {
             name: "",
             field: None,
@@ -138,12 +134,12 @@ impl<'t> Parser<'t> {
         Ok((fields.build(), node))
     }
 
-    fn fail<T>(&self, at: &str, kind: SelectorErrorKind) -> Result<T, SelectorError> {
+    fn fail<T>(&self, at: &str, kind: SelectorErrorKind) -> Parsed<T> {
         let offset = (at.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-        Err(SelectorError::at(self.text, offset, kind))
+        Err((offset, kind))
     }
 
-    fn node(&mut self, text: &'t str, place: SelectorPlace<'_>) -> Result<Node, SelectorError> {
+    fn node(&mut self, text: &'t str, place: SelectorPlace<'_>) -> Parsed<Node> {
         if place.depth > SELECTOR_DEPTH_MAX {
             let what = "is nested too deeply";
             let limit = SELECTOR_DEPTH_MAX;
@@ -169,7 +165,7 @@ impl<'t> Parser<'t> {
         quoted: &'t str,
         value: &'t str,
         place: SelectorPlace<'_>,
-    ) -> Result<Node, SelectorError> {
+    ) -> Parsed<Node> {
         let name = unescape(quoted);
         let below = SelectorPlace {
             depth: place.depth + 1,
@@ -209,17 +205,13 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn nodes(
-        &mut self,
-        array: &'t str,
-        place: SelectorPlace<'_>,
-    ) -> Result<Vec<Node>, SelectorError> {
+    fn nodes(&mut self, array: &'t str, place: SelectorPlace<'_>) -> Parsed<Vec<Node>> {
         Elements::of(array)
             .map(|element| self.node(element, place))
             .collect()
     }
 
-    fn bad_argument<T>(&self, at: &str, operator: &str, problem: &str) -> Result<T, SelectorError> {
+    fn bad_argument<T>(&self, at: &str, operator: &str, problem: &str) -> Parsed<T> {
         self.fail(at, SelectorErrorKind::bad_argument(operator, problem))
     }
 
@@ -229,19 +221,14 @@ impl<'t> Parser<'t> {
         name: &str,
         value: &str,
         place: SelectorPlace<'_>,
-    ) -> Result<Node, SelectorError> {
+    ) -> Parsed<Node> {
         match Condition::new(name, value, place.order) {
             Ok(condition) => Ok(on_field(place, condition)),
             Err(kind) => self.fail(quoted, kind),
         }
     }
 
-    fn text_search(
-        &self,
-        quoted: &str,
-        value: &str,
-        place: SelectorPlace<'_>,
-    ) -> Result<Node, SelectorError> {
+    fn text_search(&self, quoted: &str, value: &str, place: SelectorPlace<'_>) -> Parsed<Node> {
         let is_searched = matches!(
             kind_of(value),
             Kind::String | Kind::Number | Kind::False | Kind::True
@@ -257,13 +244,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `$default`: how a normalised selector has `$text`, so that it can be read again.
-    fn default_field(
-        &self,
-        quoted: &str,
-        value: &str,
-        place: SelectorPlace<'_>,
-    ) -> Result<Node, SelectorError> {
+    /// `$default`: the form of `$text` in a normalised selector.
+    fn default_field(&self, quoted: &str, value: &str, place: SelectorPlace<'_>) -> Parsed<Node> {
         let is_text = kind_of(value) == Kind::Object
             && Members::of(value).map(|(name, _)| name).eq(["\"$text\""]);
         if is_text && place.name.is_empty() {
@@ -279,7 +261,7 @@ impl<'t> Parser<'t> {
         name: &str,
         value: &'t str,
         place: SelectorPlace<'_>,
-    ) -> Result<Node, SelectorError> {
+    ) -> Parsed<Node> {
         let joined = if place.name.is_empty() {
             name.to_owned()
         } else {
@@ -291,11 +273,11 @@ impl<'t> Parser<'t> {
             let limit = SELECTOR_NAMES_BYTES_MAX;
             return self.fail(quoted, SelectorErrorKind::TooLarge { what, limit });
         }
-        // An empty name above the first field is passed over, as in CouchDB.
+        // As in CouchDB, an empty name above the first field is ignored.
         let field = match joined.as_str() {
             "" => None,
-            name => match Path::parse(name) {
-                Ok(path) => Some(self.fields.add(&path)),
+            name => match segments(name) {
+                Ok(segments) => Some(self.fields.add(&segments)),
                 Err(kind) => return self.fail(quoted, kind),
             },
         };

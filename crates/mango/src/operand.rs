@@ -1,8 +1,8 @@
-//! What an operator compares a field with.
+//! Operands: the values that operators compare fields with.
 //!
-//! SUMMARY   An [`Operand`] is a value of a selector, prepared for being compared many times.
-//! PROMISES  Compares as CouchDB's collation does, or as Erlang's terms where the field is `_id`.
-//!           Strings, numbers and values of another type cost no memory.
+//! SUMMARY   An [`Operand`] is a value of a selector, prepared for many comparisons.
+//! PROMISES  Compares as CouchDB's collation does, or as Erlang's terms if the field is `_id`.
+//!           Comparing with strings, numbers and values of another type takes no memory.
 //! SOURCE    couch_ejson_compare, and Erlang's order of terms.
 
 use std::cmp::Ordering;
@@ -16,7 +16,7 @@ use json::string::unescape;
 
 static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
 
-/// By what values are compared.
+/// The order by which values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The collation of views.
@@ -31,12 +31,11 @@ pub(crate) struct Operand {
     order: Order,
     text: Box<str>,
     kind: Kind,
-    /// A string's characters, or the sort key of an array or an object, or of anything where the
-    /// order is raw.
+    /// A string's characters, or the sort key of any other value; in raw order always the sort key.
     bytes: Box<[u8]>,
-    /// Whether it is a string that only an identical one of its kind is equal to.
+    /// Whether it is a string of characters that the collation does not ignore.
     plain: bool,
-    /// An integer's value, if it is a short one.
+    /// The value of a short integer.
     integer: Option<i64>,
 }
 
@@ -95,7 +94,7 @@ impl Operand {
     }
 }
 
-/// Whether characters are all ones that the collation tells from each other and never passes over.
+/// Whether the collation tells all characters from each other and ignores none.
 fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }

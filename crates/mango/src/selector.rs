@@ -1,9 +1,9 @@
-//! Selectors: read once, asked of many documents.
+//! Selectors: read once, tested on many documents.
 //!
-//! SUMMARY   [`Selector::parse`] reads one; [`Selector::matches`] asks whether a document matches.
-//! PROMISES  A document is not parsed: its text is checked in one pass and walked through in
-//!           another, in which everything that no field of the selector needs is skipped. No depth of
-//!           a document, and no selector, crashes or hangs this.
+//! SUMMARY   [`Selector::parse`] reads one; [`Selector::matches`] tests a document.
+//! PROMISES  A document is not parsed: one pass checks its text, another one walks through it and skips
+//!           what no field of the selector needs. No depth of a document and no selector makes it crash
+//!           or hang.
 //! SOURCE    CouchDB's mango_selector: normalize/1 and match/2.
 
 use super::condition::Condition;
@@ -27,7 +27,7 @@ impl Selector {
     /// Reads a selector from its JSON text.
     ///
     /// # Errors
-    /// What is wrong with it, under CouchDB's name, and where. The author is at fault.
+    /// CouchDB's name of the mistake, and its place. The author is at fault.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         if text.len() > SELECTOR_BYTES_MAX {
             let (what, limit) = ("has too many bytes", SELECTOR_BYTES_MAX);
@@ -43,15 +43,17 @@ impl Selector {
                 column: error.column().max(1),
             }
         })?;
+        let start = text.len() - text.trim_ascii_start().len();
         if kind_of(checked) != Kind::Object {
             let kind = SelectorErrorKind::NotAnObject(kind_of(checked).name());
-            return Err(SelectorError::at(checked, 0, kind).after(text, checked));
+            return Err(SelectorError::at(text, start, kind));
         }
         let selector = members::last_members(checked);
         if Members::of(&selector).next().is_none() {
             return Ok(Self { scope: None });
         }
-        let scope = normal::parse(&selector).map_err(|error| error.after(text, checked))?;
+        let scope = normal::parse(&selector)
+            .map_err(|(offset, kind)| SelectorError::at(text, start + offset, kind))?;
         Ok(Self { scope: Some(scope) })
     }
 
@@ -73,7 +75,7 @@ impl Selector {
         self.matches_checked(text)
     }
 
-    /// As [`Self::matches`], for a text that is known to be one JSON object.
+    /// As [`Self::matches`], for a text that was checked to be a JSON object.
     ///
     /// # Errors
     /// A regular expression takes too long on it.
@@ -85,7 +87,7 @@ impl Selector {
     }
 }
 
-/// A selector on a value: what the document is to the root, each element is to `$elemMatch`.
+/// A selector on a value: the document at the root, an element inside `$elemMatch`.
 #[derive(Debug)]
 pub(crate) struct Scope {
     fields: Fields,
@@ -97,7 +99,7 @@ impl Scope {
         Self { fields, node }
     }
 
-    /// Whether a value, as JSON text, is as asked.
+    /// Whether a value, given as JSON text, matches.
     pub(super) fn matches(&self, value: &str) -> Result<bool, MatchError> {
         let found = self.fields.find(value);
         is_so(&self.node, &found, value)
@@ -126,7 +128,7 @@ fn is_so(node: &Node, found: &[Found<'_>], here: &str) -> Result<bool, MatchErro
         Node::Not(node) => Ok(!is_so(node, found, here)?),
         Node::Field(field, condition) => match found[*field] {
             Found::Value(value) => condition.holds(value),
-            // Whatever else is asked of a field, it has to be there.
+            // No other condition holds of a missing field.
             Found::Missing => Ok(matches!(condition, Condition::Exists(false))),
             Found::BadPath => Ok(false),
         },

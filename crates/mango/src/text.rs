@@ -1,25 +1,25 @@
 //! Text entries: every scalar of a document under an escaped name, for a full-text index.
 //!
 //! SUMMARY   [`TextIndex`] makes the entries of a document, for the old text search and for Nouveau.
-//! PROMISES  A document is walked through once, without recursion; what comes out has a bound.
+//! PROMISES  A document is walked through once, without recursion; the size of its entries has a bound.
 //! SOURCE    CouchDB's mango_native_proc: names, types and the order of entries.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
 
-use super::index::EntryError;
+use super::error::MatchError;
 use json::cursor::{Cursor, Token};
 use json::string::unescape;
 
-/// The most that one document may have in names and values of entries, in bytes.
+/// The most bytes that the names and values of a document's entries may have.
 pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
 
-/// The field that has the names of all others.
+/// The field of the names of all others.
 const FIELD_NAMES: &str = "$fieldnames";
-/// The field that has all strings.
+/// The field of all strings.
 const DEFAULT: &str = "$default";
 
-/// Which fields a text index has.
+/// The fields of a text index.
 #[derive(Clone, Debug)]
 pub(crate) enum TextFields {
     /// All.
@@ -31,7 +31,7 @@ pub(crate) enum TextFields {
 /// A definition of a text index.
 #[derive(Clone, Debug)]
 pub(crate) struct TextIndex {
-    /// Which fields it has.
+    /// Its fields.
     pub(crate) fields: TextFields,
     /// Whether all strings are in the default field too.
     pub(crate) default_field: bool,
@@ -72,8 +72,8 @@ impl TextIndex {
     /// `[[NAME, VALUE, []], ..]`.
     ///
     /// # Errors
-    /// There is too much of it.
-    pub(super) fn entries(&self, document: &str) -> Result<String, EntryError> {
+    /// The document has too many entries.
+    pub(super) fn entries(&self, document: &str) -> Result<String, MatchError> {
         let write = |out: &mut String, name: &str, _: Option<EntryType>, value: &str| {
             let _ = write!(out, "[\"{name}\",{value},[]]");
         };
@@ -83,8 +83,8 @@ impl TextIndex {
     /// `[{"@type": TYPE, "name": NAME, "value": VALUE}, ..]`.
     ///
     /// # Errors
-    /// There is too much of it.
-    pub(super) fn nouveau_entries(&self, document: &str) -> Result<String, EntryError> {
+    /// The document has too many entries.
+    pub(super) fn nouveau_entries(&self, document: &str) -> Result<String, MatchError> {
         let write = |out: &mut String, name: &str, kind: Option<EntryType>, value: &str| {
             let as_text = matches!(kind, Some(EntryType::Boolean | EntryType::Null));
             let quote = if as_text { "\"" } else { "" };
@@ -101,13 +101,13 @@ impl TextIndex {
         self.write(document, write)
     }
 
-    /// Writes an array: names, then the default field, then the others from the last to the first,
-    /// as CouchDB has them.
+    /// Writes an array in CouchDB's order: names, the default field, the others from the last to the
+    /// first.
     fn write(
         &self,
         document: &str,
         write: impl Fn(&mut String, &str, Option<EntryType>, &str),
-    ) -> Result<String, EntryError> {
+    ) -> Result<String, MatchError> {
         let entries = self.collect(document)?;
         let strings = || {
             entries
@@ -142,7 +142,7 @@ impl TextIndex {
         Ok(out)
     }
 
-    fn collect(&self, document: &str) -> Result<Vec<TextEntry>, EntryError> {
+    fn collect(&self, document: &str) -> Result<Vec<TextEntry>, MatchError> {
         let mut walk = EntryWalk {
             index: self,
             prefix: String::new(),
@@ -184,7 +184,7 @@ struct EntryWalk<'i> {
 }
 
 impl EntryWalk<'_> {
-    fn run(&mut self, document: &str) -> Result<(), EntryError> {
+    fn run(&mut self, document: &str) -> Result<(), MatchError> {
         // The document is valid: the walk does not end early.
         let _ = Cursor::of_valid(document.as_bytes()).walk(|token| match token {
             Token::Object => {
@@ -208,7 +208,7 @@ impl EntryWalk<'_> {
         });
         let limit = TEXT_ENTRIES_BYTES_MAX;
         if self.bytes > limit {
-            return Err(EntryError::TooMuch { limit });
+            return Err(MatchError::TooManyEntries { limit });
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl EntryWalk<'_> {
         let prefix_bytes = self.prefix.len();
         self.segment("[]", true);
         let place = self.entries.len();
-        // What it is, is known at its end.
+        // The length is known at the end.
         self.push(EntryType::Length, "0");
         self.open.push(OpenPart {
             prefix_bytes,
@@ -266,7 +266,7 @@ impl EntryWalk<'_> {
         self.push(kind, value);
     }
 
-    /// Adds an entry, unless there is too much already.
+    /// Adds an entry, unless there are too many already.
     fn push(&mut self, kind: EntryType, value: &str) {
         if self.bytes > TEXT_ENTRIES_BYTES_MAX {
             return;

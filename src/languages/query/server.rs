@@ -19,7 +19,7 @@ use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
 use crate::otp::clock::Clock;
 use json::cursor::Elements;
-use mango::{EntryError, Index, Selector, last_members};
+use mango::{Index, MatchError, Selector, last_members};
 
 /// The most that definitions and validators may have together, in bytes of their texts.
 const HELD_BYTES_MAX: usize = 4 << 20;
@@ -53,8 +53,8 @@ impl Refusal {
     }
 }
 
-impl From<EntryError> for Refusal {
-    fn from(error: EntryError) -> Self {
+impl From<MatchError> for Refusal {
+    fn from(error: MatchError) -> Self {
         Self::new(error.name(), error.to_string())
     }
 }
@@ -82,7 +82,7 @@ pub struct QueryServer {
 }
 
 /// Asks an index for its part of a document.
-type Ask = fn(&Index, &str) -> Result<String, EntryError>;
+type Ask = fn(&Index, &str) -> Result<String, MatchError>;
 
 impl QueryServer {
     /// Makes a server that knows nothing yet.

@@ -1,16 +1,15 @@
-//! Sort keys of strings that come again and again.
+//! A cache of sort keys.
 //!
-//! SUMMARY   [`KeyCache`] remembers the sort keys of short strings: the keys of a view are names,
-//!           dates and types more often than they are unique, and a collation takes longer over a
-//!           string than over looking it up.
-//! PROMISES  Memory is bounded. A string that comes once costs little more than without.
+//! SUMMARY   [`KeyCache`] remembers the sort keys of short strings: the keys of a view are more often names,
+//!           dates and types than unique strings, and looking one up takes less time than collating it.
+//! PROMISES  Memory is bounded. A string that comes once costs little more than without a cache.
 
 use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 
-/// In how many places of each set a string may be: with one, two names of a view that happen to
-/// share it would push each other out for every row.
+/// How many strings each set has: with one, two names of the same set would replace each other at every
+/// row.
 const WAYS: usize = 4;
 
 /// How many sets there are, a power of two: 4096 strings are remembered in all.
@@ -19,8 +18,7 @@ const SETS: usize = 1024;
 /// How long a string may be to be remembered, in bytes. Its sort key is about twice as long.
 const STRING_BYTES_MAX: usize = 64;
 
-/// Strings and their sort keys, each in the set that its hash tells; a later one takes the place of
-/// an earlier one when the set is full.
+/// Strings and their sort keys, each in the set of its hash. A full set replaces an earlier one.
 pub struct KeyCache {
     /// A part of the hash of each string.
     tags: Vec<[u32; WAYS]>,

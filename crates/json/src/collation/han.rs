@@ -1,10 +1,10 @@
 //! Han characters by radical and stroke, as in CouchDB's ICU.
 //!
 //! SUMMARY   The compiled collation data has Han characters in the order of their code points.
-//!           [`HanCollator`] puts in the place of each the one that stands there in that order, and
-//!           compares the texts that come of it.
-//! PROMISES  Texts without Han characters pass by with a look at their bytes. The table is made when
-//!           the first text with one comes.
+//!           [`HanCollator`] replaces the n-th character in order of radical and stroke by the n-th in
+//!           order of code points, and then compares the texts.
+//! PROMISES  Texts without Han characters are recognised by their bytes and not changed. The table is
+//!           made when the first text with one comes.
 //! SOURCE    `han.txt`, which `han.py` writes from ICU 72.1, the version of CouchDB's own packages.
 //! DIFFERS   Han characters that are newer than Unicode 15.0 stand somewhere among the others.
 
@@ -23,15 +23,10 @@ use icu_normalizer::provider::{
     Baked as Normalization, NormalizerNfdDataV1, NormalizerNfdTablesV1,
 };
 use icu_provider::{DataError, DataProvider, DataRequest, DataResponse};
+use rustc_hash::FxHashMap;
 
 /// All Han characters of Unicode 15.0 in their order.
 const IN_ORDER: &str = include_str!("han.txt");
-
-/// The Han characters of the basic plane, and those that stand for them, are between these.
-const BASIC: (char, char) = ('\u{3400}', '\u{faff}');
-
-/// All others.
-const SUPPLEMENTARY: (char, char) = ('\u{20000}', '\u{323af}');
 
 /// The smallest secondary weight of an element of the collation: what has less is no element.
 const SECONDARY_MIN: u64 = 0x0500;
@@ -79,10 +74,10 @@ impl HanCollator {
     }
 }
 
-/// For each Han character the one in whose place it stands.
+/// The order of Han characters.
 struct Order {
-    basic: Vec<char>,
-    supplementary: Vec<char>,
+    /// Character -> the one in whose place it stands.
+    placed: FxHashMap<char, char>,
     /// Those places, in the order of the compiled data.
     places: Vec<char>,
 }
@@ -95,47 +90,22 @@ impl Order {
         let is_extension =
             |c: char| !matches!(c, '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}');
         places.sort_unstable_by_key(|c| (is_extension(*c), *c));
-        let mut order = Self {
-            basic: itself(BASIC),
-            supplementary: itself(SUPPLEMENTARY),
-            places,
-        };
-        for (index, character) in in_order.into_iter().enumerate() {
-            let place = order.places[index];
-            if let Some(entry) = order.entry(character) {
-                *entry = place;
-            }
-        }
+        let mut placed: FxHashMap<char, char> =
+            in_order.into_iter().zip(places.iter().copied()).collect();
         // Those that only stand for others are taken apart before they are compared.
         let decompositions = CanonicalDecompositionBorrowed::new();
         for character in ('\u{f900}'..='\u{faff}').chain('\u{2f800}'..='\u{2fa1f}') {
-            if let Decomposed::Singleton(meant) = decompositions.decompose(character) {
-                let place = order.place(meant);
-                if let Some(entry) = order.entry(character) {
-                    *entry = place;
-                }
+            if let Decomposed::Singleton(meant) = decompositions.decompose(character)
+                && let Some(place) = placed.get(&meant).copied()
+            {
+                placed.insert(character, place);
             }
         }
-        order
-    }
-
-    fn entry(&mut self, character: char) -> Option<&mut char> {
-        let (table, first) = match character {
-            _ if character < SUPPLEMENTARY.0 => (&mut self.basic, BASIC.0),
-            _ => (&mut self.supplementary, SUPPLEMENTARY.0),
-        };
-        let index = u32::from(character).checked_sub(u32::from(first))?;
-        table.get_mut(usize::try_from(index).ok()?)
+        Self { placed, places }
     }
 
     fn place(&self, character: char) -> char {
-        let (table, first) = match character {
-            _ if character < SUPPLEMENTARY.0 => (&self.basic, BASIC.0),
-            _ => (&self.supplementary, SUPPLEMENTARY.0),
-        };
-        let index = u32::from(character).checked_sub(u32::from(first));
-        let entry = index.and_then(|index| table.get(usize::try_from(index).ok()?));
-        entry.copied().unwrap_or(character)
+        self.placed.get(&character).copied().unwrap_or(character)
     }
 
     /// The text with each Han character replaced by the one in whose place it stands.
@@ -146,13 +116,6 @@ impl Order {
         let placed: String = text.chars().map(|c| self.place(c)).collect();
         Cow::Owned(placed.into_bytes())
     }
-}
-
-/// A table of characters in which each stands for itself.
-fn itself((first, last): (char, char)) -> Vec<char> {
-    let codes = u32::from(first)..=u32::from(last);
-    let character = |code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-    codes.map(character).collect()
 }
 
 /// The compiled data, but for the elements of characters that contain Han characters, such as radicals
@@ -206,9 +169,7 @@ struct Primaries<'a> {
 
 impl<'a> Primaries<'a> {
     fn of(order: &'a Order) -> Self {
-        let (preferences, options) = (CollatorPreferences::default(), CollatorOptions::default());
-        let compiled = CollatorBorrowed::try_new(preferences, options)
-            .expect("VW-1: the root collation is compiled in");
+        let compiled = super::Collation::new().strings;
         Self { order, compiled }
     }
 

@@ -1,19 +1,19 @@
 //! `$regex`: PCRE's syntax over bytes, within bounds.
 //!
-//! SUMMARY   A [`Pattern`] is an expression in PCRE's syntax that looks at the bytes of a string's
-//!           UTF-8, as CouchDB's does: `.` is one byte.
-//! PROMISES  Building and matching end, in bounded time and memory. An expression without
-//!           look-around and back-references takes time linear in the string, whatever it is.
+//! SUMMARY   A [`Pattern`] is an expression in PCRE's syntax over the bytes of a string's UTF-8, as in
+//!           CouchDB: `.` is one byte.
+//! PROMISES  Building and matching have bounds for time and memory. An expression without look-around
+//!           and back-references takes time linear in the string.
 //! SOURCE    Erlang's `re` without options: PCRE over ISO-8859-1.
-//! DIFFERS   Where PCRE gives up on an expression that goes back too often, CouchDB takes that for
-//!           "does not match"; here it is an error. Not there: recursion and calls of groups, verbs
-//!           like `(*SKIP)`, `\X`, `(?|`, look-behind of variable length.
-//! LIMITS    The bounds are for one string. A document of many strings, each of which takes nearly as
-//!           long as it may, takes so much longer; the deadline of a prompt is what ends it then.
+//! DIFFERS   An expression that goes back too often does not match in CouchDB; here it is an error.
+//!           Not supported: recursion and calls of groups, verbs like `(*SKIP)`, `\X`, `(?|`,
+//!           look-behind of variable length.
+//! LIMITS    The bounds are for one string. The deadline of the prompt ends the test of a document of
+//!           many strings that each take nearly as long as allowed.
 //!
-//! Each byte is looked at as the character of the same number (ISO-8859-1), in the expression as in
-//! the string. The expression is rewritten to the syntax of the engine ([`translate`]); the string
-//! has to be rewritten only when it is not ASCII.
+//! Each byte of the expression and of the string is taken as the character of the same number
+//! (ISO-8859-1). [`translate`] rewrites the expression to the syntax of the engine; the string is
+//! rewritten only if it is not ASCII.
 
 mod class;
 mod group;
@@ -27,8 +27,7 @@ use translate::{End, Translated, translate};
 /// The longest expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 16 * 1024;
 
-/// The most single characters that an expression may stand for once its repetitions are written
-/// out.
+/// The most characters of an expression with its repetitions written out.
 pub const PATTERN_SIZE_MAX: usize = 10_000;
 
 /// The most memory of a compiled part of an expression, in bytes.
@@ -55,9 +54,9 @@ const WORK_MAX: usize = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Pattern {
     source: Box<str>,
-    /// For strings that do not end with a line feed: most.
+    /// For strings that do not end with a line feed.
     usual: Engine,
-    /// For those that do, where the expression asks for the end: it is also before that line feed.
+    /// For strings that do, if the expression has a `$` or a `\Z`: the end is also before the line feed.
     before_line_feed: Option<Engine>,
 }
 
@@ -69,7 +68,7 @@ impl Pattern {
     /// Reads an expression.
     ///
     /// # Errors
-    /// What is wrong with it, or which bound it passes.
+    /// The mistake in it, or the bound that it passes.
     pub(crate) fn new(source: &str) -> Result<Self, String> {
         if source.len() > PATTERN_BYTES_MAX {
             return Err(format!(
@@ -95,7 +94,7 @@ impl Pattern {
         &self.source
     }
 
-    /// Whether a string, as its UTF-8, has a part that matches.
+    /// Whether a part of a string, given as UTF-8, matches.
     ///
     /// # Errors
     /// The expression takes too many steps on this string.
@@ -108,7 +107,7 @@ impl Pattern {
     }
 }
 
-/// Each byte as the character of the same number.
+/// Turns each byte into the character of the same number.
 fn latin_view(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.is_ascii() => Cow::Borrowed(text),
@@ -185,7 +184,7 @@ fn compile(text: &str, backtracks: usize) -> Result<fancy_regex::Regex, fancy_re
         .build()
 }
 
-/// The last line of an engine's message, which says what is wrong with what it was given.
+/// Returns the last line of an engine's message, which says what is wrong.
 fn one_line(message: &str) -> String {
     let last = message.lines().rev().find(|line| !line.trim().is_empty());
     last.unwrap_or(message).trim().to_owned()

@@ -1,8 +1,10 @@
 //! From PCRE's syntax to the engine's.
 //!
-//! SUMMARY   [`translate`] rewrites an expression so that the engine understands the same by it.
-//! PROMISES  Nothing passes through that means something else to the engine: every construct is
-//!           known here, rewritten, or refused. Time is linear in the expression.
+//! SUMMARY   [`translate`] rewrites an expression so that it means the same to the engine.
+//! PROMISES  Every construct is known here and rewritten or refused: none passes that means something
+//!           else to the engine. Time is linear in the expression.
+//! WHY       `regex_syntax` refuses much of PCRE's syntax, and gives Unicode's meaning to classes; its
+//!           tree has no place for look-around and references.
 
 use std::collections::HashMap;
 
@@ -57,7 +59,7 @@ pub(super) fn translate(expression: &str, end: End) -> Result<Translated, String
     })
 }
 
-/// Writes a character so that it stands for itself, inside brackets and outside.
+/// Escapes a character, inside brackets and outside.
 pub(super) fn escape(character: char) -> String {
     if character.is_ascii_alphanumeric() {
         character.into()
