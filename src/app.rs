@@ -210,14 +210,14 @@ impl App {
         .with_replications(replications.clone())
         .with_http(http.as_ref().map(|address| address.address()));
         let services = Rc::new(services);
-        let door = ServiceManagerOptions {
+        let service_options = ServiceManagerOptions {
             sockets: Rc::clone(&service_sockets),
             services: Rc::clone(&services),
             config: changes.clone(),
             log: log.clone(),
         };
-        let service_manager = ChildSpec::new("front_door", SHUTDOWN_MAX, move || {
-            let actor = ServiceManager::new(door.clone());
+        let service_manager = ChildSpec::new("service_manager", SHUTDOWN_MAX, move || {
+            let actor = ServiceManager::new(service_options.clone());
             (actor.pid(), actor.start())
         });
         let listening = ListenerOptions {

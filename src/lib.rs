@@ -21,6 +21,7 @@ pub mod messages;
 pub mod metrics;
 pub mod otp;
 mod pace;
+mod password;
 pub mod query_server;
 mod replicator;
 mod store;

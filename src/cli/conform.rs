@@ -4,7 +4,6 @@
 //!           ability.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -133,7 +132,7 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
     for (file, text) in &further {
         let more = suite::cases_of(text, language).map_err(|error| {
             let hint = "docs/conform.md has the format";
-            CliError::new(Exit::Data, format!("{}: {error}", file.display()), hint)
+            CliError::at(Exit::Data, file.display(), error, hint)
         })?;
         cases.extend(more);
     }
@@ -207,11 +206,8 @@ impl Args {
         let mut files = Vec::with_capacity(self.cases.len());
         for file in &self.cases {
             let text = std::fs::read_to_string(file).map_err(|error| {
-                CliError::new(
-                    Exit::Data,
-                    format!("{}: {error}", file.display()),
-                    "name a file of cases, one JSON object a line",
-                )
+                let hint = "name a file of cases, one JSON object a line";
+                CliError::at(Exit::Data, file.display(), error, hint)
             })?;
             files.push((file, text));
         }
@@ -240,8 +236,7 @@ fn headline(args: &Args, found: Option<&str>, report: &Report) -> String {
             true => "those without functions; --cases FILE adds some in another language",
             false => "those without functions, and those of --cases",
         };
-        writeln!(text, "{applying} of {known} cases apply: {what}")
-            .expect("a String takes any text");
+        text.push_str(&format!("{applying} of {known} cases apply: {what}\n"));
     }
     text
 }
@@ -284,30 +279,20 @@ fn summary(report: &Report) -> String {
             "not_supported" => "not supported",
             verdict => verdict,
         };
-        let row = format!(
-            "{:<16}  {:>6}  {all:>6}  {verdict}",
-            ability.name, counts.passed
-        );
-        writeln!(text, "{}", row.trim_end()).expect("a String takes any text");
+        let (name, passed) = (&ability.name, counts.passed);
+        let row = format!("{name:<16}  {passed:>6}  {all:>6}  {verdict}");
+        text.push_str(row.trim_end());
+        text.push('\n');
     }
     let counts = report.counts;
-    let more = [
-        (counts.not_supported, "not supported"),
-        (counts.not_run, "not run"),
-    ];
-    let more = more.map(|(count, what)| match count {
+    let more = |count, what| match count {
         0 => String::new(),
         count => format!(", {count} {what}"),
-    });
-    writeln!(
-        text,
-        "\n{} passed, {} failed{}",
-        counts.passed,
-        counts.failed,
-        more.concat()
-    )
-    .expect("a String takes any text");
-    text
+    };
+    let not_supported = more(counts.not_supported, "not supported");
+    let not_run = more(counts.not_run, "not run");
+    let (passed, failed) = (counts.passed, counts.failed);
+    text + &format!("\n{passed} passed, {failed} failed{not_supported}{not_run}\n")
 }
 
 fn json(report: &Report) -> String {

@@ -23,6 +23,7 @@ pub mod service_manager;
 pub mod service_socket;
 pub mod status;
 mod status_table;
+mod table;
 mod terminal;
 
 use std::ffi::OsString;

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use data_encoding::HEXLOWER;
 
 use super::origin::{Origin, Problem};
-use super::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 use super::types::Config;
+use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 
 /// The administrator's name.
 pub(crate) const NAME: &str = "admin";
@@ -30,7 +30,7 @@ impl Config {
     /// Returns where the password of the administrator is kept whom the service has made, if it has.
     pub(crate) fn admin_password_file(&self) -> Option<PathBuf> {
         match self.origin(super::keys::ADMINS, NAME) {
-            Origin::Generated { path } => Some(path),
+            Origin::Generated(path) => Some(path),
             _ => None,
         }
     }
@@ -53,33 +53,27 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     }
     if config.users.contains_key(NAME) {
         let origin = config.origin(&format!("users.{NAME}"), "roles");
-        return Err(Problem::new(
-            origin,
-            format!(
-                "[users.{NAME}] has the name of the administrator who is made where there is none"
-            ),
-            "name an administrator in [admins], or give the user another name",
-        ));
+        let what = format!(
+            "[users.{NAME}] has the name of the administrator who is made where there is none"
+        );
+        let remedy = "name an administrator in [admins], or give the user another name";
+        return Err(Problem::new(origin, what, remedy));
     }
     let path = config.data_folder().join(FILE);
     let password = password(&path).map_err(|error| {
-        Problem::new(
-            path.display(),
-            format!("cannot keep the password of the administrator {NAME:?} there ({error})"),
-            "make it possible, or name an administrator in [admins], or set [server] http and tcp \
-             to \"off\"",
-        )
+        let what =
+            format!("cannot keep the password of the administrator {NAME:?} there ({error})");
+        let remedy = "make it possible, or name an administrator in [admins], or set [server] http and \
+                      tcp to \"off\"";
+        Problem::new(path.display(), what, remedy)
     })?;
     let hash = PasswordHash::of_config(&password).map_err(|what| {
-        Problem::new(
-            path.display(),
-            what,
-            "remove the file: the next start makes another password",
-        )
+        let remedy = "remove the file: the next start makes another password";
+        Problem::new(path.display(), what, remedy)
     })?;
     config.admins.insert(NAME.to_owned(), hash);
     let place = (super::keys::ADMINS.to_owned(), NAME.to_owned());
-    config.origins.insert(place, Origin::Generated { path });
+    config.origins.insert(place, Origin::Generated(path));
     Ok(())
 }
 

@@ -67,6 +67,12 @@ impl Layer {
         });
     }
 
+    /// Adds a value as text, with its section.
+    pub fn text(&mut self, section: &str, key: &str, text: String, origin: Origin) {
+        self.section(section, origin.clone());
+        self.entry(section, key, Raw::Text(text), origin);
+    }
+
     pub fn problem(&mut self, at: &Origin, what: impl Into<String>, remedy: impl Into<String>) {
         self.problems.push(Problem::new(at, what, remedy));
     }
@@ -78,7 +84,7 @@ impl Layer {
 
     fn tell(&mut self, origin: Origin, told: Told) {
         match told {
-            Told::Problem { what, remedy } => self.problem(&origin, what, remedy),
+            Told::Problem(fault) => self.problem(&origin, fault.what, fault.remedy),
             Told::Notice(text) => self.notice(origin, text),
         }
     }
@@ -127,14 +133,9 @@ impl Layer {
             Ok(key) => key,
             Err(told) => return self.tell(entry.origin, told),
         };
-        let Entry {
-            section,
-            key: spelt,
-            raw,
-            origin,
-        } = entry;
-        let place = (section, key);
-        let (section, key) = (&place.0, &place.1);
+        let (spelt, origin) = (entry.key, entry.origin);
+        let place = (entry.section, key);
+        let (section, key) = &place;
         let now = (spelt.clone(), origin.clone());
         match spelling.insert(place.clone(), now) {
             Some((earlier, first)) if self.ini && earlier == spelt => self.notice(
@@ -147,15 +148,17 @@ impl Layer {
             }
             None => {}
         }
-        if raw == Raw::Unset {
+        if entry.raw == Raw::Unset {
             self.values.remove(&place);
             return self.unset.push(place);
         }
         let kind = keys::kind(section, key).expect("layer: the key has been found");
-        let read = kind.read(&raw).and_then(|value| match section.as_str() {
-            QUERY_SERVERS => command(key, value),
-            _ => Ok(value),
-        });
+        let read = kind
+            .read(&entry.raw)
+            .and_then(|value| match section.as_str() {
+                QUERY_SERVERS => command(key, value),
+                _ => Ok(value),
+            });
         match read {
             Ok(value) => {
                 self.unset.retain(|unset| *unset != place);
@@ -195,14 +198,13 @@ fn command(language: &str, value: Value) -> Result<Value, Fault> {
     match (word.is_empty(), language == JAVASCRIPT) {
         (false, _) if word != builtin => Ok(value),
         (_, true) => Ok(builtin.into()),
-        (true, false) => Err(Fault {
-            what: "the command is empty".to_owned(),
-            remedy: "give the command that starts its query server, or leave the language out"
-                .to_owned(),
-        }),
-        (false, false) => Err(Fault {
-            what: format!("this program has no query server for {language:?} inside"),
-            remedy: format!("give a command; only {JAVASCRIPT} is built in"),
-        }),
+        (true, false) => Err(Fault::new(
+            "the command is empty",
+            "give the command that starts its query server, or leave the language out",
+        )),
+        (false, false) => Err(Fault::new(
+            format!("this program has no query server for {language:?} inside"),
+            format!("give a command; only {JAVASCRIPT} is built in"),
+        )),
     }
 }

@@ -11,7 +11,7 @@ use super::layer::Entry;
 use super::nearest::{nearest, slip};
 use super::origin::Origin;
 use super::types::language_name;
-use super::value::{Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
+use super::value::{Fault, Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
 
 /// Longest name of an admin, of a replicator database, or of a user with a share, in bytes.
 const NAME_MAX: usize = 256;
@@ -44,13 +44,12 @@ const KEYS_WITHOUT_MEANING: &[&str] = &[
 
 /// What is to be told of a name that is not used.
 pub(super) enum Told {
-    Problem { what: String, remedy: String },
+    Problem(Fault),
     Notice(String),
 }
 
 fn problem(what: String, remedy: impl Into<String>) -> Told {
-    let remedy = remedy.into();
-    Told::Problem { what, remedy }
+    Told::Problem(Fault::new(what, remedy))
 }
 
 /// Returns whether there is, or may be, a section of this name.
@@ -77,8 +76,8 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
     let what = format!("there is no section [{shown}]");
     let (head, name) = section.split_once('.').unwrap_or((section, "NAME"));
     if let Some(family) = slip(head, FAMILIES) {
-        let name = name.escape_debug();
-        return problem(what, format!("did you mean [{family}.{name}]?"));
+        let remedy = format!("did you mean [{family}.{}]?", name.escape_debug());
+        return problem(what, remedy);
     }
     match ini && slip(section, SECTIONS).is_none() {
         true => Told::Notice(format!(

@@ -6,7 +6,10 @@
 mod pools;
 mod services;
 
+use std::fmt::Display;
 use std::path::Path;
+
+use strum::VariantNames;
 
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, USERS};
 use super::nearest::slip;
@@ -70,7 +73,7 @@ struct Rules<'a> {
 impl Rules<'_> {
     /// Notes what is wrong with a key. If the key is not set, the place is that of another key of its
     /// section.
-    fn problem(&mut self, place: (&str, &str), what: String, remedy: impl Into<String>) {
+    fn problem(&mut self, place: (&str, &str), what: impl Display, remedy: impl Into<String>) {
         let (section, key) = place;
         let origins = &self.config.origins;
         let own = origins.get(&(section.to_owned(), key.to_owned()));
@@ -162,7 +165,7 @@ impl Rules<'_> {
         }
         // Nothing here can open an encrypted key: better said now than at the first connection.
         if !settings.password.is_empty() {
-            let what = "password: keys with a password cannot be read".to_owned();
+            let what = "password: keys with a password cannot be read";
             let remedy = "store the key without one (openssl pkey -in KEY -out NEW), readable by its \
                           owner only, and leave the password out";
             self.problem((REPLICATOR, "password"), what, remedy);
@@ -186,7 +189,7 @@ impl Rules<'_> {
     fn users(&mut self) {
         for (name, user) in &self.config.users {
             let section = format!("{USERS}.{name}");
-            let roles = format!("set roles to one or more of {}", Role::NAMES.join(", "));
+            let roles = format!("set roles to one or more of {}", Role::VARIANTS.join(", "));
             let is_caller = user.roles.contains(&Role::Caller);
             let rules = [
                 (
@@ -221,7 +224,7 @@ impl Rules<'_> {
                 ),
             ];
             for (_, key, what, remedy) in rules.into_iter().filter(|(is_wrong, ..)| *is_wrong) {
-                self.problem((&section, key), what.to_owned(), remedy);
+                self.problem((&section, key), what, remedy);
             }
         }
     }

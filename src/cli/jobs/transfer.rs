@@ -19,8 +19,8 @@ use crate::client::Imported;
 
 use super::super::exit::{CliError, Exit};
 use super::super::output::{self, Output};
-use super::super::service_socket::Asking;
-use super::super::status_table::count;
+use super::super::service_socket::Service;
+use super::super::table::count;
 
 /// Documents that are sent at a time.
 const DOCUMENTS_MAX: usize = 500;
@@ -46,7 +46,7 @@ pub(super) struct ImportArgs {
     replace: bool,
 }
 
-pub(super) async fn export(service: &Asking, args: &ExportArgs) -> Result<(), CliError> {
+pub(super) async fn export(service: &Service, args: &ExportArgs) -> Result<(), CliError> {
     let Some(path) = &args.file else {
         let mut output = Output::standard();
         let done = send_lines(service, false, |text| output.write(text));
@@ -62,14 +62,14 @@ pub(super) async fn export(service: &Asking, args: &ExportArgs) -> Result<(), Cl
 
 /// Hands all documents on, many lines at a time. Returns how many there were.
 async fn send_lines(
-    service: &Asking,
+    service: &Service,
     secrets: bool,
     mut to: impl FnMut(&str) -> Result<ControlFlow<()>, CliError>,
 ) -> Result<usize, CliError> {
     let (mut after, mut sent) = (None, 0);
     loop {
         let asked = service.client.export_jobs(after.as_deref(), secrets);
-        let docs = service.answer(asked, |_| None).await?;
+        let docs = service.answer(asked).await?;
         let Some(last) = docs.last() else {
             return Ok(sent);
         };
@@ -128,32 +128,28 @@ impl Drop for NewFile {
 fn refused(path: &Path, error: &io::Error) -> CliError {
     match error.kind() {
         ErrorKind::AlreadyExists => is_there(path),
-        _ => CliError::io(&path.display().to_string(), error),
+        _ => CliError::io(path.display(), error),
     }
 }
 
 fn is_there(path: &Path) -> CliError {
     let message = format!("{} is there already", path.display());
-    CliError::new(
-        Exit::Io,
-        message,
-        "name another file, or move that one away",
-    )
+    let hint = "name another file, or move that one away";
+    CliError::new(Exit::Io, message, hint)
 }
 
 pub(super) async fn import(
-    service: &Asking,
+    service: &Service,
     args: &ImportArgs,
     json: bool,
 ) -> Result<(), CliError> {
     let name = args.file.display().to_string();
+    let unreadable = |error: io::Error| CliError::io(&name, &error);
     let input: Box<dyn BufRead> = match &*name {
         "-" => Box::new(io::stdin().lock()),
         _ => {
-            let opened = File::open(&args.file);
-            Box::new(BufReader::new(
-                opened.map_err(|error| CliError::io(&name, &error))?,
-            ))
+            let opened = File::open(&args.file).map_err(unreadable)?;
+            Box::new(BufReader::new(opened))
         }
     };
     let (mut docs, mut bytes, mut sent, mut refused) = (Vec::new(), 0, 0, 0);
@@ -162,13 +158,13 @@ pub(super) async fn import(
         let next = lines.next();
         let is_end = next.is_none();
         if let Some((line, number)) = next {
-            let line = line.map_err(|error| CliError::io(&name, &error))?;
+            let line = line.map_err(unreadable)?;
             bytes += line.len();
             docs.extend(document(line).map_err(|error| wrong(&name, number, &error))?);
         }
         if is_end || docs.len() >= DOCUMENTS_MAX || bytes >= BYTES_MAX {
             let asked = service.client.import_jobs(&docs, args.replace);
-            let results = service.answer(asked, |_| None).await?;
+            let results = service.answer(asked).await?;
             sent += results.len();
             refused += results.iter().filter(|one| one.ok.is_none()).count();
             output::print(&results.iter().map(|one| row(one, json)).collect::<String>())?;
@@ -205,11 +201,8 @@ fn document(line: String) -> Result<Option<Box<RawValue>>, String> {
 }
 
 fn wrong(name: &str, number: usize, error: &str) -> CliError {
-    CliError::new(
-        Exit::Data,
-        format!("{name}: line {number}: {error}"),
-        "correct it and import again; what is imported already stays as it is",
-    )
+    let hint = "correct it and import again; what is imported already stays as it is";
+    CliError::at(Exit::Data, format!("{name}: line {number}"), error, hint)
 }
 
 /// Returns what became of a document, on one line.

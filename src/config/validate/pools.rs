@@ -13,8 +13,7 @@ impl Rules<'_> {
         let known = |language: &str| languages.contains(&language);
         if pool.language.is_none() && !known(name) {
             let remedy = format!("add language = \"NAME\", one of {}", languages.join(", "));
-            let what = "names no language".to_owned();
-            self.problem((&section, "language"), what, remedy);
+            self.problem((&section, "language"), "names no language", remedy);
         }
         let mut note = |key: &str, what: String, remedy: String| {
             self.problem((&section, key), format!("{key}{what}"), remedy);

@@ -16,7 +16,7 @@ impl Rules<'_> {
             }
             None => self.problem(
                 (section, "listen"),
-                "does not say where it listens".to_owned(),
+                "does not say where it listens",
                 "add listen = \"unix:/PATH\" or listen = \"HOST:PORT\"",
             ),
         }
@@ -28,12 +28,12 @@ impl Rules<'_> {
         match (&service.pool, &service.language) {
             (Some(_), Some(_)) => self.problem(
                 (section, "pool"),
-                "pool and language are both set".to_owned(),
+                "pool and language are both set",
                 "keep one of the two: a language stands for its own pool",
             ),
             (None, None) => self.problem(
                 (section, "pool"),
-                "names neither a pool nor a language".to_owned(),
+                "names neither a pool nor a language",
                 "add pool = \"NAME\", or language = \"NAME\" for a language's own pool",
             ),
             (None, Some(language)) => {

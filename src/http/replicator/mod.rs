@@ -24,7 +24,7 @@ use super::params::Params;
 use super::request::{allow, require_json};
 use super::{Shared, body};
 use crate::auth::rights::Right;
-use crate::config::password::random;
+use crate::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, sort_of};
 use crate::replicator::{Database, NAME, Page};
 use crate::store::StoreError;
