@@ -6,9 +6,6 @@ use crate::config::{self, Loaded, Sources, Surroundings};
 
 use super::exit::CliError;
 
-/// In-process languages of this program, in lower case.
-pub(crate) const NATIVE_LANGUAGES: &[&str] = &["echo"];
-
 /// `-c FILE`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigArgs {
@@ -31,7 +28,6 @@ impl ConfigArgs {
         Sources {
             files: self.files.clone(),
             surroundings: Surroundings::of_process(),
-            natives: NATIVE_LANGUAGES.to_vec(),
             ..Sources::default()
         }
     }

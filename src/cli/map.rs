@@ -277,8 +277,9 @@ impl Job<'_> {
             };
             view::reduce(&self.view.language, processes, &rows, plan, write).await?;
         } else {
-            let lines = (0..rows.len()).map(|index| rows.text(index));
-            wanted(printer.print_all(lines).await)?;
+            for index in 0..rows.len() {
+                wanted(printer.print(rows.text(index)).await)?;
+            }
         }
         wanted(printer.flush().await)
     }

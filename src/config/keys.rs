@@ -13,6 +13,8 @@ use super::value::{self, Kind, LET_IN, Unit};
 pub(crate) const QUERY_SERVERS: &str = "query_servers";
 /// The section of in-process languages, whose keys are names of languages.
 pub(crate) const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
+/// In-process languages that can be switched on, in lower case.
+pub(crate) const NATIVE_LANGUAGES: &[&str] = &["echo"];
 /// The in-process language that is always there, whatever is configured: Mango.
 pub(crate) const MANGO: &str = "query";
 

@@ -36,8 +36,6 @@ pub(super) struct Entry {
 /// What one source says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
-    /// Whether it is a CouchDB file, in which other parts' sections stand too.
-    pub ini: bool,
     /// Sections in order of appearance; in a file each with the line of its heading.
     pub sections: Vec<(String, Origin)>,
     /// Entries in order of appearance, not yet checked.
@@ -95,13 +93,14 @@ impl Layer {
         self.entries.sort_by(|a, b| a.origin.cmp(&b.origin));
     }
 
-    /// Checks every name and value. `natives` are the known in-process languages.
-    pub fn settle(mut self, natives: &[&str]) -> Self {
+    /// Checks every name and value.
+    pub fn settle(mut self) -> Self {
         let entries = std::mem::take(&mut self.entries);
         let entries_in: HashSet<String> = entries.iter().map(|e| e.section.clone()).collect();
         for (section, origin) in self.sections.clone() {
             if !names::is_section(&section) {
-                self.tell(origin, names::unknown_section(&section, self.ini));
+                let told = names::unknown_section(&section, origin.is_ini());
+                self.tell(origin, told);
             } else if keys::family(&section).is_some() && !entries_in.contains(&section) {
                 let section = section.escape_debug();
                 self.notice(origin, format!("[{section}] is empty and has no effect"));
@@ -110,7 +109,7 @@ impl Layer {
         let mut spelling = BTreeMap::new();
         for entry in entries {
             if names::is_section(&entry.section) {
-                self.settle_entry(entry, natives, &mut spelling);
+                self.settle_entry(entry, &mut spelling);
             }
         }
         self.notices.sort_by(|a, b| a.origin.cmp(&b.origin));
@@ -120,7 +119,6 @@ impl Layer {
     fn settle_entry(
         &mut self,
         mut entry: Entry,
-        natives: &[&str],
         spelling: &mut BTreeMap<(String, String), (String, Origin)>,
     ) {
         if let Some((family, name)) = keys::family(&entry.section)
@@ -129,7 +127,7 @@ impl Layer {
         {
             entry.section = format!("{family}.{}", language_name(name));
         }
-        let key = match names::key_name(&entry, self.ini, natives) {
+        let key = match names::key_name(&entry) {
             Ok(key) => key,
             Err(told) => return self.tell(entry.origin, told),
         };
@@ -138,7 +136,7 @@ impl Layer {
         let (section, key) = &place;
         let now = (spelt.clone(), origin.clone());
         match spelling.insert(place.clone(), now) {
-            Some((earlier, first)) if self.ini && earlier == spelt => self.notice(
+            Some((earlier, first)) if origin.is_ini() && earlier == spelt => self.notice(
                 origin.clone(),
                 format!("[{section}] {spelt} stood before at {first}; this one counts"),
             ),

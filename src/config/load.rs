@@ -33,8 +33,6 @@ pub struct Sources {
     pub surroundings: Surroundings,
     /// The option `--socket`, which wins over all of these.
     pub socket: Option<PathBuf>,
-    /// Names of the in-process languages that this program knows, in lower case.
-    pub natives: Vec<&'static str>,
     /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
     /// ends with the service. CouchDB writes it into its last file.
     pub overlay: BTreeMap<(String, String), String>,
@@ -68,7 +66,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let mut layers: Vec<Layer> = Vec::new();
     let (mut problems, mut notices) = (Vec::new(), Vec::new());
     for layer in read {
-        let mut layer = layer.settle(&sources.natives);
+        let mut layer = layer.settle();
         problems.append(&mut layer.problems);
         notices.append(&mut layer.notices);
         // What a layer unsets falls back to the defaults, the lowest layer.

@@ -16,13 +16,9 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let natives = vec!["echo"];
         Self {
             directory,
-            sources: Sources {
-                natives,
-                ..Sources::default()
-            },
+            sources: Sources::default(),
         }
     }
 

@@ -135,7 +135,7 @@ mod tests {
         ) {
             let layer = read(Path::new("c.toml"), &text, false);
             let lines = text.lines().count().max(1) + 1;
-            for problem in layer.settle(&[]).problems {
+            for problem in layer.settle().problems {
                 let line = problem.place.strip_prefix("c.toml:").and_then(|n| n.parse().ok());
                 prop_assert!(line.is_some_and(|line: usize| line <= lines), "{problem}");
             }
