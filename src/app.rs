@@ -66,8 +66,7 @@ const INTENSITY: Intensity = Intensity {
 /// How long the service may take to end once it was told to end now.
 pub(crate) const STOP_NOW_MAX: Duration = Duration::from_secs(5);
 
-/// Whoever stops the service has the clock: [`RunningApp::stop`], `settee serve`. The supervisor
-/// only has to be more patient than they are.
+/// Longer than any shutdown takes: [`RunningApp::stop`] and `settee serve` set the deadlines.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What a service needs beside its configuration.
@@ -450,7 +449,7 @@ fn executor_spec(
 }
 
 /// Returns what resolves when an actor ends.
-fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
+pub(crate) fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
     struct Watcher(Option<oneshot::Sender<ExitReason>>);
 
     impl Actor for Watcher {

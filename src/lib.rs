@@ -19,6 +19,7 @@ pub mod logging;
 mod machine_bounds;
 pub mod messages;
 pub mod metrics;
+mod new_file;
 pub mod otp;
 mod pace;
 mod password;

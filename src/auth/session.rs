@@ -3,8 +3,8 @@
 //! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
 //!           seconds and the session's random number, signed with the secret and the salt of the
 //!           admin's password.
-//! PROMISES  Nothing is kept for a session that is not ended before its time. It ends when it is
-//!           logged out, with its time, with the secret, with the password, and with the admin.
+//! PROMISES  Only sessions that were logged out are kept in memory. A session ends when it is logged out,
+//!           with its time, with the secret, with the password, and with the admin.
 //! SOURCE    couch_httpd_auth: cookie_authentication_handler/1, cookie_auth_cookie/4.
 //! DIFFERS   Signed with SHA-256 only. In CouchDB a cookie counts after its session was logged out.
 

@@ -113,14 +113,10 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
             // Whoever does not read it is told by the exit code.
             let _ = output.write(&json(&report))?;
         }
-        return Err(CliError::new(
-            Exit::Failed,
-            format!(
-                "'{}' does not answer [\"reset\"]: {problem}",
-                report.command.join(" ")
-            ),
-            "nothing was tested; correct the command, or give it more --timeout",
-        ));
+        let command = report.command.join(" ");
+        let message = format!("'{command}' does not answer [\"reset\"]: {problem}");
+        let hint = "nothing was tested; correct the command, or give it more --timeout";
+        return Err(failed(message, hint));
     }
     let found = match &args.language {
         Some(_) => None,
@@ -139,14 +135,9 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
     let applying = cases.len();
     cases.retain(|case| case.id.contains(&args.name) || case.ability.contains(&args.name));
     if cases.is_empty() {
-        return Err(CliError::new(
-            Exit::Failed,
-            format!(
-                "no case for '{language}' has '{}' in its name or ability",
-                args.name
-            ),
-            "run without -k to see all of them",
-        ));
+        let name = &args.name;
+        let message = format!("no case for '{language}' has '{name}' in its name or ability");
+        return Err(failed(message, "run without -k to see all of them"));
     }
     let mut report = Report::new(words, language, found.is_some());
     let more = further.iter().map(|(_, text)| suite::count(text));
@@ -163,10 +154,9 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
         }
     }
     report.settle();
-    let end = if args.json {
-        json(&report)
-    } else {
-        summary(&report)
+    let end = match args.json {
+        true => json(&report),
+        false => summary(&report),
     };
     let _ = output.write(&end)?;
     if report.is_success() {
@@ -174,17 +164,16 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
     }
     let untold = report.counts.failed + report.counts.not_run;
     if untold == 0 {
-        return Err(CliError::new(
-            Exit::Failed,
-            "no case passed",
-            "the command supports none of these abilities; run without -k to see the others",
-        ));
+        let hint = "the command supports none of these abilities; run without -k to see the others";
+        return Err(failed("no case passed".to_owned(), hint));
     }
-    Err(CliError::new(
-        Exit::Failed,
-        format!("{untold} of {} cases did not pass", cases.len()),
-        "the lines with FAIL say what was expected and what came",
-    ))
+    let message = format!("{untold} of {} cases did not pass", cases.len());
+    let hint = "the lines with FAIL say what was expected and what came";
+    Err(failed(message, hint))
+}
+
+fn failed(message: String, hint: &str) -> CliError {
+    CliError::new(Exit::Failed, message, hint)
 }
 
 impl Args {
@@ -194,24 +183,19 @@ impl Args {
         if let Some(language) = self.language.as_deref().filter(|name| !known(name))
             && self.cases.is_empty()
         {
-            return Err(CliError::new(
-                Exit::Usage,
-                format!("there are no cases in '{language}'"),
-                format!(
-                    "name one of {}, or give cases in it with --cases",
-                    suite::LANGUAGES.join(", ")
-                ),
-            ));
+            let message = format!("there are no cases in '{language}'");
+            let known = suite::LANGUAGES.join(", ");
+            let hint = format!("name one of {known}, or give cases in it with --cases");
+            return Err(CliError::new(Exit::Usage, message, hint));
         }
-        let mut files = Vec::with_capacity(self.cases.len());
-        for file in &self.cases {
+        let files = self.cases.iter().map(|file| {
             let text = std::fs::read_to_string(file).map_err(|error| {
                 let hint = "name a file of cases, one JSON object a line";
                 CliError::at(Exit::Data, file.display(), error, hint)
             })?;
-            files.push((file, text));
-        }
-        Ok(files)
+            Ok((file, text))
+        });
+        files.collect()
     }
 }
 
@@ -297,7 +281,7 @@ fn summary(report: &Report) -> String {
 
 fn json(report: &Report) -> String {
     // Texts, numbers and lists of them: there is nothing that JSON has no form for.
-    serde_json::to_string(report).expect("config: a report is always JSON") + "\n"
+    serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
 }
 
 #[cfg(test)]

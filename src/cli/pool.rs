@@ -183,18 +183,17 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 async fn perform(args: &Args) -> Result<String, CliError> {
     let service = Service::connect(&args.socket, mistake).await?;
     let (client, json) = (&service.client, args.json);
-    let changes = |changes: Vec<PoolChange>| match json {
-        true => line_of(&changes),
-        false if changes.is_empty() => "nothing has changed\n".to_owned(),
-        false => changes.iter().map(|change| format!("{change}\n")).collect(),
+    let changes = |changes: Vec<PoolChange>| {
+        let text = || match changes.is_empty() {
+            true => "nothing has changed\n".to_owned(),
+            false => changes.iter().map(|change| format!("{change}\n")).collect(),
+        };
+        shown(json, &changes, text)
     };
     match &args.action {
         Action::List => {
-            let status = service.answer(client.status(None)).await?;
-            Ok(match json {
-                true => line_of(&status.pools),
-                false => status_table::pools(&status.pools),
-            })
+            let pools = service.answer(client.status(None)).await?.pools;
+            Ok(shown(json, &pools, || status_table::pools(&pools)))
         }
         Action::Add(add) => {
             let settings = add.plan.applied_to(add.settings());
@@ -227,26 +226,26 @@ async fn perform(args: &Args) -> Result<String, CliError> {
         }
         Action::Unthrottle { name } => {
             let lifted = service.answer(client.unthrottle_pool(name)).await?;
-            Ok(match (json, lifted) {
-                (true, lifted) => line_of(&lifted),
-                (false, true) => format!("{name} starts processes again\n"),
-                (false, false) => format!("{name} was not throttled\n"),
-            })
+            let text = || match lifted {
+                true => format!("{name} starts processes again\n"),
+                false => format!("{name} was not throttled\n"),
+            };
+            Ok(shown(json, &lifted, text))
         }
         Action::Procs { name } => {
             let pools = service.answer(client.status(Some(name))).await?.pools;
             let procs: Vec<_> = pools.iter().flat_map(|pool| &pool.procs).collect();
-            Ok(match json {
-                true => line_of(&procs),
-                false => status_table::processes(&pools),
-            })
+            Ok(shown(json, &procs, || status_table::processes(&pools)))
         }
     }
 }
 
-fn line_of(value: &impl Serialize) -> String {
-    let text = serde_json::to_string(value).expect("config: plain values can be written");
-    format!("{text}\n")
+/// Returns a value as one line of JSON, or as text for people.
+fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> String {
+    match json {
+        true => json!(value).to_string() + "\n",
+        false => text(),
+    }
 }
 
 /// A mistake of the caller's is one in the command line.

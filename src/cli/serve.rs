@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         warn!(log, "read without effect"; "line" => notice.to_string());
     }
     raise_open_files(&log);
-    let follow = Rc::clone(&logging);
+    let level_of = Rc::clone(&logging);
     let system = actix_rt::System::new();
     system.block_on(async move {
         let mut options =
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         options
             .metrics
             .watch_dropped_log_records(logging.dropped_count());
-        options.set_log_level = Some(Rc::new(move |level| follow.set_level(level)));
+        options.set_log_level = Some(Rc::new(move |level| level_of.set_level(level)));
         let mut signals = Signals::catch().map_err(|error| CliError::io("signals", &error))?;
         let app = App::start(config, options).await?;
         let listening = listening(&app);
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
         info!(log, "service is ready"; "version" => env!("CARGO_PKG_VERSION"));
         service_manager::notify("READY=1");
-        signals.rule(app, &log).await
+        signals.follow(app, &log).await
     })
 }
 
@@ -137,7 +137,7 @@ impl Signals {
     }
 
     /// Does what signals say until the service has ended.
-    async fn rule(&mut self, mut app: RunningApp, log: &Logger) -> Result<(), CliError> {
+    async fn follow(&mut self, mut app: RunningApp, log: &Logger) -> Result<(), CliError> {
         let mut stopping = Stopping::No;
         loop {
             tokio::select! {

@@ -6,8 +6,8 @@
 //! PROMISES  Nobody but the service's own user can read the file, or have written it.
 //! CALLED    By [`super::load()`], for a service only.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use data_encoding::HEXLOWER;
 
 use super::origin::{Origin, Problem};
 use super::types::Config;
+use crate::new_file::NewFile;
 use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 
 /// The administrator's name.
@@ -118,18 +119,11 @@ fn make(path: &Path) -> io::Result<()> {
             .mode(0o700)
             .create(folder)?;
     }
-    let new = path.with_extension(format!("new-{}", HEXLOWER.encode(&random::<8>())));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
     let password = HEXLOWER.encode(&random::<16>());
-    let written = file.write_all(format!("{password}\n").as_bytes());
-    let made = written
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::hard_link(&new, path));
-    fs::remove_file(&new)?;
+    let made = NewFile::create(path).and_then(|mut file| {
+        file.write_all(format!("{password}\n").as_bytes())?;
+        file.finish()
+    });
     match made {
         // Another service was first: its password counts.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -139,6 +133,7 @@ fn make(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -53,13 +53,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// Returns it as one that takes a restart.
+    /// Marks it: a change takes a restart.
     const fn at_start(mut self) -> Self {
         self.runtime = false;
         self
     }
 
-    /// Returns it as one that cannot be set over HTTP.
+    /// Marks it: it cannot be set over HTTP.
     const fn only_in_files(mut self, why: &'static str) -> Self {
         self.only_in_files = Some(why);
         self

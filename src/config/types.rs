@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::origin::Origin;
 use super::pools::PoolConfig;
@@ -271,17 +272,17 @@ impl Config {
     pub(crate) fn reset_config(&self) -> String {
         let config = &self.query_server_config;
         let reduce_limit = match config.reduce_limit {
-            ReduceLimit::True => "true",
-            ReduceLimit::False => "false",
-            ReduceLimit::Log => "\"log\"",
+            ReduceLimit::True => json!(true),
+            ReduceLimit::False => json!(false),
+            ReduceLimit::Log => json!("log"),
         };
-        format!(
-            "{{\"reduce_limit\":{reduce_limit},\"reduce_limit_threshold\":{},\
-             \"reduce_limit_ratio\":{:?},\"timeout\":{}}}",
-            config.reduce_limit_threshold,
-            config.reduce_limit_ratio,
-            self.couchdb.os_process_timeout.as_millis(),
-        )
+        let told = json!({
+            "reduce_limit": reduce_limit,
+            "reduce_limit_threshold": config.reduce_limit_threshold,
+            "reduce_limit_ratio": config.reduce_limit_ratio,
+            "timeout": self.couchdb.os_process_timeout.as_millis(),
+        });
+        told.to_string()
     }
 }
 

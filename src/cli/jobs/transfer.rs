@@ -6,16 +6,16 @@
 //!           read. A file is there whole and on the disk, or not at all.
 //! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::ops::ControlFlow;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::client::Imported;
+use crate::new_file::NewFile;
 
 use super::super::exit::{CliError, Exit};
 use super::super::output::{self, Output};
@@ -52,10 +52,14 @@ pub(super) async fn export(service: &Service, args: &ExportArgs) -> Result<(), C
         let done = send_lines(service, false, |text| output.write(text));
         return done.await.map(drop);
     };
-    let mut file = NewFile::create(path)?;
-    let write = |text: &str| file.write(text).map(ControlFlow::Continue);
+    let refused = |error: io::Error| refused(path, &error);
+    let mut file = NewFile::create(path).map_err(refused)?;
+    let write = |text: &str| match file.write_all(text.as_bytes()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) => Err(refused(error)),
+    };
     let sent = send_lines(service, args.secrets, write).await?;
-    file.finish()?;
+    file.finish().map_err(refused)?;
     let documents = count(sent, "document", "documents");
     output::print(&format!("{documents} in {}\n", path.display()))
 }
@@ -83,56 +87,10 @@ async fn send_lines(
     }
 }
 
-/// A file that is being written. Until it is whole it has another name, `PATH.part`.
-struct NewFile {
-    path: PathBuf,
-    part: PathBuf,
-    file: File,
-}
-
-impl NewFile {
-    fn create(path: &Path) -> Result<Self, CliError> {
-        if path.symlink_metadata().is_ok() {
-            return Err(is_there(path));
-        }
-        let mut part = path.to_owned().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let mut options = OpenOptions::new();
-        let opened = options.write(true).create_new(true).mode(0o600).open(&part);
-        let file = opened.map_err(|error| refused(&part, &error))?;
-        let path = path.to_owned();
-        Ok(Self { path, part, file })
-    }
-
-    fn write(&mut self, text: &str) -> Result<(), CliError> {
-        let written = self.file.write_all(text.as_bytes());
-        written.map_err(|error| refused(&self.path, &error))
-    }
-
-    fn finish(self) -> Result<(), CliError> {
-        let synced = self.file.sync_all();
-        // Unlike a rename it fails where there is a file of this name by now.
-        let named = synced.and_then(|()| fs::hard_link(&self.part, &self.path));
-        named.map_err(|error| refused(&self.path, &error))
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        // If it cannot be removed, it says by its name what it is.
-        drop(fs::remove_file(&self.part));
-    }
-}
-
 fn refused(path: &Path, error: &io::Error) -> CliError {
-    match error.kind() {
-        ErrorKind::AlreadyExists => is_there(path),
-        _ => CliError::io(path.display(), error),
+    if error.kind() != ErrorKind::AlreadyExists {
+        return CliError::io(path.display(), error);
     }
-}
-
-fn is_there(path: &Path) -> CliError {
     let message = format!("{} is there already", path.display());
     let hint = "name another file, or move that one away";
     CliError::new(Exit::Io, message, hint)

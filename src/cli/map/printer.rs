@@ -86,11 +86,8 @@ impl Printer {
         let joined = tokio::task::spawn_blocking(|| self.thread.join()).await;
         joined.ok().and_then(Result::ok).unwrap_or_else(|| {
             let hint = "report it with what the program printed";
-            Err(CliError::new(
-                Exit::Internal,
-                "printing ended unforeseen",
-                hint,
-            ))
+            let message = "printing ended unforeseen";
+            Err(CliError::new(Exit::Internal, message, hint))
         })
     }
 }

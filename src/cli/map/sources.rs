@@ -39,7 +39,7 @@ pub(super) fn function(path: &Path) -> Result<String, CliError> {
 pub(super) fn map(path: &Path, language: &str) -> Result<Box<RawValue>, CliError> {
     let source = function(path)?;
     if !language.eq_ignore_ascii_case(MANGO) {
-        return Ok(to_raw_value(&source).expect("config: a text is always JSON"));
+        return Ok(to_raw_value(&source).expect("map: a text is always JSON"));
     }
     let hint = "correct the index definition";
     Index::parse(&source).map_err(|error| wrong(path, error, hint))?;
