@@ -66,8 +66,7 @@ const INTENSITY: Intensity = Intensity {
 /// How long the service may take to end once it was told to end now.
 pub(crate) const STOP_NOW_MAX: Duration = Duration::from_secs(5);
 
-/// Whoever stops the service has the clock: [`RunningApp::stop`], `settee serve`. The supervisor
-/// only has to be more patient than they are.
+/// Longer than any shutdown takes: [`RunningApp::stop`] and `settee serve` set the deadlines.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What a service needs beside its configuration.
@@ -210,14 +209,14 @@ impl App {
         .with_replications(replications.clone())
         .with_http(http.as_ref().map(|address| address.address()));
         let services = Rc::new(services);
-        let door = ServiceManagerOptions {
+        let service_options = ServiceManagerOptions {
             sockets: Rc::clone(&service_sockets),
             services: Rc::clone(&services),
             config: changes.clone(),
             log: log.clone(),
         };
-        let service_manager = ChildSpec::new("front_door", SHUTDOWN_MAX, move || {
-            let actor = ServiceManager::new(door.clone());
+        let service_manager = ChildSpec::new("service_manager", SHUTDOWN_MAX, move || {
+            let actor = ServiceManager::new(service_options.clone());
             (actor.pid(), actor.start())
         });
         let listening = ListenerOptions {
@@ -450,7 +449,7 @@ fn executor_spec(
 }
 
 /// Returns what resolves when an actor ends.
-fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
+pub(crate) fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
     struct Watcher(Option<oneshot::Sender<ExitReason>>);
 
     impl Actor for Watcher {

@@ -112,17 +112,17 @@ impl ConfigListener {
         } = msg;
         let sources = self.active.sources.borrow().clone();
         let mut sources = sources.ok_or(ReloadError::NoSources)?;
-        match value {
-            Some(value) => sources.overlay.set(&section, &key, value),
-            None if sources.overlay.remove(&section, &key) => {}
-            None => {
-                let origin = self.active.config().origin(&section, &key);
-                return Err(ReloadError::NotSet {
-                    section,
-                    key,
-                    origin,
-                });
-            }
+        let origin = self.active.config().origin(&section, &key);
+        let place = (section, key);
+        if let Some(value) = value {
+            sources.overlay.insert(place, value);
+        } else if sources.overlay.remove(&place).is_none() {
+            let (section, key) = place;
+            return Err(ReloadError::NotSet {
+                section,
+                key,
+                origin,
+            });
         }
         Ok(sources)
     }

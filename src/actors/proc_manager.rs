@@ -33,7 +33,6 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
 
 use crate::actors::opener::Opener;
-use crate::config::password::random;
 use crate::functions::caller::Manager;
 use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::{ManagerAddress, RetProc};
@@ -42,6 +41,7 @@ use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ActorId, ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
+use crate::password::random;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
 use crate::query_server::status::Holder;

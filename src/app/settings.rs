@@ -71,7 +71,7 @@ fn registry(config: &Config, program: &Path, languages: &Registry) -> Registry {
         };
         registry.register(name, language);
     }
-    // `config_args::NATIVE_LANGUAGES` says which names there are.
+    // `keys::NATIVE_LANGUAGES` says which names there are.
     if config.native_languages.get("echo") == Some(&true) {
         registry.register("echo", Echo);
     }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::config::password::{Cost, PasswordHash};
+use crate::password::{Cost, PasswordHash};
 
 /// Spends time on hashes that nothing matches.
 #[derive(Clone)]

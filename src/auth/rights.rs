@@ -91,7 +91,7 @@ impl Rights {
             return Ok(());
         }
         let roles = [&[Role::Admin], right.roles()].concat();
-        let names: Vec<&str> = roles.iter().map(|role| role.name()).collect();
+        let names: Vec<&str> = roles.iter().map(Into::into).collect();
         Err(format!("this takes the role {}", names.join(" or ")))
     }
 }

@@ -3,8 +3,8 @@
 //! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in Base64 for addresses; the time of issue in hexadecimal
 //!           seconds and the session's random number, signed with the secret and the salt of the
 //!           admin's password.
-//! PROMISES  Nothing is kept for a session that is not ended before its time. It ends when it is
-//!           logged out, with its time, with the secret, with the password, and with the admin.
+//! PROMISES  Only sessions that were logged out are kept in memory. A session ends when it is logged out,
+//!           with its time, with the secret, with the password, and with the admin.
 //! SOURCE    couch_httpd_auth: cookie_authentication_handler/1, cookie_auth_cookie/4.
 //! DIFFERS   Signed with SHA-256 only. In CouchDB a cookie counts after its session was logged out.
 
@@ -15,7 +15,7 @@ use hmac::Mac;
 
 use super::ended::SessionId;
 use super::{Authority, keyed, lock};
-use crate::config::password::{PasswordHash, random};
+use crate::password::{PasswordHash, random};
 
 /// The name of the cookie.
 pub const COOKIE: &str = "AuthSession";
@@ -29,7 +29,7 @@ pub struct Session {
     /// The admin.
     pub name: String,
     /// Whether a tenth of its time has passed, so that it should be issued anew.
-    pub is_worn: bool,
+    pub needs_renewal: bool,
     /// The same in all its cookies.
     id: SessionId,
 }
@@ -94,7 +94,7 @@ impl Authority {
         let age = seconds(now).saturating_sub(issued);
         (age < timeout).then(|| Session {
             name: name.to_owned(),
-            is_worn: age.saturating_mul(10) >= timeout,
+            needs_renewal: age.saturating_mul(10) >= timeout,
             id,
         })
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_its_time_and_is_worn_after_a_tenth_of_it() {
+    fn a_session_lasts_its_time_and_needs_renewal_after_a_tenth_of_it() {
         let (authority, _config) = authority(config("one", ""));
         let start = SystemTime::now();
         let cookie = authority.issue_at("ann", random(), start).unwrap();
@@ -152,7 +152,7 @@ mod tests {
             let now = start + Duration::from_secs(seconds);
             authority
                 .session_at(&cookie, now)
-                .map(|session| (session.name, session.is_worn))
+                .map(|session| (session.name, session.needs_renewal))
         };
         assert_eq!(after(0), Some(("ann".into(), false)));
         assert_eq!(after(59), Some(("ann".into(), false)));

@@ -1,10 +1,9 @@
 //! The pipes that `settee attach` hands to the service, so that no line passes through it.
 //!
-//! SUMMARY   Where standard input or output is a pipe, a descriptor of its own for that pipe is handed
-//!           over. For anything else, a terminal, a file, a socket, it is a new pipe, which a thread
-//!           copies to or from.
-//! PROMISES  What is handed over shares no file status flags (`O_NONBLOCK`) with what this program was
-//!           given, which others may use as well.
+//! SUMMARY   A pipe that is standard input or output is opened again, and that descriptor is handed
+//!           over. For a terminal, a file or a socket it is a new pipe, which a thread copies to or from.
+//! PROMISES  What is handed over shares no file status flags (`O_NONBLOCK`) with the program's own
+//!           standard input and output, which others may use as well.
 //! LIMITS    A pipe can be opened anew where `/proc` is mounted and the pipe is this user's; elsewhere
 //!           it is copied.
 
@@ -25,12 +24,9 @@ pub(super) struct Pipes {
     pub(super) input: OwnedFd,
     /// Where it writes answers.
     pub(super) output: OwnedFd,
-    copies: Copies,
-}
-
-/// What this program copies.
-struct Copies {
+    /// Where standard input is copied to, if it is no pipe.
     asked: Option<PipeWriter>,
+    /// What is copied to standard output, if that is no pipe.
     answered: Option<PipeReader>,
 }
 
@@ -58,7 +54,8 @@ impl Pipes {
         Ok(Self {
             input,
             output,
-            copies: Copies { asked, answered },
+            asked,
+            answered,
         })
     }
 
@@ -67,13 +64,12 @@ impl Pipes {
     /// # Errors
     /// The system has no room for another thread.
     pub(super) fn start(self) -> io::Result<Copying> {
-        let Copies { asked, answered } = self.copies;
-        let asked = asked.map(|to| {
+        let asked = self.asked.map(|to| {
             copy(io::stdin().as_fd(), move |mut from| {
                 io::copy(&mut from, &mut { to })
             })
         });
-        let answered = answered.map(|from| {
+        let answered = self.answered.map(|from| {
             copy(io::stdout().as_fd(), move |mut to| {
                 io::copy(&mut { from }, &mut to)
             })

@@ -35,7 +35,7 @@ pub struct Args {
 /// # Errors
 /// The problems of the configuration, or a failure to write.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let loaded = args.config.load(Vec::new())?;
+    let loaded = args.config.load()?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
     output::print(&text)

@@ -2,12 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::config::{self, Flag, Loaded, Sources, Surroundings};
+use crate::config::{self, Loaded, Sources, Surroundings};
 
 use super::exit::CliError;
-
-/// In-process languages of this program, in lower case.
-pub(crate) const NATIVE_LANGUAGES: &[&str] = &["echo"];
 
 /// `-c FILE`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -18,23 +15,20 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Loads the configuration from the defaults, these files, the environment and `flags`.
+    /// Loads the configuration from the defaults, these files and the environment.
     ///
     /// # Errors
     /// Every problem of every source, with exit code 78.
-    pub fn load(&self, flags: Vec<Flag>) -> Result<Loaded, CliError> {
-        Ok(config::load(&self.sources(flags))?)
+    pub fn load(&self) -> Result<Loaded, CliError> {
+        Ok(config::load(&self.sources())?)
     }
 
     /// Returns everything that the configuration is made of, to be read now and again.
-    pub fn sources(&self, flags: Vec<Flag>) -> Sources {
+    pub fn sources(&self) -> Sources {
         Sources {
             files: self.files.clone(),
             surroundings: Surroundings::of_process(),
-            flags,
-            natives: NATIVE_LANGUAGES.to_vec(),
-            overlay: config::Overlay::default(),
-            makes_admin: false,
+            ..Sources::default()
         }
     }
 }

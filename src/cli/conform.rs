@@ -4,7 +4,6 @@
 //!           ability.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -114,14 +113,10 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
             // Whoever does not read it is told by the exit code.
             let _ = output.write(&json(&report))?;
         }
-        return Err(CliError::new(
-            Exit::Failed,
-            format!(
-                "'{}' does not answer [\"reset\"]: {problem}",
-                report.command.join(" ")
-            ),
-            "nothing was tested; correct the command, or give it more --timeout",
-        ));
+        let command = report.command.join(" ");
+        let message = format!("'{command}' does not answer [\"reset\"]: {problem}");
+        let hint = "nothing was tested; correct the command, or give it more --timeout";
+        return Err(failed(message, hint));
     }
     let found = match &args.language {
         Some(_) => None,
@@ -133,21 +128,16 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
     for (file, text) in &further {
         let more = suite::cases_of(text, language).map_err(|error| {
             let hint = "docs/conform.md has the format";
-            CliError::new(Exit::Data, format!("{}: {error}", file.display()), hint)
+            CliError::at(Exit::Data, file.display(), error, hint)
         })?;
         cases.extend(more);
     }
     let applying = cases.len();
     cases.retain(|case| case.id.contains(&args.name) || case.ability.contains(&args.name));
     if cases.is_empty() {
-        return Err(CliError::new(
-            Exit::Failed,
-            format!(
-                "no case for '{language}' has '{}' in its name or ability",
-                args.name
-            ),
-            "run without -k to see all of them",
-        ));
+        let name = &args.name;
+        let message = format!("no case for '{language}' has '{name}' in its name or ability");
+        return Err(failed(message, "run without -k to see all of them"));
     }
     let mut report = Report::new(words, language, found.is_some());
     let more = further.iter().map(|(_, text)| suite::count(text));
@@ -164,10 +154,9 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
         }
     }
     report.settle();
-    let end = if args.json {
-        json(&report)
-    } else {
-        summary(&report)
+    let end = match args.json {
+        true => json(&report),
+        false => summary(&report),
     };
     let _ = output.write(&end)?;
     if report.is_success() {
@@ -175,17 +164,16 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
     }
     let untold = report.counts.failed + report.counts.not_run;
     if untold == 0 {
-        return Err(CliError::new(
-            Exit::Failed,
-            "no case passed",
-            "the command supports none of these abilities; run without -k to see the others",
-        ));
+        let hint = "the command supports none of these abilities; run without -k to see the others";
+        return Err(failed("no case passed".to_owned(), hint));
     }
-    Err(CliError::new(
-        Exit::Failed,
-        format!("{untold} of {} cases did not pass", cases.len()),
-        "the lines with FAIL say what was expected and what came",
-    ))
+    let message = format!("{untold} of {} cases did not pass", cases.len());
+    let hint = "the lines with FAIL say what was expected and what came";
+    Err(failed(message, hint))
+}
+
+fn failed(message: String, hint: &str) -> CliError {
+    CliError::new(Exit::Failed, message, hint)
 }
 
 impl Args {
@@ -195,27 +183,19 @@ impl Args {
         if let Some(language) = self.language.as_deref().filter(|name| !known(name))
             && self.cases.is_empty()
         {
-            return Err(CliError::new(
-                Exit::Usage,
-                format!("there are no cases in '{language}'"),
-                format!(
-                    "name one of {}, or give cases in it with --cases",
-                    suite::LANGUAGES.join(", ")
-                ),
-            ));
+            let message = format!("there are no cases in '{language}'");
+            let known = suite::LANGUAGES.join(", ");
+            let hint = format!("name one of {known}, or give cases in it with --cases");
+            return Err(CliError::new(Exit::Usage, message, hint));
         }
-        let mut files = Vec::with_capacity(self.cases.len());
-        for file in &self.cases {
+        let files = self.cases.iter().map(|file| {
             let text = std::fs::read_to_string(file).map_err(|error| {
-                CliError::new(
-                    Exit::Data,
-                    format!("{}: {error}", file.display()),
-                    "name a file of cases, one JSON object a line",
-                )
+                let hint = "name a file of cases, one JSON object a line";
+                CliError::at(Exit::Data, file.display(), error, hint)
             })?;
-            files.push((file, text));
-        }
-        Ok(files)
+            Ok((file, text))
+        });
+        files.collect()
     }
 }
 
@@ -240,8 +220,7 @@ fn headline(args: &Args, found: Option<&str>, report: &Report) -> String {
             true => "those without functions; --cases FILE adds some in another language",
             false => "those without functions, and those of --cases",
         };
-        writeln!(text, "{applying} of {known} cases apply: {what}")
-            .expect("a String takes any text");
+        text.push_str(&format!("{applying} of {known} cases apply: {what}\n"));
     }
     text
 }
@@ -284,35 +263,25 @@ fn summary(report: &Report) -> String {
             "not_supported" => "not supported",
             verdict => verdict,
         };
-        let row = format!(
-            "{:<16}  {:>6}  {all:>6}  {verdict}",
-            ability.name, counts.passed
-        );
-        writeln!(text, "{}", row.trim_end()).expect("a String takes any text");
+        let (name, passed) = (&ability.name, counts.passed);
+        let row = format!("{name:<16}  {passed:>6}  {all:>6}  {verdict}");
+        text.push_str(row.trim_end());
+        text.push('\n');
     }
     let counts = report.counts;
-    let more = [
-        (counts.not_supported, "not supported"),
-        (counts.not_run, "not run"),
-    ];
-    let more = more.map(|(count, what)| match count {
+    let more = |count, what| match count {
         0 => String::new(),
         count => format!(", {count} {what}"),
-    });
-    writeln!(
-        text,
-        "\n{} passed, {} failed{}",
-        counts.passed,
-        counts.failed,
-        more.concat()
-    )
-    .expect("a String takes any text");
-    text
+    };
+    let not_supported = more(counts.not_supported, "not supported");
+    let not_run = more(counts.not_run, "not run");
+    let (passed, failed) = (counts.passed, counts.failed);
+    text + &format!("\n{passed} passed, {failed} failed{not_supported}{not_run}\n")
 }
 
 fn json(report: &Report) -> String {
     // Texts, numbers and lists of them: there is nothing that JSON has no form for.
-    serde_json::to_string(report).expect("config: a report is always JSON") + "\n"
+    serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
 }
 
 #[cfg(test)]

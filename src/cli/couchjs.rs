@@ -155,31 +155,26 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
                     "" => arguments.next().unwrap_or_default(),
                     attached => attached.to_owned(),
                 };
-                options.memory_bytes = memory(name, &value)?;
+                options.memory_bytes = bytes(name, &value, "memory", MEMORY_BYTES_MIN)?;
             }
             "--text-reasons" => options.text_reasons = true,
             "--no-optimize-functions" => options.optimize_functions = false,
-            LINE_MAX => options.line_bytes_max = line_max(&arguments.next().unwrap_or_default())?,
+            LINE_MAX => {
+                let value = arguments.next().unwrap_or_default();
+                options.line_bytes_max = bytes(LINE_MAX, &value, "line", LINE_BYTES_MIN)?;
+            }
             _ => {}
         }
     }
     Ok(Request::Serve(options))
 }
 
-fn line_max(value: &str) -> Result<usize, String> {
-    let bytes = value.parse().ok().filter(|bytes| *bytes >= LINE_BYTES_MIN);
+/// Reads a number of bytes; `what` it limits is named where it is too small or none.
+fn bytes(name: &str, value: &str, what: &str, least: usize) -> Result<usize, String> {
+    let bytes = value.trim().parse().ok().filter(|bytes| *bytes >= least);
     bytes.ok_or_else(|| {
-        format!("{LINE_MAX} needs a number of bytes, at least {LINE_BYTES_MIN}, not '{value}'")
+        format!("{name} needs a {what} limit of at least {least} bytes, not '{value}'")
     })
-}
-
-fn memory(name: &str, value: &str) -> Result<usize, String> {
-    match value.trim().parse::<usize>() {
-        Ok(bytes) if bytes >= MEMORY_BYTES_MIN => Ok(bytes),
-        _ => Err(format!(
-            "{name} needs a memory limit of at least {MEMORY_BYTES_MIN} bytes, not '{value}'"
-        )),
-    }
 }
 
 #[cfg(test)]

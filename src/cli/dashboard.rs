@@ -9,14 +9,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use super::exit::{CliError, Exit};
 use super::output;
-use super::service_socket::{Asking, SocketArgs, block_on};
-
-/// How long the service may take over an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+use super::service_socket::{Service, SocketArgs, block_on};
 
 /// The file that leads a browser to the URL, beside the service's socket; the next call replaces it.
 const FILE: &str = "dashboard.html";
@@ -56,9 +52,9 @@ pub struct Args {
 /// No service answers, or the page cannot be opened.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let (url, socket) = block_on(async {
-        let asking = Asking::connect(&args.socket, ANSWER_TIMEOUT).await?;
-        let url = asking.answer(asking.client.dashboard(), |_| None).await?;
-        Ok((url, asking.socket().to_owned()))
+        let service = Service::connect(&args.socket, |_, _| None).await?;
+        let url = service.answer(service.client.dashboard()).await?;
+        Ok((url, service.socket))
     })?;
     match args.open {
         false => output::print(&format!("{url}\n")),
@@ -68,7 +64,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 fn open(url: &str, socket: &Path) -> Result<(), CliError> {
     let path = socket.with_file_name(FILE);
-    lead(&path, url).map_err(|error| CliError::io(&path.display().to_string(), &error))?;
+    lead(&path, url).map_err(|error| CliError::io(path.display(), &error))?;
     let opened = Command::new(OPENER)
         .arg(&path)
         .stdin(Stdio::null())

@@ -5,6 +5,7 @@
 //! PROMISES  A user's mistake is told as what, where and what to do; never as a backtrace.
 //! SOURCE    The codes are those of `sysexits.h`, as mail and service managers know them.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -66,36 +67,35 @@ impl CliError {
         }
     }
 
+    /// Returns an error about a file or another place.
+    pub fn at(
+        code: Exit,
+        place: impl Display,
+        what: impl Display,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::new(code, format!("{place}: {what}"), hint)
+    }
+
     /// Returns the error of a failed read or write at `place`.
-    pub fn io(place: &str, error: &io::Error) -> Self {
+    pub fn io(place: impl Display, error: &io::Error) -> Self {
         let (code, hint) = match error.kind() {
             io::ErrorKind::PermissionDenied => (Exit::NoPermission, "let this user at it"),
             io::ErrorKind::StorageFull => (Exit::Io, "make room on the device"),
             _ => (Exit::Io, "look at the device or the other end"),
         };
-        Self::new(code, format!("{place}: {error}"), hint)
+        Self::at(code, place, error, hint)
     }
 
     /// Writes the error to standard error, each line with the program's name.
     pub fn report(&self) {
-        let mut text = String::new();
-        let mut lines = self.message.lines().peekable();
-        let several = self.message.contains('\n');
-        while let Some(line) = lines.next() {
-            let end = if several || lines.peek().is_some() {
-                "\n"
-            } else {
-                ": "
-            };
-            text.push_str("settee: ");
-            text.push_str(line);
-            text.push_str(end);
-        }
-        if several || text.is_empty() {
-            text.push_str("settee: ");
-        }
-        text.push_str(&self.hint);
-        text.push('\n');
+        let text: String = match self.message.contains('\n') {
+            false => format!("settee: {self}\n"),
+            true => {
+                let lines = self.message.lines().chain([self.hint.as_str()]);
+                lines.map(|line| format!("settee: {line}\n")).collect()
+            }
+        };
         // Nobody is left to tell when standard error is gone.
         let _ = io::stderr().write_all(text.as_bytes());
     }
@@ -104,10 +104,7 @@ impl CliError {
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         match error.problems.as_slice() {
-            [one] => {
-                let message = format!("{}: {}", one.place, one.what);
-                Self::new(Exit::Config, message, one.remedy.clone())
-            }
+            [one] => Self::at(Exit::Config, &one.place, &one.what, &one.remedy),
             several => {
                 let hint = format!("{} problems in the configuration", several.len());
                 Self::new(Exit::Config, error.to_string(), hint)

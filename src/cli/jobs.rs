@@ -4,24 +4,19 @@
 
 mod transfer;
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use clap::Subcommand;
 use serde_json::Value;
 
-use crate::client::{ClientError, ServiceError};
+use crate::client::ServiceError;
 use crate::replicator::{JobOrder, PAUSED, STATES};
 
 use super::exit::{CliError, Exit};
 use super::output;
-use super::service_socket::{Asking, SocketArgs, block_on, service_error};
-use super::status_table::{Column, columns, count};
+use super::service_socket::{Service, SocketArgs, block_on};
+use super::table::{Cell, columns, count, number, text};
 use transfer::{ExportArgs, ImportArgs, export, import};
-
-/// How long the service may take over an answer; one that stops waits for a checkpoint.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 1000;
@@ -49,9 +44,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     list: ListArgs,
-    /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
-    #[arg(long, value_name = "PATH", global = true)]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -115,22 +109,18 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 async fn carry_out(args: &Args) -> Result<(), CliError> {
-    let socket = SocketArgs {
-        socket: args.socket.clone(),
-    };
-    let service = Asking::connect(&socket, ANSWER_TIMEOUT).await?;
-    let (client, socket) = (&service.client, service.socket());
-    let told = |said: &ServiceError| no_such_job(socket, said);
+    let service = Service::connect(&args.socket, no_such_job).await?;
+    let client = &service.client;
     let list = async |list: &ListArgs| {
         let jobs = client.jobs(0, list.limit, &list.states);
-        service.answer(jobs, told).await
+        service.answer(jobs).await
     };
-    let order = async |id: &str, order| service.answer(client.order_job(id, order), told).await;
+    let order = async |id: &str, order| service.answer(client.order_job(id, order)).await;
     type ToText = fn(&Value) -> String;
     let (to_text, answer): (ToText, _) = match &args.action {
         None => (table, list(&args.list).await?),
         Some(Action::List(args)) => (table, list(args).await?),
-        Some(Action::Show { id }) => (job, service.answer(client.job(id), told).await?),
+        Some(Action::Show { id }) => (job, service.answer(client.job(id)).await?),
         Some(Action::Pause { id }) => (job, order(id, JobOrder::Pause).await?),
         Some(Action::Resume { id }) => (job, order(id, JobOrder::Resume).await?),
         Some(Action::Restart { id }) => (job, order(id, JobOrder::Restart).await?),
@@ -140,25 +130,18 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         Some(Action::Export(args)) => return export(&service, args).await,
         Some(Action::Import(import_args)) => return import(&service, import_args, args.json).await,
     };
-    if args.json {
-        return output::print(&format!("{}\n", answer.get()));
-    }
-    let value: Value = serde_json::from_str(answer.get()).map_err(|error| {
-        let error = ClientError::Protocol(format!("the answer about jobs: {error}"));
-        service_error(socket, &error)
-    })?;
-    output::print(&to_text(&value))
+    let text = match args.json {
+        true => format!("{}\n", answer.get()),
+        false => to_text(&service.read("the answer about jobs", &answer)?),
+    };
+    output::print(&text)
 }
 
 /// Says where jobs are to be seen, when there is none of that id.
 fn no_such_job(socket: &Path, said: &ServiceError) -> Option<CliError> {
-    (said.name == "not_found").then(|| {
-        CliError::new(
-            Exit::Unavailable,
-            format!("{}: {said}", socket.display()),
-            "`settee jobs` lists them",
-        )
-    })
+    let hint = "`settee jobs` lists them";
+    (said.name == "not_found")
+        .then(|| CliError::at(Exit::Unavailable, socket.display(), said, hint))
 }
 
 fn state(text: &str) -> Result<String, String> {
@@ -169,52 +152,36 @@ fn state(text: &str) -> Result<String, String> {
     }
 }
 
-const COLUMNS: [Column; 9] = [
-    ("STATE", false),
-    ("READ", true),
-    ("WRITTEN", true),
-    ("REFUSED", true),
-    ("PENDING", true),
-    ("ERRORS", true),
-    ("DOCUMENT", false),
-    ("FROM -> TO", false),
-    ("ID", false),
-];
-
 /// Returns jobs as a table for people.
 fn table(value: &Value) -> String {
-    let empty = Vec::new();
-    let jobs = value["jobs"].as_array().unwrap_or(&empty);
+    let jobs = value["jobs"].as_array().map_or(&[][..], Vec::as_slice);
     let total = usize::try_from(value["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
-    let mut text = count(total, "job", "jobs");
-    if jobs.len() < total {
-        write!(text, ", the first {}", jobs.len()).expect("a String takes any text");
-    }
-    text.push('\n');
-    if !jobs.is_empty() {
-        text.push('\n');
-        let rows: Vec<_> = jobs.iter().map(row).collect();
-        columns(&mut text, &COLUMNS, &rows);
-    }
-    text
+    let first = match jobs.len() < total {
+        true => format!(", the first {}", jobs.len()),
+        false => String::new(),
+    };
+    let gap = if jobs.is_empty() { "" } else { "\n" };
+    let table = columns(jobs.iter().map(row));
+    format!("{}{first}\n{gap}{table}", count(total, "job", "jobs"))
 }
 
-fn row(job: &Value) -> [String; 9] {
-    let info = |name: &str| shown(&job["info"][name]);
+fn row(job: &Value) -> Vec<Cell> {
+    let info = |name: &str| Some(shown(&job["info"][name]));
     let state = match job["paused"].is_object() {
         true => "paused".to_owned(),
         false => shown(&job["state"]),
     };
-    [
-        state,
-        info("docs_read"),
-        info("docs_written"),
-        info("doc_write_failures"),
-        info("changes_pending"),
-        shown(&job["error_count"]),
-        shown(&job["doc_id"]),
-        format!("{} -> {}", shown(&job["source"]), shown(&job["target"])),
-        shown(&job["id"]),
+    let way = format!("{} -> {}", shown(&job["source"]), shown(&job["target"]));
+    vec![
+        text("STATE", Some(state)),
+        number("READ", info("docs_read")),
+        number("WRITTEN", info("docs_written")),
+        number("REFUSED", info("doc_write_failures")),
+        number("PENDING", info("changes_pending")),
+        number("ERRORS", Some(shown(&job["error_count"]))),
+        text("DOCUMENT", Some(shown(&job["doc_id"]))),
+        text("FROM -> TO", Some(way)),
+        text("ID", Some(shown(&job["id"]))),
     ]
 }
 
@@ -229,34 +196,26 @@ fn shown(value: &Value) -> String {
 /// Returns a job for people: a line a member, then what happened.
 fn job(value: &Value) -> String {
     let mut text = String::new();
+    let mut line = |name: &str, value: &Value| {
+        text.push_str(&format!("{name:<30} {}\n", shown(value)));
+    };
     let members = value.as_object().into_iter().flatten();
     for (name, member) in members.filter(|(name, _)| *name != "history") {
         match member {
             Value::Object(inner) => {
-                for (key, figure) in inner {
-                    let name = format!("{name}.{key}");
-                    writeln!(text, "{name:<30} {}", shown(figure))
-                        .expect("a String takes any text");
-                }
+                let figures = inner.iter();
+                figures.for_each(|(key, figure)| line(&format!("{name}.{key}"), figure));
             }
-            member => {
-                writeln!(text, "{name:<30} {}", shown(member)).expect("a String takes any text");
-            }
+            member => line(name, member),
         }
     }
-    let empty = Vec::new();
-    let history = value["history"].as_array().unwrap_or(&empty);
-    for event in history {
+    for event in value["history"].as_array().into_iter().flatten() {
         let reason = match &event["reason"] {
             Value::Null => String::new(),
-            reason => shown(reason),
+            reason => format!(" {}", shown(reason)),
         };
-        let line = format!(
-            "{} {} {reason}",
-            shown(&event["timestamp"]),
-            shown(&event["type"])
-        );
-        text.push_str(line.trim_end());
+        let (at, what) = (shown(&event["timestamp"]), shown(&event["type"]));
+        text.push_str(format!("{at} {what}{reason}").trim_end());
         text.push('\n');
     }
     text

@@ -15,13 +15,12 @@ mod sources;
 
 use std::cell::RefCell;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::builder::NonEmptyStringValueParser;
 use slog::{Logger, o};
 
-use crate::client::Client;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
     self, Batches, Counts, Grouping, InputError, MapSink, Mapped, Members, Module, Order,
@@ -32,7 +31,7 @@ use couchjs::{members, syntax};
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
-use super::service_socket::{SocketArgs, service_error};
+use super::service_socket::{Service, SocketArgs};
 use logs::LogLines;
 use printer::Printer;
 use progress::Progress;
@@ -110,15 +109,15 @@ pub struct Args {
 /// # Errors
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let loaded = args.config.load(Vec::new())?;
-    let log_lines = LogLines::new();
-    let log = Logger::root(log_lines.drain(), o!());
+    let loaded = args.config.load()?;
+    let log_lines = LogLines::default();
+    let log = Logger::root(log_lines.clone(), o!());
     let selector = args.selector.as_deref().map(sources::selector);
     let selector = selector.transpose()?;
     let Some(map) = &args.map else {
         let selector = selector.expect("map: without a map function there is a selector");
         let input = sources::input(&args.input)?;
-        return select::run(selector, input, &loaded.config, &Names::of(args).input);
+        return select::run(selector, input, &loaded.config, &args.input_name());
     };
     let map = sources::map(map, &args.language)?;
     let is_builtin = is_builtin(args, &loaded.config);
@@ -138,14 +137,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             .as_deref()
             .map(|name| sources::reducer(name, &loaded.config, &log))
             .transpose()?,
-        grouping: match (args.group, args.group_level) {
-            (true, _) => Grouping::Exact,
-            (false, None | Some(0)) => Grouping::None,
-            (false, Some(level)) => Grouping::Level(level),
-        },
-        unsorted: args.unsorted,
         config: loaded.config,
-        names: Names::of(args),
+        args,
     };
     let input = sources::input(&args.input)?;
     let line_max = job.config.server.line_max;
@@ -158,16 +151,26 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         .matching(selector);
     let input = view::read_in_thread(input, cutter)
         .map_err(|error| CliError::io("a thread for reading", &error))?;
-    let done = actix_rt::System::new().block_on(job.run(args.service(), input, &log));
+    let done = actix_rt::System::new().block_on(job.run(input, &log));
     log_lines.summarise();
     done
 }
 
 impl Args {
-    /// Returns the service whose processes are to be borrowed, if any.
-    fn service(&self) -> Option<SocketArgs> {
-        let socket = self.socket.clone()?;
-        Some(SocketArgs { socket })
+    fn grouping(&self) -> Grouping {
+        match (self.group, self.group_level) {
+            (true, _) => Grouping::Exact,
+            (false, None | Some(0)) => Grouping::None,
+            (false, Some(level)) => Grouping::Level(level),
+        }
+    }
+
+    /// Returns how errors name the documents.
+    fn input_name(&self) -> String {
+        match sources::is_standard_input(&self.input) {
+            true => "standard input".to_owned(),
+            false => self.input.display().to_string(),
+        }
     }
 }
 
@@ -179,53 +182,18 @@ fn is_builtin(args: &Args, config: &Config) -> bool {
     args.socket.is_none() && command == Some(&LanguageCommand::Builtin)
 }
 
-/// How the user named what errors are about.
-struct Names {
-    map: String,
-    reduce: String,
-    input: String,
-}
-
-impl Names {
-    fn of(args: &Args) -> Self {
-        let input = if sources::is_standard_input(&args.input) {
-            "standard input".to_owned()
-        } else {
-            args.input.display().to_string()
-        };
-        let reduce = args.reduce.as_deref().unwrap_or(Path::new(""));
-        Self {
-            map: args
-                .map
-                .as_deref()
-                .unwrap_or(Path::new(""))
-                .display()
-                .to_string(),
-            reduce: reduce.display().to_string(),
-            input,
-        }
-    }
-}
-
 /// What is to be done.
-struct Job {
+struct Job<'a> {
+    args: &'a Args,
     config: Config,
     view: View,
     reducer: Option<Reducer>,
-    grouping: Grouping,
-    unsorted: bool,
-    names: Names,
 }
 
-impl Job {
-    async fn run(
-        &self,
-        service: Option<SocketArgs>,
-        input: Batches,
-        log: &Logger,
-    ) -> Result<(), CliError> {
+impl Job<'_> {
+    async fn run(&self, input: Batches, log: &Logger) -> Result<(), CliError> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let Some(service) = service else {
+        let Some(socket) = &self.args.socket else {
             let pool = pool::Pool::start(&self.config, log)?;
             let limit = self.config.query_server_config.os_process_limit as usize;
             let done = self
@@ -234,12 +202,10 @@ impl Job {
             pool.stop().await;
             return done;
         };
-        let socket = service.path();
-        let client = Client::connect(&socket)
-            .await
-            .map_err(|error| service_error(&socket, &error))?;
-        self.produce(&Processes::Service(client), cores, input)
-            .await
+        let socket = socket.clone();
+        let service = Service::connect(&SocketArgs { socket }, |_, _| None).await?;
+        let processes = Processes::Service(service.client);
+        self.produce(&processes, cores, input).await
     }
 
     /// Maps, orders, reduces and prints.
@@ -251,14 +217,14 @@ impl Job {
     ) -> Result<(), CliError> {
         let printer = Printer::start()?;
         let counts = Rc::new(Counts::default());
-        let progress = Progress::start(Rc::clone(&counts), self.unsorted);
+        let progress = Progress::start(Rc::clone(&counts), self.args.unsorted);
         let run = Run {
             width,
             order: Order::AsAnswered,
             timeout: None,
             counts: &counts,
         };
-        let produced = if self.unsorted {
+        let produced = if self.args.unsorted {
             self.stream(processes, input, &printer, run).await
         } else {
             self.collect(processes, input, &printer, run, &progress)
@@ -284,13 +250,9 @@ impl Job {
             never = printer.flush_regularly() => match never {},
         };
         // What was mapped before an error is printed too.
-        let flushed = printer.flush().await;
+        let is_wanted = printer.flush().await;
         mapped?;
-        if flushed {
-            Ok(())
-        } else {
-            Err(ViewError::Unwanted)
-        }
+        wanted(is_wanted)
     }
 
     async fn collect(
@@ -310,21 +272,16 @@ impl Job {
             let write = async |line: Vec<u8>| printer.print(&line).await;
             let plan = ReducePlan {
                 reducer,
-                grouping: self.grouping,
+                grouping: self.args.grouping(),
                 width: run.width,
             };
             view::reduce(&self.view.language, processes, &rows, plan, write).await?;
         } else {
-            let lines = (0..rows.len()).map(|index| rows.text(index));
-            if !printer.print_all(lines).await {
-                return Err(ViewError::Unwanted);
+            for index in 0..rows.len() {
+                wanted(printer.print(rows.text(index)).await)?;
             }
         }
-        if printer.flush().await {
-            Ok(())
-        } else {
-            Err(ViewError::Unwanted)
-        }
+        wanted(printer.flush().await)
     }
 
     fn map_source(&self) -> String {
@@ -341,42 +298,42 @@ impl Job {
 
     /// The file of a function, with the line of its mistake when that is one of JavaScript's
     /// grammar: query servers do not tell it.
-    fn place(&self, file: &str, source: &str) -> String {
-        let language = &self.view.language;
-        let checked = match language.eq_ignore_ascii_case(DEFAULT_LANGUAGE) {
-            true => syntax::check_function(source),
-            false => Ok(()),
-        };
-        checked.map_or_else(
-            |error| format!("{file}:{}", error.line),
-            |()| file.to_owned(),
-        )
+    fn place(&self, file: String, source: &str) -> String {
+        let is_javascript = (self.view.language).eq_ignore_ascii_case(DEFAULT_LANGUAGE);
+        match syntax::check_function(source) {
+            Err(error) if is_javascript => format!("{file}:{}", error.line),
+            _ => file,
+        }
     }
 
     /// Turns an error into one for people: which file, which line, what to do.
     fn explain(&self, error: &ViewError) -> CliError {
-        let Names { map, reduce, input } = &self.names;
-        let data =
-            |place: &str, hint: &str| CliError::new(Exit::Data, format!("{place}: {error}"), hint);
+        let (map, reduce) = (
+            shown(self.args.map.as_ref()),
+            shown(self.args.reduce.as_ref()),
+        );
+        let input = self.args.input_name();
+        let data = |place: String, hint: &str| CliError::at(Exit::Data, place, error, hint);
         match error {
             ViewError::Input(InputError::Read(source)) => CliError::io(input, source),
             ViewError::Input(InputError::Line { .. }) => {
                 data(input, "correct the line, or take it out")
             }
-            ViewError::Compile { .. } => data(
-                &self.place(map, &self.map_source()),
-                "correct the function, or name its --language",
-            ),
+            ViewError::Compile { .. } => {
+                let place = self.place(map, &self.map_source());
+                data(place, "correct the function, or name its --language")
+            }
             ViewError::Document { .. } => {
                 data(input, "correct the map function, or take the document out")
             }
-            ViewError::Reduce { .. } => data(
-                &match &self.reducer {
+            ViewError::Reduce { .. } => {
+                let place = match &self.reducer {
                     Some(Reducer::Source(source)) => self.place(reduce, source),
-                    _ => reduce.clone(),
-                },
-                "correct the reduce function, or what is emitted for it",
-            ),
+                    _ => reduce,
+                };
+                let hint = "correct the reduce function, or what is emitted for it";
+                data(place, hint)
+            }
             ViewError::Process(error) => no_process(error, &self.view.language),
             ViewError::Unwanted => {
                 CliError::new(Exit::Io, error.to_string(), "read them to the end")
@@ -386,24 +343,30 @@ impl Job {
 }
 
 fn no_process(error: &ProcessError, language: &str) -> CliError {
-    let message = format!("no process for '{language}': {error}");
-    match error.kind {
-        ProcessErrorKind::Unavailable => {
-            CliError::new(Exit::Unavailable, message, "start it again, and then this")
-        }
-        ProcessErrorKind::NoProcess { retry: false } => CliError::new(
+    let (code, hint) = match error.kind {
+        ProcessErrorKind::Unavailable => (Exit::Unavailable, "start it again, and then this"),
+        ProcessErrorKind::NoProcess { retry: false } => (
             Exit::Config,
-            message,
             "correct its command in [query_servers]; `settee check-config` shows it",
         ),
         // A fresh process that cannot be reset is more often a wrong command than bad luck.
-        ProcessErrorKind::Died | ProcessErrorKind::Timeout => CliError::new(
+        ProcessErrorKind::Died | ProcessErrorKind::Timeout => (
             Exit::TryAgain,
-            message,
             "try again; if it stays like this, correct its command in [query_servers]",
         ),
-        _ => CliError::new(Exit::TryAgain, message, "try again later"),
-    }
+        _ => (Exit::TryAgain, "try again later"),
+    };
+    CliError::at(code, format!("no process for '{language}'"), error, hint)
+}
+
+/// Returns an error where nobody reads any more.
+fn wanted(is_wanted: bool) -> Result<(), ViewError> {
+    is_wanted.then_some(()).ok_or(ViewError::Unwanted)
+}
+
+/// Returns how errors name a file.
+fn shown(file: Option<&PathBuf>) -> String {
+    file.map_or_else(String::new, |file| file.display().to_string())
 }
 
 /// Keeps all rows.

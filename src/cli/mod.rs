@@ -23,6 +23,7 @@ pub mod service_manager;
 pub mod service_socket;
 pub mod status;
 mod status_table;
+mod table;
 mod terminal;
 
 use std::ffi::OsString;
@@ -130,13 +131,9 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let command = match cli.command {
-        Command::Couchjs(args) => return couchjs::run(args.arguments),
-        command => command,
-    };
     // A mistake of ours must not look like one of the codes that mean something to a service
     // manager; the panic's own message has been printed by then.
-    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(command))) {
+    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
         Ok(Ok(())) => Exit::Ok.into(),
         Ok(Err(error)) => {
             error.report();
@@ -159,7 +156,7 @@ fn dispatch(command: Command) -> Result<(), CliError> {
         Command::Replicate(args) => replicate::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Completions(args) => completions::run(&args),
-        // Has an exit status of its own, so `main` runs it.
+        // `main` has run it: it reads the command line by itself.
         Command::Couchjs(_) => Ok(()),
     }
 }

@@ -6,22 +6,18 @@
 //! LIMITS    What is changed so lives until the service is restarted; what is to stay belongs in
 //!           `[pools.NAME]`.
 
-use std::time::Duration;
+use std::path::Path;
 
 use clap::Subcommand;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::client::{PoolChange, ServiceError};
-use crate::query_server::status::PoolStatus;
 
 use super::exit::{CliError, Exit};
 use super::output;
-use super::service_socket::{Asking, SocketArgs, block_on};
+use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
-
-/// How long the service may take over an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `settee pool`.
 #[derive(Debug, clap::Args)]
@@ -45,18 +41,11 @@ Example:
 pub struct Args {
     #[command(subcommand)]
     action: Action,
-    #[command(flatten)]
-    options: Options,
-}
-
-#[derive(Debug, clap::Args)]
-struct Options {
     /// Print the value as the service sends it: JSON on one line.
     #[arg(long, global = true)]
     json: bool,
-    /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
-    #[arg(long, value_name = "PATH", global = true)]
-    socket: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,9 +103,10 @@ impl PlanArgs {
     }
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 struct AddArgs {
     /// Its name.
+    #[serde(skip)]
     name: String,
     /// The language whose command starts its processes; the service's configuration has it.
     #[arg(long, short)]
@@ -141,8 +131,10 @@ struct AddArgs {
     on_client_crash: Option<String>,
     /// Any other setting, as in a section [pools.NAME].
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    #[serde(skip)]
     settings: Vec<(String, String)>,
     #[command(flatten)]
+    #[serde(skip)]
     plan: PlanArgs,
 }
 
@@ -168,24 +160,13 @@ fn settings(pairs: &[(String, String)]) -> Map<String, Value> {
 }
 
 impl AddArgs {
+    /// Returns the settings: each option is the key of its name.
     fn settings(&self) -> Map<String, Value> {
-        let number = |number: Option<u32>| number.map(Value::from);
-        let text = |text: &Option<String>| text.clone().map(Value::from);
         let mut all = settings(&self.settings);
-        let options = [
-            ("language", Some(self.language.clone().into())),
-            ("group", text(&self.group)),
-            ("max", number(self.max)),
-            ("init_size", number(self.init_size)),
-            ("min_free", number(self.min_free)),
-            ("queue_max", text(&self.queue_max)),
-            ("on_client_crash", text(&self.on_client_crash)),
-        ];
-        for (key, value) in options {
-            if let Some(value) = value {
-                all.insert(key.to_owned(), value);
-            }
-        }
+        let options = json!(self);
+        let options = options.as_object().into_iter().flatten();
+        let set = options.filter(|(_, value)| !value.is_null());
+        all.extend(set.map(|(key, value)| (key.clone(), value.clone())));
         all
     }
 }
@@ -200,29 +181,24 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 async fn perform(args: &Args) -> Result<String, CliError> {
-    let Options { json, socket } = &args.options;
-    let socket = SocketArgs {
-        socket: socket.clone(),
-    };
-    let service = Asking::connect(&socket, ANSWER_TIMEOUT).await?;
-    let client = &service.client;
-    let changes = |changes: Vec<PoolChange>| match json {
-        true => line_of(&changes),
-        false if changes.is_empty() => "nothing has changed\n".to_owned(),
-        false => changes.iter().map(|change| format!("{change}\n")).collect(),
+    let service = Service::connect(&args.socket, mistake).await?;
+    let (client, json) = (&service.client, args.json);
+    let changes = |changes: Vec<PoolChange>| {
+        let text = || match changes.is_empty() {
+            true => "nothing has changed\n".to_owned(),
+            false => changes.iter().map(|change| format!("{change}\n")).collect(),
+        };
+        shown(json, &changes, text)
     };
     match &args.action {
         Action::List => {
-            let status = service.answer(client.status(None), mistake).await?;
-            Ok(match json {
-                true => line_of(&status.pools),
-                false => status_table::pools(&status.pools),
-            })
+            let pools = service.answer(client.status(None)).await?.pools;
+            Ok(shown(json, &pools, || status_table::pools(&pools)))
         }
         Action::Add(add) => {
             let settings = add.plan.applied_to(add.settings());
             let added = client.add_pool(&add.name, &settings);
-            Ok(changes(service.answer(added, mistake).await?))
+            Ok(changes(service.answer(added).await?))
         }
         Action::Set {
             name,
@@ -231,7 +207,7 @@ async fn perform(args: &Args) -> Result<String, CliError> {
         } => {
             let settings = plan.applied_to(settings(pairs));
             let changed = client.reconfigure_pool(name, &settings);
-            Ok(changes(service.answer(changed, mistake).await?))
+            Ok(changes(service.answer(changed).await?))
         }
         Action::Remove {
             name,
@@ -240,49 +216,40 @@ async fn perform(args: &Args) -> Result<String, CliError> {
         } => {
             let removed = match plan.dry_run {
                 true => {
-                    let plan = client.plan_removal(name, *immediate);
-                    service.answer(plan, mistake).await?
+                    service
+                        .answer(client.plan_removal(name, *immediate))
+                        .await?
                 }
-                false => {
-                    let removed = client.remove_pool(name, *immediate);
-                    service.answer(removed, mistake).await?
-                }
+                false => service.answer(client.remove_pool(name, *immediate)).await?,
             };
             Ok(changes(removed))
         }
         Action::Unthrottle { name } => {
-            let lifted = service
-                .answer(client.unthrottle_pool(name), mistake)
-                .await?;
-            Ok(match (json, lifted) {
-                (true, lifted) => line_of(&lifted),
-                (false, true) => format!("{name} starts processes again\n"),
-                (false, false) => format!("{name} was not throttled\n"),
-            })
+            let lifted = service.answer(client.unthrottle_pool(name)).await?;
+            let text = || match lifted {
+                true => format!("{name} starts processes again\n"),
+                false => format!("{name} was not throttled\n"),
+            };
+            Ok(shown(json, &lifted, text))
         }
         Action::Procs { name } => {
-            let status = service.answer(client.status(Some(name)), mistake).await?;
-            let pools: Vec<PoolStatus> = status.pools;
-            Ok(match json {
-                true => line_of(
-                    &pools
-                        .iter()
-                        .flat_map(|pool| &pool.procs)
-                        .collect::<Vec<_>>(),
-                ),
-                false => status_table::processes(&pools),
-            })
+            let pools = service.answer(client.status(Some(name))).await?.pools;
+            let procs: Vec<_> = pools.iter().flat_map(|pool| &pool.procs).collect();
+            Ok(shown(json, &procs, || status_table::processes(&pools)))
         }
     }
 }
 
-fn line_of(value: &impl Serialize) -> String {
-    let text = serde_json::to_string(value).expect("config: plain values can be written");
-    format!("{text}\n")
+/// Returns a value as one line of JSON, or as text for people.
+fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> String {
+    match json {
+        true => json!(value).to_string() + "\n",
+        false => text(),
+    }
 }
 
 /// A mistake of the caller's is one in the command line.
-fn mistake(said: &ServiceError) -> Option<CliError> {
+fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     (said.fault == "client").then(|| {
         CliError::new(
             Exit::Usage,

@@ -90,7 +90,7 @@ pub struct Args {
 /// # Errors
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let loaded = args.config.load(Vec::new())?;
+    let loaded = args.config.load()?;
     let mut config = loaded.config;
     if args.insecure {
         config.replicator.verify_ssl_certificates = false;
@@ -277,29 +277,25 @@ fn summary(end: &JobEnd, last: &JobProgress, began_with: Stats, refusals: &Refus
         JobEnd::Normal(completed) => &completed.progress,
         JobEnd::Stopped | JobEnd::Crashed(_) => last,
     };
-    let (stats, before) = (last.stats, began_with);
     let how = match end {
         JobEnd::Normal(_) => "everything is replicated",
         JobEnd::Stopped => "stopped",
         JobEnd::Crashed(_) => "not finished",
     };
-    let refused = stats
-        .doc_write_failures
-        .saturating_sub(before.doc_write_failures);
+    let done = last.stats.since(&began_with);
     let mut text = format!(
-        "{how}: {} revisions looked at, {} missing at the target, {} read, {} written ({} bytes), {refused} refused\n",
-        stats.missing_checked.saturating_sub(before.missing_checked),
-        stats.missing_found.saturating_sub(before.missing_found),
-        stats.docs_read.saturating_sub(before.docs_read),
-        stats.docs_written.saturating_sub(before.docs_written),
+        "{how}: {} revisions looked at, {} missing at the target, {} read, {} written ({} bytes), {} refused\n\
+         through sequence {}, checkpoint at {}\n",
+        done.missing_checked,
+        done.missing_found,
+        done.docs_read,
+        done.docs_written,
         last.bytes_written,
-    );
-    text.push_str(&format!(
-        "through sequence {}, checkpoint at {}\n",
+        done.doc_write_failures,
         last.through_seq.as_text(),
         last.checkpointed_source_seq.as_text(),
-    ));
-    if refused > 0 {
+    );
+    if done.doc_write_failures > 0 {
         text.push_str(&refusals.advice());
     }
     text

@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::actors::listener::socket::SocketError;
 use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
-use crate::config::{Flag, Loaded, generated};
+use crate::config::{Loaded, Sources, generated};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
 use crate::otp::pid::ExitReason;
@@ -62,14 +62,11 @@ pub struct Args {
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let flags = args.socket.iter().map(|path| Flag {
-        name: "--socket",
-        section: "server",
-        key: "socket",
-        value: path.to_string_lossy().into_owned(),
-    });
-    let mut sources = args.config.sources(flags.collect());
-    sources.makes_admin = true;
+    let sources = Sources {
+        socket: args.socket.clone(),
+        makes_admin: true,
+        ..args.config.sources()
+    };
     let Loaded { config, notices } = crate::config::load(&sources)?;
     let logging = Rc::new(Logging::to_stderr(&config.log));
     let log = logging.logger.clone();
@@ -77,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         warn!(log, "read without effect"; "line" => notice.to_string());
     }
     raise_open_files(&log);
-    let follow = Rc::clone(&logging);
+    let level_of = Rc::clone(&logging);
     let system = actix_rt::System::new();
     system.block_on(async move {
         let mut options =
@@ -86,7 +83,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         options
             .metrics
             .watch_dropped_log_records(logging.dropped_count());
-        options.set_log_level = Some(Rc::new(move |level| follow.set_level(level)));
+        options.set_log_level = Some(Rc::new(move |level| level_of.set_level(level)));
         let mut signals = Signals::catch().map_err(|error| CliError::io("signals", &error))?;
         let app = App::start(config, options).await?;
         let listening = listening(&app);
@@ -97,29 +94,29 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
         info!(log, "service is ready"; "version" => env!("CARGO_PKG_VERSION"));
         service_manager::notify("READY=1");
-        signals.rule(app, &log).await
+        signals.follow(app, &log).await
     })
 }
 
 /// Says where clients find the service, a line each.
 fn listening(app: &RunningApp) -> String {
-    let mut text = format!("settee: listening on unix:{}\n", app.socket().display());
-    if let Some(address) = app.tcp() {
-        text.push_str(&format!("settee: listening on tcp:{address}\n"));
-    }
-    if let Some(address) = app.http() {
-        text.push_str(&format!("settee: listening on http://{address}/\n"));
-    }
+    let mut lines = vec![format!("listening on unix:{}", app.socket().display())];
+    let (tcp, http) = (app.tcp(), app.http());
+    lines.extend(tcp.map(|address| format!("listening on tcp:{address}")));
+    lines.extend(http.map(|address| format!("listening on http://{address}/")));
     for (name, address) in app.services() {
-        text.push_str(&format!("settee: service {name} listening on {address}\n"));
+        lines.push(format!("service {name} listening on {address}"));
     }
     if let Some(path) = app.config().admin_password_file() {
         let (name, path) = (generated::NAME, path.display());
-        text.push_str(&format!(
-            "settee: the password of the administrator {name} is in {path}\n"
+        lines.push(format!(
+            "the password of the administrator {name} is in {path}"
         ));
     }
-    text
+    lines
+        .iter()
+        .map(|line| format!("settee: {line}\n"))
+        .collect()
 }
 
 /// The signals that mean something to the service.
@@ -140,7 +137,7 @@ impl Signals {
     }
 
     /// Does what signals say until the service has ended.
-    async fn rule(&mut self, mut app: RunningApp, log: &Logger) -> Result<(), CliError> {
+    async fn follow(&mut self, mut app: RunningApp, log: &Logger) -> Result<(), CliError> {
         let mut stopping = Stopping::No;
         loop {
             tokio::select! {
@@ -212,32 +209,11 @@ fn outcome(reason: &ExitReason) -> Result<(), CliError> {
 
 impl From<StartError> for CliError {
     fn from(error: StartError) -> Self {
-        let message = error.to_string();
-        match error {
-            StartError::Socket(error) => {
-                let code = match &error {
-                    SocketError::InUse(_) => Exit::TryAgain,
-                    SocketError::NotOurs { .. } => Exit::Config,
-                    SocketError::Exposed { .. } | SocketError::System { .. } => Exit::NoPermission,
-                };
-                Self::new(code, message, error.remedy())
-            }
-            StartError::Address(error) => {
-                let code = match error.source.kind() {
-                    io::ErrorKind::AddrInUse => Exit::TryAgain,
-                    io::ErrorKind::PermissionDenied => Exit::NoPermission,
-                    _ => Exit::Config,
-                };
-                Self::new(code, message, error.remedy())
-            }
-            StartError::Service(error) => {
-                let code = match error.kind {
-                    io::ErrorKind::AddrInUse => Exit::TryAgain,
-                    io::ErrorKind::PermissionDenied => Exit::NoPermission,
-                    _ => Exit::Config,
-                };
-                Self::new(code, message, error.remedy)
-            }
+        let mut message = error.to_string();
+        let (code, hint): (Exit, String) = match error {
+            StartError::Socket(error) => (socket_code(&error), error.remedy().into()),
+            StartError::Address(error) => (listen_code(error.source.kind()), error.remedy()),
+            StartError::Service(error) => (listen_code(error.kind), error.remedy.into()),
             StartError::Store(StoreError::Open(error)) => {
                 let code = match &error.problem {
                     OpenProblem::InUse => Exit::TryAgain,
@@ -246,16 +222,34 @@ impl From<StartError> for CliError {
                         Exit::Io
                     }
                 };
-                Self::new(code, error.to_string(), error.remedy())
+                message = error.to_string();
+                (code, error.remedy().into())
             }
-            StartError::Store(_) => Self::new(Exit::Io, message, "look at the disk"),
-            StartError::Replication(_) => Self::new(
-                Exit::Config,
-                message,
-                "correct it in [replicator] of the configuration",
-            ),
-            StartError::Thread(_) => Self::new(Exit::TryAgain, message, "free some resources"),
-        }
+            StartError::Store(_) => (Exit::Io, "look at the disk".into()),
+            StartError::Replication(_) => {
+                let hint = "correct it in [replicator] of the configuration";
+                (Exit::Config, hint.into())
+            }
+            StartError::Thread(_) => (Exit::TryAgain, "free some resources".into()),
+        };
+        Self::new(code, message, hint)
+    }
+}
+
+fn socket_code(error: &SocketError) -> Exit {
+    match error {
+        SocketError::InUse(_) => Exit::TryAgain,
+        SocketError::NotOurs { .. } => Exit::Config,
+        SocketError::Exposed { .. } | SocketError::System { .. } => Exit::NoPermission,
+    }
+}
+
+/// Returns the code for an address that cannot be listened on.
+fn listen_code(kind: io::ErrorKind) -> Exit {
+    match kind {
+        io::ErrorKind::AddrInUse => Exit::TryAgain,
+        io::ErrorKind::PermissionDenied => Exit::NoPermission,
+        _ => Exit::Config,
     }
 }
 

@@ -4,6 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
 use crate::client::{Client, ClientError, ServiceError};
 use crate::config::Surroundings;
 
@@ -13,9 +16,12 @@ use super::exit::{CliError, Exit};
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SocketArgs {
     /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
 }
+
+/// How long the service may take over an answer; a job that is stopped waits for a checkpoint.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The variable that sets `[server] socket`.
 const SOCKET_VARIABLE: &str = "SETTEE__SERVER__SOCKET";
@@ -46,63 +52,71 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T,
     runtime.block_on(work)
 }
 
-/// A connection to the running service that a subcommand asks something over.
-pub struct Asking {
+/// What a subcommand makes of an error that the service at this socket answers with, if it knows better
+/// than [`service_error`].
+type Explain = fn(&Path, &ServiceError) -> Option<CliError>;
+
+/// The running service, connected.
+pub struct Service {
     /// What is asked.
     pub client: Client,
-    socket: PathBuf,
-    patience: Duration,
+    /// Where it is.
+    pub socket: PathBuf,
+    explain: Explain,
 }
 
-impl Asking {
-    /// Connects; no answer may take longer than `patience`.
+impl Service {
+    /// Connects.
     ///
     /// # Errors
     /// No service answers, or not this user.
-    pub async fn connect(socket: &SocketArgs, patience: Duration) -> Result<Self, CliError> {
+    pub async fn connect(socket: &SocketArgs, explain: Explain) -> Result<Self, CliError> {
         let socket = socket.path();
         let connected = Client::connect(&socket).await;
         let client = connected.map_err(|error| service_error(&socket, &error))?;
         Ok(Self {
             client,
             socket,
-            patience,
+            explain,
         })
     }
 
-    /// Returns where the service is.
-    pub fn socket(&self) -> &Path {
-        &self.socket
-    }
-
-    /// Waits for an answer.
+    /// Waits for an answer, at most [`ANSWER_TIMEOUT`].
     ///
     /// # Errors
-    /// What `told` makes of what the service said, if anything; otherwise see [`service_error`].
+    /// What the subcommand makes of what the service said, if anything; otherwise see [`service_error`].
     pub async fn answer<T>(
         &self,
         answer: impl Future<Output = Result<T, ClientError>>,
-        told: impl FnOnce(&ServiceError) -> Option<CliError>,
     ) -> Result<T, CliError> {
-        match tokio::time::timeout(self.patience, answer).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                let known = match &error {
-                    ClientError::Service(said) => told(said),
-                    _ => None,
-                };
-                Err(known.unwrap_or_else(|| service_error(&self.socket, &error)))
-            }
-            Err(_) => Err(CliError::new(
+        let Ok(answered) = tokio::time::timeout(ANSWER_TIMEOUT, answer).await else {
+            return Err(CliError::new(
                 Exit::Unavailable,
                 format!(
-                    "the service at {} did not answer within {:?}",
+                    "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
                     self.socket.display(),
-                    self.patience
                 ),
                 "look at its log; it may be stopped or overloaded",
-            )),
-        }
+            ));
+        };
+        answered.map_err(|error| {
+            let explained = match &error {
+                ClientError::Service(said) => (self.explain)(&self.socket, said),
+                _ => None,
+            };
+            explained.unwrap_or_else(|| service_error(&self.socket, &error))
+        })
+    }
+
+    /// Reads an answer that came as JSON text.
+    ///
+    /// # Errors
+    /// It is not `what` was asked for.
+    pub fn read<T: DeserializeOwned>(&self, what: &str, text: &RawValue) -> Result<T, CliError> {
+        serde_json::from_str(text.get()).map_err(|error| {
+            let error = ClientError::Protocol(format!("{what}: {error}"));
+            service_error(&self.socket, &error)
+        })
     }
 }
 
@@ -110,33 +124,28 @@ impl Asking {
 pub(crate) fn service_error(socket: &Path, error: &ClientError) -> CliError {
     let place = socket.display();
     match error {
-        ClientError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => CliError::new(
-            Exit::NoPermission,
-            format!("{place}: {error}"),
-            "run as the user of the service",
-        ),
+        ClientError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let hint = "run as the user of the service";
+            CliError::at(Exit::NoPermission, place, error, hint)
+        }
         ClientError::Service(said) => {
-            let (code, hint) = if said.retry {
-                (Exit::TryAgain, "try again later")
-            } else if said.name == "forbidden" {
-                (
+            let (code, hint) = match &*said.name {
+                _ if said.retry => (Exit::TryAgain, "try again later"),
+                "forbidden" => (
                     Exit::NoPermission,
                     "run as the user of the service or as root, or ask an administrator",
-                )
-            } else if said.name == "unknown_query_language" {
-                (
+                ),
+                "unknown_query_language" => (
                     Exit::Config,
                     "name its command in [query_servers]; `settee check-config` lists them",
-                )
-            } else if said.phase == "open" {
-                (
+                ),
+                _ if said.phase == "open" => (
                     Exit::Config,
                     "correct its command in the [query_servers] of the service",
-                )
-            } else {
-                (Exit::Unavailable, "look at the log of the service")
+                ),
+                _ => (Exit::Unavailable, "look at the log of the service"),
             };
-            CliError::new(code, format!("{place}: {said}"), hint)
+            CliError::at(code, place, said, hint)
         }
         ClientError::Io(error) => unavailable(&format!("no service answers at {place}: {error}")),
         ClientError::Closed | ClientError::Protocol(_) => unavailable(&format!("{place}: {error}")),

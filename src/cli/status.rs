@@ -7,20 +7,16 @@ use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::client::ClientError;
 use crate::query_server::status::DaemonStatus;
 
 use super::exit::CliError;
 use super::output::Output;
-use super::service_socket::{Asking, SocketArgs, block_on, service_error};
+use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table::table;
 use super::terminal;
 
 /// How often `--watch` asks.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long the service may take over an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `settee status`.
 #[derive(Debug, clap::Args)]
@@ -54,23 +50,17 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 async fn show(args: &Args) -> Result<(), CliError> {
-    let service = Asking::connect(&args.socket, ANSWER_TIMEOUT).await?;
+    let service = Service::connect(&args.socket, |_, _| None).await?;
     let mut output = Output::standard();
     let is_screen = args.watch && !args.json && stdout().is_terminal();
     let mut ticks = tokio::time::interval(WATCH_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let asked = service.client.raw_status(None);
-        let status = service.answer(asked, |_| None).await?;
-        let text = if args.json {
-            format!("{}\n", status.get())
-        } else {
-            let status: DaemonStatus = serde_json::from_str(status.get()).map_err(|error| {
-                let error = ClientError::Protocol(format!("the value of 'status': {error}"));
-                service_error(service.socket(), &error)
-            })?;
-            table(&status)
+        let status = service.answer(service.client.raw_status(None)).await?;
+        let text = match args.json {
+            true => format!("{}\n", status.get()),
+            false => table(&service.read::<DaemonStatus>("the value of 'status'", &status)?),
         };
         let text = match is_screen {
             true => terminal::frame(&text, terminal::rows()),

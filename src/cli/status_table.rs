@@ -1,116 +1,65 @@
 //! The state of the service as tables for people.
 
-use std::fmt::Write;
-
+use super::table::{Cell, columns, count, duration, number, text};
 use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, ServiceStatus};
+
+/// How much of how a start failed is shown, in characters.
+const FAILURE_CHARS: usize = 120;
 
 /// Returns the state as text: totals, pools, services, processes.
 pub(super) fn table(status: &DaemonStatus) -> String {
-    let mut text = format!(
+    let totals = format!(
         "{}, {} of them stale; {}\n",
         count(status.proc_count as usize, "process", "processes"),
         status.stale_proc_count,
         count(status.pools.len(), "pool", "pools"),
     );
-    text.push('\n');
-    text.push_str(&pools(&status.pools));
-    if !status.services.is_empty() {
-        text.push('\n');
-        let rows: Vec<_> = status.services.iter().map(service_row).collect();
-        columns(&mut text, &SERVICE_COLUMNS, &rows);
-    }
-    let procs = processes(&status.pools);
-    if !procs.is_empty() {
-        text.push('\n');
-        text.push_str(&procs);
-    }
-    text
+    let services = columns(status.services.iter().map(service_row));
+    let tables = [pools(&status.pools), services, processes(&status.pools)];
+    let shown = tables.into_iter().filter(|table| !table.is_empty());
+    totals + &shown.map(|table| format!("\n{table}")).collect::<String>()
 }
 
 /// Returns the pools as text, a line each below the titles.
 pub(super) fn pools(pools: &[PoolStatus]) -> String {
-    let mut text = String::new();
-    let rows: Vec<_> = pools.iter().map(pool_row).collect();
-    columns(&mut text, &POOL_COLUMNS, &rows);
-    text
+    columns(pools.iter().map(pool_row))
 }
 
 /// Returns the processes of pools as text, a line each below the titles; nothing without any.
 pub(super) fn processes(pools: &[PoolStatus]) -> String {
-    let mut text = String::new();
-    let rows = |pool: &PoolStatus| {
-        pool.procs
-            .iter()
-            .map(|proc| proc_row(&pool.name, proc))
-            .collect::<Vec<_>>()
-    };
-    let procs: Vec<_> = pools.iter().flat_map(rows).collect();
-    if !procs.is_empty() {
-        columns(&mut text, &PROC_COLUMNS, &procs);
-    }
-    text
+    let procs = pools
+        .iter()
+        .flat_map(|pool| pool.procs.iter().map(|proc| proc_row(&pool.name, proc)));
+    columns(procs)
 }
 
-pub(super) fn count(number: usize, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
-}
-
-/// A column's title, and whether it is a number, which stands to the right.
-pub(super) type Column = (&'static str, bool);
-
-const POOL_COLUMNS: [Column; 14] = [
-    ("POOL", false),
-    ("LANGUAGE", false),
-    ("GROUP", false),
-    ("HARD", true),
-    ("SOFT", true),
-    ("USED", true),
-    ("FREE", true),
-    ("OPENING", true),
-    ("STOPPING", true),
-    ("WAITING", true),
-    ("LONGEST", true),
-    ("STATE", false),
-    ("LACKS", false),
-    ("COMMAND", false),
-];
-
-fn pool_row(pool: &PoolStatus) -> [String; 14] {
-    let longest = if pool.waiting == 0 {
-        "-".to_owned()
-    } else {
-        duration(pool.longest_wait_ms)
-    };
-    [
-        pool.name.clone(),
-        pool.language.clone(),
-        pool.group.clone().unwrap_or_else(|| "-".to_owned()),
-        pool.hard_limit.to_string(),
-        pool.soft_limit.to_string(),
-        pool.used.to_string(),
-        pool.free.to_string(),
-        pool.opening.to_string(),
-        pool.stopping.to_string(),
-        pool.waiting.to_string(),
-        longest,
-        state(pool),
-        lacks(pool),
-        pool.command.clone(),
+fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
+    let longest = (pool.waiting > 0).then(|| duration(pool.longest_wait_ms));
+    vec![
+        text("POOL", Some(&pool.name)),
+        text("LANGUAGE", Some(&pool.language)),
+        text("GROUP", pool.group.as_ref()),
+        number("HARD", Some(pool.hard_limit)),
+        number("SOFT", Some(pool.soft_limit)),
+        number("USED", Some(pool.used)),
+        number("FREE", Some(pool.free)),
+        number("OPENING", Some(pool.opening)),
+        number("STOPPING", Some(pool.stopping)),
+        number("WAITING", Some(pool.waiting)),
+        number("LONGEST", longest),
+        text("STATE", joined(pool_states(pool), ", ")),
+        text("LACKS", joined(lacks(pool), ",")),
+        text("COMMAND", Some(&pool.command)),
     ]
 }
 
 /// What is out of the ordinary about a pool, and for how long.
-fn state(pool: &PoolStatus) -> String {
-    let removing = pool
-        .removing
-        .as_ref()
-        .map(|mode| format!("removing ({mode})"));
-    let trouble = trouble(pool.throttled_ms, pool.stressed_ms);
-    let states: Vec<String> = removing.into_iter().chain(trouble).collect();
-    match states.is_empty() {
-        true => "-".to_owned(),
-        false => states.join(", "),
-    }
+fn pool_states(pool: &PoolStatus) -> impl Iterator<Item = String> {
+    let removing = pool.removing.as_ref();
+    let removing = removing.map(|mode| format!("removing ({mode})"));
+    removing
+        .into_iter()
+        .chain(trouble(pool.throttled_ms, pool.stressed_ms))
 }
 
 /// For how long nothing is started, and for how long processes are started with stress on.
@@ -120,22 +69,21 @@ fn trouble(throttled_ms: Option<u64>, stressed_ms: Option<u64>) -> impl Iterator
     throttled.into_iter().chain(stressed)
 }
 
-const SERVICE_COLUMNS: [Column; 9] = [
-    ("SERVICE", false),
-    ("LISTEN", false),
-    ("POOL", false),
-    ("CONNECTED", true),
-    ("LIMIT", true),
-    ("ACCEPTED", true),
-    ("FULL", true),
-    ("STATE", false),
-    ("FAILURE", false),
-];
+/// What the query servers of a pool are known not to be able to do.
+fn lacks(pool: &PoolStatus) -> impl Iterator<Item = String> {
+    let absent = pool
+        .abilities
+        .iter()
+        .filter(|(_, able)| **able == Some(false));
+    absent.map(|(name, _)| name.clone())
+}
 
-/// How much of how a start failed is shown, in characters.
-const FAILURE_CHARS: usize = 120;
+fn joined(texts: impl Iterator<Item = String>, separator: &str) -> Option<String> {
+    let joined = texts.collect::<Vec<_>>().join(separator);
+    Some(joined).filter(|joined| !joined.is_empty())
+}
 
-fn service_row(service: &ServiceStatus) -> [String; 9] {
+fn service_row(service: &ServiceStatus) -> Vec<Cell> {
     let state = match service.closed.as_deref() {
         None => "listening",
         Some("at_limit") => "at its limit",
@@ -145,68 +93,36 @@ fn service_row(service: &ServiceStatus) -> [String; 9] {
         Some(other) => other,
     };
     let trouble = trouble(service.throttled_ms, service.stressed_ms);
-    let states: Vec<String> = std::iter::once(state.to_owned()).chain(trouble).collect();
-    let failure = service.failure.as_deref().unwrap_or("-");
-    [
-        service.name.clone(),
-        service.listen.clone(),
-        service.pool.clone(),
-        service.connections.to_string(),
-        service
-            .limit
-            .map_or_else(|| "-".to_owned(), |limit| limit.to_string()),
-        service.accepted.to_string(),
-        service.limit_reached.to_string(),
-        states.join(", "),
-        failure.chars().take(FAILURE_CHARS).collect(),
+    let states = std::iter::once(state.to_owned()).chain(trouble);
+    let failure = service.failure.as_deref();
+    let failure = failure.map(|failure| failure.chars().take(FAILURE_CHARS).collect::<String>());
+    vec![
+        text("SERVICE", Some(&service.name)),
+        text("LISTEN", Some(&service.listen)),
+        text("POOL", Some(&service.pool)),
+        number("CONNECTED", Some(service.connections)),
+        number("LIMIT", service.limit),
+        number("ACCEPTED", Some(service.accepted)),
+        number("FULL", Some(service.limit_reached)),
+        text("STATE", joined(states, ", ")),
+        text("FAILURE", failure),
     ]
 }
 
-/// What the query servers of a pool are known not to be able to do.
-fn lacks(pool: &PoolStatus) -> String {
-    let absent = pool
-        .abilities
-        .iter()
-        .filter(|(_, able)| **able == Some(false));
-    let names: Vec<&str> = absent.map(|(name, _)| name.as_str()).collect();
-    if names.is_empty() {
-        return "-".to_owned();
-    }
-    names.join(",")
-}
-
-const PROC_COLUMNS: [Column; 10] = [
-    ("POOL", false),
-    ("PID", true),
-    ("STATE", false),
-    ("DDOCS", true),
-    ("USES", true),
-    ("AGE", true),
-    ("IDLE", true),
-    ("MEMORY", true),
-    ("HOLDER", false),
-    ("DATABASE", false),
-];
-
-fn proc_row(pool: &str, proc: &ProcStatus) -> [String; 10] {
-    let idle = if proc.state == "idle" {
-        duration(proc.idle_ms)
-    } else {
-        "-".to_owned()
-    };
-    [
-        pool.to_owned(),
-        proc.os_pid
-            .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-        proc.state.clone(),
-        proc.ddocs.to_string(),
-        proc.uses.to_string(),
-        duration(proc.age_ms),
-        idle,
-        proc.memory
-            .map_or_else(|| "-".to_owned(), |bytes| format!("{}MiB", bytes >> 20)),
-        proc.holder.as_ref().map_or_else(|| "-".to_owned(), holder),
-        proc.db.clone().unwrap_or_else(|| "-".to_owned()),
+fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
+    let idle = (proc.state == "idle").then(|| duration(proc.idle_ms));
+    let memory = proc.memory.map(|bytes| format!("{}MiB", bytes >> 20));
+    vec![
+        text("POOL", Some(pool)),
+        number("PID", proc.os_pid),
+        text("STATE", Some(&proc.state)),
+        number("DDOCS", Some(proc.ddocs)),
+        number("USES", Some(proc.uses)),
+        number("AGE", Some(duration(proc.age_ms))),
+        number("IDLE", idle),
+        number("MEMORY", memory),
+        text("HOLDER", proc.holder.as_ref().map(holder)),
+        text("DATABASE", proc.db.as_ref()),
     ]
 }
 
@@ -214,68 +130,9 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> [String; 10] {
 fn holder(holder: &Holder) -> String {
     let uid = holder.uid.map(|uid| format!("uid {uid}"));
     let from = holder.pid.map(|pid| format!("pid {pid}"));
-    let from = from.or_else(|| holder.peer.clone());
-    let parts = [holder.user.clone().or(uid), from];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    match parts.is_empty() {
-        true => format!("client {}", holder.client),
-        false => parts.join(", "),
-    }
-}
-
-/// Writes rows below their titles, each column as wide as its widest cell.
-pub(super) fn columns<const N: usize>(
-    text: &mut String,
-    titles: &[Column; N],
-    rows: &[[String; N]],
-) {
-    let width = |index: usize| {
-        let cells = rows
-            .iter()
-            .map(|row| printable(&row[index]).chars().count());
-        cells.max().unwrap_or(0).max(titles[index].0.len())
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let head: [String; N] = std::array::from_fn(|index| titles[index].0.to_owned());
-    for row in std::iter::once(&head).chain(rows) {
-        let mut line = String::new();
-        for ((cell, (_, number)), width) in row.iter().zip(titles).zip(widths) {
-            let cell = printable(cell);
-            let written = if *number {
-                write!(line, "{cell:>width$}  ")
-            } else {
-                write!(line, "{cell:<width$}  ")
-            };
-            written.expect("a String takes any text");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-}
-
-/// Names come from outside: they must not move the cursor.
-fn printable(cell: &str) -> String {
-    cell.chars()
-        .map(|character| {
-            if character.is_control() {
-                '?'
-            } else {
-                character
-            }
-        })
-        .collect()
-}
-
-/// Returns a time in the two largest units that say something.
-fn duration(milliseconds: u64) -> String {
-    let seconds = milliseconds / 1000;
-    match (milliseconds, seconds) {
-        (0..1000, _) => format!("{milliseconds}ms"),
-        (_, 0..60) => format!("{seconds}.{}s", milliseconds % 1000 / 100),
-        (_, 60..3600) => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        (_, 3600..86_400) => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
-    }
+    let parts = [holder.user.clone().or(uid), from.or(holder.peer.clone())];
+    let parts = joined(parts.into_iter().flatten(), ", ");
+    parts.unwrap_or_else(|| format!("client {}", holder.client))
 }
 
 #[cfg(test)]
@@ -354,20 +211,6 @@ mod tests {
              \n\
              POOL         PID  STATE  DDOCS  USES    AGE  IDLE  MEMORY  HOLDER         DATABASE\n\
              javascript  4711  idle       2    30  1m01s  1.5s   70MiB  ann, pid 4712  orders?[2J\n"
-        );
-    }
-
-    #[test]
-    fn times_are_told_in_their_largest_units() {
-        let told = [
-            0, 999, 1000, 59_999, 60_000, 3_599_999, 7_260_000, 90_000_000,
-        ]
-        .map(duration);
-        assert_eq!(
-            told,
-            [
-                "0ms", "999ms", "1.0s", "59.9s", "1m00s", "59m59s", "2h01m", "1d01h"
-            ]
         );
     }
 }

@@ -1,6 +1,6 @@
 //! What only a terminal sees: a line that is drawn anew, a table that fits the screen.
 //!
-//! SUMMARY   [`clear_line`] ends a progress line before anything else is printed; [`frame`] cuts a text
+//! SUMMARY   [`draw_line`] draws a progress line, [`clear_line`] ends it before anything else is printed; [`frame`] cuts a text
 //!           to the screen; [`ClearingDrain`] does the former before each record of a log.
 
 use std::io::{self, IsTerminal, Write};
@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use slog::{Drain, OwnedKVList, Record};
 
 /// Goes to the beginning of the line and clears it.
-pub(super) const CLEAR_LINE: &str = "\r\x1b[K";
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Moves to the upper left corner and clears the screen.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
@@ -20,11 +20,16 @@ const WRAP: &str = "\x1b[?7h";
 /// The height of a terminal that does not tell its own, in rows.
 const ROWS: usize = 24;
 
+/// Draws the progress line anew.
+pub(super) fn draw_line(line: &str) {
+    // Nobody is left to tell when standard error is gone.
+    let _ = io::stderr().write_all(format!("{CLEAR_LINE}{line}").as_bytes());
+}
+
 /// Clears the progress line, where standard error is a terminal and so may have one.
 pub(super) fn clear_line() {
     if io::stderr().is_terminal() {
-        // Nobody is left to tell when standard error is gone.
-        let _ = io::stderr().write_all(CLEAR_LINE.as_bytes());
+        draw_line("");
     }
 }
 

@@ -1,10 +1,9 @@
 //! `attach`: a connection that becomes the input and output of one process.
 //!
-//! SUMMARY   [`attach`] for tokio programs, [`attach_blocking`] for others: the latter starts no
-//!           runtime, which is what makes `settee attach` small and quick.
+//! SUMMARY   [`attach`] carries the lines over the connection, for tokio programs; [`attach_pipes`] hands
+//!           pipes of the client's over, without a runtime: what `settee attach` does.
 //! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is handed on.
 
-use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -15,14 +14,13 @@ use std::task::{Context, Poll};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::TakeFrom;
-use super::attach_end::{AttachEnd, EndLine};
-use super::error::ClientError;
+use super::error::{ClientError, ServiceError};
 use super::wire::{self, Borrowed};
 
 /// How much is read at a time until the reply is whole, in bytes.
@@ -30,6 +28,22 @@ const REPLY_READ_BYTES: usize = 8 * 1024;
 
 /// The longest reply to `attach`, in bytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// How the service's last line begins, before its JSON object. No line of a query server's begins so.
+pub const END_MARK: u8 = 0;
+
+/// What became of the process: what the service says at the end.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct AttachEnd {
+    /// Whether it lived until it went back to its pool.
+    pub alive: bool,
+    /// How it ended, in words.
+    #[serde(default)]
+    pub exit: Option<String>,
+    /// Why there was no process at all.
+    #[serde(default)]
+    pub error: Option<Box<ServiceError>>,
+}
 
 /// A process whose input and output are a connection.
 #[derive(Debug)]
@@ -73,7 +87,8 @@ impl AsyncRead for AttachOutput {
 /// As [`super::Client::connect`] and [`super::Client::get_proc_from`].
 pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attached, ClientError> {
     let mut stream = UnixStream::connect(path).await?;
-    stream.write_all(&request(from, false)?).await?;
+    let request = wire::request(0, "attach", &from.arguments())?;
+    stream.write_all(&request).await?;
     let mut received = Vec::new();
     let end = loop {
         let from = received.len();
@@ -95,83 +110,27 @@ pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attach
     })
 }
 
-/// A process at the other end of a connection without a runtime.
-#[derive(Debug)]
-pub struct Tunnel {
-    /// The connection: what is written to it, the process reads; what it prints is to be read.
-    pub stream: BlockingStream,
-    /// The process; it carries no `config`.
-    pub proc: Borrowed,
-    /// What came behind the reply already.
-    pub early: Vec<u8>,
-    /// Whether the last line tells what became of the process: see [`super::EndLine`]. A service of
-    /// an earlier version does not know of that.
-    pub tells_end: bool,
-}
-
-/// Attaches without a runtime, and asks to be told what becomes of the process.
-///
-/// # Errors
-/// As [`attach`].
-pub fn attach_blocking(path: &Path, from: TakeFrom<'_>) -> Result<Tunnel, ClientError> {
-    let mut stream = BlockingStream::connect(path)?;
-    stream.write_all(&request(from, true)?)?;
-    let mut received = Vec::new();
-    let mut chunk = [0; REPLY_READ_BYTES];
-    let end = loop {
-        let from = received.len();
-        let length = stream.read(&mut chunk)?;
-        received.extend_from_slice(&chunk[..length]);
-        if let Some(end) = line_end(&received, from)? {
-            break end;
-        }
-    };
-    let proc = accept(&received[..end])?;
-    let TellsEnd { end: tells_end } = accept(&received[..end])?;
-    received.drain(..=end);
-    Ok(Tunnel {
-        stream,
-        proc,
-        early: received,
-        tells_end,
-    })
-}
-
-/// Whether the service does what it was asked for.
-#[derive(Deserialize)]
-struct TellsEnd {
-    #[serde(default)]
-    end: bool,
-}
-
-fn request(from: TakeFrom<'_>, end: bool) -> Result<Vec<u8>, ClientError> {
-    let mut arguments = from.arguments();
-    if end {
-        arguments["end"] = true.into();
-    }
-    wire::request(0, "attach", &arguments)
-}
-
 /// A conversation that the service leads over pipes of the client's: see [`attach_pipes`].
 #[derive(Debug)]
 pub struct AttachedPipes {
     stream: BlockingStream,
-    end: EndLine,
+    received: Vec<u8>,
 }
 
 /// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
-/// processes that it may change between two lines. `None`: this service does not, or cannot now.
+/// processes that it may change between two lines.
 ///
-/// The descriptors are made non-blocking. The conversation ends with the returned value.
+/// The descriptors are made non-blocking. The conversation ends with the returned value. Starts no
+/// runtime, which makes `settee attach` small and quick.
 ///
 /// # Errors
-/// As [`attach`]; no process is taken yet.
+/// As [`attach`]; no process is taken yet. The service may have no room for the descriptors.
 pub fn attach_pipes(
     path: &Path,
     from: TakeFrom<'_>,
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
-) -> Result<Option<AttachedPipes>, ClientError> {
+) -> Result<AttachedPipes, ClientError> {
     let mut stream = BlockingStream::connect(path)?;
     let mut arguments = from.arguments();
     for member in ["end", "descriptors"] {
@@ -179,36 +138,15 @@ pub fn attach_pipes(
     }
     stream.write_all(&wire::request(0, "attach", &arguments)?)?;
     let mut received = Vec::new();
-    let answer: TakesPipes = read_reply(&mut stream, &mut received)?;
-    if !answer.descriptors {
-        return Ok(None);
-    }
+    let _: IgnoredAny = read_reply(&mut stream, &mut received)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let pipes = [input, output];
     control.push(SendAncillaryMessage::ScmRights(&pipes));
     let line = [io::IoSlice::new(b"\n")];
     sendmsg(&stream, &line, &mut control, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
-    match read_reply::<bool>(&mut stream, &mut received) {
-        Ok(_) => {}
-        // It had no room for the descriptors.
-        Err(ClientError::Service(_)) => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let mut end = EndLine::default();
-    let Ok(()) = end.take(&received, ignore);
-    Ok(Some(AttachedPipes { stream, end }))
-}
-
-/// Whether the service takes pipes.
-#[derive(Deserialize)]
-struct TakesPipes {
-    #[serde(default)]
-    descriptors: bool,
-}
-
-fn ignore(_: &[u8]) -> Result<(), Infallible> {
-    Ok(())
+    let _: IgnoredAny = read_reply(&mut stream, &mut received)?;
+    Ok(AttachedPipes { stream, received })
 }
 
 /// Reads the next reply; what came behind it is left in `received`.
@@ -238,24 +176,12 @@ fn read_reply<T: DeserializeOwned>(
 
 impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a word.
-    pub fn wait(self) -> Option<AttachEnd> {
-        let Self {
-            mut stream,
-            mut end,
-        } = self;
-        let mut chunk = [0; REPLY_READ_BYTES];
-        loop {
-            match stream.read(&mut chunk) {
-                Ok(0) => break,
-                Ok(length) => {
-                    let Ok(()) = end.take(&chunk[..length], ignore);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        let Ok(end) = end.finish(ignore);
-        end
+    pub fn wait(mut self) -> Option<AttachEnd> {
+        // Nothing else comes over the connection now. Without the whole line it was cut off.
+        let mut rest = self.stream.take(REPLY_BYTES_MAX as u64);
+        let _ = rest.read_to_end(&mut self.received);
+        let json = self.received.strip_prefix(&[END_MARK])?;
+        serde_json::from_slice(json).ok()
     }
 }
 

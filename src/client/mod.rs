@@ -29,7 +29,6 @@
 //! ```
 
 mod attach;
-mod attach_end;
 mod connection;
 mod error;
 mod functions;
@@ -51,9 +50,8 @@ use connection::Connection;
 pub use crate::messages::pools::PoolChange;
 pub use crate::replicator::JobOrder;
 pub use attach::{
-    AttachOutput, Attached, AttachedPipes, Tunnel, attach, attach_blocking, attach_pipes,
+    AttachEnd, AttachOutput, Attached, AttachedPipes, END_MARK, attach, attach_pipes,
 };
-pub use attach_end::{AttachEnd, END_MARK, EndLine};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};

@@ -32,9 +32,7 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
         let Some(rest) = strip_prefix(&name, PREFIX) else {
             continue;
         };
-        let origin = Origin::Environment {
-            name: name.to_string(),
-        };
+        let origin = Origin::Environment(name.to_string());
         let Some((section, key)) = rest.split_once("__") else {
             let remedy = format!("name it {PREFIX}SECTION__KEY, with two underscores between");
             layer.problem(&origin, "the name has no key", remedy);
@@ -69,9 +67,7 @@ pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
     let mut layer = Layer::default();
     for (name, value) in variables {
         let name = name.to_string_lossy();
-        let origin = Origin::Environment {
-            name: name.to_string(),
-        };
+        let origin = Origin::Environment(name.to_string());
         if name.starts_with(COUCHDB_NATIVE_PREFIX) {
             let text = "in-process languages are switched in [native_query_servers]; the variable \
                         has no effect";

@@ -6,16 +6,17 @@
 //! PROMISES  Nobody but the service's own user can read the file, or have written it.
 //! CALLED    By [`super::load()`], for a service only.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 
 use super::origin::{Origin, Problem};
-use super::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 use super::types::Config;
+use crate::new_file::NewFile;
+use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 
 /// The administrator's name.
 pub(crate) const NAME: &str = "admin";
@@ -30,7 +31,7 @@ impl Config {
     /// Returns where the password of the administrator is kept whom the service has made, if it has.
     pub(crate) fn admin_password_file(&self) -> Option<PathBuf> {
         match self.origin(super::keys::ADMINS, NAME) {
-            Origin::Generated { path } => Some(path),
+            Origin::Generated(path) => Some(path),
             _ => None,
         }
     }
@@ -53,33 +54,27 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     }
     if config.users.contains_key(NAME) {
         let origin = config.origin(&format!("users.{NAME}"), "roles");
-        return Err(Problem::new(
-            origin,
-            format!(
-                "[users.{NAME}] has the name of the administrator who is made where there is none"
-            ),
-            "name an administrator in [admins], or give the user another name",
-        ));
+        let what = format!(
+            "[users.{NAME}] has the name of the administrator who is made where there is none"
+        );
+        let remedy = "name an administrator in [admins], or give the user another name";
+        return Err(Problem::new(origin, what, remedy));
     }
     let path = config.data_folder().join(FILE);
     let password = password(&path).map_err(|error| {
-        Problem::new(
-            path.display(),
-            format!("cannot keep the password of the administrator {NAME:?} there ({error})"),
-            "make it possible, or name an administrator in [admins], or set [server] http and tcp \
-             to \"off\"",
-        )
+        let what =
+            format!("cannot keep the password of the administrator {NAME:?} there ({error})");
+        let remedy = "make it possible, or name an administrator in [admins], or set [server] http and \
+                      tcp to \"off\"";
+        Problem::new(path.display(), what, remedy)
     })?;
     let hash = PasswordHash::of_config(&password).map_err(|what| {
-        Problem::new(
-            path.display(),
-            what,
-            "remove the file: the next start makes another password",
-        )
+        let remedy = "remove the file: the next start makes another password";
+        Problem::new(path.display(), what, remedy)
     })?;
     config.admins.insert(NAME.to_owned(), hash);
     let place = (super::keys::ADMINS.to_owned(), NAME.to_owned());
-    config.origins.insert(place, Origin::Generated { path });
+    config.origins.insert(place, Origin::Generated(path));
     Ok(())
 }
 
@@ -124,18 +119,11 @@ fn make(path: &Path) -> io::Result<()> {
             .mode(0o700)
             .create(folder)?;
     }
-    let new = path.with_extension(format!("new-{}", HEXLOWER.encode(&random::<8>())));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
     let password = HEXLOWER.encode(&random::<16>());
-    let written = file.write_all(format!("{password}\n").as_bytes());
-    let made = written
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::hard_link(&new, path));
-    fs::remove_file(&new)?;
+    let made = NewFile::create(path).and_then(|mut file| {
+        file.write_all(format!("{password}\n").as_bytes())?;
+        file.finish()
+    });
     match made {
         // Another service was first: its password counts.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -145,6 +133,7 @@ fn make(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

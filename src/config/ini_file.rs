@@ -15,10 +15,7 @@ use super::value::Raw;
 
 /// Reads `text` as the `.ini` file `path`.
 pub(super) fn read(path: &Path, text: &str) -> Layer {
-    let mut layer = Layer {
-        ini: true,
-        ..Layer::default()
-    };
+    let mut layer = Layer::default();
     let mut section: Option<String> = None;
     // Whether the line before was a key, which a continuation line may go on.
     let mut open = false;
@@ -146,7 +143,7 @@ mod tests {
         fn any_text_is_read_or_refused_without_a_panic(
             text in "([\\[\\]a-z_.=; \t\n0-9]|\\[query_servers\\]\n|\\[log\\]\n|\\PC){0,60}"
         ) {
-            read(Path::new("c.ini"), &text).settle(&[]);
+            read(Path::new("c.ini"), &text).settle();
         }
     }
 }

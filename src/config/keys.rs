@@ -4,13 +4,17 @@
 //!           defaults stand in `config/default.toml`, the types in [`super::Config`].
 //! PROMISES  The three agree: tests compare them.
 
+use strum::VariantNames;
+
 use super::users::Role;
-use super::value::{self, Kind, Unit};
+use super::value::{self, Kind, LET_IN, Unit};
 
 /// The section of language commands, whose keys are names of languages.
 pub(crate) const QUERY_SERVERS: &str = "query_servers";
 /// The section of in-process languages, whose keys are names of languages.
 pub(crate) const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
+/// In-process languages that can be switched on, in lower case.
+pub(crate) const NATIVE_LANGUAGES: &[&str] = &["echo"];
 /// The in-process language that is always there, whatever is configured: Mango.
 pub(crate) const MANGO: &str = "query";
 
@@ -44,23 +48,31 @@ pub struct Key {
     pub(super) kind: Kind,
     /// Whether a running service takes a new value.
     pub runtime: bool,
+    /// Why it cannot be set over HTTP, if its kind does not tell.
+    only_in_files: Option<&'static str>,
 }
 
 impl Key {
-    /// Returns it as one that takes a restart.
+    /// Marks it: a change takes a restart.
     const fn at_start(mut self) -> Self {
         self.runtime = false;
+        self
+    }
+
+    /// Marks it: it cannot be set over HTTP.
+    const fn only_in_files(mut self, why: &'static str) -> Self {
+        self.only_in_files = Some(why);
         self
     }
 }
 
 const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
-    let runtime = true;
     Key {
         section,
         name,
         kind,
-        runtime,
+        runtime: true,
+        only_in_files: None,
     }
 }
 
@@ -116,38 +128,31 @@ const MIB: u64 = 1 << 20;
 
 /// Most processes of a pool, or of what is counted in processes.
 const PROCESSES: Kind = count(0, 1_000_000);
-const REDUCE_LIMIT: Kind = Kind::Choice(&[("true", "true"), ("false", "false"), ("log", "log")]);
-const DB_TAG: Kind = Kind::Choice(&[("name", "name"), ("prefix", "prefix"), ("none", "none")]);
-const RULES: Kind = Kind::Choice(&[("current", "current"), ("2017", "2017")]);
-const SOCKET_MODE: Kind = Kind::Choice(&[("0600", "0600"), ("0660", "0660")]);
-const FORMAT: Kind = Kind::Choice(&[("auto", "auto"), ("terminal", "terminal"), ("json", "json")]);
-const ON_CLIENT_CRASH: Kind = Kind::Choice(&[("return", "return"), ("replace", "replace")]);
-const FAIRNESS: Kind = Kind::Choice(&[("fifo", "fifo"), ("per_db", "per_db")]);
+const REDUCE_LIMIT: Kind = Kind::Choice(&["true", "false", "log"], &[]);
+const DB_TAG: Kind = Kind::Choice(&["name", "prefix", "none"], &[]);
+const RULES: Kind = Kind::Choice(&["current", "2017"], &[]);
+const SOCKET_MODE: Kind = Kind::Choice(&["0600", "0660"], &[]);
+const FORMAT: Kind = Kind::Choice(&["auto", "terminal", "json"], &[]);
+const ON_CLIENT_CRASH: Kind = Kind::Choice(&["return", "replace"], &[]);
+const FAIRNESS: Kind = Kind::Choice(&["fifo", "per_db"], &[]);
 /// Whether a service can be under stress.
-const STRESS: Kind = Kind::Choice(&[
-    ("yes", "yes"),
-    ("no", "no"),
-    ("true", "yes"),
-    ("false", "no"),
-]);
+const STRESS: Kind = Kind::Choice(&["yes", "no"], &[("true", "yes"), ("false", "no")]);
 /// Severities; CouchDB's names stand for the nearest of ours, so that its files can be used.
-const LEVEL: Kind = Kind::Choice(&[
-    ("trace", "trace"),
-    ("debug", "debug"),
-    ("info", "info"),
-    ("notice", "info"),
-    ("warning", "warning"),
-    ("warn", "warning"),
-    ("error", "error"),
-    ("err", "error"),
-    ("critical", "critical"),
-    ("crit", "critical"),
-    ("alert", "critical"),
-    ("emergency", "critical"),
-    ("emerg", "critical"),
-    ("off", "off"),
-    ("none", "off"),
-]);
+const LEVEL: Kind = Kind::Choice(
+    &[
+        "trace", "debug", "info", "warning", "error", "critical", "off",
+    ],
+    &[
+        ("notice", "info"),
+        ("warn", "warning"),
+        ("err", "error"),
+        ("crit", "critical"),
+        ("alert", "critical"),
+        ("emergency", "critical"),
+        ("emerg", "critical"),
+        ("none", "off"),
+    ],
+);
 /// The session plugin of CouchDB's replicator, by the name of its module.
 pub(crate) const AUTH_SESSION: &str = "couch_replicator_auth_session";
 /// The ways of CouchDB's replicator to show credentials, by the names of its modules.
@@ -180,12 +185,18 @@ pub(crate) const KEYS: &[Key] = &[
     query("optimize_functions", Kind::Boolean),
     query("revs_limit", count(0, 1_000_000)),
     server("socket", value::SOCKET_PATH).at_start(),
-    server("socket_mode", SOCKET_MODE).at_start(),
-    server("socket_group", value::GROUP).at_start(),
+    server("socket_mode", SOCKET_MODE)
+        .at_start()
+        .only_in_files(LET_IN),
+    server("socket_group", value::GROUP)
+        .at_start()
+        .only_in_files(LET_IN),
     server("tcp", value::ADDRESS).at_start(),
     server("http", value::ADDRESS).at_start(),
     server("hosts", value::HOSTS),
-    server("open", Kind::Boolean).at_start(),
+    server("open", Kind::Boolean)
+        .at_start()
+        .only_in_files(LET_IN),
     server("body_max", bytes(1024, 1 << 32)),
     server("line_max", bytes(1024, 1 << 31)),
     server("max_connections", count(1, 1_000_000)),
@@ -229,7 +240,8 @@ pub(crate) const KEYS: &[Key] = &[
     replicator("redirects_to", value::ORIGINS),
     replicator("valid_endpoint_protocols", ENDPOINT_PROTOCOLS),
     replicator("valid_proxy_protocols", PROXY_PROTOCOLS),
-    replicator("verify_ssl_certificates", Kind::Boolean),
+    replicator("verify_ssl_certificates", Kind::Boolean)
+        .only_in_files("it decides whom credentials are sent to"),
     replicator("ssl_trusted_certificates_file", value::FILE_PATH),
     replicator("cert_file", value::FILE_PATH),
     replicator("key_file", value::FILE_PATH),
@@ -279,16 +291,16 @@ pub const FAMILY_KEYS: &[Key] = &[
     service("language", value::NAME),
     service("wait_for_pool", Kind::Boolean),
     service("backlog", count(1, 65_535)),
-    service("local_only", Kind::Boolean),
-    service("open", Kind::Boolean),
+    service("local_only", Kind::Boolean).only_in_files(LET_IN),
+    service("open", Kind::Boolean).only_in_files(LET_IN),
     service("throttle_delay", seconds(0, DAY)),
     service("stress", STRESS),
     service("prompt_timeout", STRESSED_TIME),
     service("client_timeout", STRESSED_TIME),
     service("session_timeout", STRESSED_TIME),
     key(USERS, "password", value::PASSWORD),
-    key(USERS, "roles", Kind::Words(Role::NAMES)),
-    key(USERS, "pools", value::NAMES),
+    key(USERS, "roles", Kind::Words(Role::VARIANTS)).only_in_files(LET_IN),
+    key(USERS, "pools", value::NAMES).only_in_files(LET_IN),
 ];
 
 /// The sections, in the order of `config/default.toml`.
@@ -351,6 +363,20 @@ pub fn runtime(section: &str, name: &str) -> bool {
         Some(key) => key.runtime,
         None => kind(section, name).is_some(),
     }
+}
+
+/// Returns why a key cannot be set over HTTP; `None`: it can.
+///
+/// Whoever reaches the address, an administrator's password in hand, must not thereby become the
+/// user whom the service runs as: what runs a program, opens or moves a socket, reads a file, lets
+/// somebody in, or sends credentials elsewhere is for who owns the files. Most of it goes by kinds, so
+/// that a new key of such a kind is not forgotten.
+///
+/// # Source
+/// CVE-2017-12636; the keys that CouchDB keeps from its configuration over HTTP.
+pub(crate) fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
+    let own = find(section, name).and_then(|key| key.only_in_files);
+    own.or_else(|| kind(section, name)?.only_in_files())
 }
 
 /// Returns the names of the fixed keys of `section`, in order.

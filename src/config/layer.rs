@@ -36,8 +36,6 @@ pub(super) struct Entry {
 /// What one source says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
-    /// Whether it is a CouchDB file, in which other parts' sections stand too.
-    pub ini: bool,
     /// Sections in order of appearance; in a file each with the line of its heading.
     pub sections: Vec<(String, Origin)>,
     /// Entries in order of appearance, not yet checked.
@@ -67,6 +65,12 @@ impl Layer {
         });
     }
 
+    /// Adds a value as text, with its section.
+    pub fn text(&mut self, section: &str, key: &str, text: String, origin: Origin) {
+        self.section(section, origin.clone());
+        self.entry(section, key, Raw::Text(text), origin);
+    }
+
     pub fn problem(&mut self, at: &Origin, what: impl Into<String>, remedy: impl Into<String>) {
         self.problems.push(Problem::new(at, what, remedy));
     }
@@ -78,7 +82,7 @@ impl Layer {
 
     fn tell(&mut self, origin: Origin, told: Told) {
         match told {
-            Told::Problem { what, remedy } => self.problem(&origin, what, remedy),
+            Told::Problem(fault) => self.problem(&origin, fault.what, fault.remedy),
             Told::Notice(text) => self.notice(origin, text),
         }
     }
@@ -89,13 +93,14 @@ impl Layer {
         self.entries.sort_by(|a, b| a.origin.cmp(&b.origin));
     }
 
-    /// Checks every name and value. `natives` are the known in-process languages.
-    pub fn settle(mut self, natives: &[&str]) -> Self {
+    /// Checks every name and value.
+    pub fn settle(mut self) -> Self {
         let entries = std::mem::take(&mut self.entries);
         let entries_in: HashSet<String> = entries.iter().map(|e| e.section.clone()).collect();
         for (section, origin) in self.sections.clone() {
             if !names::is_section(&section) {
-                self.tell(origin, names::unknown_section(&section, self.ini));
+                let told = names::unknown_section(&section, origin.is_ini());
+                self.tell(origin, told);
             } else if keys::family(&section).is_some() && !entries_in.contains(&section) {
                 let section = section.escape_debug();
                 self.notice(origin, format!("[{section}] is empty and has no effect"));
@@ -104,7 +109,7 @@ impl Layer {
         let mut spelling = BTreeMap::new();
         for entry in entries {
             if names::is_section(&entry.section) {
-                self.settle_entry(entry, natives, &mut spelling);
+                self.settle_entry(entry, &mut spelling);
             }
         }
         self.notices.sort_by(|a, b| a.origin.cmp(&b.origin));
@@ -114,7 +119,6 @@ impl Layer {
     fn settle_entry(
         &mut self,
         mut entry: Entry,
-        natives: &[&str],
         spelling: &mut BTreeMap<(String, String), (String, Origin)>,
     ) {
         if let Some((family, name)) = keys::family(&entry.section)
@@ -123,21 +127,16 @@ impl Layer {
         {
             entry.section = format!("{family}.{}", language_name(name));
         }
-        let key = match names::key_name(&entry, self.ini, natives) {
+        let key = match names::key_name(&entry) {
             Ok(key) => key,
             Err(told) => return self.tell(entry.origin, told),
         };
-        let Entry {
-            section,
-            key: spelt,
-            raw,
-            origin,
-        } = entry;
-        let place = (section, key);
-        let (section, key) = (&place.0, &place.1);
+        let (spelt, origin) = (entry.key, entry.origin);
+        let place = (entry.section, key);
+        let (section, key) = &place;
         let now = (spelt.clone(), origin.clone());
         match spelling.insert(place.clone(), now) {
-            Some((earlier, first)) if self.ini && earlier == spelt => self.notice(
+            Some((earlier, first)) if origin.is_ini() && earlier == spelt => self.notice(
                 origin.clone(),
                 format!("[{section}] {spelt} stood before at {first}; this one counts"),
             ),
@@ -147,15 +146,17 @@ impl Layer {
             }
             None => {}
         }
-        if raw == Raw::Unset {
+        if entry.raw == Raw::Unset {
             self.values.remove(&place);
             return self.unset.push(place);
         }
         let kind = keys::kind(section, key).expect("layer: the key has been found");
-        let read = kind.read(&raw).and_then(|value| match section.as_str() {
-            QUERY_SERVERS => command(key, value),
-            _ => Ok(value),
-        });
+        let read = kind
+            .read(&entry.raw)
+            .and_then(|value| match section.as_str() {
+                QUERY_SERVERS => command(key, value),
+                _ => Ok(value),
+            });
         match read {
             Ok(value) => {
                 self.unset.retain(|unset| *unset != place);
@@ -195,14 +196,13 @@ fn command(language: &str, value: Value) -> Result<Value, Fault> {
     match (word.is_empty(), language == JAVASCRIPT) {
         (false, _) if word != builtin => Ok(value),
         (_, true) => Ok(builtin.into()),
-        (true, false) => Err(Fault {
-            what: "the command is empty".to_owned(),
-            remedy: "give the command that starts its query server, or leave the language out"
-                .to_owned(),
-        }),
-        (false, false) => Err(Fault {
-            what: format!("this program has no query server for {language:?} inside"),
-            remedy: format!("give a command; only {JAVASCRIPT} is built in"),
-        }),
+        (true, false) => Err(Fault::new(
+            "the command is empty",
+            "give the command that starts its query server, or leave the language out",
+        )),
+        (false, false) => Err(Fault::new(
+            format!("this program has no query server for {language:?} inside"),
+            format!("give a command; only {JAVASCRIPT} is built in"),
+        )),
     }
 }

@@ -13,11 +13,9 @@ use std::iter;
 use std::path::{Path, PathBuf};
 
 use super::layer::Layer;
-use super::origin::{ConfigError, Notice, Origin, Problem};
-use super::overlay::Overlay;
+use super::origin::{ConfigError, Notice, Origin, Problem, is_ini};
 use super::surroundings::Surroundings;
 use super::types::Config;
-use super::value::Raw;
 use super::{environment, generated, ini_file, toml_file, validate};
 
 /// The built-in defaults.
@@ -33,27 +31,13 @@ pub struct Sources {
     pub files: Vec<PathBuf>,
     /// Environment and user.
     pub surroundings: Surroundings,
-    /// Options of the command line, which win over all else.
-    pub flags: Vec<Flag>,
-    /// Names of the in-process languages that this program knows, in lower case.
-    pub natives: Vec<&'static str>,
-    /// What was set over HTTP, which wins over everything.
-    pub overlay: Overlay,
+    /// The option `--socket`, which wins over all of these.
+    pub socket: Option<PathBuf>,
+    /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
+    /// ends with the service. CouchDB writes it into its last file.
+    pub overlay: BTreeMap<(String, String), String>,
     /// Whether an administrator is made where nobody is named who may log in: for a service.
     pub makes_admin: bool,
-}
-
-/// An option of the command line that sets a key.
-#[derive(Clone, Debug)]
-pub struct Flag {
-    /// The option as the user types it: `--socket`.
-    pub name: &'static str,
-    /// Section of the key it sets.
-    pub section: &'static str,
-    /// The key.
-    pub key: &'static str,
-    /// The value, as text.
-    pub value: String,
 }
 
 /// A configuration, and what was read without effect.
@@ -76,13 +60,13 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let read = iter::once(defaults).chain(files).chain([
         environment::own(variables),
         environment::couchdb(variables),
-        of_flags(&sources.flags),
-        sources.overlay.layer(),
+        option_layer(sources),
+        http_layer(sources),
     ]);
     let mut layers: Vec<Layer> = Vec::new();
     let (mut problems, mut notices) = (Vec::new(), Vec::new());
     for layer in read {
-        let mut layer = layer.settle(&sources.natives);
+        let mut layer = layer.settle();
         problems.append(&mut layer.problems);
         notices.append(&mut layer.notices);
         // What a layer unsets falls back to the defaults, the lowest layer.
@@ -141,25 +125,22 @@ fn merge(layers: Vec<Layer>) -> Result<Config, Problem> {
 }
 
 fn read_file(path: &Path) -> Layer {
-    let failed = |problem| Layer {
-        problems: vec![problem],
-        ..Layer::default()
-    };
-    let extension = path
-        .extension()
-        .map(|extension| extension.to_ascii_lowercase());
-    let ini = match extension.as_ref().and_then(|extension| extension.to_str()) {
-        Some("toml") => false,
-        Some("ini") => true,
-        _ => {
+    let extension = path.extension();
+    let is_toml = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    let text = match is_toml || is_ini(path) {
+        true => read_text(path),
+        false => {
             let what = "a configuration file's name ends in .toml or .ini";
-            return failed(Problem::new(path.display(), what, "rename the file"));
+            Err(Problem::new(path.display(), what, "rename the file"))
         }
     };
-    match read_text(path) {
-        Ok(text) if ini => ini_file::read(path, &text),
-        Ok(text) => toml_file::read(path, &text, false),
-        Err(problem) => failed(problem),
+    match text {
+        Ok(text) if is_toml => toml_file::read(path, &text, false),
+        Ok(text) => ini_file::read(path, &text),
+        Err(problem) => Layer {
+            problems: vec![problem],
+            ..Layer::default()
+        },
     }
 }
 
@@ -170,18 +151,14 @@ fn read_text(path: &Path) -> Result<String, Problem> {
         .map_err(|error| unreadable(path, &error))?;
     if read as u64 > FILE_BYTES_MAX {
         let what = format!("the file is larger than {} MiB", FILE_BYTES_MAX >> 20);
-        return Err(Problem::new(
-            path.display(),
-            what,
-            "this cannot be a configuration file",
-        ));
+        let remedy = "this cannot be a configuration file";
+        return Err(Problem::new(path.display(), what, remedy));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = memchr::memchr_iter(b'\n', valid).count() + 1;
         let origin = Origin::File {
             path: path.to_owned(),
-            line,
+            line: memchr::memchr_iter(b'\n', valid).count() + 1,
         };
         Problem::new(origin, "the file is not UTF-8", "save it in that encoding")
     })
@@ -193,20 +170,23 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
         io::ErrorKind::PermissionDenied => "let this user read it",
         _ => "name a file that can be read",
     };
-    Problem::new(
-        path.display(),
-        format!("the file cannot be read ({error})"),
-        remedy,
-    )
+    let what = format!("the file cannot be read ({error})");
+    Problem::new(path.display(), what, remedy)
 }
 
-fn of_flags(flags: &[Flag]) -> Layer {
+fn option_layer(sources: &Sources) -> Layer {
     let mut layer = Layer::default();
-    for flag in flags {
-        let name = flag.name.to_owned();
-        let (origin, raw) = (Origin::Flag { name }, Raw::Text(flag.value.clone()));
-        layer.section(flag.section, origin.clone());
-        layer.entry(flag.section, flag.key, raw, origin);
+    if let Some(socket) = &sources.socket {
+        let origin = Origin::Flag("--socket");
+        layer.text("server", "socket", socket.to_string_lossy().into(), origin);
+    }
+    layer
+}
+
+fn http_layer(sources: &Sources) -> Layer {
+    let mut layer = Layer::default();
+    for ((section, key), value) in &sources.overlay {
+        layer.text(section, key, value.clone(), Origin::Http);
     }
     layer
 }

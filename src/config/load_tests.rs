@@ -16,13 +16,9 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let natives = vec!["echo"];
         Self {
             directory,
-            sources: Sources {
-                natives,
-                ..Sources::default()
-            },
+            sources: Sources::default(),
         }
     }
 
@@ -38,17 +34,6 @@ impl Fixture {
             .surroundings
             .variables
             .push((name.into(), value.into()));
-        self
-    }
-
-    fn flag(mut self, section: &'static str, key: &'static str, value: &str) -> Self {
-        let flag = Flag {
-            name: "--flag",
-            section,
-            key,
-            value: value.to_owned(),
-        };
-        self.sources.flags.push(flag);
         self
     }
 
@@ -116,7 +101,7 @@ fn the_table_of_keys_the_types_and_the_defaults_agree() {
     let settings = Config::default().settings();
     let listed: Vec<_> = settings
         .iter()
-        .map(|s| (s.section.as_ref(), s.key.as_str()))
+        .map(|s| (s.section.as_str(), s.key.as_str()))
         .filter(|(section, _)| !keys::names(section).is_empty())
         .collect();
     let table: Vec<_> = KEYS.iter().map(|key| (key.section, key.name)).collect();
@@ -173,13 +158,19 @@ fn later_layers_win_and_every_value_knows_its_origin() {
             "[couchdb]\nos_process_timeout = 2\n[server]\nline_max = 2MiB\n",
         )
         .variable("SETTEE__SERVER__LINE_MAX", "3000000")
-        .variable("SETTEE__SERVER__MAX_CONNECTIONS", "7")
-        .flag("server", "max_connections", "8");
-    let config = fixture.load().config;
+        .variable("SETTEE__SERVER__SOCKET", "/seven")
+        .variable("SETTEE__SERVER__MAX_CONNECTIONS", "7");
+    let sources = Sources {
+        socket: Some("/eight".into()),
+        overlay: [(("log".to_owned(), "format".to_owned()), "json".to_owned())].into(),
+        ..fixture.sources.clone()
+    };
+    let config = load(&sources).unwrap().config;
     assert_eq!(config.couchdb.os_process_timeout, Duration::from_millis(2));
     assert_eq!(config.log.level, LogLevel::Error);
     assert_eq!(config.server.line_max, 3_000_000);
-    assert_eq!(config.server.max_connections, 8);
+    assert_eq!(config.server.max_connections, 7);
+    assert_eq!(config.server.socket, Path::new("/eight"));
     let origin = |section, key| {
         let text = config.origin(section, key).to_string();
         text.rsplit('/').next().unwrap_or_default().to_owned()
@@ -188,7 +179,8 @@ fn later_layers_win_and_every_value_knows_its_origin() {
     assert_eq!(origin("log", "level"), "a.toml:4");
     let variable = "environment variable SETTEE__SERVER__LINE_MAX";
     assert_eq!(origin("server", "line_max"), variable);
-    assert_eq!(origin("server", "max_connections"), "option --flag");
+    assert_eq!(origin("server", "socket"), "option --socket");
+    assert_eq!(origin("log", "format"), "set over HTTP");
     assert_eq!(origin("server", "tcp"), "default");
 }
 

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`load()`] makes a [`Config`] of the built-in defaults, files, environment and flags;
 //!           [`reload`] says what changes between two of them. On the way:
-//!           1. A reader (`toml_file`, `ini_file`, `environment`, flags, `overlay`) makes a `Layer` of its
+//!           1. A reader (`toml_file`, `ini_file`, `environment`, `load`) makes a `Layer` of its
 //!              source: entries of section, key and value as written, each with its [`Origin`].
 //!           2. `Layer::settle` looks each name up in [`keys`], the one table of keys, whose `Kind` turns
 //!              the value into its normal form: the JSON that serde makes of the key's Rust type. No type
@@ -24,9 +24,6 @@ mod load;
 mod names;
 mod nearest;
 mod origin;
-mod over_http;
-mod overlay;
-pub(crate) mod password;
 mod pools;
 pub mod reload;
 mod replicator;
@@ -40,15 +37,12 @@ mod users;
 mod validate;
 mod value;
 
-pub(crate) use load::Flag;
 pub use load::{DEFAULTS, Loaded, Sources, load};
 pub(crate) use origin::ConfigError;
 #[cfg(test)]
 pub(crate) use origin::Notice;
 pub use origin::Origin;
 pub(crate) use origin::is_ini;
-pub(crate) use over_http::refused_over_http;
-pub(crate) use overlay::Overlay;
 pub(crate) use pools::above_ceiling;
 pub use pools::{Fairness, OnClientCrash, PoolConfig};
 pub use replicator::Replicator;

@@ -4,14 +4,13 @@
 //!           is the nearest known name, or a notice where they belong to other parts of CouchDB.
 
 use super::keys::{
-    self, ADMINS, FAMILIES, KEYS, MANGO, NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, SECTIONS,
-    SHARES, USERS,
+    self, ADMINS, FAMILIES, KEYS, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY_SERVERS,
+    REPLICATOR, SECTIONS, SHARES, USERS,
 };
 use super::layer::Entry;
 use super::nearest::{nearest, slip};
-use super::origin::Origin;
 use super::types::language_name;
-use super::value::{Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
+use super::value::{Fault, Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
 
 /// Longest name of an admin, of a replicator database, or of a user with a share, in bytes.
 const NAME_MAX: usize = 256;
@@ -44,13 +43,12 @@ const KEYS_WITHOUT_MEANING: &[&str] = &[
 
 /// What is to be told of a name that is not used.
 pub(super) enum Told {
-    Problem { what: String, remedy: String },
+    Problem(Fault),
     Notice(String),
 }
 
 fn problem(what: String, remedy: impl Into<String>) -> Told {
-    let remedy = remedy.into();
-    Told::Problem { what, remedy }
+    Told::Problem(Fault::new(what, remedy))
 }
 
 /// Returns whether there is, or may be, a section of this name.
@@ -77,8 +75,8 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
     let what = format!("there is no section [{shown}]");
     let (head, name) = section.split_once('.').unwrap_or((section, "NAME"));
     if let Some(family) = slip(head, FAMILIES) {
-        let name = name.escape_debug();
-        return problem(what, format!("did you mean [{family}.{name}]?"));
+        let remedy = format!("did you mean [{family}.{}]?", name.escape_debug());
+        return problem(what, remedy);
     }
     match ini && slip(section, SECTIONS).is_none() {
         true => Told::Notice(format!(
@@ -89,7 +87,7 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
 }
 
 /// Returns the canonical name of the key of an entry, whose section is right.
-pub(super) fn key_name(entry: &Entry, ini: bool, natives: &[&str]) -> Result<String, Told> {
+pub(super) fn key_name(entry: &Entry) -> Result<String, Told> {
     let key = &entry.key;
     let unfit = |more: &[char]| {
         key.is_empty()
@@ -99,7 +97,7 @@ pub(super) fn key_name(entry: &Entry, ini: bool, natives: &[&str]) -> Result<Str
     };
     match entry.section.as_str() {
         QUERY_SERVERS => language(key),
-        NATIVE_QUERY_SERVERS => native_language(entry, ini, natives),
+        NATIVE_QUERY_SERVERS => native_language(entry),
         // A name with a colon could never log in.
         ADMINS if unfit(&[':']) => Err(problem(
             format!("{key:?} cannot be the name of an admin"),
@@ -109,7 +107,9 @@ pub(super) fn key_name(entry: &Entry, ini: bool, natives: &[&str]) -> Result<Str
             format!("{key:?} cannot be the name of a database or a user"),
             format!("use 1 to {NAME_MAX} bytes"),
         )),
-        section if keys::kind(section, key).is_none() => Err(unknown_key(section, key, ini)),
+        section if keys::kind(section, key).is_none() => {
+            Err(unknown_key(section, key, entry.origin.is_ini()))
+        }
         _ => Ok(key.clone()),
     }
 }
@@ -151,7 +151,7 @@ fn language(key: &str) -> Result<String, Told> {
     })
 }
 
-fn native_language(entry: &Entry, ini: bool, natives: &[&str]) -> Result<String, Told> {
+fn native_language(entry: &Entry) -> Result<String, Told> {
     let Entry { key, raw, .. } = entry;
     let name = language_name(key);
     if name == MANGO {
@@ -161,17 +161,17 @@ fn native_language(entry: &Entry, ini: bool, natives: &[&str]) -> Result<String,
             false => problem(what, "leave the key out"),
         });
     }
-    if natives.contains(&name.as_str()) || entry.origin == Origin::Default {
+    if NATIVE_LANGUAGES.contains(&name.as_str()) {
         return Ok(name);
     }
     let is_off = *raw == Raw::Unset || *raw == Raw::Text("false".to_owned());
-    Err(match ini && is_off {
+    Err(match entry.origin.is_ini() && is_off {
         true => Told::Notice(format!(
             "[{NATIVE_QUERY_SERVERS}] {name} is off and not known here"
         )),
         false => problem(
             format!("there is no in-process language {key:?}"),
-            suggestion(&name, natives),
+            suggestion(&name, NATIVE_LANGUAGES),
         ),
     })
 }

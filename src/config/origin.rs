@@ -19,23 +19,14 @@ pub enum Origin {
         /// The line of the key.
         line: usize,
     },
-    /// An environment variable.
-    Environment {
-        /// The variable's whole name.
-        name: String,
-    },
-    /// An option on the command line.
-    Flag {
-        /// The option as the user types it, `--socket` for example.
-        name: String,
-    },
+    /// An environment variable, by its whole name.
+    Environment(String),
+    /// An option on the command line, as the user types it.
+    Flag(&'static str),
     /// A request over HTTP; lasts until the service ends.
     Http,
-    /// The service itself, which keeps it in a file.
-    Generated {
-        /// The file.
-        path: PathBuf,
-    },
+    /// The service itself, which keeps it in this file.
+    Generated(PathBuf),
 }
 
 impl Origin {
@@ -56,10 +47,10 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("default"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Self::Environment { name } => write!(f, "environment variable {name}"),
-            Self::Flag { name } => write!(f, "option {name}"),
+            Self::Environment(name) => write!(f, "environment variable {name}"),
+            Self::Flag(name) => write!(f, "option {name}"),
             Self::Http => f.write_str("set over HTTP"),
-            Self::Generated { path } => write!(f, "made at the first start, {}", path.display()),
+            Self::Generated(path) => write!(f, "made at the first start, {}", path.display()),
         }
     }
 }

@@ -146,15 +146,14 @@ impl PoolConfig {
             let kind = keys::kind(SAMPLE, key).ok_or_else(|| unknown(key))?;
             patched[key] = match raw(value) {
                 Raw::Unset => defaults[key].clone(),
-                raw => kind.read(&raw).map_err(|fault| Fault {
-                    what: format!("'{key}': {}", fault.what),
-                    remedy: fault.remedy,
+                raw => kind.read(&raw).map_err(|fault| {
+                    Fault::new(format!("'{key}': {}", fault.what), fault.remedy)
                 })?,
             };
         }
-        serde_json::from_value(patched).map_err(|error| Fault {
-            what: format!("the settings do not fit together ({error})"),
-            remedy: "this is a mistake in settee: please report it".to_owned(),
+        serde_json::from_value(patched).map_err(|error| {
+            let what = format!("the settings do not fit together ({error})");
+            Fault::new(what, "this is a mistake in settee: please report it")
         })
     }
 
@@ -186,22 +185,18 @@ pub(crate) fn above_ceiling(key: &str) -> String {
 fn unknown(key: &str) -> Fault {
     let shown: String = key.chars().take(NAME_BYTES_MAX).collect();
     if COMMANDS.contains(&key.to_lowercase().as_str()) {
-        return Fault {
-            what: format!("'{shown}': a request cannot bring a command"),
-            remedy: "name a 'language': its command stands in [query_servers], which only files \
-                     and the environment set"
-                .to_owned(),
-        };
+        return Fault::new(
+            format!("'{shown}': a request cannot bring a command"),
+            "name a 'language': its command stands in [query_servers], which only files and the \
+             environment set",
+        );
     }
     let names = keys::names(SAMPLE);
     let remedy = match slip(key, &names) {
         Some(name) => format!("did you mean '{name}'?"),
         None => format!("the settings are {}", names.join(", ")),
     };
-    Fault {
-        what: format!("a pool has no setting '{shown}'"),
-        remedy,
-    }
+    Fault::new(format!("a pool has no setting '{shown}'"), remedy)
 }
 
 #[cfg(test)]

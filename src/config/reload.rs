@@ -5,8 +5,6 @@
 //! PROMISES  A plan is applied whole or not at all. Both configurations have been validated.
 //! CALLED    On HUP and by the call `reload_config`; the changes are its answer.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 
 use super::keys;
@@ -17,7 +15,7 @@ use super::types::Config;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Section of the key.
-    pub section: Cow<'static, str>,
+    pub section: String,
     /// The key.
     pub key: String,
     /// The value before, for people; `None` when the key (a language) is new.

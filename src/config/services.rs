@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -201,7 +201,7 @@ impl ServiceAddress {
 /// How a Unix socket is written.
 const UNIX: &str = "unix:";
 /// The one name that stands for an address.
-const LOCALHOST: &str = "localhost";
+const LOCALHOST: &str = "localhost:";
 
 impl FromStr for ServiceAddress {
     type Err = &'static str;
@@ -213,16 +213,12 @@ impl FromStr for ServiceAddress {
                 false => Err("the path of a Unix socket is absolute"),
             };
         }
-        let address = match text.rsplit_once(':') {
-            Some((LOCALHOST, port)) => port
-                .parse()
-                .ok()
-                .map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
-            _ => text.parse().ok(),
+        let address: Result<SocketAddr, _> = match text.strip_prefix(LOCALHOST) {
+            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST).parse(),
+            None => text.parse(),
         };
-        address
-            .map(Self::Tcp)
-            .ok_or("it is neither unix:PATH nor an address with a port")
+        let wrong = |_| "it is neither unix:PATH nor an address with a port";
+        address.map(Self::Tcp).map_err(wrong)
     }
 }
 

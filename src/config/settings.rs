@@ -3,8 +3,6 @@
 //! SUMMARY   What `check-config` prints and a reload compares. Derived from the types, so that no
 //!           key can be forgotten.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
 use super::keys;
@@ -16,7 +14,7 @@ use super::value::{self, Kind};
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Its section.
-    pub section: Cow<'static, str>,
+    pub section: String,
     /// Its key.
     pub key: String,
     kind: Kind,
@@ -29,18 +27,17 @@ pub struct Setting {
 impl Setting {
     /// Returns what is set in a section, in the order of its keys.
     pub(super) fn of_section(
-        section: impl Into<Cow<'static, str>>,
+        section: &str,
         values: &Value,
         origin: impl Fn(&str) -> Origin,
     ) -> Vec<Self> {
-        let section = section.into();
         let values = values.as_object().into_iter().flatten();
         let settings = values.filter_map(|(key, value)| {
             // A table in a section is a section of its own and no key: `replicator.shares`.
-            let kind = keys::kind(&section, key)?;
+            let kind = keys::kind(section, key)?;
             let is_set = !value.is_null() || kind.none().is_some();
             is_set.then(|| Self {
-                section: section.clone(),
+                section: section.to_owned(),
                 key: key.clone(),
                 kind,
                 value: value.clone(),
@@ -54,7 +51,7 @@ impl Setting {
     pub(crate) fn heading(&self) -> String {
         match keys::family(&self.section) {
             Some((family, name)) => format!("{family}.{}", bare_or_quoted(name)),
-            None => self.section.clone().into_owned(),
+            None => self.section.clone(),
         }
     }
 
@@ -84,7 +81,7 @@ impl Setting {
     pub fn toml(&self) -> String {
         let value = match (self.kind, self.json()) {
             // The one choice that TOML has a type for.
-            (Kind::Choice(_), Value::String(word)) if word == "true" || word == "false" => word,
+            (Kind::Choice(..), Value::String(word)) if word == "true" || word == "false" => word,
             (_, Value::String(text)) => quoted(&text),
             (_, value) => value.to_string(),
         };
@@ -129,14 +126,13 @@ impl Config {
         let table = |name: &str| name.split('.').fold(&sections, |table, part| &table[part]);
         let fixed = keys::SECTIONS
             .iter()
-            .map(|&section| (Cow::Borrowed(section), table(section)));
+            .map(|&section| (section.to_owned(), table(section)));
         let of_families = keys::FAMILIES.iter().flat_map(|family| {
             let members = table(family).as_object().into_iter().flatten();
-            members.map(move |(name, values)| (Cow::Owned(format!("{family}.{name}")), values))
+            members.map(move |(name, values)| (format!("{family}.{name}"), values))
         });
         let settings = fixed.chain(of_families).flat_map(|(section, values)| {
-            let origin_of = section.clone();
-            Setting::of_section(section, values, |key| self.origin(&origin_of, key))
+            Setting::of_section(&section, values, |key| self.origin(&section, key))
         });
         settings.collect()
     }

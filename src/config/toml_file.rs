@@ -39,9 +39,6 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
         let at = origin(section.span().start);
         let name = section.get_ref().as_ref();
         match value.get_ref() {
-            DeValue::Table(members) if keys::FAMILIES.contains(&name) => {
-                read_family(name, members, &origin, &mut layer);
-            }
             DeValue::Table(table) => read_section(name, at, table, &origin, &mut layer),
             DeValue::Array(_) => {
                 let shown = name.escape_debug();
@@ -58,7 +55,8 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     layer
 }
 
-/// Reads a section, and the tables in it that are sections of their own: `replicator.shares`.
+/// Reads a section, and the tables in it that are sections of their own: `replicator.shares`, and those of
+/// a family, whose names have dots only in quotes.
 fn read_section(
     section: &str,
     at: Origin,
@@ -66,48 +64,33 @@ fn read_section(
     origin: &impl Fn(usize) -> Origin,
     layer: &mut Layer,
 ) {
-    layer.section(section, at);
+    let is_family = keys::FAMILIES.contains(&section);
+    if !is_family {
+        layer.section(section, at);
+    }
     for (key, value) in table {
         let at = origin(key.span().start);
-        let within = format!("{section}.{}", key.get_ref());
-        match value.get_ref() {
-            DeValue::Table(inner) if keys::SECTIONS.contains(&within.as_str()) => {
+        let key = key.get_ref();
+        let within = format!("{section}.{key}");
+        match (value.get_ref(), keys::family(section)) {
+            (DeValue::Table(inner), _)
+                if is_family || keys::SECTIONS.contains(&within.as_str()) =>
+            {
                 read_section(&within, at, inner, origin, layer);
             }
-            _ => layer.entry(section, key.get_ref(), raw(value), at),
-        }
-    }
-}
-
-/// Reads the sections `[FAMILY.NAME]` of a family. Dots of names are dots only in quotes.
-fn read_family(
-    family: &str,
-    members: &DeTable<'_>,
-    origin: &impl Fn(usize) -> Origin,
-    layer: &mut Layer,
-) {
-    for (name, value) in members {
-        let at = origin(name.span().start);
-        let name = name.get_ref();
-        let DeValue::Table(table) = value.get_ref() else {
-            let what = format!("the key {name:?} stands in [{family}], which has sections only");
-            let remedy = format!("put it under a section with a name: [{family}.NAME]");
-            layer.problem(&at, what, remedy);
-            continue;
-        };
-        let section = format!("{family}.{name}");
-        layer.section(&section, at);
-        for (key, value) in table {
-            let at = origin(key.span().start);
-            if value.get_ref().is_table() {
-                let whole = format!("{name}.{}", key.get_ref());
-                let shown = whole.escape_debug();
-                let what = format!("[{family}.{shown}] is a table in a section");
+            _ if is_family => {
+                let what =
+                    format!("the key {key:?} stands in [{section}], which has sections only");
+                let remedy = format!("put it under a section with a name: [{section}.NAME]");
+                layer.problem(&at, what, remedy);
+            }
+            (DeValue::Table(_), Some((family, name))) => {
+                let whole = format!("{name}.{key}");
+                let what = format!("[{}] is a table in a section", within.escape_debug());
                 let remedy = format!("write it [{family}.{whole:?}] if the name has a dot");
                 layer.problem(&at, what, remedy);
-            } else {
-                layer.entry(&section, key.get_ref(), raw(value), at);
             }
+            _ => layer.entry(section, key, raw(value), at),
         }
     }
 }
@@ -152,7 +135,7 @@ mod tests {
         ) {
             let layer = read(Path::new("c.toml"), &text, false);
             let lines = text.lines().count().max(1) + 1;
-            for problem in layer.settle(&[]).problems {
+            for problem in layer.settle().problems {
                 let line = problem.place.strip_prefix("c.toml:").and_then(|n| n.parse().ok());
                 prop_assert!(line.is_some_and(|line: usize| line <= lines), "{problem}");
             }

@@ -11,13 +11,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::origin::Origin;
-use super::password::PasswordHash;
 use super::pools::PoolConfig;
 use super::replicator::{Replicator, Store};
 use super::services::ServiceConfig;
 use super::users::UserConfig;
+use crate::password::PasswordHash;
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -210,24 +211,24 @@ pub struct Log {
     pub pool_bytes_max: usize,
 }
 
-/// Severity of a log record, least severe first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// Severity of the least severe log record that is written, with the numbers of `slog::FilterLevel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Every step; not in release builds.
-    Trace,
-    /// What a developer wants to know.
-    Debug,
-    /// What an operator wants to know.
-    Info,
-    /// Something an operator should look at.
-    Warning,
-    /// Something failed.
-    Error,
-    /// The service cannot go on.
-    Critical,
     /// Nothing at all.
     Off,
+    /// The service cannot go on.
+    Critical,
+    /// Something failed.
+    Error,
+    /// Something an operator should look at.
+    Warning,
+    /// What an operator wants to know.
+    Info,
+    /// What a developer wants to know.
+    Debug,
+    /// Every step; not in release builds.
+    Trace,
 }
 
 /// Shape of a log record.
@@ -271,17 +272,17 @@ impl Config {
     pub(crate) fn reset_config(&self) -> String {
         let config = &self.query_server_config;
         let reduce_limit = match config.reduce_limit {
-            ReduceLimit::True => "true",
-            ReduceLimit::False => "false",
-            ReduceLimit::Log => "\"log\"",
+            ReduceLimit::True => json!(true),
+            ReduceLimit::False => json!(false),
+            ReduceLimit::Log => json!("log"),
         };
-        format!(
-            "{{\"reduce_limit\":{reduce_limit},\"reduce_limit_threshold\":{},\
-             \"reduce_limit_ratio\":{:?},\"timeout\":{}}}",
-            config.reduce_limit_threshold,
-            config.reduce_limit_ratio,
-            self.couchdb.os_process_timeout.as_millis(),
-        )
+        let told = json!({
+            "reduce_limit": reduce_limit,
+            "reduce_limit_threshold": config.reduce_limit_threshold,
+            "reduce_limit_ratio": config.reduce_limit_ratio,
+            "timeout": self.couchdb.os_process_timeout.as_millis(),
+        });
+        told.to_string()
     }
 }
 

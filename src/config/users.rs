@@ -2,18 +2,28 @@
 //!
 //! SUMMARY   [`UserConfig`] is one section, [`Role`] what a user may do; the administrators of
 //!           `[admins]` have the role `admin`.
-//! SOURCE    The roles are our own; passwords are as in [`super::password`].
-
-use std::fmt;
+//! SOURCE    The roles are our own; passwords are as in [`crate::password`].
 
 use serde::{Deserialize, Serialize};
 
-use super::password::PasswordHash;
 use super::types::Config;
+use crate::password::PasswordHash;
 
 /// What a user may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::VariantNames,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Role {
     /// Everything.
     Admin,
@@ -25,22 +35,6 @@ pub enum Role {
     Caller,
     /// See pools, processes and jobs.
     Viewer,
-}
-
-impl Role {
-    /// The names, in the order of what they may do.
-    pub(crate) const NAMES: &[&str] = &["admin", "operator", "replicator", "caller", "viewer"];
-
-    /// Returns its name.
-    pub(crate) const fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// One section `[users.NAME]`.

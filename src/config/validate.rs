@@ -6,13 +6,16 @@
 mod pools;
 mod services;
 
+use std::fmt::Display;
 use std::path::Path;
+
+use strum::VariantNames;
 
 use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, USERS};
 use super::nearest::slip;
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
-use super::users::Role;
+use super::users::{Role, UserConfig};
 
 /// Longest path of a Unix socket, in bytes: the smallest of the platforms' (macOS and the BSDs;
 /// Linux has 107), so that a configuration can move.
@@ -57,7 +60,9 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     for (name, service) in &config.services {
         rules.service(name, service);
     }
-    rules.users();
+    for (name, user) in &config.users {
+        rules.user(name, user);
+    }
     rules.problems
 }
 
@@ -67,18 +72,34 @@ struct Rules<'a> {
     problems: Vec<Problem>,
 }
 
-impl Rules<'_> {
+/// A section whose rules are checked.
+struct Section<'r> {
+    name: String,
+    config: &'r Config,
+    problems: &'r mut Vec<Problem>,
+}
+
+impl Section<'_> {
     /// Notes what is wrong with a key. If the key is not set, the place is that of another key of its
     /// section.
-    fn problem(&mut self, place: (&str, &str), what: String, remedy: impl Into<String>) {
-        let (section, key) = place;
-        let origins = &self.config.origins;
-        let own = origins.get(&(section.to_owned(), key.to_owned()));
-        let other = || origins.iter().find(|((other, _), _)| other == section);
+    fn problem(&mut self, key: &str, what: impl Display, remedy: impl Into<String>) {
+        let (name, origins) = (&self.name, &self.config.origins);
+        let own = origins.get(&(name.clone(), key.to_owned()));
+        let other = || origins.iter().find(|((other, _), _)| other == name);
         let origin = own.or_else(|| other().map(|(_, origin)| origin));
         let place = origin.map_or_else(|| "configuration".to_owned(), ToString::to_string);
-        let what = format!("[{section}] {what}");
-        self.problems.push(Problem::new(place, what, remedy));
+        let problem = Problem::new(place, format!("[{name}] {what}"), remedy);
+        self.problems.push(problem);
+    }
+}
+
+impl Rules<'_> {
+    fn section(&mut self, name: impl Into<String>) -> Section<'_> {
+        Section {
+            name: name.into(),
+            config: self.config,
+            problems: &mut self.problems,
+        }
     }
 
     fn soft_limit(&mut self) {
@@ -88,16 +109,18 @@ impl Rules<'_> {
             let origin = self.config.origin(QUERY, HARD);
             let what = format!("{SOFT} ({soft}) is above {HARD} ({hard}, {origin})");
             let remedy = format!("lower {SOFT} to {hard} or less, or raise {HARD}");
-            self.problem((QUERY, SOFT), what, remedy);
+            self.section(QUERY).problem(SOFT, what, remedy);
         }
     }
 
     fn socket(&mut self) {
         let (server, store) = (&self.config.server, &self.config.store);
+        let mut section = self.section("server");
         let length = server.socket.as_os_str().len();
         if length > SOCKET_PATH_MAX {
-            let what = format!("socket has {length} bytes; a socket's path can have 103");
-            self.problem(("server", "socket"), what, "use a shorter path");
+            let what =
+                format!("socket has {length} bytes; a socket's path can have {SOCKET_PATH_MAX}");
+            section.problem("socket", what, "use a shorter path");
         }
         // Who may enter the folder of the socket could open what else stands there.
         let folder = store.file().and_then(Path::parent);
@@ -110,7 +133,7 @@ impl Rules<'_> {
                 format!("{key} lets others into the folder of the socket, where the store is too");
             let remedy =
                 "name a [server] socket in a folder of its own, or a [store] path elsewhere";
-            self.problem(("server", key), what, remedy);
+            section.problem(key, what, remedy);
         }
     }
 
@@ -120,6 +143,7 @@ impl Rules<'_> {
         if !config.server.open {
             return;
         }
+        let mut section = self.section("server");
         let beyond = config.server.http.filter(|http| !http.ip().is_loopback());
         let named = config.admins.keys().chain(config.users.keys()).next();
         if let Some(address) = beyond {
@@ -127,7 +151,7 @@ impl Rules<'_> {
                 format!("open = true, but http = \"{address}\" can be reached from other machines");
             let remedy = "leave open out, so that a login is required, or use a loopback address, \
                           127.0.0.1 or [::1]";
-            self.problem(("server", "open"), what, remedy);
+            section.problem("open", what, remedy);
         } else if let Some(name) = named {
             let what = format!(
                 "open = true, which makes everybody an administrator, but {name:?} has a password to \
@@ -135,12 +159,13 @@ impl Rules<'_> {
             );
             let remedy = "leave open out, so that a login is required, or name nobody in [admins] and \
                           [users.NAME]";
-            self.problem(("server", "open"), what, remedy);
+            section.problem("open", what, remedy);
         }
     }
 
     fn replicator(&mut self) {
         let settings = &self.config.replicator;
+        let mut section = self.section(REPLICATOR);
         if settings.backoff_max < settings.backoff_base {
             let what = format!(
                 "backoff_max ({} s) is below backoff_base ({} s)",
@@ -148,7 +173,7 @@ impl Rules<'_> {
                 settings.backoff_base.as_secs_f64(),
             );
             let remedy = "raise backoff_max to backoff_base or more";
-            self.problem((REPLICATOR, "backoff_max"), what, remedy);
+            section.problem("backoff_max", what, remedy);
         }
         // A certificate is worth nothing without its key, and the other way round.
         let halves = match (&settings.cert_file, &settings.key_file) {
@@ -158,14 +183,14 @@ impl Rules<'_> {
         };
         if let Some((set, missing)) = halves {
             let what = format!("{set} stands without {missing}");
-            self.problem((REPLICATOR, set), what, "name both files, or neither");
+            section.problem(set, what, "name both files, or neither");
         }
         // Nothing here can open an encrypted key: better said now than at the first connection.
         if !settings.password.is_empty() {
-            let what = "password: keys with a password cannot be read".to_owned();
+            let what = "password: keys with a password cannot be read";
             let remedy = "store the key without one (openssl pkey -in KEY -out NEW), readable by its \
                           owner only, and leave the password out";
-            self.problem((REPLICATOR, "password"), what, remedy);
+            section.problem("password", what, remedy);
         }
     }
 
@@ -183,46 +208,28 @@ impl Rules<'_> {
         }
     }
 
-    fn users(&mut self) {
-        for (name, user) in &self.config.users {
-            let section = format!("{USERS}.{name}");
-            let roles = format!("set roles to one or more of {}", Role::NAMES.join(", "));
-            let is_caller = user.roles.contains(&Role::Caller);
-            let rules = [
-                (
-                    user.password.is_none(),
-                    "password",
-                    "has no password",
-                    "set password, plain or hashed as CouchDB writes it",
-                ),
-                (
-                    user.roles.is_empty(),
-                    "roles",
-                    "has no roles",
-                    roles.as_str(),
-                ),
-                (
-                    name.contains(':'),
-                    "password",
-                    "has a colon in its name, and could never log in",
-                    "use a name without colons",
-                ),
-                (
-                    self.config.admins.contains_key(name),
-                    "password",
-                    "is in [admins] too",
-                    "keep one of the two; roles = [\"admin\"] means the same",
-                ),
-                (
-                    !user.pools.is_empty() && !is_caller,
-                    "pools",
-                    "has pools without the role caller, which alone they limit",
-                    "add the role caller, or leave pools out",
-                ),
-            ];
-            for (_, key, what, remedy) in rules.into_iter().filter(|(is_wrong, ..)| *is_wrong) {
-                self.problem((&section, key), what.to_owned(), remedy);
-            }
+    fn user(&mut self, name: &str, user: &UserConfig) {
+        let is_admin = self.config.admins.contains_key(name);
+        let mut section = self.section(format!("{USERS}.{name}"));
+        if user.password.is_none() {
+            let remedy = "set password, plain or hashed as CouchDB writes it";
+            section.problem("password", "has no password", remedy);
+        }
+        if user.roles.is_empty() {
+            let remedy = format!("set roles to one or more of {}", Role::VARIANTS.join(", "));
+            section.problem("roles", "has no roles", remedy);
+        }
+        if name.contains(':') {
+            let what = "has a colon in its name, and could never log in";
+            section.problem("password", what, "use a name without colons");
+        }
+        if is_admin {
+            let remedy = "keep one of the two; roles = [\"admin\"] means the same";
+            section.problem("password", "is in [admins] too", remedy);
+        }
+        if !user.pools.is_empty() && !user.roles.contains(&Role::Caller) {
+            let what = "has pools without the role caller, which alone they limit";
+            section.problem("pools", what, "add the role caller, or leave pools out");
         }
     }
 }

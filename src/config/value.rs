@@ -16,9 +16,9 @@ use super::stressed::Stressed;
 pub(super) use shown::{display, number, resolved};
 use text::Form;
 pub(super) use text::{
-    ADDRESS, COMMAND, CONNECT_TO, ENDPOINTS, FILE_PATH, GROUP, HOSTS, LINE, NAME, NAME_BYTES_MAX,
-    NAMES, ORIGINS, PASSWORD, SECRET, SERVICE_ADDRESS, SOCKET_PATH, STORE_PATH, USER_NAME_RULE,
-    is_user_name,
+    ADDRESS, COMMAND, CONNECT_TO, ENDPOINTS, FILE_PATH, GROUP, HOSTS, LET_IN, LINE, NAME,
+    NAME_BYTES_MAX, NAMES, ORIGINS, PASSWORD, SECRET, SERVICE_ADDRESS, SOCKET_PATH, STORE_PATH,
+    USER_NAME_RULE, is_user_name,
 };
 pub(crate) use text::{NAME_RULE, is_name};
 
@@ -73,8 +73,11 @@ pub(crate) enum Kind {
         min: u64,
         max: u64,
     },
-    /// One of a few words: as written, and what it stands for (synonyms share the second).
-    Choice(&'static [(&'static str, &'static str)]),
+    /// One of a few words, or another word that stands for one of them.
+    Choice(
+        &'static [&'static str],
+        &'static [(&'static str, &'static str)],
+    ),
     /// One or more of a few words.
     Words(&'static [&'static str]),
     /// Text of a certain form.
@@ -162,13 +165,18 @@ pub struct Fault {
     pub remedy: String,
 }
 
+impl Fault {
+    pub(super) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (what, remedy) = (what.into(), remedy.into());
+        Self { what, remedy }
+    }
+}
+
 impl Kind {
     /// Returns the normal form of a value of this kind.
     pub(super) fn read(self, raw: &Raw) -> Result<Value, Fault> {
-        self.normal(raw).map_err(|what| Fault {
-            what,
-            remedy: format!("it must be {}", self.expectation()),
-        })
+        self.normal(raw)
+            .map_err(|what| Fault::new(what, format!("it must be {}", self.expectation())))
     }
 
     /// Returns the normal form, or what is wrong with the value.
@@ -188,10 +196,14 @@ impl Kind {
             }
             Self::Ratio => number::ratio(raw, f64::MAX).map(Value::from),
             Self::Coefficient => number::ratio(raw, 1.0).map(Value::from),
-            Self::Choice(words) => {
-                let word = raw.word();
-                let found = words.iter().find(|(written, _)| Some(*written) == word);
-                found.map(|(_, meant)| json!(meant)).ok_or(raw.misfit())
+            Self::Choice(words, synonyms) => {
+                let word = raw.word().ok_or(raw.misfit())?;
+                let synonym = synonyms.iter().find(|(written, _)| *written == word);
+                let word = synonym.map_or(word, |(_, meant)| meant);
+                words
+                    .contains(&word)
+                    .then(|| word.into())
+                    .ok_or(raw.misfit())
             }
             Self::Words(words) => {
                 let entries = raw.entries().ok_or(raw.misfit())?;
@@ -253,11 +265,7 @@ impl Kind {
                 "a whole number of bytes or text with a unit (\"64KiB\", \"64MiB\", \"1GiB\"), \
                  from {min} to {max}"
             ),
-            Self::Choice(words) => {
-                let own = words.iter().filter(|(word, meant)| word == meant);
-                let own: Vec<&str> = own.map(|(word, _)| *word).collect();
-                format!("one of {}", own.join(", "))
-            }
+            Self::Choice(words, _) => format!("one of {}", words.join(", ")),
             Self::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
             Self::Text(form) => form.expected.to_owned(),
             Self::OrNone(OFF, inner) => format!("{}, or {OFF:?}", inner.expectation()),
@@ -418,7 +426,7 @@ mod tests {
                         Kind::Stressed(_) => value["normal"] == value["stressed"],
                         Kind::Boolean => value.is_boolean(),
                         Kind::Words(_) => value.is_array(),
-                        Kind::Choice(_) => value.is_string(),
+                        Kind::Choice(..) => value.is_string(),
                         Kind::Text(form) => {
                             value.is_string() || value.is_array() || form.none.is_some()
                         }

@@ -168,7 +168,10 @@ pub(super) fn new_session(shared: &HttpContext, name: &str) -> Option<Cookie<'st
 
 /// Returns the cookie that renews the session of a visitor, if it is time for that.
 pub(super) fn renewed_session(shared: &HttpContext, visitor: &Visitor) -> Option<Cookie<'static>> {
-    let session = visitor.session.as_ref().filter(|session| session.is_worn)?;
+    let session = visitor
+        .session
+        .as_ref()
+        .filter(|session| session.needs_renewal)?;
     Some(session_cookie(shared, shared.authority.renew(session)?))
 }
 

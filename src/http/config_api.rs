@@ -3,7 +3,7 @@
 //! SUMMARY   Values are texts, as in CouchDB. What is set stands on top of files, environment and
 //!           options until the service ends, also after a reload.
 //! PROMISES  A value is held to the same rules as one in a file, together with all others. What
-//!           [`refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not
+//!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not
 //!           shown.
 //! SOURCE    chttpd_node: handle_node_req/1 for `_config`.
 //! DIFFERS   CouchDB writes what is set into its last file, and takes any key.
@@ -16,14 +16,14 @@ use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::routes::{ask, shutting_down};
 use crate::config::keys;
-use crate::config::{Config, Setting, refused_over_http, reload::Change};
+use crate::config::{Config, Setting, reload::Change};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 
 /// `GET /_node/_local/_config`.
 pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
     let mut sections = Map::new();
     for setting in shared.config().settings() {
-        let name = setting.section.as_ref();
+        let name = setting.section.as_str();
         let section = sections.entry(name).or_insert_with(|| json!({}));
         // As in a file, as CouchDB writes it.
         section[&setting.key] = setting.plain().into();
@@ -83,7 +83,7 @@ fn known(config: &Config, section: &str, key: &str) -> Result<String, Refusal> {
 
 /// Refuses keys that only the owner of the configuration files may set.
 fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
-    match refused_over_http(section, key) {
+    match keys::refused_over_http(section, key) {
         Some(why) => Err(Refusal::forbidden(format!(
             "[{section}] {key} comes from files and the environment only, for {why}: set it there, \
              and reload the configuration or restart the service"

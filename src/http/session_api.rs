@@ -62,7 +62,7 @@ fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
 fn roles(rights: &Rights) -> Vec<&'static str> {
     let name = |role: &Role| match role {
         Role::Admin => "_admin",
-        role => role.name(),
+        role => role.into(),
     };
     rights.roles().iter().map(name).collect()
 }

@@ -102,19 +102,14 @@ pub struct Logging {
 }
 
 impl Logging {
-    /// Starts logging to standard error.
+    /// Starts logging to standard error, in colours on a terminal.
     pub(crate) fn to_stderr(config: &Log) -> Self {
         let terminal = io::stderr().is_terminal();
-        match (config.format, terminal) {
-            (LogFormat::Terminal, true) | (LogFormat::Auto, true) => {
-                let decorator = slog_term::TermDecorator::new().stderr().build();
-                Self::start(config.level, terminal_form(decorator))
-            }
-            (LogFormat::Terminal, false) => Self::to_writer(config, false, io::stderr()),
-            (LogFormat::Json | LogFormat::Auto, _) => {
-                Self::to_writer(config, terminal, io::stderr())
-            }
+        if terminal && config.format != LogFormat::Json {
+            let decorator = slog_term::TermDecorator::new().stderr().build();
+            return Self::start(config.level, terminal_form(decorator));
         }
+        Self::to_writer(config, terminal, io::stderr())
     }
 
     /// Starts logging to `sink`, which `terminal` says to be one or not; without colours.
@@ -125,15 +120,11 @@ impl Logging {
     ) -> Self {
         // The formats write a record in a dozen pieces; only whole lines go to the system.
         let sink = LineWriter::new(sink);
-        match (config.format, terminal) {
-            (LogFormat::Terminal, _) | (LogFormat::Auto, true) => {
-                let decorator = slog_term::PlainDecorator::new(sink);
-                Self::start(config.level, terminal_form(decorator))
-            }
-            (LogFormat::Json, _) | (LogFormat::Auto, false) => {
-                Self::start(config.level, json_form(sink))
-            }
+        if config.format == LogFormat::Terminal || config.format == LogFormat::Auto && terminal {
+            let decorator = slog_term::PlainDecorator::new(sink);
+            return Self::start(config.level, terminal_form(decorator));
         }
+        Self::start(config.level, json_form(sink))
     }
 
     fn start(level: LogLevel, drain: impl Drain + Send + 'static) -> Self {
@@ -143,7 +134,7 @@ impl Logging {
             .thread_name("settee-log".to_owned())
             .build_with_guard();
         let overflow = Arc::new(Overflow::new(core));
-        let level = Arc::new(AtomicUsize::new(filter(level).as_usize()));
+        let level = Arc::new(AtomicUsize::new(level as usize));
         let switch = LevelSwitch {
             level: level.clone(),
             drain: overflow.clone(),
@@ -158,8 +149,7 @@ impl Logging {
 
     /// Changes the level, at once and for every logger that was made of this one.
     pub fn set_level(&self, level: LogLevel) {
-        self.level
-            .store(filter(level).as_usize(), Ordering::Relaxed);
+        self.level.store(level as usize, Ordering::Relaxed);
     }
 
     /// Returns how many records did not fit the queue since the start.
@@ -203,18 +193,6 @@ impl<D: Drain<Ok = (), Err = slog::Never>> Drain for LevelSwitch<D> {
     }
 }
 
-fn filter(level: LogLevel) -> FilterLevel {
-    match level {
-        LogLevel::Trace => FilterLevel::Trace,
-        LogLevel::Debug => FilterLevel::Debug,
-        LogLevel::Info => FilterLevel::Info,
-        LogLevel::Warning => FilterLevel::Warning,
-        LogLevel::Error => FilterLevel::Error,
-        LogLevel::Critical => FilterLevel::Critical,
-        LogLevel::Off => FilterLevel::Off,
-    }
-}
-
 fn terminal_form<D: slog_term::Decorator>(decorator: D) -> slog_term::FullFormat<D> {
     slog_term::FullFormat::new(decorator)
         .use_utc_timestamp()
@@ -228,22 +206,10 @@ fn json_form<W: Write>(sink: W) -> slog_json::Json<W> {
         .set_newlines(true)
         .add_key_value(o!(
             "msg" => PushFnValue(|record: &Record<'_>, to| to.emit(record.msg())),
-            "level" => FnValue(|record: &Record<'_>| level_name(record.level())),
+            "level" => FnValue(|record: &Record<'_>| record.level().as_str().to_lowercase()),
             "ts" => FnValue(|_: &Record<'_>| timestamp(SystemTime::now())),
         ))
         .build()
-}
-
-/// Returns the name of a level as the configuration spells it.
-fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::Critical => "critical",
-        Level::Error => "error",
-        Level::Warning => "warning",
-        Level::Info => "info",
-        Level::Debug => "debug",
-        Level::Trace => "trace",
-    }
 }
 
 /// Returns the time in UTC as RFC 3339, to the millisecond.

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 24] = [
     "otp",
     "machine_bounds",
     "pace",
+    "password",
+    "new_file",
     "config",
     "in_flight",
     "logging",

@@ -38,6 +38,13 @@ impl Stats {
         self
     }
 
+    /// Returns what was counted since it was `before`.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        self.merge(before, u64::saturating_sub);
+        self
+    }
+
     fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
         self.missing_checked = with(self.missing_checked, other.missing_checked);
         self.missing_found = with(self.missing_found, other.missing_found);

@@ -6,21 +6,21 @@
 //!           read. A file is there whole and on the disk, or not at all.
 //! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::ops::ControlFlow;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::client::Imported;
+use crate::new_file::NewFile;
 
 use super::super::exit::{CliError, Exit};
 use super::super::output::{self, Output};
-use super::super::service_socket::Asking;
-use super::super::status_table::count;
+use super::super::service_socket::Service;
+use super::super::table::count;
 
 /// Documents that are sent at a time.
 const DOCUMENTS_MAX: usize = 500;
@@ -46,30 +46,34 @@ pub(super) struct ImportArgs {
     replace: bool,
 }
 
-pub(super) async fn export(service: &Asking, args: &ExportArgs) -> Result<(), CliError> {
+pub(super) async fn export(service: &Service, args: &ExportArgs) -> Result<(), CliError> {
     let Some(path) = &args.file else {
         let mut output = Output::standard();
         let done = send_lines(service, false, |text| output.write(text));
         return done.await.map(drop);
     };
-    let mut file = NewFile::create(path)?;
-    let write = |text: &str| file.write(text).map(ControlFlow::Continue);
+    let refused = |error: io::Error| refused(path, &error);
+    let mut file = NewFile::create(path).map_err(refused)?;
+    let write = |text: &str| match file.write_all(text.as_bytes()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) => Err(refused(error)),
+    };
     let sent = send_lines(service, args.secrets, write).await?;
-    file.finish()?;
+    file.finish().map_err(refused)?;
     let documents = count(sent, "document", "documents");
     output::print(&format!("{documents} in {}\n", path.display()))
 }
 
 /// Hands all documents on, many lines at a time. Returns how many there were.
 async fn send_lines(
-    service: &Asking,
+    service: &Service,
     secrets: bool,
     mut to: impl FnMut(&str) -> Result<ControlFlow<()>, CliError>,
 ) -> Result<usize, CliError> {
     let (mut after, mut sent) = (None, 0);
     loop {
         let asked = service.client.export_jobs(after.as_deref(), secrets);
-        let docs = service.answer(asked, |_| None).await?;
+        let docs = service.answer(asked).await?;
         let Some(last) = docs.last() else {
             return Ok(sent);
         };
@@ -93,77 +97,27 @@ fn id_of(document: &RawValue) -> Result<String, CliError> {
     })
 }
 
-/// A file that is being written. Until it is whole it has another name, `PATH.part`.
-struct NewFile {
-    path: PathBuf,
-    part: PathBuf,
-    file: File,
-}
-
-impl NewFile {
-    fn create(path: &Path) -> Result<Self, CliError> {
-        if path.symlink_metadata().is_ok() {
-            return Err(is_there(path));
-        }
-        let mut part = path.to_owned().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let mut options = OpenOptions::new();
-        let opened = options.write(true).create_new(true).mode(0o600).open(&part);
-        let file = opened.map_err(|error| refused(&part, &error))?;
-        let path = path.to_owned();
-        Ok(Self { path, part, file })
-    }
-
-    fn write(&mut self, text: &str) -> Result<(), CliError> {
-        let written = self.file.write_all(text.as_bytes());
-        written.map_err(|error| refused(&self.path, &error))
-    }
-
-    fn finish(self) -> Result<(), CliError> {
-        let synced = self.file.sync_all();
-        // Unlike a rename it fails where there is a file of this name by now.
-        let named = synced.and_then(|()| fs::hard_link(&self.part, &self.path));
-        named.map_err(|error| refused(&self.path, &error))
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        // If it cannot be removed, it says by its name what it is.
-        drop(fs::remove_file(&self.part));
-    }
-}
-
 fn refused(path: &Path, error: &io::Error) -> CliError {
-    match error.kind() {
-        ErrorKind::AlreadyExists => is_there(path),
-        _ => CliError::io(&path.display().to_string(), error),
+    if error.kind() != ErrorKind::AlreadyExists {
+        return CliError::io(path.display(), error);
     }
-}
-
-fn is_there(path: &Path) -> CliError {
     let message = format!("{} is there already", path.display());
-    CliError::new(
-        Exit::Io,
-        message,
-        "name another file, or move that one away",
-    )
+    let hint = "name another file, or move that one away";
+    CliError::new(Exit::Io, message, hint)
 }
 
 pub(super) async fn import(
-    service: &Asking,
+    service: &Service,
     args: &ImportArgs,
     json: bool,
 ) -> Result<(), CliError> {
     let name = args.file.display().to_string();
+    let unreadable = |error: io::Error| CliError::io(&name, &error);
     let input: Box<dyn BufRead> = match &*name {
         "-" => Box::new(io::stdin().lock()),
         _ => {
-            let opened = File::open(&args.file);
-            Box::new(BufReader::new(
-                opened.map_err(|error| CliError::io(&name, &error))?,
-            ))
+            let opened = File::open(&args.file).map_err(unreadable)?;
+            Box::new(BufReader::new(opened))
         }
     };
     let (mut docs, mut bytes, mut sent, mut refused) = (Vec::new(), 0, 0, 0);
@@ -172,13 +126,13 @@ pub(super) async fn import(
         let next = lines.next();
         let is_end = next.is_none();
         if let Some((line, number)) = next {
-            let line = line.map_err(|error| CliError::io(&name, &error))?;
+            let line = line.map_err(unreadable)?;
             bytes += line.len();
             docs.extend(document(line).map_err(|error| wrong(&name, number, &error))?);
         }
         if is_end || docs.len() >= DOCUMENTS_MAX || bytes >= BYTES_MAX {
             let asked = service.client.import_jobs(&docs, args.replace);
-            let results = service.answer(asked, |_| None).await?;
+            let results = service.answer(asked).await?;
             sent += results.len();
             refused += results.iter().filter(|one| one.ok.is_none()).count();
             output::print(&results.iter().map(|one| row(one, json)).collect::<String>())?;
@@ -215,11 +169,8 @@ fn document(line: String) -> Result<Option<Box<RawValue>>, String> {
 }
 
 fn wrong(name: &str, number: usize, error: &str) -> CliError {
-    CliError::new(
-        Exit::Data,
-        format!("{name}: line {number}: {error}"),
-        "correct it and import again; what is imported already stays as it is",
-    )
+    let hint = "correct it and import again; what is imported already stays as it is";
+    CliError::at(Exit::Data, format!("{name}: line {number}"), error, hint)
 }
 
 /// Returns what became of a document, on one line.

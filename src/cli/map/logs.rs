@@ -27,32 +27,17 @@ const LEFT_OUT: &str = "lines of a query server were left out";
 /// The keys under which they carry it.
 const KEYS: [&str; 2] = ["line", "error"];
 
-/// The lines that functions logged.
+/// The lines that functions logged: a drain for the log that has them among its records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogLines {
     count: Arc<AtomicU64>,
 }
 
 impl LogLines {
-    /// Makes a count of no lines.
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
-    /// Returns a drain that counts here.
-    pub(super) fn drain(&self) -> LogLinesDrain {
-        LogLinesDrain(self.clone())
-    }
-
     fn add(&self, line: &str) {
         if self.count.fetch_add(1, Ordering::Relaxed) < SHOWN_MAX {
             tell(&format!("log: {line}"));
         }
-    }
-
-    /// Counts lines that were left out of the log.
-    fn add_unseen(&self, lines: u64) {
-        self.count.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Tells how many lines were not shown.
@@ -68,25 +53,13 @@ impl LogLines {
 
 fn tell(text: &str) {
     // A function's line is one line here, whatever is in it.
-    let text: String = text
-        .chars()
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
-        .collect();
+    let text = text.replace(char::is_control, " ");
     clear_line();
     // Nobody is left to tell when standard error is gone.
     let _ = io::stderr().write_all(format!("settee: {text}\n").as_bytes());
 }
 
-/// The drain of [`LogLines`].
-pub(super) struct LogLinesDrain(LogLines);
-
-impl Drain for LogLinesDrain {
+impl Drain for LogLines {
     type Ok = ();
     type Err = Never;
 
@@ -98,8 +71,12 @@ impl Drain for LogLinesDrain {
             // The serializer below refuses nothing.
             let _ = record.kv().serialize(record, &mut line);
             match is_line {
-                true => self.0.add(&line.0),
-                false => self.0.add_unseen(line.0.parse().unwrap_or_default()),
+                true => self.add(&line.0),
+                // Lines that were left out of the log count too.
+                false => {
+                    let lines = line.0.parse().unwrap_or_default();
+                    self.count.fetch_add(lines, Ordering::Relaxed);
+                }
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use slog::Logger;
 use crate::actors::language::Registry;
 use crate::actors::proc_manager::ProcManager;
 use crate::app::settings::manager_settings;
+use crate::app::when_ended;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::functions::caller::Caller;
@@ -24,9 +25,6 @@ use crate::query_server::child::Spawner;
 /// then, and only the system can keep them.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the end of the pool is looked for.
-const STOP_POLL_INTERVAL: Duration = Duration::from_millis(1);
-
 /// A pool that runs.
 pub(in crate::cli) struct Pool {
     manager: Addr<ProcManager>,
@@ -37,10 +35,11 @@ impl Pool {
     /// Starts a manager on this thread's actor system. Processes are started when they are needed.
     pub(in crate::cli) fn start(config: &Config, log: &Logger) -> Result<Self, CliError> {
         let program = std::env::current_exe().map_err(|error| {
-            let message = format!("cannot find this program's own file: {error}");
-            CliError::new(
+            let what = "cannot find this program's own file";
+            CliError::at(
                 Exit::Internal,
-                message,
+                what,
+                error,
                 "mount /proc, or start it by its path",
             )
         })?;
@@ -69,13 +68,9 @@ impl Pool {
 
     /// Ends all processes and waits until they are gone.
     pub(in crate::cli) async fn stop(self) {
+        let gone = when_ended(&self.pid);
         // The answer would only say that the order has arrived.
         let _ = self.manager.send(Stop { now: true }).await;
-        let gone = async {
-            while self.pid.is_alive() {
-                actix_rt::time::sleep(STOP_POLL_INTERVAL).await;
-            }
-        };
         drop(actix_rt::time::timeout(STOP_TIMEOUT, gone).await);
     }
 }

@@ -56,29 +56,6 @@ impl Printer {
         self.ready().await
     }
 
-    /// Prints many lines. `false`: as [`Self::print`].
-    pub(super) async fn print_all<'a>(&self, mut lines: impl Iterator<Item = &'a [u8]>) -> bool {
-        loop {
-            let is_last = {
-                let mut text = self.text.borrow_mut();
-                let mut is_last = false;
-                while text.len() < PIECE_BYTES && !is_last {
-                    match lines.next() {
-                        Some(line) => text.extend_from_slice(line),
-                        None => is_last = true,
-                    }
-                }
-                is_last
-            };
-            if !self.ready().await {
-                return false;
-            }
-            if is_last {
-                return true;
-            }
-        }
-    }
-
     /// Hands on what is collected. `false`: as [`Self::print`].
     pub(super) async fn flush(&self) -> bool {
         if self.text.borrow().is_empty() {
@@ -109,11 +86,8 @@ impl Printer {
         let joined = tokio::task::spawn_blocking(|| self.thread.join()).await;
         joined.ok().and_then(Result::ok).unwrap_or_else(|| {
             let hint = "report it with what the program printed";
-            Err(CliError::new(
-                Exit::Internal,
-                "printing ended unforeseen",
-                hint,
-            ))
+            let message = "printing ended unforeseen";
+            Err(CliError::new(Exit::Internal, message, hint))
         })
     }
 }

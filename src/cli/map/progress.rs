@@ -1,10 +1,10 @@
 //! Progress on standard error, when it is a terminal.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::cli::terminal::{CLEAR_LINE, clear_line};
+use crate::cli::terminal::{clear_line, draw_line};
 use crate::functions::view::Counts;
 
 /// How often the line is drawn.
@@ -24,9 +24,7 @@ impl Progress {
             let mut ticks = actix_rt::time::interval(INTERVAL);
             loop {
                 ticks.tick().await;
-                let line = format!("{CLEAR_LINE}{}", line(&counts, start.elapsed()));
-                // Nobody is left to tell when standard error is gone.
-                let _ = io::stderr().write_all(line.as_bytes());
+                draw_line(&line(&counts, start.elapsed()));
             }
         };
         let is_seen = io::stderr().is_terminal() && !(prints && io::stdout().is_terminal());

@@ -35,7 +35,7 @@ pub(super) fn run(
             Err(InputError::Read(error)) => return Err(CliError::io(name, &error)),
             Err(error) => {
                 let hint = "correct the line, or take it out";
-                return Err(CliError::new(Exit::Data, format!("{name}: {error}"), hint));
+                return Err(CliError::at(Exit::Data, name, error, hint));
             }
             Ok(_) if is_end => return Ok(()),
             Ok(_) => {}

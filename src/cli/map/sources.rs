@@ -28,12 +28,8 @@ const MODULE_DEPTH_MAX: usize = 16;
 pub(super) fn function(path: &Path) -> Result<String, CliError> {
     let source = read(path)?;
     if source.trim().is_empty() {
-        let message = format!("{}: the file has no function in it", path.display());
-        return Err(CliError::new(
-            Exit::Data,
-            message,
-            "write one, or name another file",
-        ));
+        let hint = "write one, or name another file";
+        return Err(wrong(path, "the file has no function in it", hint));
     }
     Ok(source)
 }
@@ -43,47 +39,42 @@ pub(super) fn function(path: &Path) -> Result<String, CliError> {
 pub(super) fn map(path: &Path, language: &str) -> Result<Box<RawValue>, CliError> {
     let source = function(path)?;
     if !language.eq_ignore_ascii_case(MANGO) {
-        return Ok(to_raw_value(&source).expect("config: a text is always JSON"));
+        return Ok(to_raw_value(&source).expect("map: a text is always JSON"));
     }
-    let wrong = |error: &dyn Display| {
-        let message = format!("{}: {error}", path.display());
-        CliError::new(Exit::Data, message, "correct the index definition")
-    };
-    Index::parse(&source).map_err(|error| wrong(&error))?;
-    RawValue::from_string(source.trim().to_owned()).map_err(|error| wrong(&error))
+    let hint = "correct the index definition";
+    Index::parse(&source).map_err(|error| wrong(path, error, hint))?;
+    RawValue::from_string(source.trim().to_owned()).map_err(|error| wrong(path, error, hint))
 }
 
 /// Reads a selector.
 pub(super) fn selector(path: &Path) -> Result<Selector, CliError> {
     Selector::parse(&read(path)?).map_err(|error| {
         let place = format!("{}:{}:{}", path.display(), error.line, error.column);
-        let message = format!("{place}: {}: {}", error.name(), error.reason());
-        CliError::new(Exit::Data, message, "correct the selector")
+        let what = format!("{}: {}", error.name(), error.reason());
+        CliError::at(Exit::Data, place, what, "correct the selector")
     })
+}
+
+/// Returns the error of a file that has something wrong in it.
+fn wrong(path: &Path, what: impl Display, hint: &str) -> CliError {
+    CliError::at(Exit::Data, path.display(), what, hint)
 }
 
 fn read(path: &Path) -> Result<String, CliError> {
     let bytes = fs::read(path).map_err(|error| file_error(path, &error))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to() + 1;
-        let message = format!("{}: not UTF-8 at byte {at}", path.display());
-        CliError::new(Exit::Data, message, "convert the file")
+        wrong(path, format!("not UTF-8 at byte {at}"), "convert the file")
     })
 }
 
 fn file_error(path: &Path, error: &io::Error) -> CliError {
-    let place = path.display();
-    match error.kind() {
-        io::ErrorKind::NotFound => CliError::new(
-            Exit::Io,
-            format!("{place}: {error}"),
-            "correct the file's name",
-        ),
-        io::ErrorKind::IsADirectory => {
-            CliError::new(Exit::Io, format!("{place}: {error}"), "name a file")
-        }
-        _ => CliError::io(&place.to_string(), error),
-    }
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "correct the file's name",
+        io::ErrorKind::IsADirectory => "name a file",
+        _ => return CliError::io(path.display(), error),
+    };
+    CliError::at(Exit::Io, path.display(), error, hint)
 }
 
 /// Reads a reduce function: a name that begins with `_` is a built-in one, as in CouchDB also when
@@ -98,16 +89,13 @@ pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Redu
         return Ok(Reducer::Source(source));
     }
     let found = Builtin::named(source.trim()).map_err(|error| {
-        let code = if builtin.is_some() {
-            Exit::Usage
-        } else {
-            Exit::Data
+        let code = match builtin {
+            Some(_) => Exit::Usage,
+            None => Exit::Data,
         };
-        let hint = format!(
-            "use {}, or a file with a function",
-            Builtin::NAMES.join(", ")
-        );
-        CliError::new(code, format!("{}: {error}", name.display()), hint)
+        let names = Builtin::NAMES.join(", ");
+        let hint = format!("use {names}, or a file with a function");
+        CliError::at(code, name.display(), error, hint)
     })?;
     Ok(Reducer::Builtin {
         builtin: found,
@@ -128,58 +116,46 @@ pub(super) type Check = fn(&str) -> Result<(), SyntaxError>;
 fn module(path: &Path, check: Check) -> Result<Module, CliError> {
     let source = read(path)?;
     check(&source).map_err(|error| {
-        let message = format!("{}:{}: {error}", path.display(), error.line);
-        CliError::new(Exit::Data, message, "correct the module, or take it out")
+        let place = format!("{}:{}", path.display(), error.line);
+        let hint = "correct the module, or take it out";
+        CliError::at(Exit::Data, place, error, hint)
     })?;
     Ok(Module::Source(source))
 }
 
 fn modules(directory: &Path, check: Check, depth: usize) -> Result<Library, CliError> {
     let mut library = Library::new();
-    let list = |error: &io::Error| match error.kind() {
+    let unlisted = |error: io::Error| match error.kind() {
         io::ErrorKind::NotADirectory => {
-            let message = format!("{}: {error}", directory.display());
-            CliError::new(Exit::Io, message, "--lib takes a directory of modules")
+            let hint = "--lib takes a directory of modules";
+            CliError::at(Exit::Io, directory.display(), error, hint)
         }
-        _ => file_error(directory, error),
+        _ => file_error(directory, &error),
     };
     if depth > MODULE_DEPTH_MAX {
-        let message = format!(
-            "{}: more than {MODULE_DEPTH_MAX} directories deep",
-            directory.display()
-        );
-        return Err(CliError::new(
-            Exit::Data,
-            message,
-            "look for a link that leads back",
-        ));
+        let what = format!("more than {MODULE_DEPTH_MAX} directories deep");
+        return Err(wrong(directory, what, "look for a link that leads back"));
     }
-    for entry in fs::read_dir(directory).map_err(|error| list(&error))? {
-        let path = entry.map_err(|error| list(&error))?.path();
+    for entry in fs::read_dir(directory).map_err(unlisted)? {
+        let path = entry.map_err(unlisted)?.path();
         let is_module = path
             .extension()
             .is_some_and(|extension| extension == MODULE_EXTENSION);
         let (name, module) = if path.is_dir() {
-            (
-                path.file_name(),
-                Module::Directory(modules(&path, check, depth + 1)?),
-            )
+            let modules = modules(&path, check, depth + 1)?;
+            (path.file_name(), Module::Directory(modules))
         } else if is_module {
             (path.file_stem(), module(&path, check)?)
         } else {
             continue;
         };
         let name = name.and_then(|name| name.to_str()).ok_or_else(|| {
-            let message = format!("{}: the name is not UTF-8", path.display());
-            CliError::new(Exit::Data, message, "give the module another name")
+            let hint = "give the module another name";
+            wrong(&path, "the name is not UTF-8", hint)
         })?;
         if library.insert(name.to_owned(), module).is_some() {
-            let message = format!("{}: a module and a directory of one name", path.display());
-            return Err(CliError::new(
-                Exit::Data,
-                message,
-                "give one of them another name",
-            ));
+            let what = "a module and a directory of one name";
+            return Err(wrong(&path, what, "give one of them another name"));
         }
     }
     library.retain(|_, module| *module != Module::Directory(Library::new()));

@@ -3,12 +3,14 @@
 //! SOURCE    CouchDB's names with dashes in place of underscores.
 
 use clap::builder::NonEmptyStringValueParser;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::cli::exit::{CliError, Exit};
 
-/// What is to be replicated, and how.
-#[derive(Debug, clap::Args)]
+/// What is to be replicated, and how. Each field is the member of a `_replicator` document of the same name,
+/// but for those that [`Options::body`] makes by hand.
+#[derive(Debug, clap::Args, Serialize)]
 pub(super) struct Options {
     /// The URL of the database that is read.
     #[arg(value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
@@ -33,6 +35,7 @@ pub(super) struct Options {
     filter: Option<String>,
     /// A parameter of the filter; several times for several. What is JSON is taken as JSON.
     #[arg(long, value_name = "NAME=VALUE", requires = "filter")]
+    #[serde(skip)]
     query_params: Vec<String>,
     /// Replicate what matches this selector, a JSON object.
     #[arg(long, value_name = "JSON")]
@@ -49,9 +52,11 @@ pub(super) struct Options {
     winning_revs_only: bool,
     /// Neither read nor write checkpoints.
     #[arg(long)]
+    #[serde(skip)]
     no_checkpoints: bool,
     /// Read documents one by one.
     #[arg(long)]
+    #[serde(skip)]
     no_bulk_get: bool,
     /// A proxy for both: http, https or socks5.
     #[arg(long, value_name = "URL", conflicts_with_all = ["source_proxy", "target_proxy"])]
@@ -64,9 +69,11 @@ pub(super) struct Options {
     target_proxy: Option<String>,
     /// A header of all requests to the source, several times for several.
     #[arg(long, value_name = "NAME: VALUE")]
+    #[serde(skip)]
     source_header: Vec<String>,
     /// A header of all requests to the target, several times for several.
     #[arg(long, value_name = "NAME: VALUE")]
+    #[serde(skip)]
     target_header: Vec<String>,
     /// Workers that read and write side by side.
     #[arg(long, value_name = "N")]
@@ -95,105 +102,70 @@ impl Options {
     /// What is to be JSON is none, with exit code 64.
     pub(super) fn body(&self) -> Result<Value, CliError> {
         let password = |side: &str| std::env::var(format!("SETTEE_{side}_PASSWORD")).ok();
-        let source = endpoint(&self.source, &self.source_header, password("SOURCE"))?;
-        let target = endpoint(&self.target, &self.target_header, password("TARGET"))?;
-        let mut body = Map::new();
-        body.insert("source".to_owned(), source);
-        body.insert("target".to_owned(), target);
-        let mut set = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                body.insert(name.to_owned(), value);
+        let mut body = json!(self);
+        body["source"] = endpoint(&self.source, &self.source_header, password("SOURCE"))?;
+        body["target"] = endpoint(&self.target, &self.target_header, password("TARGET"))?;
+        for (name, text) in [
+            ("create_target_params", &self.create_target_params),
+            ("selector", &self.selector),
+        ] {
+            if let Some(text) = text {
+                body[name] = serde_json::from_str(text).map_err(|error| {
+                    let message = format!("--{} is no JSON: {error}", name.replace('_', "-"));
+                    usage(message, "write a JSON object")
+                })?;
             }
-        };
-        let flag = |set: bool, value: bool| set.then_some(Value::Bool(value));
-        let text = |text: &Option<String>| text.clone().map(Value::from);
-        set("continuous", flag(self.continuous, true));
-        set("create_target", flag(self.create_target, true));
-        let params = self.create_target_params.as_deref();
-        set(
-            "create_target_params",
-            json("create-target-params", params)?,
-        );
-        set(
-            "doc_ids",
-            (!self.doc_ids.is_empty()).then(|| json!(self.doc_ids)),
-        );
-        set("filter", text(&self.filter));
-        set("query_params", self.query_params()?);
-        set("selector", json("selector", self.selector.as_deref())?);
-        set("filter_at", text(&self.filter_at));
-        // A number is one, everything else is text.
-        let seq = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
-        set("since_seq", self.since_seq.as_ref().map(seq));
-        set("winning_revs_only", flag(self.winning_revs_only, true));
-        set("use_checkpoints", flag(self.no_checkpoints, false));
-        set("use_bulk_get", flag(self.no_bulk_get, false));
-        set("proxy", text(&self.proxy));
-        set("source_proxy", text(&self.source_proxy));
-        set("target_proxy", text(&self.target_proxy));
-        set("worker_processes", self.worker_processes.map(Value::from));
-        set("worker_batch_size", self.worker_batch_size.map(Value::from));
-        set("http_connections", self.http_connections.map(Value::from));
-        set(
-            "connection_timeout",
-            self.connection_timeout.map(Value::from),
-        );
-        set(
-            "retries_per_request",
-            self.retries_per_request.map(Value::from),
-        );
-        set(
-            "checkpoint_interval",
-            self.checkpoint_interval.map(Value::from),
-        );
-        Ok(Value::Object(body))
+        }
+        body["query_params"] = self.query_params()?;
+        body["since_seq"] = self.since_seq.as_deref().map(json_or_text).into();
+        // What is not on the command line is not in the document.
+        let is_absent =
+            |value: &Value| value.is_null() || *value == json!(false) || *value == json!([]);
+        if let Value::Object(members) = &mut body {
+            members.retain(|_, value| !is_absent(value));
+        }
+        for (name, is_off) in [
+            ("use_checkpoints", self.no_checkpoints),
+            ("use_bulk_get", self.no_bulk_get),
+        ] {
+            if is_off {
+                body[name] = false.into();
+            }
+        }
+        Ok(body)
     }
 
-    fn query_params(&self) -> Result<Option<Value>, CliError> {
+    fn query_params(&self) -> Result<Value, CliError> {
         let mut params = Map::new();
         for param in &self.query_params {
             let Some((name, value)) = param.split_once('=') else {
                 let message = format!("--query-params '{param}' is not NAME=VALUE");
                 return Err(usage(message, "write NAME=VALUE"));
             };
-            let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
-            params.insert(name.to_owned(), value);
+            params.insert(name.to_owned(), json_or_text(value));
         }
-        Ok((!params.is_empty()).then_some(Value::Object(params)))
+        Ok((!params.is_empty()).then_some(params).into())
     }
 }
 
-fn json(name: &str, text: Option<&str>) -> Result<Option<Value>, CliError> {
-    let parse = |text| {
-        serde_json::from_str(text).map_err(|error| {
-            usage(
-                format!("--{name} is no JSON: {error}"),
-                "write a JSON object",
-            )
-        })
-    };
-    text.map(parse).transpose()
+/// What is JSON, a number for example, is taken as JSON, everything else as text.
+fn json_or_text(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
 
 /// A side with its headers, and with a password that is not on the command line.
 fn endpoint(url: &str, headers: &[String], password: Option<String>) -> Result<Value, CliError> {
-    let mut members = Map::new();
-    members.insert("url".to_owned(), json!(url));
-    let mut map = Map::new();
+    let mut endpoint = json!({"url": url});
     for header in headers {
         let Some((name, value)) = header.split_once(':') else {
             return Err(usage("a header has no colon", "write 'NAME: VALUE'"));
         };
-        map.insert(name.trim().to_owned(), json!(value.trim()));
-    }
-    if !map.is_empty() {
-        members.insert("headers".to_owned(), Value::Object(map));
+        endpoint["headers"][name.trim()] = json!(value.trim());
     }
     if let (Some(password), Some(name)) = (password, user_of(url)) {
-        let basic = json!({"basic": {"username": name, "password": password}});
-        members.insert("auth".to_owned(), basic);
+        endpoint["auth"] = json!({"basic": {"username": name, "password": password}});
     }
-    Ok(Value::Object(members))
+    Ok(endpoint)
 }
 
 /// The name in a URL, with or without a password behind it.

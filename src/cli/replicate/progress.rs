@@ -1,9 +1,9 @@
 //! How far a replication is, on standard error when that is a terminal.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use crate::cli::terminal::{CLEAR_LINE, clear_line};
+use crate::cli::terminal::{clear_line, draw_line};
 use crate::messages::replication_job::JobProgress;
 use replication::stats::Stats;
 
@@ -57,9 +57,7 @@ impl Progress {
     pub(super) fn shows(&mut self, now: &JobProgress) {
         if self.is_seen {
             let left = self.left.after(now);
-            let line = line(now, left, self.began_with, self.start.elapsed());
-            // Nobody is left to tell when standard error is gone.
-            let _ = io::stderr().write_all(format!("{CLEAR_LINE}{line}").as_bytes());
+            draw_line(&line(now, left, self.began_with, self.start.elapsed()));
         }
     }
 
@@ -71,16 +69,14 @@ impl Progress {
 }
 
 fn line(now: &JobProgress, left: Option<u64>, began_with: Stats, elapsed: Duration) -> String {
-    let count = |now: u64, before: u64| now.saturating_sub(before);
-    let written = count(now.stats.docs_written, began_with.docs_written);
-    let looked_at = count(now.stats.missing_checked, began_with.missing_checked);
-    let refused = count(now.stats.doc_write_failures, began_with.doc_write_failures);
+    let done = now.stats.since(&began_with);
+    let (written, refused) = (done.docs_written, done.doc_write_failures);
     let seconds = elapsed.as_secs_f64().max(0.001);
     #[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
     let (rate, speed, pace) = (
         written as f64 / seconds,
         now.bytes_written as f64 / seconds / 1_000_000.0,
-        looked_at as f64 / seconds,
+        done.missing_checked as f64 / seconds,
     );
     let mut line = format!("{written} documents, {rate:.0} documents/s, {speed:.1} MB/s");
     if refused > 0 {

@@ -1,7 +1,7 @@
 //! Documents that the target did not take: in a file, one a line.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use crate::cli::exit::CliError;
@@ -20,10 +20,8 @@ impl Refusals {
     pub(super) fn open(path: Option<&Path>) -> Result<Self, CliError> {
         let open = |path: &Path| {
             let shown = path.display().to_string();
-            match File::create(path) {
-                Ok(file) => Ok((BufWriter::new(file), shown)),
-                Err(error) => Err(CliError::io(&shown, &error)),
-            }
+            let made = File::create(path).map_err(|error| CliError::io(&shown, &error));
+            made.map(|file| (BufWriter::new(file), shown))
         };
         let file = path.map(open).transpose()?;
         Ok(Self { file })
@@ -34,13 +32,8 @@ impl Refusals {
     /// # Errors
     /// It cannot be written.
     pub(super) fn note(&mut self, doc: &RefusedDoc) -> Result<(), CliError> {
-        let Some((file, shown)) = &mut self.file else {
-            return Ok(());
-        };
-        let mut line = serde_json::to_string(doc).expect("texts are JSON");
-        line.push('\n');
-        file.write_all(line.as_bytes())
-            .map_err(|error| CliError::io(shown, &error))
+        let line = serde_json::to_string(doc).expect("texts are JSON") + "\n";
+        self.write(|file| file.write_all(line.as_bytes()))
     }
 
     /// Writes what is not written yet.
@@ -48,10 +41,17 @@ impl Refusals {
     /// # Errors
     /// It cannot be written.
     pub(super) fn flush(&mut self) -> Result<(), CliError> {
+        self.write(BufWriter::flush)
+    }
+
+    fn write(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<(), CliError> {
         let Some((file, shown)) = &mut self.file else {
             return Ok(());
         };
-        file.flush().map_err(|error| CliError::io(shown, &error))
+        write(file).map_err(|error| CliError::io(shown, &error))
     }
 
     /// Says where they are, or how they would be.

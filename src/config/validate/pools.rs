@@ -8,32 +8,26 @@ impl Rules<'_> {
     /// Notes what does not fit together in the section of a pool.
     pub(super) fn pool(&mut self, name: &str, pool: &PoolConfig) {
         let config = self.config;
-        let section = format!("{POOLS}.{name}");
+        let mut section = self.section(format!("{POOLS}.{name}"));
         let languages = config.language_names();
         let known = |language: &str| languages.contains(&language);
-        if pool.language.is_none() && !known(name) {
-            let remedy = format!("add language = \"NAME\", one of {}", languages.join(", "));
-            let what = "names no language".to_owned();
-            self.problem((&section, "language"), what, remedy);
-        }
-        let mut note = |key: &str, what: String, remedy: String| {
-            self.problem((&section, key), format!("{key}{what}"), remedy);
-        };
         match pool.language.as_deref() {
-            Some(language) if known(name) && language != name => note(
-                "language",
-                format!(" = {language:?}: the section is that of the language {name:?} itself"),
-                "leave the key out, or give the pool another name".to_owned(),
-            ),
-            Some(language) if !known(language) => note(
-                "language",
-                format!(" = {language:?}: no such language is configured"),
-                advice(
-                    language,
-                    &languages,
-                    "name its command in [query_servers], or ",
-                ),
-            ),
+            None if !known(name) => {
+                let remedy = format!("add language = \"NAME\", one of {}", languages.join(", "));
+                section.problem("language", "names no language", remedy);
+            }
+            Some(language) if known(name) && language != name => {
+                let what = format!(
+                    "language = {language:?}: the section is that of the language {name:?} itself"
+                );
+                let remedy = "leave the key out, or give the pool another name";
+                section.problem("language", what, remedy);
+            }
+            Some(language) if !known(language) => {
+                let what = format!("language = {language:?}: no such language is configured");
+                let or = "name its command in [query_servers], or ";
+                section.problem("language", what, advice(language, &languages, or));
+            }
             _ => {}
         }
         if let Some(group) = pool.group.as_deref()
@@ -41,12 +35,12 @@ impl Rules<'_> {
             && spoken(first, other) != spoken(name, pool)
         {
             let what = format!(
-                " = {group:?}: the pool {first:?} of this group speaks {:?} and not {:?}, so they \
-                 cannot stand in for each other",
+                "group = {group:?}: the pool {first:?} of this group speaks {:?} and not {:?}, so \
+                 they cannot stand in for each other",
                 spoken(first, other),
                 spoken(name, pool)
             );
-            note("group", what, "take another group".to_owned());
+            section.problem("group", what, "take another group");
         }
         let sizes = [
             ("max", pool.max.unwrap_or_default()),
@@ -56,33 +50,31 @@ impl Rules<'_> {
         let (max, ceiling) = (config.pool_max(pool), config.processes_max());
         for (key, value) in sizes {
             if let Some(ceiling) = ceiling.filter(|ceiling| value > *ceiling) {
-                let what = format!(" ({value}) is above [server] processes_max ({ceiling})");
-                note(key, what, above_ceiling(key));
+                let what = format!("{key} ({value}) is above [server] processes_max ({ceiling})");
+                section.problem(key, what, above_ceiling(key));
             }
         }
         for (key, value) in &sizes[1..] {
             if *value > max {
-                let what = format!(" ({value}) is above max ({max})");
+                let what = format!("{key} ({value}) is above max ({max})");
                 let remedy = format!("lower {key} to {max} or less, or raise max");
-                note(key, what, remedy);
+                section.problem(key, what, remedy);
             }
         }
         let reserved = pool.interactive_reserved;
         if reserved > 0 && reserved >= max {
-            let what = format!(" ({reserved}) leaves nothing of max ({max})");
-            let remedy = "lower it, or raise max".to_owned();
-            note("interactive_reserved", what, remedy);
+            let what = format!("interactive_reserved ({reserved}) leaves nothing of max ({max})");
+            section.problem("interactive_reserved", what, "lower it, or raise max");
         }
         let (soft, hard) = (pool.max_memory, pool.max_memory_hard);
         if hard != 0 && soft > hard {
-            let what = format!(" ({soft} bytes) is above max_memory_hard ({hard} bytes)");
-            let remedy = "raise max_memory_hard, or lower max_memory".to_owned();
-            note("max_memory", what, remedy);
+            let what = format!("max_memory ({soft} bytes) is above max_memory_hard ({hard} bytes)");
+            let remedy = "raise max_memory_hard, or lower max_memory";
+            section.problem("max_memory", what, remedy);
         }
         if pool.throttle_delay.unwrap_or_default() > pool.throttle_delay_max {
-            let remedy = "raise throttle_delay_max".to_owned();
-            let what = " is above throttle_delay_max".to_owned();
-            note("throttle_delay", what, remedy);
+            let what = "throttle_delay is above throttle_delay_max";
+            section.problem("throttle_delay", what, "raise throttle_delay_max");
         }
     }
 }

@@ -1,49 +1,46 @@
 //! Rules between the keys of the sections `[services.NAME]`, and between them and everything else.
 
-use super::{Rules, SOCKET_PATH_MAX, advice};
+use super::{Rules, SOCKET_PATH_MAX, Section, advice};
 use crate::config::keys::SERVICES;
 use crate::config::{ServiceAddress, ServiceConfig};
 
 impl Rules<'_> {
     /// Notes what does not fit together in the section of a service.
     pub(super) fn service(&mut self, name: &str, service: &ServiceConfig) {
-        let section = &format!("{SERVICES}.{name}");
-        self.pool_of_service(section, service);
+        let mut section = self.section(format!("{SERVICES}.{name}"));
+        section.pool_of_service(service);
         match &service.listen {
             Some(address) => {
-                self.reach(section, service, address);
-                self.others(section, name, address);
+                section.reach(service, address);
+                section.others(name, address);
             }
-            None => self.problem(
-                (section, "listen"),
-                "does not say where it listens".to_owned(),
+            None => section.problem(
+                "listen",
+                "does not say where it listens",
                 "add listen = \"unix:/PATH\" or listen = \"HOST:PORT\"",
             ),
         }
     }
+}
 
+impl Section<'_> {
     /// Where its processes come from.
-    fn pool_of_service(&mut self, section: &str, service: &ServiceConfig) {
+    fn pool_of_service(&mut self, service: &ServiceConfig) {
         let languages = self.config.language_names();
         match (&service.pool, &service.language) {
-            (Some(_), Some(_)) => self.problem(
-                (section, "pool"),
-                "pool and language are both set".to_owned(),
-                "keep one of the two: a language stands for its own pool",
-            ),
-            (None, None) => self.problem(
-                (section, "pool"),
-                "names neither a pool nor a language".to_owned(),
-                "add pool = \"NAME\", or language = \"NAME\" for a language's own pool",
-            ),
+            (Some(_), Some(_)) => {
+                let remedy = "keep one of the two: a language stands for its own pool";
+                self.problem("pool", "pool and language are both set", remedy);
+            }
+            (None, None) => {
+                let remedy =
+                    "add pool = \"NAME\", or language = \"NAME\" for a language's own pool";
+                self.problem("pool", "names neither a pool nor a language", remedy);
+            }
             (None, Some(language)) => {
                 if !languages.contains(&language.as_str()) {
                     let what = format!("language = {language:?}: no such language is configured");
-                    self.problem(
-                        (section, "language"),
-                        what,
-                        advice(language, &languages, ""),
-                    );
+                    self.problem("language", what, advice(language, &languages, ""));
                 }
             }
             (Some(pool), None) => {
@@ -55,21 +52,21 @@ impl Rules<'_> {
                         "{} (wait_for_pool = true if it is added while the service runs)",
                         advice(pool, &known, "")
                     );
-                    self.problem((section, "pool"), what, remedy);
+                    self.problem("pool", what, remedy);
                 }
             }
         }
     }
 
     /// Who can reach it.
-    fn reach(&mut self, section: &str, service: &ServiceConfig, address: &ServiceAddress) {
+    fn reach(&mut self, service: &ServiceConfig, address: &ServiceAddress) {
         if let ServiceAddress::Unix(path) = address
             && path.as_os_str().len() > SOCKET_PATH_MAX
         {
             let length = path.as_os_str().len();
             let what =
                 format!("listen has {length} bytes; a socket's path can have {SOCKET_PATH_MAX}");
-            self.problem((section, "listen"), what, "use a shorter path");
+            self.problem("listen", what, "use a shorter path");
         }
         if address.is_local() {
             return;
@@ -78,36 +75,36 @@ impl Rules<'_> {
             let what =
                 format!("local_only is true, but {address} can be reached from other machines");
             let remedy = "leave local_only out, or listen on a loopback address or a Unix socket";
-            self.problem((section, "local_only"), what, remedy);
+            self.problem("local_only", what, remedy);
         } else if !service.open {
             let what = format!(
                 "listen = \"{address}\" can be reached from other machines, without a login"
             );
             let remedy = "listen on a loopback address or a Unix socket; or add open = true here if \
                           whoever reaches it may run functions";
-            self.problem((section, "listen"), what, remedy);
+            self.problem("listen", what, remedy);
         }
     }
 
     /// Who listens there as well.
-    fn others(&mut self, section: &str, name: &str, address: &ServiceAddress) {
+    fn others(&mut self, name: &str, address: &ServiceAddress) {
         let server = &self.config.server;
         let own = [
             ("socket", Some(ServiceAddress::Unix(server.socket.clone()))),
             ("tcp", server.tcp.map(ServiceAddress::Tcp)),
             ("http", server.http.map(ServiceAddress::Tcp)),
         ];
-        let own = own
-            .into_iter()
-            .filter_map(|(key, own)| Some((format!("[server] {key}"), own?)));
+        let own = own.map(|(key, own)| (format!("[server] {key}"), own));
         let before = self.config.services.range(..name.to_owned());
-        let before = before.filter_map(|(other, service)| {
-            Some((format!("[{SERVICES}.{other}]"), service.listen.clone()?))
-        });
-        let taken = own.chain(before).find(|(_, other)| other.excludes(address));
-        if let Some((taken, _)) = taken {
+        let before = before
+            .map(|(other, service)| (format!("[{SERVICES}.{other}]"), service.listen.clone()));
+        let excludes = |other: &Option<ServiceAddress>| {
+            other.as_ref().is_some_and(|other| other.excludes(address))
+        };
+        let mut all = own.into_iter().chain(before);
+        if let Some((taken, _)) = all.find(|(_, other)| excludes(other)) {
             let what = format!("listen = \"{address}\": {taken} listens there");
-            self.problem((section, "listen"), what, "name another address");
+            self.problem("listen", what, "name another address");
         }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::password::HIDDEN;
 use super::super::stressed::Stressed;
 use super::{Kind, Unit};
+use crate::password::HIDDEN;
 
 /// One mebibyte, in bytes.
 const MIB: u64 = 1 << 20;

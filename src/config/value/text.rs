@@ -4,10 +4,10 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use serde_json::Value;
 
-use super::super::password::{HIDDEN, PasswordHash};
 use super::super::services::ServiceAddress;
 use super::super::types::language_name;
 use super::{Kind, OFF, Raw};
+use crate::password::{HIDDEN, PasswordHash};
 use replication::endpoint::rules::{EndpointRules, parse_origin};
 
 /// Longest name of a pool, a group or a language, in bytes.
@@ -208,7 +208,7 @@ pub(in crate::config) const COMMAND: Kind = Kind::Text(&Form {
 const CREDENTIALS: &str = "it decides where credentials are sent";
 const FILE: &str = "it names a file of this machine";
 const SOCKET: &str = "it opens a socket";
-const LET_IN: &str = "it decides who is let in";
+pub(in crate::config) const LET_IN: &str = "it decides who is let in";
 
 /// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its
 /// name: names stand in paths of HTTP, labels of metrics, command lines and the log. What begins with

@@ -147,7 +147,6 @@ fn write_config(directory: &Path, text: &str) {
 fn sources(directory: &Path) -> Sources {
     Sources {
         files: vec![directory.join("settee.toml")],
-        natives: vec!["echo"],
         ..Sources::default()
     }
 }

@@ -1,7 +1,7 @@
-//! Passwords of admins: read, kept and compared as hashes.
+//! Passwords: read, kept and compared as hashes; and random bytes for secrets.
 //!
-//! SUMMARY   [`PasswordHash`] is what `[admins]` holds: CouchDB's hashed forms as they are, a plain
-//!           password hashed at once.
+//! SUMMARY   [`PasswordHash`] is what `[admins]` and `[users.NAME]` hold: CouchDB's hashed forms as they
+//!           are, a plain password hashed at once.
 //! PROMISES  A plain password is nowhere kept, and no form of one is ever shown. Comparing takes the
 //!           same time wherever the difference is.
 //! SOURCE    couch_passwords: `-pbkdf2-KEY,SALT,ITERATIONS` (SHA-1), `-pbkdf2:PRF-KEY,SALT,ITERATIONS`,
@@ -32,9 +32,11 @@ const ITERATIONS_MAX: u32 = 100_000_000;
 /// Longest password, in bytes.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// The hash function below PBKDF2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The hash function below PBKDF2, by its name in a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Prf {
+    #[strum(serialize = "sha")]
     Sha1,
     Sha224,
     Sha256,
@@ -59,36 +61,25 @@ impl Cost {
     }
 
     fn derive(self, password: &[u8], salt: &[u8]) -> Vec<u8> {
-        let mut key = vec![0; self.prf.of().1];
-        let derive = match self.prf {
-            Prf::Sha1 => pbkdf2_hmac::<Sha1>,
-            Prf::Sha224 => pbkdf2_hmac::<Sha224>,
-            Prf::Sha256 => pbkdf2_hmac::<Sha256>,
-            Prf::Sha384 => pbkdf2_hmac::<Sha384>,
-            Prf::Sha512 => pbkdf2_hmac::<Sha512>,
-        };
+        let (derive, key_bytes) = self.prf.function();
+        let mut key = vec![0; key_bytes];
         derive(password, salt, self.iterations, &mut key);
         key
     }
 }
 
-impl Prf {
-    const ALL: [Self; 5] = [
-        Self::Sha1,
-        Self::Sha224,
-        Self::Sha256,
-        Self::Sha384,
-        Self::Sha512,
-    ];
+/// Derives a key from password, salt and number of iterations.
+type Derive = fn(&[u8], &[u8], u32, &mut [u8]);
 
-    /// Returns the name in a hash, and the length of the derived key in bytes.
-    const fn of(self) -> (&'static str, usize) {
+impl Prf {
+    /// Returns the function that derives a key, and the length of the key in bytes.
+    const fn function(self) -> (Derive, usize) {
         match self {
-            Self::Sha1 => ("sha", 20),
-            Self::Sha224 => ("sha224", 28),
-            Self::Sha256 => ("sha256", 32),
-            Self::Sha384 => ("sha384", 48),
-            Self::Sha512 => ("sha512", 64),
+            Self::Sha1 => (pbkdf2_hmac::<Sha1>, 20),
+            Self::Sha224 => (pbkdf2_hmac::<Sha224>, 28),
+            Self::Sha256 => (pbkdf2_hmac::<Sha256>, 32),
+            Self::Sha384 => (pbkdf2_hmac::<Sha384>, 48),
+            Self::Sha512 => (pbkdf2_hmac::<Sha512>, 64),
         }
     }
 }
@@ -152,7 +143,7 @@ impl PasswordHash {
         if let Some(rest) = text.strip_prefix("-hashed-") {
             let (key, salt) = rest.split_once(',')?;
             let key = HEXLOWER_PERMISSIVE.decode(key.as_bytes()).ok()?;
-            return (key.len() == Prf::Sha1.of().1).then(|| Self {
+            return (key.len() == Prf::Sha1.function().1).then(|| Self {
                 form: Form::Simple,
                 key,
                 salt: salt.to_owned(),
@@ -163,13 +154,13 @@ impl PasswordHash {
             Some(named) => named.split_once('-')?,
             None => ("sha", rest.strip_prefix('-')?),
         };
-        let prf = Prf::ALL.into_iter().find(|known| known.of().0 == prf)?;
+        let prf: Prf = prf.parse().ok()?;
         let mut parts = rest.split(',');
         let key = HEXLOWER_PERMISSIVE.decode(parts.next()?.as_bytes()).ok()?;
         let salt = parts.next()?.to_owned();
         let iterations = parts.next()?.trim().parse().ok()?;
         let right = parts.next().is_none()
-            && key.len() == prf.of().1
+            && key.len() == prf.function().1
             && (1..=ITERATIONS_MAX).contains(&iterations);
         right.then_some(Self {
             form: Form::Pbkdf2(Cost { prf, iterations }),
@@ -224,7 +215,7 @@ impl PasswordHash {
             Form::Simple => format!("-hashed-{key},{salt}"),
             Form::Pbkdf2(Cost { prf, iterations }) => match prf {
                 Prf::Sha1 => format!("-pbkdf2-{key},{salt},{iterations}"),
-                _ => format!("-pbkdf2:{}-{key},{salt},{iterations}", prf.of().0),
+                _ => format!("-pbkdf2:{}-{key},{salt},{iterations}", <&str>::from(prf)),
             },
         }
     }

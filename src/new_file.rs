@@ -1,0 +1,70 @@
+//! A file that is there whole, or not at all.
+//!
+//! SUMMARY   [`NewFile`] is written under another name in the same folder, which ends with `.part`, and gets
+//!           its own name at the end. Only its owner can read it.
+//! PROMISES  A file that has the name already stays as it is.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+
+use crate::password::random;
+
+/// A file that is being written.
+pub(crate) struct NewFile {
+    path: PathBuf,
+    part: PathBuf,
+    file: File,
+}
+
+impl NewFile {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// There is something of this name already, or the system refuses it.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        if path.symlink_metadata().is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let mut part = path.to_owned().into_os_string();
+        // Another program may write a file of the same name at the same time.
+        part.push(format!(".{}.part", HEXLOWER.encode(&random::<8>())));
+        let part = PathBuf::from(part);
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&part)?;
+        let path = path.to_owned();
+        Ok(Self { path, part, file })
+    }
+
+    /// Writes what comes next.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    /// Gives the file its name, once it is on the disk.
+    ///
+    /// # Errors
+    /// There is something of this name by now, or the system refuses it.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        // Unlike a rename it fails where there is a file of this name.
+        fs::hard_link(&self.part, &self.path)
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // If it cannot be removed, it says by its name what it is.
+        drop(fs::remove_file(&self.part));
+    }
+}
