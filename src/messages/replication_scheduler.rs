@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::messages::replication_job::JobProgress;
 use policy::schedule::{
-    Census, Entry, JobState, Level, Pause, Settings, Summary, Totals, WallTime, WhyNot,
+    Census, HistoryEntry, JobState, Level, Pause, Settings, Summary, Totals, WallTime, WhyNot,
 };
 use replication::crash::Crash;
 use replication::id::ReplicationId;
@@ -292,7 +292,7 @@ pub struct JobInfo {
     /// Documents that were not replicated, and why: the latest ones, the latest last.
     pub refused: Vec<RefusedDoc>,
     /// What happened, the newest first.
-    pub history: Vec<Entry>,
+    pub history: Vec<HistoryEntry>,
     /// When it was started last.
     pub last_started: Option<WallTime>,
     /// Its priority.

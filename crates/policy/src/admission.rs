@@ -19,7 +19,6 @@ mod stress;
 mod throttle;
 mod warning;
 
-pub(crate) use stress::is_pressed;
 pub use stress::{STRESS_DURATION, Stress, StressEntry, stress_applies};
 #[cfg(test)]
 pub(crate) use throttle::THROTTLE_DELAY_MAX;
@@ -59,6 +58,12 @@ impl Snapshot {
         }
     }
 
+    /// Returns whether one more process would reach the limit.
+    pub(crate) fn is_near_limit(&self) -> bool {
+        self.max
+            .is_some_and(|max| self.total.saturating_add(1) >= max)
+    }
+
     /// Returns how many claims the processes that are being created leave unserved.
     const fn unserved(&self) -> u32 {
         self.claims.saturating_sub(self.opening)
@@ -96,19 +101,6 @@ pub fn listening(now: &Snapshot) -> bool {
     verdict(now) == Verdict::Listen
 }
 
-/// What a process would be created for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// For a request; so many of the available processes could serve it.
-    Request {
-        /// How many.
-        suitable: u32,
-    },
-    /// To have more of them in advance, or in place of one that ended: a pool's own settings ask
-    /// for it (`init_size`, `min_free`).
-    Reserve,
-}
-
 /// A process must not be created. Whoever wanted it has made a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpawnRefused {
@@ -130,22 +122,21 @@ impl std::fmt::Display for SpawnRefused {
     }
 }
 
-/// Says whether a process may be created: for somebody whom nothing available can serve, below the
-/// limit, and not while throttled. The decision to create one has been taken before, by the same
-/// rules; who carries it out asserts them here.
+/// Says whether a process may be created: below the limit, not while throttled, and not for a request
+/// that an available process can serve (`is_served`). The decision to create one was taken before, by
+/// the same rules; who carries it out asserts them here.
 ///
 /// # Errors
 /// The rule that is broken. A mistake of ours, and to be treated as one.
-pub(crate) fn may_spawn(now: &Snapshot, need: Need) -> Result<(), SpawnRefused> {
+pub(crate) fn may_spawn(now: &Snapshot, is_served: bool) -> Result<(), SpawnRefused> {
     if now.throttled {
-        return Err(SpawnRefused::Throttled);
-    }
-    if now.max.is_some_and(|max| now.total >= max) {
-        return Err(SpawnRefused::AtLimit);
-    }
-    match need {
-        Need::Request { suitable } if suitable > 0 => Err(SpawnRefused::Available),
-        _ => Ok(()),
+        Err(SpawnRefused::Throttled)
+    } else if now.max.is_some_and(|max| now.total >= max) {
+        Err(SpawnRefused::AtLimit)
+    } else if is_served {
+        Err(SpawnRefused::Available)
+    } else {
+        Ok(())
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn service(list: &mut List, inner: &Inner) {
         [sample(&[], inner.log_dropped())],
     );
     let judged = Invariant::ALL.into_iter().zip(&inner.invariants);
-    let judged = judged.filter(|(id, _)| id.predicate().is_some());
+    let judged = judged.filter(|(id, _)| id.is_judged_on_tables());
     list.counter(
         "invariant_violations",
         &["invariant"],

@@ -121,21 +121,14 @@ fn who_was_accepted_and_has_no_process_yet_is_counted() {
 #[test]
 fn a_process_is_created_only_for_a_request_that_nothing_available_can_serve() {
     let below = pool(1, 1, 3);
-    let need = |suitable| Need::Request { suitable };
-    assert_eq!(may_spawn(&below, need(1)), Err(SpawnRefused::Available));
-    assert_eq!(may_spawn(&below, need(0)), Ok(()));
-    assert_eq!(may_spawn(&below, Need::Reserve), Ok(()));
+    assert_eq!(may_spawn(&below, true), Err(SpawnRefused::Available));
+    assert_eq!(may_spawn(&below, false), Ok(()));
 }
 
 #[test]
 fn a_process_is_created_only_below_the_limit() {
-    for need in [Need::Request { suitable: 0 }, Need::Reserve] {
-        assert_eq!(
-            may_spawn(&pool(0, 3, 3), need),
-            Err(SpawnRefused::AtLimit),
-            "{need:?}"
-        );
-    }
+    let full = pool(0, 3, 3);
+    assert_eq!(may_spawn(&full, false), Err(SpawnRefused::AtLimit));
 }
 
 #[test]
@@ -144,9 +137,7 @@ fn no_process_is_created_while_throttled() {
         throttled: true,
         ..pool(0, 0, 3)
     };
-    for need in [Need::Request { suitable: 0 }, Need::Reserve] {
-        assert_eq!(may_spawn(&throttled, need), Err(SpawnRefused::Throttled));
-    }
+    assert_eq!(may_spawn(&throttled, false), Err(SpawnRefused::Throttled));
 }
 
 #[test]
@@ -217,18 +208,18 @@ fn a_delay_that_is_configured_above_the_longest_counts() {
 
 #[test]
 fn a_service_is_pressed_when_one_more_process_would_reach_its_limit() {
-    assert!(!is_pressed(&pool(0, 1, 3)));
-    assert!(is_pressed(&pool(0, 2, 3)));
-    assert!(is_pressed(&pool(0, 3, 3)));
-    assert!(!is_pressed(&Snapshot::default()));
+    assert!(!pool(0, 1, 3).is_near_limit());
+    assert!(pool(0, 2, 3).is_near_limit());
+    assert!(pool(0, 3, 3).is_near_limit());
+    assert!(!Snapshot::default().is_near_limit());
 }
 
 #[test]
 fn stress_lasts_1000_s_after_the_last_moment_at_the_limit() {
     let mut stress = Stress::default();
     assert!(!stress.is_on(at(0)));
-    assert_eq!(stress.pressed(at(0)), StressEntry::Began);
-    assert_eq!(stress.pressed(at(999)), StressEntry::Extended);
+    assert_eq!(stress.note(at(0)), StressEntry::Began);
+    assert_eq!(stress.note(at(999)), StressEntry::Extended);
     assert!(stress.is_on(at(1998)));
     assert!(!stress.is_on(at(1999)));
 }
@@ -236,7 +227,7 @@ fn stress_lasts_1000_s_after_the_last_moment_at_the_limit() {
 #[test]
 fn idle_processes_are_replaced_each_time_that_stress_begins_and_not_while_it_lasts() {
     let mut stress = Stress::default();
-    let entries = [0, 1, 1001, 2001, 2002].map(|second| stress.pressed(at(second)));
+    let entries = [0, 1, 1001, 2001, 2002].map(|second| stress.note(at(second)));
     use StressEntry::{Began, Extended};
     assert_eq!(entries, [Began, Extended, Began, Began, Extended]);
 }
@@ -319,7 +310,7 @@ proptest! {
     fn what_a_listening_service_lets_in_may_be_served(now in any_snapshot()) {
         let spare = now.avail > now.claims.saturating_sub(now.opening);
         if listening(&now) && !spare {
-            prop_assert_eq!(may_spawn(&now, Need::Request { suitable: 0 }), Ok(()));
+            prop_assert_eq!(may_spawn(&now, false), Ok(()));
         }
     }
 }

@@ -22,19 +22,15 @@ pub(super) const BULK: u64 = 1 << 63;
 /// How many databases are remembered before it is looked whether some can be forgotten.
 const DATABASES_KEPT_MIN: usize = 64;
 
-/// The rounds of one pool: one count for each lane, so that neither lane moves the other's. Nothing in
-/// a pool that never served its databases in turn.
+/// The rounds of one pool: one count for each lane, so that neither lane moves the other's.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rounds(Option<Box<Laps>>);
-
-#[derive(Clone, Debug, Default)]
-struct Laps {
-    interactive: Lap,
-    bulk: Lap,
+pub(crate) struct Rounds {
+    interactive: LaneRounds,
+    bulk: LaneRounds,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Lap {
+struct LaneRounds {
     /// The round of the request that was served last.
     now: u64,
     /// database -> the round of its newest request; unordered: always asked for one database.
@@ -50,25 +46,18 @@ impl Rounds {
         let bit = if is_behind { BULK } else { 0 };
         match settings.fairness {
             Fairness::Fifo => bit,
-            Fairness::PerDb => {
-                let laps = self.0.get_or_insert_default();
-                bit | laps.of(bit).join(db)
-            }
+            Fairness::PerDb => bit | self.of(bit).join(db),
         }
     }
 
     /// Notes that a request of this rank leaves the queue to be served.
     pub(super) fn served(&mut self, rank: u64) {
-        if let Some(laps) = &mut self.0 {
-            let lap = laps.of(rank);
-            lap.now = lap.now.max(rank & !BULK);
-        }
+        let rounds = self.of(rank);
+        rounds.now = rounds.now.max(rank & !BULK);
     }
-}
 
-impl Laps {
-    /// The lap of a rank's lane.
-    const fn of(&mut self, rank: u64) -> &mut Lap {
+    /// The rounds of a rank's lane.
+    const fn of(&mut self, rank: u64) -> &mut LaneRounds {
         match rank & BULK {
             0 => &mut self.interactive,
             _ => &mut self.bulk,
@@ -76,7 +65,7 @@ impl Laps {
     }
 }
 
-impl Lap {
+impl LaneRounds {
     fn join(&mut self, db: Option<&DbKey>) -> u64 {
         self.forget();
         let db = db.cloned();

@@ -196,6 +196,11 @@ impl IdleIndex {
         number(self.untagged.idle.first())
     }
 
+    /// The idle process that is stopped first when there are too many: tagged ones come first.
+    pub(super) fn first_to_stop(&self) -> Option<u64> {
+        self.oldest_used().or_else(|| self.oldest_untagged())
+    }
+
     /// How many processes are idle.
     pub(crate) fn len(&self) -> usize {
         self.untagged.idle.len() + self.access.len()

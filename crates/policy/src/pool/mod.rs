@@ -52,7 +52,7 @@
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
 //! | the ceiling over all pools | `ceiling.rs` |
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
-//! | what new settings change | `reconfigure.rs` (the plan), `resize.rs` |
+//! | what new settings change | `plan.rs`, `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs` |
 //!
 //! # What named pools add, where the sources leave it open
@@ -78,15 +78,14 @@ mod event;
 mod fairness;
 mod flush;
 mod groups;
-mod holdings;
 mod id;
 mod idle;
 mod ledger;
 mod life;
+mod plan;
 mod pools;
 mod random;
 mod ranking;
-pub mod reconfigure;
 mod remove;
 mod resize;
 mod returning;
@@ -107,14 +106,13 @@ mod tests;
 pub use action::*;
 pub use event::*;
 pub use id::*;
+pub use plan::Change;
 pub use pools::Pools;
-pub use reconfigure::{Change, reconfigure};
 pub use settings::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
     SettingsError,
 };
 pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 
-pub(crate) use ledger::{Due, Place, Request};
-pub(crate) use select::choose;
-pub(crate) use tables::{Pool, ProcState};
+pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow};
+pub(crate) use tables::{Pool, Proc, ProcState};

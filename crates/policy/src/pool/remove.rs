@@ -57,7 +57,7 @@ impl Turn<'_> {
 impl Pool {
     /// Whether it was removed and nothing of it is left.
     pub(super) fn is_finished(&self) -> bool {
-        self.life.removing.is_some() && self.count == 0 && self.stopping.is_empty()
+        self.life.removing.is_some() && self.count() == 0 && self.stopping.is_empty()
     }
 }
 

@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use super::id::{PoolId, Target};
-use super::ledger::{Ledger, Request};
+use super::ledger::{Ledger, RequestRow};
 use super::settings::PoolSettings;
 use super::tables::Pool;
 use crate::time::Timestamp;
@@ -63,7 +63,7 @@ pub(super) fn choose_pool(
     members: &[PoolId],
     pools: &[Pool],
     ledger: &mut Ledger,
-    request: &Request,
+    request: &RequestRow,
 ) -> Option<PoolId> {
     let row = |id: PoolId| &pools[id.0 as usize];
     let now = ledger.now;

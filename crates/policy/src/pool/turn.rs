@@ -32,7 +32,7 @@ impl Turn<'_> {
         let Some(opening) = self.pool.finish_opening(number, self.ledger.now) else {
             return;
         };
-        self.pool.tally().started += 1;
+        self.pool.totals.started += 1;
         self.start_succeeded();
         match opening.request {
             _ if self.ledger.shutting_down => self.stop(number, StopReason::Shutdown),
@@ -48,7 +48,7 @@ impl Turn<'_> {
             return;
         };
         self.ledger.ceiling.live -= 1;
-        self.pool.tally().start_failures += 1;
+        self.pool.totals.start_failures += 1;
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
         }
@@ -62,7 +62,6 @@ impl Turn<'_> {
             (Some(ProcState::Teaching { request, ddoc }), true) => {
                 self.pool.take_busy(number);
                 self.pool.learn(number, ddoc);
-                self.pool.tally().taught += 1;
                 match request {
                     Some(request) => self.answer(request, number),
                     None => self.settle(number),
@@ -90,12 +89,12 @@ impl Turn<'_> {
         if self.pool.stopping.remove(&number) {
             self.ledger.ceiling.ending -= 1;
             if self.pool.life.deferred {
-                self.thin_out();
+                self.cull_idle();
             }
             return;
         }
         if let Some(proc) = self.remove(number) {
-            self.pool.tally().died += 1;
+            self.pool.totals.died += 1;
             if let ProcState::Teaching { request, .. } = proc.state {
                 self.refuse_if_waiting(request, Refusal::TeachFailed);
             }
@@ -135,7 +134,7 @@ impl Turn<'_> {
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
         };
-        let spare = self.pool.count >= self.pool.settings.limits.soft_limit || proc.db.is_some();
+        let spare = self.pool.count() >= self.pool.settings.limits.soft_limit || proc.db.is_some();
         if proc.state == ProcState::Idle && spare {
             self.stop(number, StopReason::Idle);
         }
@@ -163,7 +162,7 @@ impl Turn<'_> {
         if self.remove(number).is_some() {
             self.pool.stopping.insert(number);
             self.ledger.ceiling.ending += 1;
-            self.pool.tally().note_stop(why);
+            self.pool.totals.note_stop(why);
             self.out.push(Action::Stop {
                 proc: self.proc_id(number),
                 why,
@@ -175,7 +174,7 @@ impl Turn<'_> {
         let proc = self.pool.remove(number)?;
         self.ledger.ceiling.live -= 1;
         if let ProcState::Assigned { client, .. } = proc.state {
-            let held = self.ledger.held.remove(client, self.proc_id(number));
+            let held = self.ledger.held.remove(&(client, self.proc_id(number)));
             debug_assert!(held, "PM-3: an assigned process is held by its client");
         }
         Some(proc)

@@ -11,8 +11,9 @@
 
 use std::time::Duration;
 
-use super::action::{Action, StopReason, Warning};
-use super::settings::{Cull, PoolSettings};
+use super::action::{StopReason, Warning};
+use super::ledger::Due;
+use super::settings::Cull;
 use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 use crate::time::Timestamp;
@@ -34,24 +35,22 @@ impl Turn<'_> {
         self.sleep();
         let now = self.ledger.now;
         if self.pool.life.throttle.expire(now) {
-            self.out
-                .push(Action::Warn(Warning::Unthrottled { pool: self.id }));
+            self.warn(Warning::Unthrottled { pool: self.id });
         }
         if self.pool.life.stress.expire(now) {
-            self.out
-                .push(Action::Warn(Warning::Unstressed { pool: self.id }));
+            self.warn(Warning::Unstressed { pool: self.id });
         }
         self.pool.life.pause.take_if(|until| *until <= now);
-        self.thin_out();
+        self.cull_idle();
     }
 
     /// Stops idle processes that are too old, that were started without stress, or that are too
     /// many, for as long as a batch is not full.
-    pub(super) fn thin_out(&mut self) {
+    pub(super) fn cull_idle(&mut self) {
         self.pool.life.deferred = false;
         self.stop_aged();
         self.stop_unstressed();
-        self.cull();
+        self.stop_surplus();
     }
 
     /// Opens processes in the background while there are fewer than there should be.
@@ -62,19 +61,15 @@ impl Turn<'_> {
             self.pool.life.restore_to = 0;
             return;
         }
-        let below = |pool: &Pool| pool.count < restore_to || pool.missing() > 0;
-        while below(self.pool) && self.may_open() {
-            if !self.open(None) {
-                break;
-            }
-        }
+        let below = |pool: &Pool| pool.count() < restore_to || pool.missing() > 0;
+        while below(self.pool) && self.may_open() && self.open(None) {}
         let is_short = below(self.pool) && self.pool.may_open(now);
         self.ledger.ceiling.note_short(self.id, is_short);
         // What waits for a stopping process's slot, or for a place, is opened when that is there.
         if is_short {
             return;
         }
-        if self.pool.overdue() == 0 || self.pool.count >= restore_to {
+        if self.pool.overdue() == 0 || self.pool.count() >= restore_to {
             self.pool.life.restore_to = 0;
         }
     }
@@ -99,7 +94,7 @@ impl Turn<'_> {
     fn stop_unstressed(&mut self) {
         while let Some(&number) = self.pool.life.refresh.first() {
             if !self.is_idle(number) {
-                // Whoever works keeps on working.
+                // Busy processes are not interrupted.
                 self.pool.life.refresh.pop_first();
             } else if self.pool.batch_left() > 0 {
                 self.pool.life.refresh.pop_first();
@@ -111,7 +106,7 @@ impl Turn<'_> {
         }
     }
 
-    fn cull(&mut self) {
+    fn stop_surplus(&mut self) {
         let Some(cull) = self.pool.settings.cull else {
             return;
         };
@@ -161,7 +156,7 @@ impl Turn<'_> {
         if let Some(at) = next
             && wake.is_none_or(|wake| at < wake)
         {
-            self.ledger.set_wake(self.id, wake, Some(at));
+            self.ledger.move_due(Due::Pool(self.id), wake, Some(at));
             self.pool.life.wake = Some(at);
         }
     }
@@ -169,7 +164,7 @@ impl Turn<'_> {
     /// Forgets the timer.
     pub(super) fn sleep(&mut self) {
         let wake = self.pool.life.wake.take();
-        self.ledger.set_wake(self.id, wake, None);
+        self.ledger.move_due(Due::Pool(self.id), wake, None);
     }
 
     fn is_idle(&self, number: u64) -> bool {
@@ -196,15 +191,5 @@ impl Pool {
         candidates
             .map(since)
             .min_by_key(|(number, since)| (*since, *number))
-    }
-
-    /// Whether the settings ask for anything that is done without being asked for.
-    pub(super) fn needs_upkeep(settings: &PoolSettings) -> bool {
-        settings.init_size > 0
-            || settings.min_free > 0
-            || settings.recycle.max_age.is_some()
-            || settings.cull.is_some()
-            || settings.throttle.is_some()
-            || settings.stress
     }
 }

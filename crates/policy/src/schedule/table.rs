@@ -9,12 +9,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::event::{JobId, Level, Pause, Run};
-use super::fair_share::KeyId;
 use super::history::History;
 use super::settings::{Coefficient, RuleSet, Settings};
 use super::view::JobState;
@@ -29,7 +29,7 @@ pub(super) struct Slot(u32);
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) id: JobId,
-    pub(super) key: KeyId,
+    pub(super) key: Arc<str>,
     pub(super) continuous: bool,
     pub(super) transient: bool,
     pub(super) level: Level,
@@ -44,7 +44,7 @@ pub(super) struct Job {
 /// What a job does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It could run.
+    /// It waits for its turn.
     Ready,
     /// It crashed and waits.
     BackingOff { until: WallTime },
@@ -92,6 +92,13 @@ impl Phase {
         )
     }
 
+    /// Says what becomes of a job that is stopping.
+    pub(super) fn set_then(&mut self, next: Then) {
+        if let Self::Stopping { then, .. } = self {
+            *then = next;
+        }
+    }
+
     /// Whether the job was removed and only its incarnation is still there.
     pub(super) const fn is_leaving(&self) -> bool {
         matches!(
@@ -106,7 +113,7 @@ impl Phase {
 
 /// Whose turn it is: the smallest one's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
+pub(super) struct TurnKey {
     level: Reverse<Level>,
     penalty: u64,
     last_started: WallTime,
@@ -119,22 +126,22 @@ pub(super) struct Turn {
 /// Those without a penalty, as a rule almost all, are apart: decay does not touch them.
 #[derive(Clone, Debug, Default)]
 struct Ready {
-    clean: BTreeSet<Turn>,
-    penalised: BTreeSet<Turn>,
+    clean: BTreeSet<TurnKey>,
+    penalised: BTreeSet<TurnKey>,
 }
 
 impl Ready {
-    fn insert(&mut self, turn: Turn) {
+    fn insert(&mut self, turn: TurnKey) {
         let is_new = self.of(&turn).insert(turn);
         debug_assert!(is_new, "a job is in the order once");
     }
 
-    fn remove(&mut self, turn: &Turn) {
+    fn remove(&mut self, turn: &TurnKey) {
         let was_there = self.of(turn).remove(turn);
         debug_assert!(was_there, "a job that could run is in the order");
     }
 
-    fn of(&mut self, turn: &Turn) -> &mut BTreeSet<Turn> {
+    fn of(&mut self, turn: &TurnKey) -> &mut BTreeSet<TurnKey> {
         if turn.penalty == 0 {
             &mut self.clean
         } else {
@@ -142,7 +149,7 @@ impl Ready {
         }
     }
 
-    fn first(&self) -> Option<&Turn> {
+    fn first(&self) -> Option<&TurnKey> {
         match (self.clean.first(), self.penalised.first()) {
             (Some(clean), Some(penalised)) => Some(clean.min(penalised)),
             (clean, penalised) => clean.or(penalised),
@@ -154,7 +161,7 @@ impl Ready {
     fn renew(&mut self, penalties: &[u64]) {
         let renewed = std::mem::take(&mut self.penalised).into_iter().map(|turn| {
             let penalty = penalties[turn.slot.0 as usize];
-            Turn { penalty, ..turn }
+            TurnKey { penalty, ..turn }
         });
         let (clean, penalised): (Vec<_>, Vec<_>) = renewed.partition(|turn| turn.penalty == 0);
         self.clean.extend(clean);
@@ -183,12 +190,12 @@ pub struct Census {
 
 /// By what a job's state is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Judge {
+pub(super) struct StateRules {
     rules: RuleSet,
     health_threshold: Duration,
 }
 
-impl Judge {
+impl StateRules {
     fn of(settings: &Settings) -> Self {
         Self {
             rules: settings.rules,
@@ -225,11 +232,11 @@ pub(super) struct Jobs {
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
     /// Ids in order with their states, but of jobs that are leaving.
-    states: CountedNames,
+    pub(super) states: CountedNames,
     /// Jobs whose states are others than when this was taken last.
     changed: Vec<JobId>,
-    judge: Judge,
-    census: Census,
+    pub(super) state_rules: StateRules,
+    pub(super) census: Census,
 }
 
 impl Jobs {
@@ -274,8 +281,7 @@ impl Jobs {
     }
 
     pub(super) fn get(&self, slot: Slot) -> &Job {
-        let job = self.rows[slot.0 as usize].as_ref();
-        job.expect("a slot that is passed around has a row")
+        row(&self.rows, slot)
     }
 
     pub(super) fn penalty(&self, slot: Slot) -> u64 {
@@ -295,10 +301,6 @@ impl Jobs {
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         let rows = (0..).map(Slot).zip(&self.rows);
         rows.filter(|(_, row)| row.is_some()).map(|(slot, _)| slot)
-    }
-
-    pub(super) const fn census(&self) -> &Census {
-        &self.census
     }
 
     /// Returns how many slots are taken.
@@ -399,9 +401,9 @@ impl Jobs {
         *penalty = penalty.saturating_add(by);
     }
 
-    fn turn(&self, slot: Slot) -> Turn {
+    fn turn(&self, slot: Slot) -> TurnKey {
         let job = self.get(slot);
-        Turn {
+        TurnKey {
             level: Reverse(job.level),
             penalty: self.penalty(slot),
             last_started: job.last_started,
@@ -431,21 +433,15 @@ impl Jobs {
     }
 
     fn note_state(&mut self, slot: Slot) {
-        let job = self.rows[slot.0 as usize].as_ref();
-        let job = job.expect("a slot that is passed around has a row");
+        let job = row(&self.rows, slot);
         if job.phase.is_leaving() {
             self.states.remove(&job.id);
             return;
         }
-        let class = self.judge.state(job) as Class;
+        let class = self.state_rules.state(job) as Class;
         if self.states.set(&job.id, class) != Some(class) {
             self.changed.push(job.id.clone());
         }
-    }
-
-    /// Returns the states of jobs, by which lists are made.
-    pub(super) const fn states(&self) -> &CountedNames {
-        &self.states
     }
 
     /// Returns the jobs whose states are others than at the last call, some of them more than once.
@@ -453,15 +449,11 @@ impl Jobs {
         std::mem::take(&mut self.changed)
     }
 
-    pub(super) const fn judge(&self) -> &Judge {
-        &self.judge
-    }
-
     /// Judges states by these settings from now on.
-    pub(super) fn judge_by(&mut self, settings: &Settings) {
-        let judge = Judge::of(settings);
-        if self.judge != judge {
-            self.judge = judge;
+    pub(super) fn set_state_rules(&mut self, settings: &Settings) {
+        let state_rules = StateRules::of(settings);
+        if self.state_rules != state_rules {
+            self.state_rules = state_rules;
             let slots: Vec<_> = self.slots().collect();
             slots.into_iter().for_each(|slot| self.note_state(slot));
         }
@@ -488,8 +480,7 @@ impl Jobs {
 
     /// Applies a change to each number that a row counts in.
     fn count(&mut self, slot: Slot, by: fn(&mut usize)) {
-        let row = self.rows[slot.0 as usize].as_ref();
-        let job = row.expect("a slot that is passed around has a row");
+        let job = row(&self.rows, slot);
         let census = &mut self.census;
         if !job.phase.is_leaving() {
             by(&mut census.total);
@@ -514,4 +505,9 @@ impl Jobs {
             }
         }
     }
+}
+
+fn row(rows: &[Option<Job>], slot: Slot) -> &Job {
+    let row = rows[slot.0 as usize].as_ref();
+    row.expect("a slot that is passed around has a row")
 }
