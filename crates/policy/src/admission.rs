@@ -2,11 +2,11 @@
 //!
 //! SUMMARY   A service is a listening socket with a pool behind it. From a [`Snapshot`] of the pool
 //!           [`verdict`] says whether the socket is listened on, and [`may_spawn`] whether one more
-//!           process may be created. [`Throttle`], [`Stress`] and [`LimitWarning`] remember what
-//!           has to be remembered between two moments.
+//!           process may be created. [`Throttle`] and [`Stress`] remember what has to be remembered
+//!           between two moments.
 //! PROMISES  Pure: the same snapshots at the same times give the same decisions. The decision is a
 //!           function of the snapshot alone, so it can be taken after every change, and one that
-//!           changes nothing costs a few comparisons ([`Door::changed`]).
+//!           changes nothing costs a few comparisons ([`LastVerdict::changed`]).
 //! CALLED    By the pool's core, which embeds a throttle and a stress in each pool; by the actor of
 //!           a service, which obeys; by those who create processes, who assert.
 //! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created),
@@ -17,14 +17,12 @@
 
 mod stress;
 mod throttle;
-mod warning;
 
 pub use stress::{STRESS_DURATION, Stress, StressEntry, stress_applies};
 #[cfg(test)]
 pub(crate) use throttle::THROTTLE_DELAY_MAX;
 pub(crate) use throttle::Throttle;
 pub use throttle::{THROTTLE_DELAY, ThrottleSettings};
-pub use warning::LimitWarning;
 
 /// What a service's pool is like at one moment. All counts are processes, except [`claims`].
 ///
@@ -81,9 +79,9 @@ pub enum Verdict {
     Throttled,
 }
 
-/// Decides whether a service takes another connection: with a process to spare, or room to create
-/// one, after everybody who was let in before has got theirs. A process that is being created
-/// serves one who is in already; it makes a place for a new one when it is available.
+/// Decides whether a service takes another connection. It does if a process is available, or can be
+/// created, beyond those for the connections that were accepted before. A process that is being
+/// created counts for one of those.
 pub fn verdict(now: &Snapshot) -> Verdict {
     let places = now.avail.saturating_add(now.room());
     let places = now.unreserved.map_or(places, |most| places.min(most));
@@ -101,7 +99,7 @@ pub fn listening(now: &Snapshot) -> bool {
     verdict(now) == Verdict::Listen
 }
 
-/// A process must not be created. Whoever wanted it has made a mistake.
+/// Why a process must not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpawnRefused {
     /// An available process can serve the request.
@@ -140,21 +138,21 @@ pub(crate) fn may_spawn(now: &Snapshot, is_served: bool) -> Result<(), SpawnRefu
     }
 }
 
-/// What a service's socket is told: the last verdict, so that only a difference touches the socket.
+/// The last verdict, so that only a difference touches the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Door {
+pub struct LastVerdict {
     last: Option<Verdict>,
 }
 
-impl Door {
+impl LastVerdict {
     /// Takes a change of the pool. Returns the verdict if it is another one than before.
     pub fn changed(&mut self, now: &Snapshot) -> Option<Verdict> {
         let verdict = verdict(now);
         (self.last.replace(verdict) != Some(verdict)).then_some(verdict)
     }
 
-    /// Returns whether the socket is listened on; not before the first verdict.
-    pub fn is_open(&self) -> bool {
+    /// Returns whether the service takes connections; not before the first verdict.
+    pub fn is_listening(&self) -> bool {
         self.last == Some(Verdict::Listen)
     }
 }

@@ -19,7 +19,7 @@ use crate::replicator::members::Members;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
-use policy::schedule::{HistoryEntry, JobState, WallTime, HistoryEvent};
+use policy::schedule::{HistoryEntry, HistoryEvent, JobState, WallTime};
 use replication::seq::Seq;
 use replication::spec::{Replication, mask_url, strip_url};
 

@@ -62,21 +62,21 @@ fn without_a_limit_it_always_listens() {
 
 #[test]
 fn it_listens_again_at_the_first_change_that_makes_one_available_or_lowers_the_total() {
-    let mut door = Door::default();
-    assert_eq!(door.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(door.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
-    assert_eq!(door.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(door.changed(&pool(0, 2, 3)), Some(Verdict::Listen));
-    assert!(door.is_open());
+    let mut last_verdict = LastVerdict::default();
+    assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
+    assert_eq!(last_verdict.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
+    assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
+    assert_eq!(last_verdict.changed(&pool(0, 2, 3)), Some(Verdict::Listen));
+    assert!(last_verdict.is_listening());
 }
 
 #[test]
 fn a_redundant_change_touches_nothing() {
-    let mut door = Door::default();
-    assert!(!door.is_open());
-    assert_eq!(door.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
+    let mut last_verdict = LastVerdict::default();
+    assert!(!last_verdict.is_listening());
+    assert_eq!(last_verdict.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
     for (avail, total) in [(0, 1), (1, 1), (2, 2), (0, 2), (3, 3)] {
-        assert_eq!(door.changed(&pool(avail, total, 3)), None);
+        assert_eq!(last_verdict.changed(&pool(avail, total, 3)), None);
     }
 }
 
@@ -240,19 +240,6 @@ fn a_local_service_is_exempt_from_stress_unless_told_otherwise() {
     assert!(!stress_applies(false, Some(false)));
 }
 
-#[test]
-fn there_is_one_limit_warning_in_1000_s_with_the_count_of_those_left_out() {
-    let mut warning = LimitWarning::default();
-    let told: Vec<_> = [0, 1, 999, 1000, 1001, 2000, 2001]
-        .into_iter()
-        .map(|second| warning.reached(at(second)))
-        .collect();
-    let expected = [Some(0), None, None, Some(2), None, Some(1), None];
-    assert_eq!(told, expected);
-    let remedy = LimitWarning::REMEDY;
-    assert!(remedy.contains("raise max") && remedy.contains("docs/services.md"));
-}
-
 /// Gives everybody who was let in a process, one by one, and looks whether one more could be
 /// served.
 fn naive(now: &Snapshot) -> bool {
@@ -296,13 +283,13 @@ proptest! {
     fn only_differences_are_told_and_what_is_told_is_true(
         history in prop::collection::vec(any_snapshot(), 1..50)
     ) {
-        let mut door = Door::default();
+        let mut last_verdict = LastVerdict::default();
         let mut open = None;
         for now in &history {
-            if let Some(verdict) = door.changed(now) {
+            if let Some(verdict) = last_verdict.changed(now) {
                 prop_assert_ne!(open.replace(verdict), Some(verdict));
             }
-            prop_assert_eq!(door.is_open(), naive(now));
+            prop_assert_eq!(last_verdict.is_listening(), naive(now));
         }
     }
 

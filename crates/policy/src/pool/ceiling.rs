@@ -1,7 +1,7 @@
 //! The ceiling over all pools: how many processes there may be together, and who gets a place.
 //!
 //! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
-//!           knows which pools have a waiter for whom there is no place. [`Pools::share`] ends each
+//!           knows which pools have a waiter without a place. [`Pools::share`] ends each
 //!           event: it gives free places away and makes places by stopping idle processes.
 //! PROMISES  Nothing is opened when no place is free. Waiters come before processes that pools keep
 //!           in advance. No process that is in use is stopped. Every second place goes to the pool
@@ -92,7 +92,7 @@ impl Ceiling {
     pub(super) fn note_short(&mut self, pool: PoolId, is_short: bool) {
         if is_short {
             self.short.insert(pool);
-        } else if !self.short.is_empty() {
+        } else {
             self.short.remove(&pool);
         }
     }

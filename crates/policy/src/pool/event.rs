@@ -119,7 +119,7 @@ pub enum Event {
         /// All its settings.
         settings: Box<PoolSettings>,
     },
-    /// A pool goes: nothing more is opened or handed out, and whoever waits is refused.
+    /// A pool is removed: nothing more is opened or lent, and its waiters are refused.
     /// [`Action::PoolGone`] says when it is gone. A second one can only make it faster.
     RemovePool { pool: PoolId, mode: RemoveMode },
     /// A pool's processes may be opened again, before the time of its throttle is up: an operator

@@ -1,10 +1,10 @@
-//! Who is next among those who wait: by lane, then by database in turn, then by arrival.
+//! The order of the waiters: by lane, then by database in turn, then by arrival.
 //!
 //! SUMMARY   Gives a request the rank by which it stands in the queue. The interactive lane goes
 //!           before the bulk lane where capacity is reserved for it. With `fairness = "per_db"` each
-//!           database's oldest request is in this round, its second one in the next, and so on; who
-//!           was served in a round comes back into the next one, so that asking again at once, or
-//!           asking with many clients, gains nothing.
+//!           database's oldest request is in this round, its second one in the next, and so on. A
+//!           database that was served in a round is back in the next one, so that asking again at
+//!           once, or with many clients, brings no gain.
 //! PROMISES  A rank costs one look at a table, which forgets a database as soon as it says nothing.
 //! CALLED    When a request joins the queue, and when it leaves it to be served.
 //! SOURCE    Start-time fair queueing, with a cost of one for every request. Neither
@@ -19,7 +19,7 @@ use super::settings::{Fairness, PoolSettings};
 /// The bit of a rank that puts the bulk lane behind the interactive one.
 pub(super) const BULK: u64 = 1 << 63;
 
-/// How many databases are remembered before it is looked whether some can be forgotten.
+/// How many databases are remembered before the first look for some to forget.
 const DATABASES_KEPT_MIN: usize = 64;
 
 /// The rounds of one pool: one count for each lane, so that neither lane moves the other's.
@@ -75,8 +75,8 @@ impl LaneRounds {
         round
     }
 
-    /// Forgets the databases for which a new request would be in this round anyhow. Looks only
-    /// when the table has doubled, so that a request pays for one row of it.
+    /// Forgets the databases whose next request is in this round with or without their row. Looks
+    /// only when the table has doubled, so that each request pays for one row of it.
     fn forget(&mut self) {
         if self.newest.len() >= 2 * self.kept + DATABASES_KEPT_MIN {
             let now = self.now;

@@ -52,15 +52,10 @@ impl Turn<'_> {
             let row = self.ledger.request(newest);
             let waits = row.is_some_and(|row| row.place == RequestPlace::Queue);
             if waits && self.pool.waiters.len() > most as usize {
-                self.turn_away(newest);
+                self.pool.totals.busy += 1;
+                self.refuse(newest, Refusal::PoolBusy);
             }
         }
-    }
-
-    /// Refuses a waiter because too many wait.
-    pub(super) fn turn_away(&mut self, id: RequestId) {
-        self.pool.totals.busy += 1;
-        self.refuse(id, Refusal::PoolBusy);
     }
 
     /// Serves waiters for as long as one that may be next can be served.
@@ -112,14 +107,11 @@ impl Turn<'_> {
                 self.note_need(head, false, patience.is_some());
                 break;
             }
-            let reaped = match patience {
-                // What this one waits for exists, so one process more of its database is all that
-                // can be of use, and the next such waiter is not served this way at once: a load
-                // for which all waits are too long would otherwise come to nothing but restarts.
-                Some(_) => self.reap(1),
-                None => self.reap(usize::MAX),
-            };
-            if !reaped {
+            // A waiter that was patient can use one process of its database and no more. The next
+            // such waiter is patient again: if the load is too high for every wait, the pool must not
+            // spend its time with restarts.
+            let most = if patience.is_some() { 1 } else { usize::MAX };
+            if !self.reap(most) {
                 break;
             }
             if patience.is_some() {

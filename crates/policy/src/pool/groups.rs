@@ -60,8 +60,7 @@ impl Pools {
         }
     }
 
-    /// Lets a pool that has something to give take over those who wait elsewhere and may be served
-    /// by it (PM-19).
+    /// Lets a pool take over the waiters of other pools that it can serve (PM-19).
     pub(super) fn take_over(&mut self, pool: PoolId, out: &mut Vec<Action>) {
         while let Some(id) = self.waiter_to_take_over(pool) {
             let Some(mut row) = self.withdraw(id, out) else {
@@ -79,7 +78,7 @@ impl Pools {
     }
 
     /// The oldest request in another pool's queue that this pool can serve at once, interactive
-    /// ones first. Looks at a few of each kind: whoever has a slot or an untagged process can serve
+    /// ones first. Looks at a few of each kind: a pool with a slot or an untagged process can serve
     /// the first.
     pub(crate) fn waiter_to_take_over(&self, pool: PoolId) -> Option<RequestId> {
         let row = self.pool(pool)?;
@@ -123,8 +122,8 @@ impl Pools {
         self.shorten_queue(pool, out);
     }
 
-    /// Turns away those who came last while more wait than may, once everybody was served who can
-    /// be; those whom another pool of their group has room for wait there.
+    /// Moves the newest waiters to pools of their group while more wait than may, and refuses those
+    /// that no other pool has room for. Waiters that can be served were served before.
     fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<Action>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max
@@ -135,8 +134,8 @@ impl Pools {
         }
     }
 
-    /// Removes a pool: nothing is opened or handed out from now on, whoever waits there is served
-    /// by another pool if that may be, and refused otherwise.
+    /// Removes a pool: nothing is opened or lent from now on. Its waiters move to pools of their group,
+    /// or are refused.
     pub(super) fn remove_pool(&mut self, pool: PoolId, mode: RemoveMode, out: &mut Vec<Action>) {
         let Some(mut turn) = self.turn(pool, out) else {
             return;
@@ -146,7 +145,11 @@ impl Pools {
         }
         let settings = turn.pool.settings;
         self.members.leave(pool, &settings);
-        for id in self.ledger.requests_in(pool) {
+        let rows = self.ledger.requests.iter();
+        let own = rows.filter(|(_, row)| row.pool == pool);
+        let mut oldest_first: Vec<RequestId> = own.map(|(id, _)| *id).collect();
+        oldest_first.sort_unstable();
+        for id in oldest_first {
             self.displace(id, Refusal::PoolRemoved, out);
         }
         self.on_pool(pool, out, |turn| turn.stop_for_removal(mode));

@@ -160,23 +160,6 @@ impl Ledger {
         }
     }
 
-    /// The requests of a client, oldest first.
-    pub(super) fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
-        let range = (client, RequestId(0))..=(client, RequestId(u64::MAX));
-        self.asked.range(range).map(|(_, id)| *id).collect()
-    }
-
-    /// The processes that a client holds, in order of pool and number.
-    pub(super) fn held_by(&self, client: ClientId) -> Vec<ProcId> {
-        let first = ProcId {
-            pool: PoolId(0),
-            number: 0,
-        };
-        let rows = self.held.range((client, first)..);
-        let own = rows.take_while(|(holder, _)| *holder == client);
-        own.map(|(_, proc)| *proc).collect()
-    }
-
     /// What is due by now, if anything is.
     pub(super) fn overdue(&self) -> Option<Due> {
         let (at, due) = self.due.first()?;

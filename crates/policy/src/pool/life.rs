@@ -1,5 +1,5 @@
-//! What a pool remembers of itself beyond its tables: how long its processes may live, whether it
-//! may open any, and whether it is going.
+//! What a pool remembers beyond its tables: how long its processes may live, whether it may open
+//! any, and whether it is being removed.
 //!
 //! SUMMARY   [`Life`], and the questions that are answered from it and the tables.
 //! CALLED    By the handlers of one pool's events, and by those who judge them.

@@ -14,7 +14,7 @@ use super::event::{Condition, Event};
 use super::id::{ClientId, PoolId, ProcId, RequestId, Target, Token};
 use super::ledger::{Due, Ledger, RequestPlace, RequestRow};
 use super::random::Random;
-use super::route::Members;
+use super::route::GroupMembers;
 use super::settings::PoolSettings;
 use super::status::{PoolStatus, PoolTotals};
 use super::tables::Pool;
@@ -33,7 +33,7 @@ pub struct Pools {
     /// What they share.
     pub(crate) ledger: Ledger,
     /// Groups and languages, by pool.
-    pub(super) members: Members,
+    pub(super) members: GroupMembers,
     /// The identities of pools that are gone, for new ones.
     pub(super) vacant: Vec<PoolId>,
 }
@@ -102,7 +102,7 @@ impl Pools {
             Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
             Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
             Event::TeachOrResetDone { proc, ok } => {
-                self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
+                self.on_proc(proc, out, |turn, n| turn.teach_or_reset_done(n, ok));
             }
             Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
             Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
@@ -113,8 +113,7 @@ impl Pools {
                     turn.stop_stale();
                 });
             }
-            // No stale process becomes idle (PM-13), so that this finds nothing to stop; it keeps
-            // its meaning all the same.
+            // No stale process becomes idle (PM-13), so that this finds nothing to stop.
             Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
             Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
@@ -144,12 +143,19 @@ impl Pools {
 
     /// Returns the processes that a client holds, in order of pool and number.
     pub fn held_by(&self, client: ClientId) -> Vec<ProcId> {
-        self.ledger.held_by(client)
+        let first = ProcId {
+            pool: PoolId(0),
+            number: 0,
+        };
+        let rows = self.ledger.held.range((client, first)..);
+        let own = rows.take_while(|(holder, _)| *holder == client);
+        own.map(|(_, proc)| *proc).collect()
     }
 
     /// Returns the open requests of a client, oldest first.
     pub fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
-        self.ledger.requests_of(client)
+        let range = (client, RequestId(0))..=(client, RequestId(u64::MAX));
+        self.ledger.asked.range(range).map(|(_, id)| *id).collect()
     }
 
     /// Returns how many processes there are and are being opened, in all pools
@@ -252,7 +258,7 @@ impl Pools {
     ) {
         conditions.sort_by_key(|(proc, _)| *proc);
         let mut touched = BTreeSet::new();
-        for proc in self.ledger.held_by(client) {
+        for proc in self.held_by(client) {
             let at = conditions.partition_point(|(other, _)| *other < proc);
             let told = conditions.get(at).filter(|(other, _)| *other == proc);
             let condition = told.map_or(Condition::NeedsReset, |(_, condition)| *condition);
@@ -261,7 +267,7 @@ impl Pools {
                 touched.insert(proc.pool);
             }
         }
-        for id in self.ledger.requests_of(client) {
+        for id in self.requests_of(client) {
             touched.extend(self.withdraw(id, out).map(|row| row.pool));
         }
         self.flush(&touched, out);

@@ -12,8 +12,7 @@ use super::settings::PoolSettings;
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// New settings are in force, and what they bring about is done; what can only be done when
-    /// processes come back, or in the background, follows by itself.
+    /// Puts new settings in force, and stops what is above the new limits and idle.
     pub(super) fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
         self.pool.rebuild_ages();

@@ -119,7 +119,7 @@ pub struct PoolSettings {
     pub init_size: u32,
     /// While free and opening processes are fewer, one more is opened in the background.
     pub min_free: u32,
-    /// Who comes when so many wait is refused at once.
+    /// A request is refused at once when so many wait.
     pub queue_max: Option<u32>,
     /// What becomes of a crashed client's process.
     pub on_client_crash: OnClientCrash,
@@ -131,7 +131,7 @@ pub struct PoolSettings {
     pub throttle: Option<ThrottleSettings>,
     /// Whether processes are started with stress on while the pool is at its limit.
     pub stress: bool,
-    /// Who is next.
+    /// Which waiter is next.
     pub fairness: Fairness,
     /// How many of `max` processes the bulk lane leaves to the interactive one; 0 makes no
     /// difference between lanes.
@@ -171,13 +171,13 @@ impl PoolSettings {
     /// Finds what is wrong with these settings by themselves.
     ///
     /// # Errors
-    /// Every setting that is wrong, with why. Whoever wrote them has to correct them.
+    /// Every setting that is wrong, with why.
     pub fn validate(&self) -> Result<(), SettingsError> {
         let max = self.limits.hard_limit;
         let recycle = &self.recycle;
         let cull = self.cull;
         let throttle = self.throttle;
-        let soft_above_hard = |(soft, hard): (u64, u64)| soft > hard;
+        let memory = recycle.memory_soft.zip(recycle.memory_hard);
         let too_short = |delay: Duration| delay.is_zero();
         let rules = [
             ("init_size", self.init_size > max, "is more than max"),
@@ -204,10 +204,7 @@ impl PoolSettings {
             ),
             (
                 "memory_soft",
-                recycle
-                    .memory_soft
-                    .zip(recycle.memory_hard)
-                    .is_some_and(soft_above_hard),
+                memory.is_some_and(|(soft, hard)| soft > hard),
                 "is more than memory_hard",
             ),
             (

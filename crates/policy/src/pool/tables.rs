@@ -18,7 +18,7 @@ use super::waiters::{QueueKey, Waiters};
 use crate::time::Timestamp;
 
 /// One pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
     /// The settings in force.
     pub(crate) settings: PoolSettings,
@@ -111,18 +111,8 @@ impl Pool {
     pub(super) fn new(settings: PoolSettings) -> Self {
         Self {
             settings,
-            procs: FxHashMap::default(),
-            opening: FxHashMap::default(),
-            stopping: FxHashSet::default(),
-            bulk: 0,
             count_max: settings.limits.hard_limit,
-            idle: IdleIndex::default(),
-            waiters: Waiters::default(),
-            rounds: Rounds::default(),
-            life: Life::default(),
-            head_until: None,
-            last_impatience: Timestamp::ZERO,
-            totals: PoolTotals::default(),
+            ..Self::default()
         }
     }
 
@@ -153,7 +143,7 @@ impl Pool {
     pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
         debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
         if opening.db.is_some() {
-            self.idle.join(opening.db.as_ref(), &[]);
+            self.idle.join(opening.db.as_ref());
         }
         self.bulk += u32::from(opening.bulk);
         self.opening.insert(number, opening);
@@ -173,7 +163,7 @@ impl Pool {
             born: now,
             last_use: now,
         };
-        self.idle.join(None, &[]);
+        self.idle.join(None);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.insert((end, number));
         }
@@ -192,7 +182,7 @@ impl Pool {
     fn take_opening(&mut self, number: u64) -> Option<Opening> {
         let opening = self.opening.remove(&number)?;
         if opening.db.is_some() {
-            self.idle.leave(opening.db.as_ref(), &[]);
+            self.idle.leave(opening.db.as_ref());
         }
         Some(opening)
     }
@@ -274,8 +264,8 @@ impl Pool {
         match &proc.db {
             Some(tag) => debug_assert_eq!(tag, db, "PM-8: a tag is for ever"),
             None => {
-                self.idle.leave(None, &proc.ddocs);
-                self.idle.join(Some(db), &proc.ddocs);
+                self.idle.leave(None);
+                self.idle.join(Some(db));
                 proc.db = Some(db.clone());
                 self.life.shrunk = true;
             }
@@ -288,14 +278,8 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
         match same_id {
-            Some(known) => {
-                self.idle.learn(proc.db.as_ref(), &ddoc, Some(known));
-                *known = ddoc;
-            }
-            None => {
-                self.idle.learn(proc.db.as_ref(), &ddoc, None);
-                proc.ddocs.push(ddoc);
-            }
+            Some(known) => *known = ddoc,
+            None => proc.ddocs.push(ddoc),
         }
     }
 
@@ -305,7 +289,7 @@ impl Pool {
             self.take_idle(number);
         }
         let proc = self.procs.remove(&number)?;
-        self.idle.leave(proc.db.as_ref(), &proc.ddocs);
+        self.idle.leave(proc.db.as_ref());
         self.bulk -= u32::from(proc.bulk);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.remove(&(end, number));
@@ -337,10 +321,10 @@ impl Pool {
     pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
         let mut idle = IdleIndex::default();
         for opening in self.opening.values().filter(|row| row.db.is_some()) {
-            idle.join(opening.db.as_ref(), &[]);
+            idle.join(opening.db.as_ref());
         }
         for (&number, proc) in &self.procs {
-            idle.join(proc.db.as_ref(), &proc.ddocs);
+            idle.join(proc.db.as_ref());
             if proc.state == ProcState::Idle {
                 idle.put(number, proc);
             }

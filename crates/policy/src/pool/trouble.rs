@@ -1,9 +1,9 @@
 //! What a pool does when starts fail, and when it runs into its limit.
 //!
-//! SUMMARY   The throttle: whom it refuses, who may go on waiting, how it ends. Stress: when it
-//!           begins. The assertion of what admission promised before every opening.
-//! PROMISES  While a pool is throttled nothing is opened, and nobody waits for a process that cannot
-//!           come: whoever no process that is there can serve is refused at once.
+//! SUMMARY   The throttle: which requests it refuses, which may wait, how it ends. Stress: when it
+//!           begins. The check of admission's rules before every opening.
+//! PROMISES  While a pool is throttled nothing is opened, and a request that no process of the pool can
+//!           serve is refused at once.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    Postfix master: master_throttle, master_avail's stress, master_spawn's assertions.
 //! DIFFERS   There every request waits in the kernel while a service is throttled; here it gets its
@@ -64,7 +64,7 @@ impl Turn<'_> {
         (on && !self.pool.could_serve(request)).then_some(Refusal::Throttled { until })
     }
 
-    /// Refuses the waiters whom nothing that is left can serve, in the order of the queue.
+    /// Refuses the waiters that no process of the pool can serve, in the order of the queue.
     pub(super) fn refuse_hopeless(&mut self) {
         self.pool.life.shrunk = false;
         if !self.pool.life.throttle.is_on(self.ledger.now) {
@@ -99,9 +99,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Asserts before an opening what admission promised: nothing that is there could serve the
-    /// request, the limit is not reached, and nothing forbids it. A violation is a mistake of
-    /// ours: development builds stop on it, others open nothing and say so.
+    /// Checks admission's rules before an opening: no idle process could serve the request, the limit
+    /// is not reached, and the pool is not throttled. A violation is our mistake: development builds
+    /// stop on it, others warn and open nothing.
     pub(super) fn admitted(&mut self, request: Option<RequestId>) -> bool {
         let overdue = self.pool.overdue();
         let snapshot = self.pool.snapshot(self.ledger.now, overdue);

@@ -56,10 +56,12 @@ impl Turn<'_> {
     }
 
     /// Teaching or resetting ended.
-    pub(super) fn helper_done(&mut self, number: u64, ok: bool) {
-        let state = self.pool.procs.get(&number).map(|proc| &proc.state);
-        match (state.cloned(), ok) {
-            (Some(ProcState::Teaching { request, ddoc }), true) => {
+    pub(super) fn teach_or_reset_done(&mut self, number: u64, ok: bool) {
+        let Some(proc) = self.pool.procs.get(&number) else {
+            return;
+        };
+        match proc.state.clone() {
+            ProcState::Teaching { request, ddoc } if ok => {
                 self.pool.take_busy(number);
                 self.pool.learn(number, ddoc);
                 match request {
@@ -67,20 +69,27 @@ impl Turn<'_> {
                     None => self.settle(number),
                 }
             }
-            (Some(ProcState::Teaching { request, .. }), false) => {
-                self.refuse_if_waiting(request, Refusal::TeachFailed);
+            state @ ProcState::Teaching { .. } => {
+                self.refuse_taught(&state);
                 self.stop(number, StopReason::TeachFailed);
             }
-            (Some(ProcState::Resetting), true) => {
+            ProcState::Resetting if ok => {
                 self.pool.take_busy(number);
                 self.settle(number);
             }
-            (Some(ProcState::Resetting), false) => self.stop(number, StopReason::ResetFailed),
-            (
-                Some(ProcState::Idle | ProcState::Assigned { .. } | ProcState::Transitioning)
-                | None,
-                _,
-            ) => {}
+            ProcState::Resetting => self.stop(number, StopReason::ResetFailed),
+            ProcState::Idle | ProcState::Assigned { .. } | ProcState::Transitioning => {}
+        }
+    }
+
+    /// Refuses the request that a process was learning for.
+    fn refuse_taught(&mut self, state: &ProcState) {
+        if let ProcState::Teaching {
+            request: Some(request),
+            ..
+        } = state
+        {
+            self.refuse(*request, Refusal::TeachFailed);
         }
     }
 
@@ -95,9 +104,7 @@ impl Turn<'_> {
         }
         if let Some(proc) = self.remove(number) {
             self.pool.totals.died += 1;
-            if let ProcState::Teaching { request, .. } = proc.state {
-                self.refuse_if_waiting(request, Refusal::TeachFailed);
-            }
+            self.refuse_taught(&proc.state);
             if proc.uses == 0 {
                 // One that ends unused again and again must not keep the machine busy.
                 self.pause_background();
@@ -114,9 +121,7 @@ impl Turn<'_> {
         proc.memory = Some(bytes);
         let state = proc.state.clone();
         if recycle.memory_hard.is_some_and(|hard| bytes >= hard) {
-            if let ProcState::Teaching { request, .. } = state {
-                self.refuse_if_waiting(request, Refusal::TeachFailed);
-            }
+            self.refuse_taught(&state);
             self.take_away(number, StopReason::MemoryHard);
         } else if state == ProcState::Idle
             && let Some(why) = self.reason_to_retire(number)

@@ -1,7 +1,7 @@
 //! Keeping a pool at its size: opening in the background, culling, recycling by age.
 //!
-//! SUMMARY   What a pool does without being asked: at the end of an event, when a time has come, and
-//!           when a stopping process has made way for the next.
+//! SUMMARY   What a pool does without a request: at the end of an event, at a time, and when a stopping
+//!           process has ended.
 //! PROMISES  Idle processes are stopped one reap batch at a time. One timer a pool, which is set
 //!           only where there is something to wait for. A pool without such settings pays for a look
 //!           at them.
@@ -23,11 +23,17 @@ use crate::time::Timestamp;
 pub(super) const BACKGROUND_PAUSE: Duration = Duration::from_secs(1);
 
 impl Turn<'_> {
-    /// Opens what is missing, and notes when time alone must bring something about.
+    /// Opens what is missing, and sets the timer.
     pub(super) fn end_upkeep(&mut self) {
         self.top_up();
-        let next = self.next_wake();
-        self.wake_by(next);
+        let wake = self.pool.life.wake;
+        // A timer that is too early looks again; that is cheaper than to move it with each loan.
+        if let Some(at) = self.next_wake()
+            && wake.is_none_or(|wake| at < wake)
+        {
+            self.ledger.move_due(Due::Pool(self.id), wake, Some(at));
+            self.pool.life.wake = Some(at);
+        }
     }
 
     /// A time that the pool waited for has come.
@@ -148,17 +154,6 @@ impl Turn<'_> {
             .chain(life.stress.until())
             .chain(life.pause)
             .min()
-    }
-
-    fn wake_by(&mut self, next: Option<Timestamp>) {
-        let wake = self.pool.life.wake;
-        // One that is too early looks again; that is cheaper than to move it with each loan.
-        if let Some(at) = next
-            && wake.is_none_or(|wake| at < wake)
-        {
-            self.ledger.move_due(Due::Pool(self.id), wake, Some(at));
-            self.pool.life.wake = Some(at);
-        }
     }
 
     /// Forgets the timer.

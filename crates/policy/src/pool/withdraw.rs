@@ -51,10 +51,4 @@ impl Turn<'_> {
             self.out.push(Action::Refuse { request: id, why });
         }
     }
-
-    pub(super) fn refuse_if_waiting(&mut self, request: Option<RequestId>, why: Refusal) {
-        if let Some(request) = request {
-            self.refuse(request, why);
-        }
-    }
 }

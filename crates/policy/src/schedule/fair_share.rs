@@ -44,7 +44,7 @@ impl FairShare {
         self.0.entry(Arc::clone(key)).or_default().jobs += 1;
     }
 
-    /// One job fewer. What it used stays, so that a key gains nothing by adding a job anew.
+    /// One job fewer. Its usage stays on the account, so that adding the job again brings no gain.
     pub(super) fn job_removed(&mut self, key: &str) {
         if let Some(account) = self.0.get_mut(key) {
             account.jobs -= 1;

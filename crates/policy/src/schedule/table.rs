@@ -1,7 +1,7 @@
 //! The tables of the scheduler: every job once, and the orders in which jobs are looked for.
 //!
-//! SUMMARY   [`Jobs`] holds the rows. Whoever changes one takes it out of the orders before
-//!           ([`Jobs::change`]), so that rows and orders always agree.
+//! SUMMARY   [`Jobs`] holds the rows. [`Jobs::change`] takes a row out of the orders while it
+//!           changes, so that rows and orders always agree.
 //! PROMISES  Finding, adding, changing and removing a job takes at most a logarithm of their
 //!           number. Decay takes time in proportion to the jobs that have a penalty, and one
 //!           multiplication for each of the others.
@@ -81,15 +81,12 @@ impl Phase {
         }
     }
 
-    /// Whether the job waits for its turn once its incarnation is gone.
-    const fn returns(&self) -> bool {
-        matches!(
-            self,
-            Self::Stopping {
-                then: Then::Pend,
-                ..
-            }
-        )
+    /// Returns what becomes of a job that is stopping.
+    pub(super) const fn then(&self) -> Option<&Then> {
+        match self {
+            Self::Stopping { then, .. } => Some(then),
+            _ => None,
+        }
     }
 
     /// Says what becomes of a job that is stopping.
@@ -100,14 +97,8 @@ impl Phase {
     }
 
     /// Whether the job was removed and only its incarnation is still there.
-    pub(super) const fn is_leaving(&self) -> bool {
-        matches!(
-            self,
-            Self::Stopping {
-                then: Then::Leave,
-                ..
-            }
-        )
+    pub(super) fn is_leaving(&self) -> bool {
+        self.then() == Some(&Then::Leave)
     }
 }
 
@@ -196,13 +187,6 @@ pub(super) struct StateRules {
 }
 
 impl StateRules {
-    fn of(settings: &Settings) -> Self {
-        Self {
-            rules: settings.rules,
-            health_threshold: settings.health_threshold,
-        }
-    }
-
     pub(super) fn state(&self, job: &Job) -> JobState {
         let history = &job.history;
         match job.phase {
@@ -234,7 +218,7 @@ pub(super) struct Jobs {
     /// Ids in order with their states, but of jobs that are leaving.
     pub(super) states: CountedNames,
     /// Jobs whose states are others than when this was taken last.
-    changed: Vec<JobId>,
+    pub(super) changed: Vec<JobId>,
     pub(super) state_rules: StateRules,
     pub(super) census: Census,
 }
@@ -320,7 +304,7 @@ impl Jobs {
         let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
         if self.census.stopping > 0 {
             let with_a_run = self.by_run.values().map(|slot| self.get(*slot));
-            let returning = with_a_run.filter(|job| job.phase.returns());
+            let returning = with_a_run.filter(|job| job.phase.then() == Some(&Then::Pend));
             levels.extend(returning.map(|job| job.level));
             levels.sort_unstable_by_key(|level| Reverse(*level));
             levels.truncate(count);
@@ -444,14 +428,12 @@ impl Jobs {
         }
     }
 
-    /// Returns the jobs whose states are others than at the last call, some of them more than once.
-    pub(super) fn take_changed(&mut self) -> Vec<JobId> {
-        std::mem::take(&mut self.changed)
-    }
-
     /// Judges states by these settings from now on.
     pub(super) fn set_state_rules(&mut self, settings: &Settings) {
-        let state_rules = StateRules::of(settings);
+        let state_rules = StateRules {
+            rules: settings.rules,
+            health_threshold: settings.health_threshold,
+        };
         if self.state_rules != state_rules {
             self.state_rules = state_rules;
             let slots: Vec<_> = self.slots().collect();

@@ -201,7 +201,7 @@ impl Scheduler {
 
     /// Returns the jobs whose states are others than at the last call; some more than once.
     pub fn take_changed(&mut self) -> Vec<JobId> {
-        self.jobs.take_changed()
+        std::mem::take(&mut self.jobs.changed)
     }
 
     /// Returns how many jobs are in which state. Costs nothing.
