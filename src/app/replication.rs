@@ -39,7 +39,7 @@ use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use blocking;
-use policy::schedule::{Backoff, Coefficient, Refill, RuleSet, Settings, Shares};
+use policy::schedule::{Backoff, Coefficient, RuleSet, Settings, Shares};
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use replication::filter::FilterPool;
@@ -246,10 +246,6 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
             SchedulerRules::Current => RuleSet::Current,
             SchedulerRules::First => RuleSet::First,
         },
-        refill: match config.rules {
-            SchedulerRules::Current => Refill::AtOnce,
-            SchedulerRules::First => Refill::WhenFew,
-        },
     }
 }
 
@@ -314,7 +310,6 @@ mod tests {
         config.rules = SchedulerRules::First;
         let settings = schedule_settings(&config);
         assert_eq!(settings.rules, RuleSet::First);
-        assert_eq!(settings.refill, Refill::WhenFew);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::messages::replication_job::{Completed, JobProgress};
 use crate::replicator::JobOrder;
 use policy::schedule::{
-    Census, Entry, JobState, Level, Pause, Run, Settings, Summary, Totals, WallTime, WhyNot,
+    Census, HistoryEntry, JobState, Level, Pause, Run, Settings, Summary, Totals, WallTime, WhyNot,
 };
 use replication::crash::Crash;
 use replication::id::ReplicationId;
@@ -198,7 +198,7 @@ pub struct JobInfo {
     /// Documents that were not replicated, and why: the latest ones, the latest last.
     pub refused: Vec<RefusedDoc>,
     /// What happened, the newest first.
-    pub history: Vec<Entry>,
+    pub history: Vec<HistoryEntry>,
     /// When it was started last.
     pub last_started: Option<WallTime>,
     /// Its priority.

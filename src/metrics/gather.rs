@@ -121,7 +121,7 @@ fn program(to: &mut Snapshot, inner: &Inner) {
     let dropped = inner.log_dropped();
     to.add("settee_log_records_dropped_total", &[], dropped);
     let judged = Invariant::ALL.into_iter().zip(&inner.invariants);
-    for (id, count) in judged.filter(|(id, _)| id.predicate().is_some()) {
+    for (id, count) in judged.filter(|(id, _)| id.is_judged_on_tables()) {
         let id = id.to_string();
         to.add("settee_invariant_violations_total", &[&id], count.get());
     }

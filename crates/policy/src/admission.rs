@@ -2,11 +2,11 @@
 //!
 //! SUMMARY   A service is a listening socket with a pool behind it. From a [`Snapshot`] of the pool
 //!           [`verdict`] says whether the socket is listened on, and [`may_spawn`] whether one more
-//!           process may be created. [`Throttle`], [`Stress`] and [`LimitWarning`] remember what
-//!           has to be remembered between two moments.
+//!           process may be created. [`Throttle`] and [`Stress`] remember what has to be remembered
+//!           between two moments.
 //! PROMISES  Pure: the same snapshots at the same times give the same decisions. The decision is a
 //!           function of the snapshot alone, so it can be taken after every change, and one that
-//!           changes nothing costs a few comparisons ([`Door::changed`]).
+//!           changes nothing costs a few comparisons ([`LastVerdict::changed`]).
 //! CALLED    By the pool's core, which embeds a throttle and a stress in each pool; by the actor of
 //!           a service, which obeys; by those who create processes, who assert.
 //! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created),
@@ -17,15 +17,12 @@
 
 mod stress;
 mod throttle;
-mod warning;
 
-pub(crate) use stress::is_pressed;
 pub use stress::{STRESS_DURATION, Stress, StressEntry, stress_applies};
 #[cfg(test)]
 pub(crate) use throttle::THROTTLE_DELAY_MAX;
 pub(crate) use throttle::Throttle;
 pub use throttle::{THROTTLE_DELAY, ThrottleSettings};
-pub use warning::LimitWarning;
 
 /// What a service's pool is like at one moment. All counts are processes, except [`claims`].
 ///
@@ -59,6 +56,12 @@ impl Snapshot {
         }
     }
 
+    /// Returns whether one more process would reach the limit.
+    pub(crate) fn is_near_limit(&self) -> bool {
+        self.max
+            .is_some_and(|max| self.total.saturating_add(1) >= max)
+    }
+
     /// Returns how many claims the processes that are being created leave unserved.
     const fn unserved(&self) -> u32 {
         self.claims.saturating_sub(self.opening)
@@ -76,9 +79,9 @@ pub enum Verdict {
     Throttled,
 }
 
-/// Decides whether a service takes another connection: with a process to spare, or room to create
-/// one, after everybody who was let in before has got theirs. A process that is being created
-/// serves one who is in already; it makes a place for a new one when it is available.
+/// Decides whether a service takes another connection. It does if a process is available, or can be
+/// created, beyond those for the connections that were accepted before. A process that is being
+/// created counts for one of those.
 pub fn verdict(now: &Snapshot) -> Verdict {
     let places = now.avail.saturating_add(now.room());
     let places = now.unreserved.map_or(places, |most| places.min(most));
@@ -96,20 +99,7 @@ pub fn listening(now: &Snapshot) -> bool {
     verdict(now) == Verdict::Listen
 }
 
-/// What a process would be created for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// For a request; so many of the available processes could serve it.
-    Request {
-        /// How many.
-        suitable: u32,
-    },
-    /// To have more of them in advance, or in place of one that ended: a pool's own settings ask
-    /// for it (`init_size`, `min_free`).
-    Reserve,
-}
-
-/// A process must not be created. Whoever wanted it has made a mistake.
+/// Why a process must not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpawnRefused {
     /// An available process can serve the request.
@@ -130,40 +120,39 @@ impl std::fmt::Display for SpawnRefused {
     }
 }
 
-/// Says whether a process may be created: for somebody whom nothing available can serve, below the
-/// limit, and not while throttled. The decision to create one has been taken before, by the same
-/// rules; who carries it out asserts them here.
+/// Says whether a process may be created: below the limit, not while throttled, and not for a request
+/// that an available process can serve (`is_served`). The decision to create one was taken before, by
+/// the same rules; who carries it out asserts them here.
 ///
 /// # Errors
 /// The rule that is broken. A mistake of ours, and to be treated as one.
-pub(crate) fn may_spawn(now: &Snapshot, need: Need) -> Result<(), SpawnRefused> {
+pub(crate) fn may_spawn(now: &Snapshot, is_served: bool) -> Result<(), SpawnRefused> {
     if now.throttled {
-        return Err(SpawnRefused::Throttled);
-    }
-    if now.max.is_some_and(|max| now.total >= max) {
-        return Err(SpawnRefused::AtLimit);
-    }
-    match need {
-        Need::Request { suitable } if suitable > 0 => Err(SpawnRefused::Available),
-        _ => Ok(()),
+        Err(SpawnRefused::Throttled)
+    } else if now.max.is_some_and(|max| now.total >= max) {
+        Err(SpawnRefused::AtLimit)
+    } else if is_served {
+        Err(SpawnRefused::Available)
+    } else {
+        Ok(())
     }
 }
 
-/// What a service's socket is told: the last verdict, so that only a difference touches the socket.
+/// The last verdict, so that only a difference touches the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Door {
+pub struct LastVerdict {
     last: Option<Verdict>,
 }
 
-impl Door {
+impl LastVerdict {
     /// Takes a change of the pool. Returns the verdict if it is another one than before.
     pub fn changed(&mut self, now: &Snapshot) -> Option<Verdict> {
         let verdict = verdict(now);
         (self.last.replace(verdict) != Some(verdict)).then_some(verdict)
     }
 
-    /// Returns whether the socket is listened on; not before the first verdict.
-    pub fn is_open(&self) -> bool {
+    /// Returns whether the service takes connections; not before the first verdict.
+    pub fn is_listening(&self) -> bool {
         self.last == Some(Verdict::Listen)
     }
 }

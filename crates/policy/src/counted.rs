@@ -40,9 +40,7 @@ impl FromIterator<Class> for Classes {
 /// Names between two bounds, in their order.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
-    /// The lower bound.
     pub lower: Bound<&'a str>,
-    /// The upper one.
     pub upper: Bound<&'a str>,
 }
 
@@ -191,12 +189,18 @@ impl CountedNames {
         limit: usize,
     ) -> Vec<Arc<str>> {
         let mut names = Vec::new();
-        let mut take = |block: &Block| {
+        let mut blocks = self.blocks[self.blocks_of(section)].iter();
+        while names.len() < limit
+            && let Some(block) = match descending {
+                false => blocks.next(),
+                true => blocks.next_back(),
+            }
+        {
             let range = block.range(section);
             let count = block.count(&range, classes);
             if count <= skip {
                 skip -= count;
-                return names.len() < limit;
+                continue;
             }
             let rows = block.rows[range].iter();
             let chosen = rows.filter(|(_, class)| classes.has(*class));
@@ -207,16 +211,6 @@ impl CountedNames {
                 true => names.extend(chosen.rev().skip(skip).take(room)),
             }
             skip = 0;
-            names.len() < limit
-        };
-        let mut blocks = self.blocks[self.blocks_of(section)].iter();
-        while let Some(block) = match descending {
-            false => blocks.next(),
-            true => blocks.next_back(),
-        } {
-            if !take(block) {
-                break;
-            }
         }
         names
     }

@@ -3,12 +3,12 @@
 //!
 //! SUMMARY   From what the machine says of itself, a [`Reading`], a [`Governor`] makes a [`Level`];
 //!           [`Level::limit`] is a pool's limit then, between its soft and its hard one.
-//! PROMISES  Pure. A level moves one step a look, quickly down and slowly up, and not at all between
-//!           two marks, so that it does not swing. What says nothing limits nothing.
+//! PROMISES  Pure. A level moves quickly down and slowly up, and rests between two marks, so that it
+//!           does not swing. A gauge without a value limits nothing.
 //! CALLED    By the actor that reads the gauges, at an interval; by the manager, for each pool.
 //! SOURCE    Pressure stall information of Linux (`/proc/pressure`): the share of time in which some
 //!           task waited. CouchDB, pooler and Postfix have fixed limits.
-//! LIMITS    What presses may be somebody else's work: the limits follow all the same.
+//! LIMITS    The pressure may come from other programs.
 
 use std::fmt;
 
@@ -86,21 +86,18 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What decides about the level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Default for Level {
+    fn default() -> Self {
+        Self::FULL
+    }
+}
+
+/// Decides about the level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Governor {
     level: Level,
     /// Calm looks in a row.
     calm: u8,
-}
-
-impl Default for Governor {
-    fn default() -> Self {
-        Self {
-            level: Level::FULL,
-            calm: 0,
-        }
-    }
 }
 
 impl Governor {

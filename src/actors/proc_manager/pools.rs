@@ -153,7 +153,7 @@ impl ProcManager {
         let work = self.core.plan(id, &settings);
         let work = work.map_err(|error| PoolError::BadSettings(error.to_string()))?;
         let mut changes = differences(&before, &section);
-        changes.extend(work.iter().filter_map(work_of));
+        changes.extend(work.iter().map(work_of));
         if msg.dry_run {
             return Ok(changes);
         }
@@ -219,14 +219,13 @@ impl ProcManager {
 }
 
 /// What the core has to do, beside settings, which are told as they stand in the section.
-fn work_of(change: &Change) -> Option<PoolChange> {
-    Some(match change {
-        Change::Set { .. } => return None,
+fn work_of(change: &Change) -> PoolChange {
+    match change {
         Change::StopIdle(count) => PoolChange::StopIdle(*count),
         Change::StopReturned(count) => PoolChange::StopReturned(*count),
         Change::ShrinkQueue(count) => PoolChange::ShrinkQueue(*count),
         Change::Start(count) => PoolChange::Start(*count),
-    })
+    }
 }
 
 /// Returns the settings that differ.

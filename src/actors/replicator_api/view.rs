@@ -19,7 +19,7 @@ use crate::replicator::members::DocMembers;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
-use policy::schedule::{Entry, JobState, Run, WallTime, What};
+use policy::schedule::{HistoryEntry, HistoryEvent, JobState, Run, WallTime};
 use replication::seq::Seq;
 use replication::spec::{Replication, mask_url, strip_url};
 
@@ -90,9 +90,9 @@ fn pid(run: Run) -> String {
     format!("<0.{}.0>", run.0)
 }
 
-fn event(entry: &Entry) -> Value {
+fn event(entry: &HistoryEntry) -> Value {
     let mut value = json!({"timestamp": entry.at.to_string(), "type": entry.what.name()});
-    if let What::Crashed(reason) = &entry.what {
+    if let HistoryEvent::Crashed(reason) = &entry.what {
         value["reason"] = (*reason.text).into();
     }
     value

@@ -14,18 +14,20 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use slog::{Logger, info, warn};
+use slog::{Logger, info};
 use tokio::sync::watch;
 
 use super::claims::{Claim, Claims};
 use super::ticket::Ticket;
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::bound::Acceptor;
+use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::{Closed, Front, ServiceMetrics};
 use crate::otp::clock::Clock;
-use policy::admission::{Door, LimitWarning, Verdict, listening};
+use crate::warn_repeating;
+use policy::admission::{LastVerdict, Verdict, listening};
 
 /// Waits for the turn of a ticket. Safe to cancel.
 async fn turn_of(ticket: &mut Option<Ticket>) -> Result<(), GetProcError> {
@@ -59,8 +61,8 @@ pub(crate) struct Entrance {
 }
 
 struct Told {
-    door: Door,
-    warning: LimitWarning,
+    last_verdict: LastVerdict,
+    warning: RepeatLimiter,
     /// Whether it is worth a warning that the limit is reached.
     warns: bool,
     clock: Clock,
@@ -85,8 +87,8 @@ impl Entrance {
         log: Logger,
     ) -> Rc<Self> {
         let told = Told {
-            door: Door::default(),
-            warning: LimitWarning::default(),
+            last_verdict: LastVerdict::default(),
+            warning: RepeatLimiter::default(),
             warns,
             clock: Clock::new(),
             log,
@@ -160,11 +162,11 @@ impl Entrance {
     fn look(&self, state: &PoolState) -> bool {
         self.stress.set(state.stress);
         let told = &mut *self.told.borrow_mut();
-        let was_open = told.door.is_open();
+        let was_open = told.last_verdict.is_listening();
         // What is told is about the pool: who was let in and is about to get a process may be counted
         // twice for a moment, which only keeps others waiting for as long.
-        if let Some(verdict) = told.door.changed(&state.pool) {
-            self.count(was_open, told.door.is_open());
+        if let Some(verdict) = told.last_verdict.changed(&state.pool) {
+            self.count(was_open, told.last_verdict.is_listening());
             self.front.set_closed(match verdict {
                 Verdict::AtLimit => Some(Closed::AtLimit),
                 Verdict::Throttled => Some(Closed::Throttled),
@@ -185,8 +187,8 @@ impl Entrance {
     /// Lets nobody in until the next look.
     pub fn close(&self, why: Closed) {
         self.front.set_closed(Some(why));
-        let door = std::mem::take(&mut self.told.borrow_mut().door);
-        self.count(door.is_open(), false);
+        let last_verdict = std::mem::take(&mut self.told.borrow_mut().last_verdict);
+        self.count(last_verdict.is_listening(), false);
     }
 
     fn count(&self, was_open: bool, is_open: bool) {
@@ -206,13 +208,13 @@ impl Drop for Entrance {
 
 impl Told {
     fn limit_reached(&mut self, max: Option<u32>) {
-        if !self.warns {
-            return;
-        }
-        if let Some(suppressed) = self.warning.reached(self.clock.now()) {
-            warn!(self.log, "service has reached its process limit";
-                  "suppressed" => suppressed, "limit" => max,
-                  "effect" => LimitWarning::EFFECT, "remedy" => LimitWarning::REMEDY);
+        if self.warns {
+            let now = self.clock.now();
+            warn_repeating!(self.log, self.warning, now, "service has reached its process limit";
+                "limit" => max,
+                "effect" => "new clients may have to wait to be accepted",
+                "remedy" => "raise max of the service's pool, or shorten the time for which a client \
+                             holds a process; see docs/services.md");
         }
     }
 }

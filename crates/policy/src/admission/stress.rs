@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::Snapshot;
 use crate::time::Timestamp;
 
 /// How long stress lasts after the last moment at the limit.
@@ -27,8 +26,8 @@ pub enum StressEntry {
 }
 
 impl Stress {
-    /// Takes a moment at the limit: a request came and [`is_pressed`].
-    pub fn pressed(&mut self, now: Timestamp) -> StressEntry {
+    /// Takes a moment at the limit: a request came, and one more process would reach the limit.
+    pub(crate) fn note(&mut self, now: Timestamp) -> StressEntry {
         let was_on = self.is_on(now);
         self.until = Some(now + STRESS_DURATION);
         match was_on {
@@ -56,12 +55,6 @@ impl Stress {
     pub fn end(&mut self) {
         self.until = None;
     }
-}
-
-/// Returns whether creating one more process would reach the limit.
-pub(crate) fn is_pressed(now: &Snapshot) -> bool {
-    now.max
-        .is_some_and(|max| now.total.saturating_add(1) >= max)
 }
 
 /// Returns whether a service can be under stress: one for this machine's own users is exempt unless

@@ -62,21 +62,21 @@ fn without_a_limit_it_always_listens() {
 
 #[test]
 fn it_listens_again_at_the_first_change_that_makes_one_available_or_lowers_the_total() {
-    let mut door = Door::default();
-    assert_eq!(door.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(door.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
-    assert_eq!(door.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(door.changed(&pool(0, 2, 3)), Some(Verdict::Listen));
-    assert!(door.is_open());
+    let mut last_verdict = LastVerdict::default();
+    assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
+    assert_eq!(last_verdict.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
+    assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
+    assert_eq!(last_verdict.changed(&pool(0, 2, 3)), Some(Verdict::Listen));
+    assert!(last_verdict.is_listening());
 }
 
 #[test]
 fn a_redundant_change_touches_nothing() {
-    let mut door = Door::default();
-    assert!(!door.is_open());
-    assert_eq!(door.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
+    let mut last_verdict = LastVerdict::default();
+    assert!(!last_verdict.is_listening());
+    assert_eq!(last_verdict.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
     for (avail, total) in [(0, 1), (1, 1), (2, 2), (0, 2), (3, 3)] {
-        assert_eq!(door.changed(&pool(avail, total, 3)), None);
+        assert_eq!(last_verdict.changed(&pool(avail, total, 3)), None);
     }
 }
 
@@ -121,21 +121,14 @@ fn who_was_accepted_and_has_no_process_yet_is_counted() {
 #[test]
 fn a_process_is_created_only_for_a_request_that_nothing_available_can_serve() {
     let below = pool(1, 1, 3);
-    let need = |suitable| Need::Request { suitable };
-    assert_eq!(may_spawn(&below, need(1)), Err(SpawnRefused::Available));
-    assert_eq!(may_spawn(&below, need(0)), Ok(()));
-    assert_eq!(may_spawn(&below, Need::Reserve), Ok(()));
+    assert_eq!(may_spawn(&below, true), Err(SpawnRefused::Available));
+    assert_eq!(may_spawn(&below, false), Ok(()));
 }
 
 #[test]
 fn a_process_is_created_only_below_the_limit() {
-    for need in [Need::Request { suitable: 0 }, Need::Reserve] {
-        assert_eq!(
-            may_spawn(&pool(0, 3, 3), need),
-            Err(SpawnRefused::AtLimit),
-            "{need:?}"
-        );
-    }
+    let full = pool(0, 3, 3);
+    assert_eq!(may_spawn(&full, false), Err(SpawnRefused::AtLimit));
 }
 
 #[test]
@@ -144,9 +137,7 @@ fn no_process_is_created_while_throttled() {
         throttled: true,
         ..pool(0, 0, 3)
     };
-    for need in [Need::Request { suitable: 0 }, Need::Reserve] {
-        assert_eq!(may_spawn(&throttled, need), Err(SpawnRefused::Throttled));
-    }
+    assert_eq!(may_spawn(&throttled, false), Err(SpawnRefused::Throttled));
 }
 
 #[test]
@@ -217,18 +208,18 @@ fn a_delay_that_is_configured_above_the_longest_counts() {
 
 #[test]
 fn a_service_is_pressed_when_one_more_process_would_reach_its_limit() {
-    assert!(!is_pressed(&pool(0, 1, 3)));
-    assert!(is_pressed(&pool(0, 2, 3)));
-    assert!(is_pressed(&pool(0, 3, 3)));
-    assert!(!is_pressed(&Snapshot::default()));
+    assert!(!pool(0, 1, 3).is_near_limit());
+    assert!(pool(0, 2, 3).is_near_limit());
+    assert!(pool(0, 3, 3).is_near_limit());
+    assert!(!Snapshot::default().is_near_limit());
 }
 
 #[test]
 fn stress_lasts_1000_s_after_the_last_moment_at_the_limit() {
     let mut stress = Stress::default();
     assert!(!stress.is_on(at(0)));
-    assert_eq!(stress.pressed(at(0)), StressEntry::Began);
-    assert_eq!(stress.pressed(at(999)), StressEntry::Extended);
+    assert_eq!(stress.note(at(0)), StressEntry::Began);
+    assert_eq!(stress.note(at(999)), StressEntry::Extended);
     assert!(stress.is_on(at(1998)));
     assert!(!stress.is_on(at(1999)));
 }
@@ -236,7 +227,7 @@ fn stress_lasts_1000_s_after_the_last_moment_at_the_limit() {
 #[test]
 fn idle_processes_are_replaced_each_time_that_stress_begins_and_not_while_it_lasts() {
     let mut stress = Stress::default();
-    let entries = [0, 1, 1001, 2001, 2002].map(|second| stress.pressed(at(second)));
+    let entries = [0, 1, 1001, 2001, 2002].map(|second| stress.note(at(second)));
     use StressEntry::{Began, Extended};
     assert_eq!(entries, [Began, Extended, Began, Began, Extended]);
 }
@@ -247,19 +238,6 @@ fn a_local_service_is_exempt_from_stress_unless_told_otherwise() {
     assert!(stress_applies(false, None));
     assert!(stress_applies(true, Some(true)));
     assert!(!stress_applies(false, Some(false)));
-}
-
-#[test]
-fn there_is_one_limit_warning_in_1000_s_with_the_count_of_those_left_out() {
-    let mut warning = LimitWarning::default();
-    let told: Vec<_> = [0, 1, 999, 1000, 1001, 2000, 2001]
-        .into_iter()
-        .map(|second| warning.reached(at(second)))
-        .collect();
-    let expected = [Some(0), None, None, Some(2), None, Some(1), None];
-    assert_eq!(told, expected);
-    let remedy = LimitWarning::REMEDY;
-    assert!(remedy.contains("raise max") && remedy.contains("docs/services.md"));
 }
 
 /// Gives everybody who was let in a process, one by one, and looks whether one more could be
@@ -305,13 +283,13 @@ proptest! {
     fn only_differences_are_told_and_what_is_told_is_true(
         history in prop::collection::vec(any_snapshot(), 1..50)
     ) {
-        let mut door = Door::default();
+        let mut last_verdict = LastVerdict::default();
         let mut open = None;
         for now in &history {
-            if let Some(verdict) = door.changed(now) {
+            if let Some(verdict) = last_verdict.changed(now) {
                 prop_assert_ne!(open.replace(verdict), Some(verdict));
             }
-            prop_assert_eq!(door.is_open(), naive(now));
+            prop_assert_eq!(last_verdict.is_listening(), naive(now));
         }
     }
 
@@ -319,7 +297,7 @@ proptest! {
     fn what_a_listening_service_lets_in_may_be_served(now in any_snapshot()) {
         let spare = now.avail > now.claims.saturating_sub(now.opening);
         if listening(&now) && !spare {
-            prop_assert_eq!(may_spawn(&now, Need::Request { suitable: 0 }), Ok(()));
+            prop_assert_eq!(may_spawn(&now, false), Ok(()));
         }
     }
 }

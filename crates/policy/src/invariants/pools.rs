@@ -1,101 +1,81 @@
 //! What must hold of a pool as a whole: its sizes, its lanes, its end.
 
-use super::{is_idle, numbered, require, states};
-use crate::pool::Pools;
+use super::{Judgement, is_idle, numbered, require};
+use crate::pool::{Ledger, Pool, PoolId, Pools};
 
-pub(super) fn shut_down_is_empty(pools: &Pools) -> Result<(), String> {
+pub(super) fn shut_down_is_empty(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
-    let procs = states(pools).count();
-    let held = ledger.held.pairs();
-    let left = procs + ledger.requests.len() + held.len();
+    let procs: usize = pools.pools.iter().map(|pool| pool.procs.len()).sum();
+    let left = procs + ledger.requests.len() + ledger.held.len();
     require(!ledger.shutting_down || left == 0, || {
-        format!(
-            "processes {procs}, requests {:?}, held {held:?}",
-            ledger.requests
-        )
+        let (requests, held) = (&ledger.requests, &ledger.held);
+        format!("processes {procs}, requests {requests:?}, held {held:?}")
     })
 }
 
-pub(super) fn sizes_are_kept(pools: &Pools) -> Result<(), String> {
-    let ledger = &pools.ledger;
-    for (id, pool) in numbered(pools) {
-        let may =
-            pool.may_open(ledger.now) && ledger.ceiling.has_room() && !pool.is_paused(ledger.now);
-        require(!may || pool.missing() == 0 || ledger.shutting_down, || {
-            format!("pool {}: {} missing", id.0, pool.missing())
-        })?;
-    }
-    Ok(())
+pub(super) fn sizes_are_kept(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+    let now = ledger.now;
+    let may_open = pool.may_open(now) && ledger.ceiling.has_room() && !pool.is_paused(now);
+    let is_short = may_open && pool.missing() > 0 && !ledger.shutting_down;
+    require(!is_short, || format!("{} missing", pool.missing()))
 }
 
-pub(super) fn ceiling_is_kept(pools: &Pools) -> Result<(), String> {
+pub(super) fn ceiling_is_kept(pools: &Pools) -> Judgement {
     let ceiling = &pools.ledger.ceiling;
-    let count: u32 = numbered(pools).map(|(_, pool)| pool.count).sum();
-    let stopping: usize = numbered(pools).map(|(_, pool)| pool.stopping.len()).sum();
+    let count: u32 = pools.pools.iter().map(Pool::count).sum();
+    let stopping: usize = pools.pools.iter().map(|pool| pool.stopping.len()).sum();
     let counted = (ceiling.live, ceiling.ending as usize);
     require(counted == (count, stopping), || {
         format!("there are {count} and {stopping} stop, counted {counted:?}")
     })?;
-    let is_over = ceiling.max.is_some_and(|max| ceiling.live > max);
     let idle = numbered(pools).find(|(_, pool)| pool.idle.len() > 0);
-    require(!is_over || idle.is_none(), || {
-        format!(
-            "{} are more than {:?}, idle: {idle:?}",
-            ceiling.live, ceiling.max
-        )
+    require(!ceiling.is_over() || idle.is_none(), || {
+        let (live, max) = (ceiling.live, ceiling.max);
+        format!("{live} are more than {max:?}, idle: {idle:?}")
     })?;
     require(ceiling.needy.is_empty() || !ceiling.has_room(), || {
         format!("a place is free, and {:?} need one", ceiling.needy)
     })
 }
 
-pub(super) fn bulk_is_counted(pools: &Pools) -> Result<(), String> {
-    for (id, pool) in numbered(pools) {
-        let procs = pool.procs.values().filter(|proc| proc.bulk).count();
-        let opening = pool.opening.values().filter(|row| row.bulk).count();
-        require(pool.bulk as usize == procs + opening, || {
-            format!("pool {}: bulk {}, {procs} + {opening}", id.0, pool.bulk)
-        })?;
-        let mut idle = pool.procs.values().filter(|proc| is_idle(&proc.state));
-        require(!idle.any(|proc| proc.bulk), || {
-            format!("pool {}: an idle process serves the bulk lane", id.0)
-        })?;
-    }
-    Ok(())
+pub(super) fn bulk_is_counted(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {
+    let procs = pool.procs.values().filter(|proc| proc.bulk).count();
+    let opening = pool.opening.values().filter(|row| row.bulk).count();
+    require(pool.bulk as usize == procs + opening, || {
+        format!("bulk {}, {procs} + {opening}", pool.bulk)
+    })?;
+    let mut idle = pool.procs.values().filter(|proc| is_idle(proc));
+    require(!idle.any(|proc| proc.bulk), || {
+        "an idle process serves the bulk lane".to_owned()
+    })
 }
 
-pub(super) fn removed_is_removed(pools: &Pools) -> Result<(), String> {
-    for (id, pool) in numbered(pools) {
-        if pool.life.removing.is_none() {
-            continue;
-        }
-        let idle = pool.idle.len();
-        let waiting = pool.waiters.len();
-        require(idle == 0 && waiting == 0, || {
-            format!("pool {}: idle {idle}, waiting {waiting}", id.0)
-        })?;
-        let empty = pool.count == 0 && pool.stopping.is_empty();
-        require(pool.life.gone == empty, || {
-            format!("pool {}: gone {}, empty {empty}", id.0, pool.life.gone)
-        })?;
+pub(super) fn removed_is_removed(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {
+    if pool.life.removing.is_none() {
+        return Ok(());
     }
-    Ok(())
+    let (idle, waiting) = (pool.idle.len(), pool.waiters.len());
+    require(idle == 0 && waiting == 0, || {
+        format!("idle {idle}, waiting {waiting}")
+    })?;
+    let empty = pool.count() == 0 && pool.stopping.is_empty();
+    require(pool.life.gone == empty, || {
+        format!("gone {}, empty {empty}", pool.life.gone)
+    })
 }
 
-pub(super) fn ages_are_listed(pools: &Pools) -> Result<(), String> {
-    for (id, pool) in numbered(pools) {
-        let mut listed = 0;
-        for (&number, proc) in &pool.procs {
-            let end = pool.end_of_life(number, proc);
-            let is_listed = end.is_some_and(|end| pool.life.ages.contains(&(end, number)));
-            listed += usize::from(is_listed);
-            require(is_listed || end.is_none() || !is_idle(&proc.state), || {
-                format!("pool {}: idle {number} ends {end:?}, unlisted", id.0)
-            })?;
-        }
-        require(listed == pool.life.ages.len(), || {
-            format!("pool {}: {listed} listed, {:?}", id.0, pool.life.ages)
+pub(super) fn ages_are_listed(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {
+    let ages = &pool.life.ages;
+    let mut listed = 0;
+    for (&number, proc) in &pool.procs {
+        let end = pool.end_of_life(number, proc);
+        let is_listed = end.is_some_and(|end| ages.contains(&(end, number)));
+        listed += usize::from(is_listed);
+        require(is_listed || end.is_none() || !is_idle(proc), || {
+            format!("idle {number} ends {end:?}, unlisted")
         })?;
     }
-    Ok(())
+    require(listed == ages.len(), || {
+        format!("{listed} listed, {ages:?}")
+    })
 }

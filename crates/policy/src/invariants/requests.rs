@@ -2,24 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::{numbered, require, states};
-use crate::pool::{Due, Place, PoolId, Pools, ProcState, Request, RequestId, choose};
+use super::{Judgement, numbered, require};
+use crate::pool::{
+    Due, Ledger, Pool, PoolId, Pools, ProcState, RequestId, RequestPlace, RequestRow,
+};
 
-pub(super) fn requests_are_in_one_place(pools: &Pools) -> Result<(), String> {
-    let mut places: Vec<(RequestId, PoolId, Place)> = Vec::new();
+pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
+    let mut places: Vec<(RequestId, PoolId, RequestPlace)> = Vec::new();
     for (id, pool) in numbered(pools) {
-        places.extend(
-            pool.waiters
-                .iter()
-                .map(|request| (request, id, Place::Queue)),
-        );
+        let waiters = pool.waiters.iter();
+        places.extend(waiters.map(|request| (request, id, RequestPlace::Queue)));
         for (number, opening) in &pool.opening {
-            let place = Place::Opening(*number);
+            let place = RequestPlace::Opening(*number);
             places.extend(opening.request.map(|request| (request, id, place)));
         }
         for (number, proc) in &pool.procs {
             if let ProcState::Teaching { request, .. } = &proc.state {
-                let place = Place::Teaching(*number);
+                let place = RequestPlace::Teaching(*number);
                 places.extend(request.map(|request| (request, id, place)));
             }
         }
@@ -28,10 +27,8 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Result<(), String> {
     for (id, pool, place) in &places {
         let row = requests.get(id).map(|row| (row.pool, row.place));
         require(row == Some((*pool, *place)), || {
-            format!(
-                "request {} is at {place:?} of pool {}, its row says {row:?}",
-                id.0, pool.0
-            )
+            let (id, pool) = (id.0, pool.0);
+            format!("request {id} is at {place:?} of pool {pool}, its row says {row:?}")
         })?;
     }
     require(places.len() == requests.len(), || {
@@ -39,134 +36,102 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Result<(), String> {
     })
 }
 
-pub(super) fn nobody_waits_in_vain(pools: &Pools) -> Result<(), String> {
-    for (id, pool) in numbered(pools) {
-        let mut waiters = pool
-            .waiters
-            .iter()
-            .filter_map(|id| pools.ledger.request(id));
-        let Some(head) = waiters.next() else {
-            continue;
-        };
-        let servable = |request: &Request| choose(&pool.idle, request.affinity.as_ref()).is_some();
-        let now = pools.ledger.now;
-        if !pool.is_open_to(head.lane) {
-            continue;
-        }
-        let may_open = pool.may_open(now) && pools.ledger.ceiling.has_room();
-        require(!servable(head) && !may_open, || {
-            format!("pool {}: the oldest waiter could be served", id.0)
+pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+    let now = ledger.now;
+    let mut waiters = pool.waiters.iter().filter_map(|id| ledger.request(id));
+    let Some(head) = waiters.next().filter(|head| pool.is_open_to(head.lane)) else {
+        return Ok(());
+    };
+    let servable = |row: &RequestRow| pool.choose(row).is_some();
+    let may_open = pool.may_open(now) && ledger.ceiling.has_room();
+    require(!servable(head) && !may_open, || {
+        "the oldest waiter could be served".to_owned()
+    })?;
+    let servable = |row: &RequestRow| servable(row) && pool.is_open_to(row.lane);
+    if pool.is_blocked(now) {
+        require(!waiters.any(servable), || {
+            "a waiter could have an idle process".to_owned()
+        })
+    } else if let Some(until) = pool.head_until {
+        let ends = pool.affinity_end(head.arrived);
+        let waits_for_one = head.db().is_some_and(|db| pool.idle.in_use(db) > 0);
+        require(until == ends && now < ends && waits_for_one, || {
+            "the oldest waiter has nothing to wait for".to_owned()
         })?;
-        let servable = |request: &Request| servable(request) && pool.is_open_to(request.lane);
-        if pool.is_blocked(now) {
-            require(!waiters.any(servable), || {
-                format!("pool {}: a waiter could have an idle process", id.0)
-            })?;
-        } else if let Some(until) = pool.head_until {
-            let db = head.affinity.as_ref().and_then(|wanted| wanted.db.as_ref());
-            let ends = pool.affinity_end(head.arrived);
-            let waits = until == ends && pools.ledger.now < ends;
-            require(
-                waits && db.is_some_and(|db| pool.idle.in_use(db) > 0),
-                || format!("pool {}: the oldest waiter has nothing to wait for", id.0),
-            )?;
-            require(!waiters.any(servable), || {
-                format!("pool {}: a waiter could overtake the oldest one", id.0)
-            })?;
-        } else if !pool.has_slot() {
-            require(pool.reapable() == 0, || {
-                format!(
-                    "pool {}: a process could be reaped for the oldest waiter",
-                    id.0
-                )
-            })?;
-        }
+        require(!waiters.any(servable), || {
+            "a waiter could overtake the oldest one".to_owned()
+        })
+    } else {
+        require(pool.has_slot() || pool.reapable() == 0, || {
+            "a process could be reaped for the oldest waiter".to_owned()
+        })
     }
-    Ok(())
 }
 
-pub(super) fn teaching_is_owned(pools: &Pools) -> Result<(), String> {
-    for (proc, state) in states(pools) {
+pub(super) fn teaching_is_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+    for (number, proc) in &pool.procs {
         if let ProcState::Teaching {
             request: Some(id),
             ddoc,
-        } = state
+        } = &proc.state
         {
-            let wanted = pools
-                .ledger
-                .request(*id)
-                .and_then(|row| row.affinity.as_ref());
+            let row = ledger.request(*id);
+            let wanted = row.and_then(|row| row.affinity.as_ref());
             require(wanted.is_some_and(|wanted| wanted.ddoc == *ddoc), || {
-                format!(
-                    "process {proc} learns {ddoc:?} for request {}, {wanted:?}",
-                    id.0
-                )
+                format!("process {number} learns {ddoc:?} for {id:?}, {wanted:?}")
             })?;
         }
     }
     Ok(())
 }
 
-pub(super) fn openings_are_owned(pools: &Pools) -> Result<(), String> {
-    for (id, pool) in numbered(pools) {
-        for (number, opening) in &pool.opening {
-            let known = pool.procs.contains_key(number) || *number >= pools.ledger.next_number;
-            require(!known, || {
-                format!(
-                    "pool {}: opening {number} is a process, or was never issued",
-                    id.0
-                )
-            })?;
-            if let Some(request) = opening.request {
-                let row = pools.ledger.request(request);
-                let db = row.and_then(|row| row.affinity.as_ref()?.db.as_ref());
-                require(row.is_some() && db == opening.db.as_ref(), || {
-                    format!("opening {id:?}.{number} is for request {request:?}, {row:?}")
-                })?;
-            }
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn queue_indexes_are_exact(pools: &Pools) -> Result<(), String> {
-    for (id, pool) in numbered(pools) {
-        let rebuilt = pool.rebuilt_waiters(id, &pools.ledger);
-        require(pool.waiters == rebuilt, || {
-            format!("pool {}: {:?} should be {rebuilt:?}", id.0, pool.waiters)
+pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+    for (number, opening) in &pool.opening {
+        let known = pool.procs.contains_key(number) || *number > ledger.last_number;
+        require(!known, || {
+            format!("opening {number} is a process, or was never issued")
         })?;
+        if let Some(request) = opening.request {
+            let row = ledger.request(request);
+            let is_its_db = row.is_some_and(|row| row.db() == opening.db.as_ref());
+            require(is_its_db, || {
+                format!("opening {number} is for {request:?}, {row:?}")
+            })?;
+        }
     }
     Ok(())
 }
 
-pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Result<(), String> {
+pub(super) fn queue_indexes_are_exact(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+    let rebuilt = pool.rebuilt_waiters(id, ledger);
+    require(pool.waiters == rebuilt, || {
+        format!("{:?} should be {rebuilt:?}", pool.waiters)
+    })
+}
+
+pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
-    let asked: BTreeSet<_> = ledger
-        .requests
-        .iter()
-        .map(|(id, row)| (row.client, *id))
-        .collect();
+    let rows = || ledger.requests.iter();
+    let asked: BTreeSet<_> = rows().map(|(id, row)| (row.client, *id)).collect();
     require(asked == ledger.asked, || {
         format!("open requests {asked:?}, asked {:?}", ledger.asked)
     })?;
-    let deadlines = ledger
-        .requests
-        .iter()
-        .map(|(id, row)| (row.deadline, Due::Request(*id)));
-    let heads = numbered(pools)
-        .filter_map(|(id, pool)| pool.head_until.map(|until| (until, Due::Head(id))));
-    let wakes =
-        numbered(pools).filter_map(|(id, pool)| pool.life.wake.map(|until| (until, Due::Pool(id))));
-    let due: BTreeSet<_> = deadlines.chain(heads).chain(wakes).collect();
+    let deadlines = rows().map(|(id, row)| (row.deadline, Due::Request(*id)));
+    let timers = numbered(pools).flat_map(|(id, pool)| {
+        let head = pool.head_until.map(|until| (until, Due::Head(id)));
+        let wake = pool.life.wake.map(|until| (until, Due::Pool(id)));
+        head.into_iter().chain(wake)
+    });
+    let due: BTreeSet<_> = deadlines.chain(timers).collect();
     require(due == ledger.due, || {
         format!("due should be {due:?}, is {:?}", ledger.due)
     })
 }
 
-pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Result<(), String> {
+pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
     let rows = ledger.requests.iter();
-    let queued = rows.filter(|(_, row)| row.place == Place::Queue && row.roams());
+    let queued = rows.filter(|(_, row)| row.place == RequestPlace::Queue && row.roams());
     let roaming: BTreeSet<_> = queued
         .map(|(id, row)| (row.target, row.lane, *id))
         .collect();
@@ -174,10 +139,10 @@ pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Result<
         format!("roaming should be {roaming:?}, is {:?}", ledger.roaming)
     })?;
     for (id, _) in numbered(pools) {
-        let adoptable = pools.adoptable(id);
-        require(adoptable.is_none(), || {
+        let found = pools.waiter_to_take_over(id);
+        require(found.is_none(), || {
             format!(
-                "pool {}: could serve {adoptable:?}, which waits elsewhere",
+                "pool {}: could serve {found:?}, which waits elsewhere",
                 id.0
             )
         })?;
@@ -185,17 +150,11 @@ pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Result<
     Ok(())
 }
 
-pub(super) fn nobody_hopes_in_vain(pools: &Pools) -> Result<(), String> {
-    for (id, pool) in numbered(pools) {
-        if !pool.life.throttle.is_on(pools.ledger.now) {
-            continue;
-        }
-        let waiters = pool.waiters.iter();
-        let mut rows = waiters.filter_map(|id| pools.ledger.request(id));
-        let vain = rows.find(|row| !pool.could_serve(row.affinity.as_ref()));
-        require(vain.is_none(), || {
-            format!("pool {}: {vain:?} hopes in vain", id.0)
-        })?;
+pub(super) fn nobody_hopes_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+    if !pool.life.throttle.is_on(ledger.now) {
+        return Ok(());
     }
-    Ok(())
+    let mut rows = pool.waiters.iter().filter_map(|id| ledger.request(id));
+    let vain = rows.find(|row| !pool.could_serve(row));
+    require(vain.is_none(), || format!("{vain:?} hopes in vain"))
 }

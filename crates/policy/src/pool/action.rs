@@ -19,34 +19,24 @@ pub enum Action {
     },
     /// Teach the process the design document of this request; report `TeachOrResetDone`.
     Teach {
-        /// The process.
         proc: ProcId,
         /// The request, whose document the actor kept.
         request: RequestId,
     },
     /// Send the process a reset of its own and require `true`; report `TeachOrResetDone`.
-    Reset {
-        /// The process.
-        proc: ProcId,
-    },
+    Reset { proc: ProcId },
     /// Answer the request with this process.
     Assign {
-        /// The request that is answered.
         request: RequestId,
-        /// The process.
         proc: ProcId,
-        /// The assignment.
         token: Token,
     },
     /// Tell a client that the process which it holds is taken from it; `Stop` follows.
     ProcRevoked {
-        /// The client.
         client: ClientId,
-        /// The process.
         proc: ProcId,
         /// The assignment, which is over.
         token: Token,
-        /// Why.
         why: StopReason,
     },
     /// A pool that was being removed is gone, with its last process.
@@ -57,12 +47,7 @@ pub enum Action {
     /// Tell the operator.
     Warn(Warning),
     /// Answer the request with an error.
-    Refuse {
-        /// The request that is answered.
-        request: RequestId,
-        /// Why.
-        why: Refusal,
-    },
+    Refuse { request: RequestId, why: Refusal },
     /// End the process; report `ProcExit` once it is gone and reaped.
     Stop {
         /// The process. It is in no table any more but the count of stopping ones.
@@ -105,31 +90,20 @@ pub enum Refusal {
 pub enum Warning {
     /// A process could not be started: no more are started for a while.
     Throttled {
-        /// The pool.
         pool: PoolId,
         /// Until when.
         until: Timestamp,
     },
     /// That while is over, or was ended: processes are started again.
-    Unthrottled {
-        /// The pool.
-        pool: PoolId,
-    },
+    Unthrottled { pool: PoolId },
     /// A request came when one process more would reach the limit: processes are started with
     /// stress on from now on, and idle ones are replaced.
-    Stressed {
-        /// The pool.
-        pool: PoolId,
-    },
+    Stressed { pool: PoolId },
     /// Nothing has been at the limit for a while: processes are started without stress again.
-    Unstressed {
-        /// The pool.
-        pool: PoolId,
-    },
+    Unstressed { pool: PoolId },
     /// Our own decision to open a process was against the rules of admission, and was not carried
     /// out: a mistake of ours, to be counted as a violated invariant.
     SpawnRefused {
-        /// The pool.
         pool: PoolId,
         /// Which rule.
         why: SpawnRefused,

@@ -1,7 +1,7 @@
 //! The ceiling over all pools: how many processes there may be together, and who gets a place.
 //!
 //! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
-//!           knows which pools have a waiter for whom there is no place. [`Pools::share`] ends each
+//!           knows which pools have a waiter without a place. [`Pools::share`] ends each
 //!           event: it gives free places away and makes places by stopping idle processes.
 //! PROMISES  Nothing is opened when no place is free. Waiters come before processes that pools keep
 //!           in advance. No process that is in use is stopped. Every second place goes to the pool
@@ -71,7 +71,7 @@ impl Ceiling {
     }
 
     /// Whether the ceiling was lowered below what there is.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.live > max)
     }
 
@@ -92,7 +92,7 @@ impl Ceiling {
     pub(super) fn note_short(&mut self, pool: PoolId, is_short: bool) {
         if is_short {
             self.short.insert(pool);
-        } else if !self.short.is_empty() {
+        } else {
             self.short.remove(&pool);
         }
     }
@@ -200,7 +200,7 @@ impl Turn<'_> {
     pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
         let settings = &self.pool.settings;
         let one_by_one = is_for_db || settings.interactive_reserved > 0;
-        let free = settings.limits.hard_limit.saturating_sub(self.pool.count);
+        let free = settings.limits.hard_limit.saturating_sub(self.pool.count());
         let places = match (waits, one_by_one) {
             (true, _) => 0,
             (false, true) => 1,
@@ -233,6 +233,6 @@ impl Turn<'_> {
 impl Pool {
     /// How many processes are in use or being opened.
     fn busy(&self) -> u32 {
-        self.count.saturating_sub(self.idle.len() as u32)
+        self.count().saturating_sub(self.idle.len() as u32)
     }
 }

@@ -62,7 +62,6 @@ pub enum Event {
     RetProc {
         /// Who returns it.
         client: ClientId,
-        /// Which process.
         proc: ProcId,
         /// The assignment that is over.
         token: Token,
@@ -73,7 +72,6 @@ pub enum Event {
     },
     /// A monitored client ended (`DOWN`): its requests are dropped and its processes come back.
     ClientDown {
-        /// Which client.
         client: ClientId,
         /// Whether it ended in good order: then its processes are returned. Otherwise it crashed,
         /// and `on_client_crash` decides.
@@ -94,21 +92,14 @@ pub enum Event {
     },
     /// Teaching or resetting ended. A failure removes the process.
     TeachOrResetDone {
-        /// The process.
         proc: ProcId,
         /// Whether it now knows the design document, or is reset.
         ok: bool,
     },
     /// A process server ended (`EXIT`), asked or unasked. Its child is reaped by then.
-    ProcExit {
-        /// The process.
-        proc: ProcId,
-    },
+    ProcExit { proc: ProcId },
     /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
-    OsProcIdle {
-        /// The process.
-        proc: ProcId,
-    },
+    OsProcIdle { proc: ProcId },
     /// `set_threshold_ts` (reload): every idle process goes now, every other one when it comes back.
     SetThresholdTs,
     /// `terminate_stale_procs`: idle processes older than the threshold go.
@@ -120,35 +111,22 @@ pub enum Event {
     },
     /// A pool that was just added opens its first processes, and serves those of its group who
     /// wait elsewhere.
-    StartPool {
-        /// The pool.
-        pool: PoolId,
-    },
+    StartPool { pool: PoolId },
     /// Settings of one pool changed: what [`super::Pools::plan`] says of them is carried out.
     /// Nothing happens where it is an error.
     Reconfigure {
-        /// The pool.
         pool: PoolId,
         /// All its settings.
         settings: Box<PoolSettings>,
     },
-    /// A pool goes: nothing more is opened or handed out, and whoever waits is refused.
+    /// A pool is removed: nothing more is opened or lent, and its waiters are refused.
     /// [`Action::PoolGone`] says when it is gone. A second one can only make it faster.
-    RemovePool {
-        /// The pool.
-        pool: PoolId,
-        /// How.
-        mode: RemoveMode,
-    },
+    RemovePool { pool: PoolId, mode: RemoveMode },
     /// A pool's processes may be opened again, before the time of its throttle is up: an operator
     /// says so, or the configuration was loaded again.
-    Unthrottle {
-        /// The pool.
-        pool: PoolId,
-    },
+    Unthrottle { pool: PoolId },
     /// How much memory a process takes, as the operating system says.
     Memory {
-        /// The process.
         proc: ProcId,
         /// In bytes.
         bytes: u64,

@@ -1,10 +1,10 @@
-//! Who is next among those who wait: by lane, then by database in turn, then by arrival.
+//! The order of the waiters: by lane, then by database in turn, then by arrival.
 //!
 //! SUMMARY   Gives a request the rank by which it stands in the queue. The interactive lane goes
 //!           before the bulk lane where capacity is reserved for it. With `fairness = "per_db"` each
-//!           database's oldest request is in this round, its second one in the next, and so on; who
-//!           was served in a round comes back into the next one, so that asking again at once, or
-//!           asking with many clients, gains nothing.
+//!           database's oldest request is in this round, its second one in the next, and so on. A
+//!           database that was served in a round is back in the next one, so that asking again at
+//!           once, or with many clients, brings no gain.
 //! PROMISES  A rank costs one look at a table, which forgets a database as soon as it says nothing.
 //! CALLED    When a request joins the queue, and when it leaves it to be served.
 //! SOURCE    Start-time fair queueing, with a cost of one for every request. Neither
@@ -19,22 +19,18 @@ use super::settings::{Fairness, PoolSettings};
 /// The bit of a rank that puts the bulk lane behind the interactive one.
 pub(super) const BULK: u64 = 1 << 63;
 
-/// How many databases are remembered before it is looked whether some can be forgotten.
+/// How many databases are remembered before the first look for some to forget.
 const DATABASES_KEPT_MIN: usize = 64;
 
-/// The rounds of one pool: one count for each lane, so that neither lane moves the other's. Nothing in
-/// a pool that never served its databases in turn.
+/// The rounds of one pool: one count for each lane, so that neither lane moves the other's.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rounds(Option<Box<Laps>>);
-
-#[derive(Clone, Debug, Default)]
-struct Laps {
-    interactive: Lap,
-    bulk: Lap,
+pub(crate) struct Rounds {
+    interactive: LaneRounds,
+    bulk: LaneRounds,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Lap {
+struct LaneRounds {
     /// The round of the request that was served last.
     now: u64,
     /// database -> the round of its newest request; unordered: always asked for one database.
@@ -50,25 +46,18 @@ impl Rounds {
         let bit = if is_behind { BULK } else { 0 };
         match settings.fairness {
             Fairness::Fifo => bit,
-            Fairness::PerDb => {
-                let laps = self.0.get_or_insert_default();
-                bit | laps.of(bit).join(db)
-            }
+            Fairness::PerDb => bit | self.of(bit).join(db),
         }
     }
 
     /// Notes that a request of this rank leaves the queue to be served.
     pub(super) fn served(&mut self, rank: u64) {
-        if let Some(laps) = &mut self.0 {
-            let lap = laps.of(rank);
-            lap.now = lap.now.max(rank & !BULK);
-        }
+        let rounds = self.of(rank);
+        rounds.now = rounds.now.max(rank & !BULK);
     }
-}
 
-impl Laps {
-    /// The lap of a rank's lane.
-    const fn of(&mut self, rank: u64) -> &mut Lap {
+    /// The rounds of a rank's lane.
+    const fn of(&mut self, rank: u64) -> &mut LaneRounds {
         match rank & BULK {
             0 => &mut self.interactive,
             _ => &mut self.bulk,
@@ -76,7 +65,7 @@ impl Laps {
     }
 }
 
-impl Lap {
+impl LaneRounds {
     fn join(&mut self, db: Option<&DbKey>) -> u64 {
         self.forget();
         let db = db.cloned();
@@ -86,8 +75,8 @@ impl Lap {
         round
     }
 
-    /// Forgets the databases for which a new request would be in this round anyhow. Looks only
-    /// when the table has doubled, so that a request pays for one row of it.
+    /// Forgets the databases whose next request is in this round with or without their row. Looks
+    /// only when the table has doubled, so that each request pays for one row of it.
     fn forget(&mut self) {
         if self.newest.len() >= 2 * self.kept + DATABASES_KEPT_MIN {
             let now = self.now;

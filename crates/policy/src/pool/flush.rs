@@ -9,8 +9,8 @@
 
 use super::action::{Action, Refusal, StopReason};
 use super::id::{Affinity, ClientId, Lane, RequestId};
-use super::ledger::{Place, Request};
-use super::select::{Choice, Fit, choose};
+use super::ledger::{Due, RequestPlace, RequestRow};
+use super::select::{Choice, Fit};
 use super::tables::{Opening, ProcState};
 use super::turn::Turn;
 use crate::time::Timestamp;
@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 impl Turn<'_> {
     /// Accepts a request: answers it if an idle process is ready for it, queues it otherwise, if
     /// it may wait.
-    pub(super) fn get_proc(&mut self, id: RequestId, mut request: Request) {
+    pub(super) fn get_proc(&mut self, id: RequestId, mut request: RequestRow) {
         // With nobody waiting this one would be the first in the flush, so that a request that
         // needs nothing but an idle process may skip the tables.
         if self.pool.waiters.is_empty()
@@ -26,18 +26,17 @@ impl Turn<'_> {
             && let Some(Choice {
                 number,
                 fit: Fit::Ready,
-            }) = choose(&self.pool.idle, request.affinity.as_ref())
+            }) = self.pool.choose(&request)
         {
             self.take_idle(number, request.lane);
             self.assign(id, request.client, number);
             return;
         }
-        if let Some(why) = self.hopeless(request.affinity.as_ref()) {
-            self.pool.tally().refused += 1;
+        if let Some(why) = self.hopeless(&request) {
             self.out.push(Action::Refuse { request: id, why });
             return;
         }
-        self.press(&request);
+        self.note_stress(&request);
         self.pool.enqueue(id, &mut request);
         self.ledger.accept(id, request);
         self.keep_queue_short(id);
@@ -51,17 +50,12 @@ impl Turn<'_> {
         if self.pool.waiters.len() > most as usize {
             self.flush();
             let row = self.ledger.request(newest);
-            let waits = row.is_some_and(|row| row.place == Place::Queue);
+            let waits = row.is_some_and(|row| row.place == RequestPlace::Queue);
             if waits && self.pool.waiters.len() > most as usize {
-                self.turn_away(newest);
+                self.pool.totals.busy += 1;
+                self.refuse(newest, Refusal::PoolBusy);
             }
         }
-    }
-
-    /// Refuses a waiter because too many wait.
-    pub(super) fn turn_away(&mut self, id: RequestId) {
-        self.pool.tally().busy += 1;
-        self.refuse(id, Refusal::PoolBusy);
     }
 
     /// Serves waiters for as long as one that may be next can be served.
@@ -92,7 +86,9 @@ impl Turn<'_> {
                 if self.ledger.ceiling.is_granted(self.id) && self.affinity_end(head).is_some() {
                     self.pool.last_impatience = self.ledger.now;
                 }
-                self.open_for(head);
+                if !self.open(Some(head)) {
+                    self.refuse(head, Refusal::SpawnFailed);
+                }
                 continue;
             }
             let patience = self.affinity_end(head);
@@ -111,14 +107,11 @@ impl Turn<'_> {
                 self.note_need(head, false, patience.is_some());
                 break;
             }
-            let reaped = match patience {
-                // What this one waits for exists, so one process more of its database is all that
-                // can be of use, and the next such waiter is not served this way at once: a load
-                // for which all waits are too long would otherwise come to nothing but restarts.
-                Some(_) => self.reap(1),
-                None => self.reap(usize::MAX),
-            };
-            if !reaped {
+            // A waiter that was patient can use one process of its database and no more. The next
+            // such waiter is patient again: if the load is too high for every wait, the pool must not
+            // spend its time with restarts.
+            let most = if patience.is_some() { 1 } else { usize::MAX };
+            if !self.reap(most) {
                 break;
             }
             if patience.is_some() {
@@ -126,7 +119,7 @@ impl Turn<'_> {
             }
         }
         self.set_head_timer(head_until);
-        if self.pool.upkeep || self.pool.life.restore_to > 0 {
+        if self.pool.settings.needs_upkeep() || self.pool.life.restore_to > 0 {
             self.end_upkeep();
         }
     }
@@ -153,16 +146,15 @@ impl Turn<'_> {
         let Some(request) = self.ledger.requests.get(&id) else {
             return false;
         };
-        let Some(choice) = choose(&self.pool.idle, request.affinity.as_ref()) else {
+        let Some(Choice { number, fit }) = self.pool.choose(request) else {
             return false;
         };
-        let Choice { number, fit } = choice;
         let (lane, rank) = (request.lane, request.rank);
         self.pool.dequeue(id, request);
         self.pool.rounds.served(rank);
         self.take_idle(number, lane);
         if fit == Fit::TeachAndReplenish && self.may_open() {
-            self.pool.tally().replenished += u64::from(self.open(None));
+            self.open(None);
         }
         match fit {
             Fit::Ready => self.answer(id, number),
@@ -185,17 +177,10 @@ impl Turn<'_> {
         }
         let served = self.serve_idle(later);
         debug_assert!(served, "PM-11: a matched waiter has an idle process");
-        self.pool.tally().overtook += u64::from(served);
         served
     }
 
-    fn open_for(&mut self, id: RequestId) {
-        if !self.open(Some(id)) {
-            self.refuse(id, Refusal::SpawnFailed);
-        }
-    }
-
-    /// Opens a process, for a waiter or in the background. Returns whether it did, which it does.
+    /// Opens a process, for a waiter or in the background. Returns false if admission refuses.
     pub(super) fn open(&mut self, request: Option<RequestId>) -> bool {
         if !self.admitted(request) {
             return false;
@@ -209,11 +194,11 @@ impl Turn<'_> {
         if let Some(id) = request
             && let Some(row) = self.ledger.requests.get(&id)
         {
-            opening.db = row.affinity.as_ref().and_then(|wanted| wanted.db.clone());
+            opening.db = row.db().cloned();
             opening.bulk = row.lane == Lane::Bulk;
             self.pool.dequeue(id, row);
             self.pool.rounds.served(row.rank);
-            self.ledger.place(id, Place::Opening(number));
+            self.ledger.place(id, RequestPlace::Opening(number));
         }
         self.pool.begin_opening(number, opening);
         self.ledger.ceiling.opened(self.id);
@@ -249,7 +234,7 @@ impl Turn<'_> {
             ddoc: affinity.ddoc,
         };
         self.pool.begin_help(number, state);
-        self.ledger.place(id, Place::Teaching(number));
+        self.ledger.place(id, RequestPlace::Teaching(number));
         self.out.push(Action::Teach {
             proc: self.proc_id(number),
             request: id,
@@ -260,7 +245,7 @@ impl Turn<'_> {
         let proc = self.proc_id(number);
         let token = self.ledger.fresh_token();
         self.pool.assign(number, client, token);
-        self.ledger.held.insert(client, proc);
+        self.ledger.held.insert((client, proc));
         self.out.push(Action::Assign {
             request,
             proc,
@@ -271,9 +256,8 @@ impl Turn<'_> {
     /// Until when the oldest waiter waits for a process of its own database, if one is in use.
     fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
         let request = self.ledger.request(head)?;
-        let db = request.affinity.as_ref()?.db.as_ref()?;
-        let waits =
-            !self.pool.settings.limits.affinity_wait.is_zero() && self.pool.idle.in_use(db) > 0;
+        let is_in_use = self.pool.idle.in_use(request.db()?) > 0;
+        let waits = is_in_use && !self.pool.settings.limits.affinity_wait.is_zero();
         waits.then(|| self.pool.affinity_end(request.arrived))
     }
 
@@ -291,7 +275,8 @@ impl Turn<'_> {
     /// Notes when time alone must bring the next flush.
     pub(super) fn set_head_timer(&mut self, until: Option<Timestamp>) {
         if self.pool.head_until != until {
-            self.ledger.set_head(self.id, self.pool.head_until, until);
+            let due = Due::Head(self.id);
+            self.ledger.move_due(due, self.pool.head_until, until);
             self.pool.head_until = until;
         }
     }

@@ -9,14 +9,13 @@
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
 //!           the pools of a group is ours: there they wait where they are.
 
-use super::action::{Action, Refusal, StopReason};
-use super::event::{Event, RemoveMode};
+use super::action::{Action, Refusal};
+use super::event::RemoveMode;
 use super::id::{Lane, PoolId, RequestId, Target};
-use super::ledger::{Place, Request};
+use super::ledger::{RequestPlace, RequestRow};
 use super::pools::Pools;
-use super::reconfigure::{Change, reconfigure};
 use super::route::{choose_pool, next_try, targets};
-use super::settings::{PoolSettings, SettingsError};
+use super::settings::PoolSettings;
 use super::tables::Pool;
 
 /// How many waiters of one kind are looked at for one that a pool can serve.
@@ -41,61 +40,8 @@ impl Pools {
         id
     }
 
-    /// Returns what these settings would change in a pool; that is what
-    /// [`super::Event::Reconfigure`] carries out. Nothing for a pool that does not exist.
-    ///
-    /// # Errors
-    /// Settings that are wrong, or that cannot change; nothing is changed then.
-    pub fn plan(&self, pool: PoolId, new: &PoolSettings) -> Result<Vec<Change>, SettingsError> {
-        let Some(row) = self.pool(pool) else {
-            return Ok(Vec::new());
-        };
-        let mut changes = reconfigure(&row.settings, new)?;
-        let settings = Box::new(*new);
-        let actions = self.trial(Event::Reconfigure { pool, settings });
-        let stop_idle = count(
-            &actions,
-            |action| matches!(action, Action::Stop { proc, why: StopReason::OverLimit } if proc.pool == pool),
-        );
-        let left = row.count - stop_idle;
-        let stop_returned = left.saturating_sub(new.limits.hard_limit);
-        let work = [
-            (stop_idle, Change::StopIdle(stop_idle)),
-            (stop_returned, Change::StopReturned(stop_returned)),
-            (refused(&actions), Change::ShrinkQueue(refused(&actions))),
-            (
-                started(&actions, pool),
-                Change::Start(started(&actions, pool)),
-            ),
-        ];
-        let work = work.into_iter().filter(|(count, _)| *count > 0);
-        changes.extend(work.map(|(_, change)| change));
-        Ok(changes)
-    }
-
-    /// Returns how many processes a pool of these settings would open if it were added now: for its
-    /// sizes, and for those of its group who wait.
-    pub fn plan_add(&self, settings: &PoolSettings) -> u32 {
-        let mut copy = self.clone();
-        let pool = copy.add_pool(*settings);
-        started(&copy.trial(Event::StartPool { pool }), pool)
-    }
-
-    /// Returns how many requests would be refused if a pool were removed now; the others of its
-    /// queue are taken over by pools of its group.
-    pub fn plan_removal(&self, pool: PoolId, mode: RemoveMode) -> u32 {
-        refused(&self.trial(Event::RemovePool { pool, mode }))
-    }
-
-    /// Returns what would be done about an event, and does nothing. Costs a copy of all tables.
-    fn trial(&self, event: Event) -> Vec<Action> {
-        let mut actions = Vec::new();
-        self.clone().handle(event, self.ledger.now, &mut actions);
-        actions
-    }
-
     /// Chooses the pool that serves a request.
-    pub(super) fn route(&mut self, request: &Request) -> Result<PoolId, Refusal> {
+    pub(super) fn route(&mut self, request: &RequestRow) -> Result<PoolId, Refusal> {
         match request.target {
             Target::Pool(pool) if self.is_open(pool) => Ok(pool),
             Target::Pool(_) => Err(Refusal::PoolRemoved),
@@ -114,16 +60,14 @@ impl Pools {
         }
     }
 
-    /// Lets a pool that has something to give take over those who wait elsewhere and may be served
-    /// by it (PM-19).
+    /// Lets a pool take over the waiters of other pools that it can serve (PM-19).
     pub(super) fn take_over(&mut self, pool: PoolId, out: &mut Vec<Action>) {
-        while let Some(id) = self.adoptable(pool) {
-            let Some(mut row) = self.ledger.request(id).cloned() else {
+        while let Some(id) = self.waiter_to_take_over(pool) {
+            let Some(mut row) = self.withdraw(id, out) else {
                 break;
             };
             let before = std::mem::replace(&mut row.pool, pool);
             if let Some(mut turn) = self.turn(before, out) {
-                turn.withdraw(id);
                 turn.flush();
             }
             if let Some(mut turn) = self.turn(pool, out) {
@@ -134,16 +78,16 @@ impl Pools {
     }
 
     /// The oldest request in another pool's queue that this pool can serve at once, interactive
-    /// ones first. Looks at a few of each kind: whoever has a slot or an untagged process can serve
+    /// ones first. Looks at a few of each kind: a pool with a slot or an untagged process can serve
     /// the first.
-    pub(crate) fn adoptable(&self, pool: PoolId) -> Option<RequestId> {
+    pub(crate) fn waiter_to_take_over(&self, pool: PoolId) -> Option<RequestId> {
         let row = self.pool(pool)?;
         let now = self.ledger.now;
         let may_open = row.may_open(now) && self.ledger.ceiling.may_open(pool);
         if row.life.removing.is_some() || (row.idle.len() == 0 && !may_open) {
             return None;
         }
-        let fits = |request: &Request| {
+        let fits = |request: &RequestRow| {
             request.pool != pool
                 && (row.can_lend(request, now) || (may_open && row.can_open_for(request, now)))
         };
@@ -166,7 +110,7 @@ impl Pools {
         let Some(row) = self.pool(pool) else {
             return;
         };
-        if reconfigure(&row.settings, &new).is_err() {
+        if new.may_replace(&row.settings).is_err() {
             return;
         }
         if row.life.removing.is_none() {
@@ -178,8 +122,8 @@ impl Pools {
         self.shorten_queue(pool, out);
     }
 
-    /// Turns away those who came last while more wait than may, once everybody was served who can
-    /// be; those whom another pool of their group has room for wait there.
+    /// Moves the newest waiters to pools of their group while more wait than may, and refuses those
+    /// that no other pool has room for. Waiters that can be served were served before.
     fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<Action>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max
@@ -190,8 +134,8 @@ impl Pools {
         }
     }
 
-    /// Removes a pool: nothing is opened or handed out from now on, whoever waits there is served
-    /// by another pool if that may be, and refused otherwise.
+    /// Removes a pool: nothing is opened or lent from now on. Its waiters move to pools of their group,
+    /// or are refused.
     pub(super) fn remove_pool(&mut self, pool: PoolId, mode: RemoveMode, out: &mut Vec<Action>) {
         let Some(mut turn) = self.turn(pool, out) else {
             return;
@@ -201,7 +145,11 @@ impl Pools {
         }
         let settings = turn.pool.settings;
         self.members.leave(pool, &settings);
-        for id in self.ledger.requests_in(pool) {
+        let rows = self.ledger.requests.iter();
+        let own = rows.filter(|(_, row)| row.pool == pool);
+        let mut oldest_first: Vec<RequestId> = own.map(|(id, _)| *id).collect();
+        oldest_first.sort_unstable();
+        for id in oldest_first {
             self.displace(id, Refusal::PoolRemoved, out);
         }
         self.on_pool(pool, out, |turn| turn.stop_for_removal(mode));
@@ -209,26 +157,23 @@ impl Pools {
 
     /// Takes a request out of a pool that cannot keep it, and refuses it if no other pool can.
     fn displace(&mut self, id: RequestId, why: Refusal, out: &mut Vec<Action>) {
-        let Some(mut row) = self.ledger.request(id).cloned() else {
+        let Some(mut row) = self.withdraw(id, out) else {
             return;
         };
-        let Some(mut turn) = self.turn(row.pool, out) else {
-            return;
-        };
-        turn.withdraw(id);
-        row.place = Place::Queue;
+        row.place = RequestPlace::Queue;
         match self.route(&row) {
             Ok(pool) => {
                 row.pool = pool;
                 self.on_pool(pool, out, |turn| turn.get_proc(id, row));
             }
-            Err(_) => {
-                if let Some(turn) = self.turn(row.pool, out) {
-                    turn.pool.tally().refused += 1;
-                }
-                out.push(Action::Refuse { request: id, why });
-            }
+            Err(_) => out.push(Action::Refuse { request: id, why }),
         }
+    }
+
+    /// Takes a request from the pool where it is, without an answer.
+    pub(super) fn withdraw(&mut self, id: RequestId, out: &mut Vec<Action>) -> Option<RequestRow> {
+        let pool = self.ledger.request(id)?.pool;
+        self.turn(pool, out)?.withdraw(id)
     }
 
     /// Forgets a pool of which nothing is left.
@@ -241,19 +186,4 @@ impl Pools {
             out.push(Action::PoolGone { pool });
         }
     }
-}
-
-fn count(actions: &[Action], is_meant: impl Fn(&Action) -> bool) -> u32 {
-    actions.iter().filter(|action| is_meant(action)).count() as u32
-}
-
-fn refused(actions: &[Action]) -> u32 {
-    count(actions, |action| matches!(action, Action::Refuse { .. }))
-}
-
-fn started(actions: &[Action], pool: PoolId) -> u32 {
-    count(
-        actions,
-        |action| matches!(action, Action::Open { proc, .. } if proc.pool == pool),
-    )
 }

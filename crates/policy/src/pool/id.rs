@@ -38,7 +38,7 @@ pub struct RequestId(pub u64);
 pub struct ClientId(pub u64);
 
 /// One assignment of a process to a client. Fresh for every assignment (PM-3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
 impl fmt::Display for ProcId {

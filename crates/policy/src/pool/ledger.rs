@@ -12,14 +12,13 @@ use rustc_hash::FxHashMap;
 
 use super::action::Phase;
 use super::ceiling::Ceiling;
-use super::holdings::Holdings;
-use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, RequestId, Target, Token};
+use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, ProcId, RequestId, Target, Token};
 use super::random::Random;
 use crate::time::Timestamp;
 
 /// A request that was accepted and not yet answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct RequestRow {
     pub(crate) client: ClientId,
     /// The pools that may serve it.
     pub(crate) target: Target,
@@ -31,12 +30,12 @@ pub(crate) struct Request {
     pub(crate) affinity: Option<Affinity>,
     pub(crate) arrived: Timestamp,
     pub(crate) deadline: Timestamp,
-    pub(crate) place: Place,
+    pub(crate) place: RequestPlace,
 }
 
-impl Request {
+impl RequestRow {
     /// The database whose turn it counts as.
-    pub(super) fn share(&self) -> Option<&DbKey> {
+    pub(crate) fn db(&self) -> Option<&DbKey> {
         self.affinity.as_ref()?.db.as_ref()
     }
 
@@ -48,7 +47,7 @@ impl Request {
 
 /// The one place where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RequestPlace {
     /// In the queue of its pool.
     Queue,
     /// With the opening of this number.
@@ -57,7 +56,7 @@ pub(crate) enum Place {
     Teaching(u64),
 }
 
-impl Place {
+impl RequestPlace {
     /// The phase that a client is told.
     pub(super) const fn phase(self) -> Phase {
         match self {
@@ -80,30 +79,30 @@ pub(crate) enum Due {
 }
 
 /// The tables and counters that all pools share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// request -> its row; unordered: always asked for one request. Rows lie apart from the table,
     /// because a long queue would spend its time with moving them when the table grows.
-    pub(crate) requests: FxHashMap<RequestId, Box<Request>>,
+    pub(crate) requests: FxHashMap<RequestId, Box<RequestRow>>,
     /// (client, request); ordered: what a client asked for lies together.
     pub(crate) asked: BTreeSet<(ClientId, RequestId)>,
     /// The queued requests that other pools might serve as well; ordered: those of one target and
     /// lane lie together, the oldest first.
     pub(crate) roaming: BTreeSet<(Target, Lane, RequestId)>,
-    /// Who holds what.
-    pub(crate) held: Holdings,
+    /// (client, process); ordered: what a client holds lies together.
+    pub(crate) held: BTreeSet<(ClientId, ProcId)>,
     /// (instant, what); ordered: the first is due first.
     pub(crate) due: BTreeSet<(Timestamp, Due)>,
     /// The latest instant that we were told; it never runs backwards.
     pub(crate) now: Timestamp,
-    /// Processes with a smaller number were decided before the last reload.
+    /// Processes up to this number were decided before the last reload.
     pub(crate) threshold: u64,
     /// Whether the service is ending.
     pub(crate) shutting_down: bool,
-    /// The number of the next process.
-    pub(crate) next_number: u64,
-    /// The token of the next assignment.
-    pub(crate) next_token: u64,
+    /// The number of the newest process.
+    pub(crate) last_number: u64,
+    /// The token of the newest assignment.
+    pub(crate) last_token: Token,
     /// How often a process became idle so far.
     pub(super) returns: u64,
     /// How many processes there may be in all pools.
@@ -115,25 +114,6 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            requests: FxHashMap::default(),
-            asked: BTreeSet::new(),
-            roaming: BTreeSet::new(),
-            held: Holdings::default(),
-            due: BTreeSet::new(),
-            now: Timestamp::ZERO,
-            threshold: 0,
-            shutting_down: false,
-            next_number: 1,
-            next_token: 1,
-            returns: 0,
-            ceiling: Ceiling::default(),
-            random: Random::new(seed),
-            newest_request: None,
-        }
-    }
-
     /// Whether this identity is larger than every earlier one, as it must be; and notes it.
     pub(super) fn is_fresh(&mut self, request: RequestId) -> bool {
         let fresh = self.newest_request < Some(request);
@@ -144,7 +124,7 @@ impl Ledger {
     }
 
     /// Adds the row of a request.
-    pub(super) fn accept(&mut self, id: RequestId, request: Request) {
+    pub(super) fn accept(&mut self, id: RequestId, request: RequestRow) {
         self.asked.insert((request.client, id));
         if request.roams() {
             self.roaming.insert((request.target, request.lane, id));
@@ -155,7 +135,7 @@ impl Ledger {
     }
 
     /// Removes the row of a request: it is answered, or nobody waits for the answer any more.
-    pub(super) fn close(&mut self, id: RequestId) -> Option<Request> {
+    pub(super) fn close(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.requests.remove(&id)?;
         let asked = self.asked.remove(&(request.client, id));
         let due = self.due.remove(&(request.deadline, Due::Request(id)));
@@ -166,12 +146,12 @@ impl Ledger {
         Some(*request)
     }
 
-    pub(crate) fn request(&self, id: RequestId) -> Option<&Request> {
+    pub(crate) fn request(&self, id: RequestId) -> Option<&RequestRow> {
         self.requests.get(&id).map(Box::as_ref)
     }
 
     /// Moves a request from the queue to where it is served.
-    pub(super) fn place(&mut self, id: RequestId, place: Place) {
+    pub(super) fn place(&mut self, id: RequestId, place: RequestPlace) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = place;
             if request.roams() {
@@ -180,39 +160,14 @@ impl Ledger {
         }
     }
 
-    /// The requests of a client, oldest first.
-    pub(super) fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
-        let range = (client, RequestId(0))..=(client, RequestId(u64::MAX));
-        self.asked.range(range).map(|(_, id)| *id).collect()
-    }
-
     /// What is due by now, if anything is.
     pub(super) fn overdue(&self) -> Option<Due> {
         let (at, due) = self.due.first()?;
         (*at <= self.now).then_some(*due)
     }
 
-    /// Moves the end of the affinity wait of a pool's oldest waiter.
-    pub(super) fn set_head(
-        &mut self,
-        pool: PoolId,
-        before: Option<Timestamp>,
-        now: Option<Timestamp>,
-    ) {
-        self.move_due(Due::Head(pool), before, now);
-    }
-
-    /// Moves the timer of a pool's upkeep.
-    pub(super) fn set_wake(
-        &mut self,
-        pool: PoolId,
-        before: Option<Timestamp>,
-        now: Option<Timestamp>,
-    ) {
-        self.move_due(Due::Pool(pool), before, now);
-    }
-
-    fn move_due(&mut self, due: Due, before: Option<Timestamp>, now: Option<Timestamp>) {
+    /// Moves a timer; `None` is a timer that is off.
+    pub(super) fn move_due(&mut self, due: Due, before: Option<Timestamp>, now: Option<Timestamp>) {
         if let Some(at) = before {
             self.due.remove(&(at, due));
         }
@@ -222,9 +177,8 @@ impl Ledger {
     }
 
     pub(super) fn fresh_number(&mut self) -> u64 {
-        let number = self.next_number;
-        self.next_number += 1;
-        number
+        self.last_number += 1;
+        self.last_number
     }
 
     pub(super) fn fresh_return(&mut self) -> u64 {
@@ -233,13 +187,12 @@ impl Ledger {
     }
 
     pub(super) fn fresh_token(&mut self) -> Token {
-        let token = Token(self.next_token);
-        self.next_token += 1;
-        token
+        self.last_token.0 += 1;
+        self.last_token
     }
 
     /// Whether the opening of this process was decided before the last reload.
     pub(super) const fn is_stale(&self, number: u64) -> bool {
-        number < self.threshold
+        number <= self.threshold
     }
 }

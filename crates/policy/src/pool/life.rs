@@ -1,5 +1,5 @@
-//! What a pool remembers of itself beyond its tables: how long its processes may live, whether it
-//! may open any, and whether it is going.
+//! What a pool remembers beyond its tables: how long its processes may live, whether it may open
+//! any, and whether it is being removed.
 //!
 //! SUMMARY   [`Life`], and the questions that are answered from it and the tables.
 //! CALLED    By the handlers of one pool's events, and by those who judge them.
@@ -9,10 +9,9 @@ use std::collections::BTreeSet;
 
 use super::action::StopReason;
 use super::event::RemoveMode;
-use super::id::{Affinity, Lane};
-use super::ledger::Request;
+use super::id::Lane;
+use super::ledger::RequestRow;
 use super::random::mix;
-use super::select::choose;
 use super::settings::{PoolKind, Recycle};
 use super::tables::{Pool, Proc};
 use crate::admission::{Snapshot, Stress, Throttle};
@@ -34,9 +33,9 @@ pub(crate) struct Life {
     pub(crate) ages: BTreeSet<(Timestamp, u64)>,
     /// The processes that were idle when stress began, and still have to be replaced.
     pub(super) refresh: BTreeSet<u64>,
-    /// Openings with a smaller number began before the latest start that succeeded, or before the
+    /// Openings up to this number began before the latest start that succeeded, or before the
     /// throttle was lifted: that they fail says nothing about the command as it is now.
-    pub(super) excused_below: u64,
+    pub(super) excused_up_to: u64,
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
     /// Until when nothing is opened in the background, after a failure that does not throttle.
@@ -63,7 +62,7 @@ impl Pool {
 
     /// Whether one more would be within the limit.
     pub(crate) fn has_slot(&self) -> bool {
-        self.count + self.overdue() < self.settings.limits.hard_limit
+        self.count() + self.overdue() < self.settings.limits.hard_limit
     }
 
     /// Whether as many wait as may.
@@ -95,9 +94,9 @@ impl Pool {
     }
 
     /// Whether an idle process can serve this request at once.
-    pub(crate) fn can_lend(&self, request: &Request, now: Timestamp) -> bool {
+    pub(crate) fn can_lend(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.is_open_to(request.lane)
-            && choose(&self.idle, request.affinity.as_ref()).is_some()
+            && self.choose(request).is_some()
             && (self.waiters.is_empty() || self.lets_pass(request.lane, now))
     }
 
@@ -108,24 +107,22 @@ impl Pool {
     }
 
     /// Whether one may be opened for this request, and nobody is before it.
-    pub(crate) fn can_open_for(&self, request: &Request, now: Timestamp) -> bool {
+    pub(crate) fn can_open_for(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.is_open_to(request.lane) && self.may_open(now)
     }
 
     /// Whether a process that is there, or one that may be opened, can serve this request some time.
-    pub(super) fn has_hope(&self, request: &Request, now: Timestamp) -> bool {
-        !self.is_blocked(now) || self.could_serve(request.affinity.as_ref())
+    pub(super) fn has_hope(&self, request: &RequestRow, now: Timestamp) -> bool {
+        !self.is_blocked(now) || self.could_serve(request)
     }
 
-    /// Whether a process that is there or is being opened can serve such a client some time.
-    pub(crate) fn could_serve(&self, wanted: Option<&Affinity>) -> bool {
-        if !self.opening.is_empty() {
-            return true;
-        }
-        match wanted {
+    /// Whether a process that is there or is being opened can serve this request some time.
+    pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
+        let fits = match &request.affinity {
             None => !self.procs.is_empty(),
             Some(wanted) => self.idle.has_member(wanted.db.as_ref()),
-        }
+        };
+        fits || !self.opening.is_empty()
     }
 
     /// When this process is too old. The end of each life is spread by the number of the process.
@@ -179,7 +176,7 @@ impl Pool {
     pub(super) fn surplus(&self) -> u32 {
         let settings = &self.settings;
         let free = (self.idle.len() + self.opening.len()) as u32;
-        let above_size = self.count.saturating_sub(settings.init_size);
+        let above_size = self.count().saturating_sub(settings.init_size);
         above_size.min(free.saturating_sub(settings.min_free))
     }
 
@@ -187,7 +184,7 @@ impl Pool {
     pub(crate) fn missing(&self) -> u32 {
         let settings = &self.settings;
         let free = (self.idle.len() + self.opening.len()) as u32;
-        let below_size = settings.init_size.saturating_sub(self.count);
+        let below_size = settings.init_size.saturating_sub(self.count());
         below_size.max(settings.min_free.saturating_sub(free))
     }
 
@@ -196,7 +193,7 @@ impl Pool {
         Snapshot {
             avail: self.idle.len() as u32,
             opening: self.opening.len() as u32,
-            total: self.count + stopping,
+            total: self.count() + stopping,
             max: Some(self.settings.limits.hard_limit),
             unreserved: self.unreserved(),
             claims: self.waiters.len() as u32,

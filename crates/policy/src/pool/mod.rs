@@ -24,24 +24,22 @@
 //! * **The oldest waiter may wait for a process of its own database** before idle processes of
 //!   others are stopped for it ([`Limits::affinity_wait`]).
 //! * **Stopping processes are bounded**: a reap waits when a whole batch is still ending.
-//! * **Stale is a matter of order, not of clocks**: everything whose opening was decided before
-//!   the reload is stale, and a stale process never becomes idle again.
+//! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided
+//!   before the reload. A stale process never becomes idle again.
 //!
 //! # Who waits for whom
 //!
-//! Waiters are served in order of arrival. A waiter is overtaken only while the oldest waiter sits
-//! in its affinity wait, and only by one that takes an idle process which the oldest cannot use.
+//! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the
+//! oldest waiter, and only by one that takes an idle process which the oldest cannot use.
 //!
-//! The oldest waiter waits so while a process of its own database is in use, until `affinity_wait`
-//! after its arrival, or after the last process that was reaped for such a waiter, whichever is
-//! later. Then one idle process is reaped for it. So under a load for which every wait is too long
-//! at most one process is exchanged each `affinity_wait`, which moves processes to the databases
-//! that lack them and costs next to nothing; with one wait for all, counted from the arrival
-//! alone, every call would end up exchanging processes. Hence the bound: **whoever is the oldest
-//! waiter is served at the latest an `affinity_wait` after it became that, if any process is
-//! idle**, and a waiter with n before it is overtaken for n + 1 such times at most. With an
-//! `affinity_wait` of zero the order is always strict, as in the reference.
-
+//! The affinity wait lasts while a process of the oldest waiter's database is in use, until
+//! `affinity_wait` after its arrival, or after the last process that was reaped for such a waiter,
+//! whichever is later. Then one idle process is reaped for it. So at most one process is exchanged
+//! each `affinity_wait`, even if every wait is too long for the load. (If the wait was counted from
+//! the arrival alone, every call would exchange a process.) Hence the bound: **if any process is
+//! idle, the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**,
+//! and a waiter with n before it is overtaken for n + 1 such times at most. With an `affinity_wait`
+//! of zero the order is always strict, as in the reference.
 //!
 //! # Where to look
 //!
@@ -52,24 +50,24 @@
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
 //! | the ceiling over all pools | `ceiling.rs` |
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
-//! | what new settings change | `reconfigure.rs` (the plan), `resize.rs` |
+//! | what new settings change | `plan.rs` (in advance), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs` |
 //!
 //! # What named pools add, where the sources leave it open
 //!
-//! * **A waiter of a group is not bound to the queue that it joined**: the pool that first has
-//!   something to give takes it over. So a pool that is added serves those who wait at once, and
-//!   one that goes leaves its group's waiters to the others.
+//! * **A waiter of a group is not bound to the queue that it joined**: the first pool that can serve
+//!   it takes it over. So a new pool serves the waiters of its group at once, and a pool that is
+//!   removed leaves its waiters to the others.
 //! * **`init_size` and `min_free` hold always**, not only after a take: also after a death, a
 //!   reload, and a throttle.
 //! * **Stopping processes beyond one reap batch keep their slots** ([`PoolKind::Named`]), so that a
 //!   pool never has more children than `max` and one batch. What is stopped without need (culling,
 //!   age, stress) waits for its batch; what must stop does not.
-//! * **While a pool is throttled**, whoever a process that is there may serve goes on waiting, also
-//!   for one that is lent; the others are refused at once.
-//! * **A start is over with the answer to the first `reset`**, which the opener sends. What fails
-//!   before is a failing start, whatever it is; what happens afterwards never is, so that no client
-//!   can throttle a pool by what it sends.
+//! * **While a pool is throttled**, a request waits if a process that is there may serve it, even a
+//!   process that is lent. Other requests are refused at once.
+//! * **A start ends with the answer to the first `reset`**, which the opener sends. Every failure
+//!   before it is a failing start. No later failure is, so that no client can throttle a pool by what
+//!   it sends.
 
 mod action;
 mod ceiling;
@@ -78,15 +76,14 @@ mod event;
 mod fairness;
 mod flush;
 mod groups;
-mod holdings;
 mod id;
 mod idle;
 mod ledger;
 mod life;
+mod plan;
 mod pools;
 mod random;
 mod ranking;
-pub mod reconfigure;
 mod remove;
 mod resize;
 mod returning;
@@ -107,14 +104,13 @@ mod tests;
 pub use action::*;
 pub use event::*;
 pub use id::*;
+pub use plan::Change;
 pub use pools::Pools;
-pub use reconfigure::{Change, reconfigure};
 pub use settings::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
     SettingsError,
 };
 pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 
-pub(crate) use ledger::{Due, Place, Request};
-pub(crate) use select::choose;
-pub(crate) use tables::{Pool, ProcState};
+pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow};
+pub(crate) use tables::{Pool, Proc, ProcState};

@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 use super::action::{Action, Refusal};
 use super::event::{Condition, Event};
 use super::id::{ClientId, PoolId, ProcId, RequestId, Target, Token};
-use super::ledger::{Due, Ledger, Place, Request};
-use super::route::Members;
+use super::ledger::{Due, Ledger, RequestPlace, RequestRow};
+use super::random::Random;
+use super::route::GroupMembers;
 use super::settings::PoolSettings;
 use super::status::{PoolStatus, PoolTotals};
 use super::tables::Pool;
@@ -25,38 +26,29 @@ use crate::time::Timestamp;
 const NOWHERE: PoolId = PoolId(u32::MAX);
 
 /// All pools of the service.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pools {
     /// Indexed by [`PoolId`].
     pub(crate) pools: Vec<Pool>,
     /// What they share.
     pub(crate) ledger: Ledger,
     /// Groups and languages, by pool.
-    pub(super) members: Members,
+    pub(super) members: GroupMembers,
     /// The identities of pools that are gone, for new ones.
     pub(super) vacant: Vec<PoolId>,
 }
 
-impl Default for Pools {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Pools {
-    /// Returns a service without pools, whose even choices are always the same.
+    /// Returns a service without pools, whose random choices are always the same.
     pub fn new() -> Self {
-        Self::with_seed(0)
+        Self::default()
     }
 
     /// Returns a service without pools. The seed decides which pool of a group is drawn.
     pub fn with_seed(seed: u64) -> Self {
-        Self {
-            pools: Vec::new(),
-            ledger: Ledger::new(seed),
-            members: Members::default(),
-            vacant: Vec::new(),
-        }
+        let mut pools = Self::default();
+        pools.ledger.random = Random::new(seed);
+        pools
     }
 
     /// Handles an event and appends what is to be done to `out`, in order.
@@ -80,7 +72,7 @@ impl Pools {
                 affinity,
                 deadline,
             } => {
-                let row = Request {
+                let row = RequestRow {
                     client,
                     target,
                     pool: NOWHERE,
@@ -89,7 +81,7 @@ impl Pools {
                     affinity,
                     arrived: self.ledger.now,
                     deadline,
-                    place: Place::Queue,
+                    place: RequestPlace::Queue,
                 };
                 self.get_proc(request, row, out);
             }
@@ -110,19 +102,18 @@ impl Pools {
             Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
             Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
             Event::TeachOrResetDone { proc, ok } => {
-                self.on_proc(proc, out, |turn, n| turn.helper_done(n, ok));
+                self.on_proc(proc, out, |turn, n| turn.teach_or_reset_done(n, ok));
             }
             Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
             Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
-                self.ledger.threshold = self.ledger.next_number;
+                self.ledger.threshold = self.ledger.last_number;
                 self.on_all(out, |turn| {
                     turn.unthrottle();
                     turn.stop_stale();
                 });
             }
-            // No stale process becomes idle (PM-13), so that this finds nothing to stop; it keeps
-            // its meaning all the same.
+            // No stale process becomes idle (PM-13), so that this finds nothing to stop.
             Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
             Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
@@ -152,18 +143,25 @@ impl Pools {
 
     /// Returns the processes that a client holds, in order of pool and number.
     pub fn held_by(&self, client: ClientId) -> Vec<ProcId> {
-        self.ledger.held.of(client)
+        let first = ProcId {
+            pool: PoolId(0),
+            number: 0,
+        };
+        let rows = self.ledger.held.range((client, first)..);
+        let own = rows.take_while(|(holder, _)| *holder == client);
+        own.map(|(_, proc)| *proc).collect()
     }
 
     /// Returns the open requests of a client, oldest first.
     pub fn requests_of(&self, client: ClientId) -> Vec<RequestId> {
-        self.ledger.requests_of(client)
+        let range = (client, RequestId(0))..=(client, RequestId(u64::MAX));
+        self.ledger.asked.range(range).map(|(_, id)| *id).collect()
     }
 
     /// Returns how many processes there are and are being opened, in all pools
     /// (`get_proc_count`).
     pub fn proc_count(&self) -> u32 {
-        self.pools.iter().map(|pool| pool.count).sum()
+        self.pools.iter().map(Pool::count).sum()
     }
 
     /// Returns whether somebody waits because there are as many processes in all pools as may be.
@@ -187,15 +185,14 @@ impl Pools {
 
     /// Returns a picture of one pool; an empty one when there is no such pool.
     pub fn status(&self, pool: PoolId, now: Timestamp) -> PoolStatus {
-        self.pool(pool).map_or_else(PoolStatus::empty, |row| {
-            PoolStatus::of(pool, row, &self.ledger, now)
-        })
+        let row = self.pool(pool);
+        row.map(|row| PoolStatus::of(pool, row, &self.ledger, now))
+            .unwrap_or_default()
     }
 
     /// Returns what happened in one pool so far; nothing when there is no such pool.
     pub fn totals(&self, pool: PoolId) -> PoolTotals {
-        let totals = self.pool(pool).and_then(|pool| pool.totals.as_deref());
-        totals.copied().unwrap_or_default()
+        self.pool(pool).map(|pool| pool.totals).unwrap_or_default()
     }
 
     /// Returns the settings of a pool; `None` when there is no such pool.
@@ -224,18 +221,19 @@ impl Pools {
         })
     }
 
-    fn get_proc(&mut self, id: RequestId, mut request: Request, out: &mut Vec<Action>) {
-        let addressed = match request.target {
-            Target::Pool(pool) if pool.0 as usize >= self.pools.len() => return,
-            Target::Pool(pool) => Some(pool),
-            Target::Group(_) | Target::Any(_) => None,
-        };
-        if !self.ledger.is_fresh(id) {
+    fn get_proc(&mut self, id: RequestId, mut request: RequestRow, out: &mut Vec<Action>) {
+        let is_unknown = |pool: PoolId| pool.0 as usize >= self.pools.len();
+        if matches!(request.target, Target::Pool(pool) if is_unknown(pool))
+            || !self.ledger.is_fresh(id)
+        {
             return;
         }
         let why = if self.ledger.shutting_down {
             Refusal::ShuttingDown
         } else if request.deadline <= self.ledger.now {
+            if let Target::Pool(pool) = request.target {
+                self.pools[pool.0 as usize].totals.timed_out += 1;
+            }
             let phase = request.place.phase();
             Refusal::Timeout { phase }
         } else {
@@ -247,13 +245,6 @@ impl Pools {
                 Err(why) => why,
             }
         };
-        if let Some(pool) = addressed {
-            let totals = self.pools[pool.0 as usize].tally();
-            match why {
-                Refusal::Timeout { .. } => totals.timed_out += 1,
-                _ => totals.refused += 1,
-            }
-        }
         out.push(Action::Refuse { request: id, why });
     }
 
@@ -267,7 +258,7 @@ impl Pools {
     ) {
         conditions.sort_by_key(|(proc, _)| *proc);
         let mut touched = BTreeSet::new();
-        for proc in self.ledger.held.of(client) {
+        for proc in self.held_by(client) {
             let at = conditions.partition_point(|(other, _)| *other < proc);
             let told = conditions.get(at).filter(|(other, _)| *other == proc);
             let condition = told.map_or(Condition::NeedsReset, |(_, condition)| *condition);
@@ -276,28 +267,10 @@ impl Pools {
                 touched.insert(proc.pool);
             }
         }
-        let requests = self.ledger.requests_of(client);
-        self.abandon(&requests, &mut touched, out);
-    }
-
-    /// Drops requests whose answer nobody waits for, and flushes their pools and the `touched`.
-    fn abandon(
-        &mut self,
-        requests: &[RequestId],
-        touched: &mut BTreeSet<PoolId>,
-        out: &mut Vec<Action>,
-    ) {
-        for &id in requests {
-            let Some(pool) = self.ledger.request(id).map(|request| request.pool) else {
-                continue;
-            };
-            if let Some(mut turn) = self.turn(pool, out) {
-                turn.withdraw(id);
-                turn.pool.tally().abandoned += 1;
-                touched.insert(pool);
-            }
+        for id in self.requests_of(client) {
+            touched.extend(self.withdraw(id, out).map(|row| row.pool));
         }
-        self.flush(touched, out);
+        self.flush(&touched, out);
     }
 
     /// Does what is due by now.

@@ -3,7 +3,7 @@
 //! SOURCE    SplitMix64.
 
 /// A generator: the same seed gives the same numbers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Random {
     state: u64,
 }

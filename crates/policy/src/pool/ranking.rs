@@ -1,7 +1,7 @@
 //! An ordered set whose largest members come and go all the time.
 //!
-//! SUMMARY   The largest few are in a short list, the others in a tree: whoever is lent is the largest,
-//!           and a pool that is lent from and returned to all day touches the end of the list only.
+//! SUMMARY   The largest few are in a short list, the others in a tree. The process that is lent is the
+//!           largest, so that lending and returning touch the end of the list only.
 //! PROMISES  Every question and change costs a logarithm at most, beside a walk over the short list.
 
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
-//! A pool goes: gracefully, or at once.
+//! Removing a pool: gracefully, or at once.
 //!
-//! SUMMARY   From the moment of removal nothing is opened, nothing is handed out, and no death counts
-//!           as a failure; whoever waits is answered; what is idle stops; what is held stops when it
-//!           comes back, or now. With the last process the pool is gone.
+//! SUMMARY   From the moment of removal nothing is opened or lent, and no death counts as a failure.
+//!           Waiters are answered. Idle processes stop; held ones stop when they come back, or now.
+//!           With the last process the pool is gone.
 //! PROMISES  Each step can be repeated. A pool that is removed is gone as soon as its processes and
 //!           openings have ended, whatever they do meanwhile.
 //! CALLED    By [`super::Pools`].
@@ -11,8 +11,6 @@
 
 use super::action::{Action, StopReason};
 use super::event::RemoveMode;
-use super::id::{PoolId, RequestId};
-use super::ledger::Ledger;
 use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 
@@ -27,8 +25,8 @@ impl Turn<'_> {
         is_new
     }
 
-    /// Stops what nobody holds, and with [`RemoveMode::Immediate`] also what somebody does, who is
-    /// told.
+    /// Stops the processes that nobody holds. With [`RemoveMode::Immediate`] it stops the others too
+    /// and tells their holders.
     pub(super) fn stop_for_removal(&mut self, mode: RemoveMode) {
         for number in self.numbers_sorted() {
             let held = matches!(self.pool.procs[&number].state, ProcState::Assigned { .. });
@@ -57,17 +55,6 @@ impl Turn<'_> {
 impl Pool {
     /// Whether it was removed and nothing of it is left.
     pub(super) fn is_finished(&self) -> bool {
-        self.life.removing.is_some() && self.count == 0 && self.stopping.is_empty()
-    }
-}
-
-impl Ledger {
-    /// Every open request of a pool, oldest first.
-    pub(super) fn requests_in(&self, pool: PoolId) -> Vec<RequestId> {
-        let rows = self.requests.iter();
-        let mine = rows.filter(|(_, row)| row.pool == pool);
-        let mut ids: Vec<RequestId> = mine.map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        ids
+        self.life.removing.is_some() && self.count() == 0 && self.stopping.is_empty()
     }
 }

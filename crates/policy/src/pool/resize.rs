@@ -9,15 +9,12 @@ use super::action::StopReason;
 use super::fairness::Rounds;
 use super::id::RequestId;
 use super::settings::PoolSettings;
-use super::tables::Pool;
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// New settings are in force, and what they bring about is done; what can only be done when
-    /// processes come back, or in the background, follows by itself.
+    /// Puts new settings in force, and stops what is above the new limits and idle.
     pub(super) fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
-        self.pool.upkeep = Pool::needs_upkeep(&new);
         self.pool.rebuild_ages();
         if old.fairness != new.fairness || old.interactive_reserved != new.interactive_reserved {
             self.queue_anew();
@@ -29,22 +26,12 @@ impl Turn<'_> {
             self.pool.life.stress.end();
             self.pool.life.refresh.clear();
         }
-        self.stop_over_limit();
-        self.pool.count_max = self.pool.count.max(new.limits.hard_limit);
-    }
-
-    /// Stops idle processes above the limit, tagged ones first, then the oldest.
-    fn stop_over_limit(&mut self) {
-        while self.pool.is_over_limit() && self.stop_idle_over_limit() {}
-    }
-
-    fn stop_idle_over_limit(&mut self) -> bool {
-        let idle = &self.pool.idle;
-        let Some(number) = idle.oldest_used().or_else(|| idle.oldest_untagged()) else {
-            return false;
-        };
-        self.stop(number, StopReason::OverLimit);
-        true
+        while self.pool.is_over_limit()
+            && let Some(number) = self.pool.idle.first_to_stop()
+        {
+            self.stop(number, StopReason::OverLimit);
+        }
+        self.pool.count_max = self.pool.count().max(new.limits.hard_limit);
     }
 
     /// Ranks the waiters anew, in the order in which they stand.

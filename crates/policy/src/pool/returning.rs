@@ -27,15 +27,12 @@ impl Turn<'_> {
         }
         match status {
             ReturnStatus::Ok => {
-                self.pool.tally().returned += 1;
+                self.pool.totals.returned += 1;
                 self.take_back(number, holder.0, condition);
             }
             ReturnStatus::Fail => {
-                self.pool.tally().failed += 1;
-                match self.pool.settings.kind {
-                    PoolKind::Language => self.stop(number, StopReason::Failed),
-                    PoolKind::Named => self.replace(number, StopReason::Failed),
-                }
+                self.pool.totals.failed += 1;
+                self.stop_broken(number, StopReason::Failed);
             }
             ReturnStatus::Lost => self.take_back_from_dead(number, holder.0, false, condition),
         }
@@ -49,13 +46,12 @@ impl Turn<'_> {
         normal: bool,
         condition: Condition,
     ) {
-        let crash = self.pool.settings.on_client_crash;
         if normal {
-            self.pool.tally().returned += 1;
+            self.pool.totals.returned += 1;
             self.take_back(number, client, condition);
         } else {
-            self.pool.tally().taken_back += 1;
-            match crash {
+            self.pool.totals.taken_back += 1;
+            match self.pool.settings.on_client_crash {
                 OnClientCrash::Return => self.take_back(number, client, condition),
                 OnClientCrash::Replace => self.replace(number, StopReason::ClientCrashed),
             }
@@ -65,10 +61,7 @@ impl Turn<'_> {
     /// Takes a process back from the client that holds it.
     pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
         match condition {
-            Condition::Broken => match self.pool.settings.kind {
-                PoolKind::Language => self.stop(number, StopReason::Broken),
-                PoolKind::Named => self.replace(number, StopReason::Broken),
-            },
+            Condition::Broken => self.stop_broken(number, StopReason::Broken),
             Condition::Clean => {
                 self.release(number, client);
                 self.settle(number);
@@ -83,6 +76,14 @@ impl Turn<'_> {
                     });
                 }
             },
+        }
+    }
+
+    /// Stops a process that nobody else may get. A named pool opens another in its place.
+    fn stop_broken(&mut self, number: u64, why: StopReason) {
+        match self.pool.settings.kind {
+            PoolKind::Language => self.stop(number, why),
+            PoolKind::Named => self.replace(number, why),
         }
     }
 
@@ -113,7 +114,7 @@ impl Turn<'_> {
 
     /// Ends an assignment, and takes the process in hand.
     pub(super) fn release(&mut self, number: u64, client: ClientId) {
-        let held = self.ledger.held.remove(client, self.proc_id(number));
+        let held = self.ledger.held.remove(&(client, self.proc_id(number)));
         debug_assert!(held, "PM-3: an assigned process is held by its client");
         self.pool.take_busy(number);
     }

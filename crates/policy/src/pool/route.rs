@@ -10,20 +10,20 @@
 use rustc_hash::FxHashMap;
 
 use super::id::{PoolId, Target};
-use super::ledger::{Ledger, Request};
+use super::ledger::{Ledger, RequestRow};
 use super::settings::PoolSettings;
 use super::tables::Pool;
 use crate::time::Timestamp;
 
-/// How often one pool is drawn blindly before all are looked at. While most pools have a free
-/// process, the first draw is as good as any.
+/// How often a pool is drawn at random before the search of all. While most pools have a free
+/// process, the first draw fits.
 const DRAWS: usize = 2;
 
 /// Target -> the pools that belong to it, without those that are being removed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Members(FxHashMap<Target, Vec<PoolId>>);
+pub(crate) struct GroupMembers(FxHashMap<Target, Vec<PoolId>>);
 
-impl Members {
+impl GroupMembers {
     /// Adds a pool to its group and its language.
     pub(super) fn join(&mut self, pool: PoolId, settings: &PoolSettings) {
         for target in targets(settings) {
@@ -63,13 +63,13 @@ pub(super) fn choose_pool(
     members: &[PoolId],
     pools: &[Pool],
     ledger: &mut Ledger,
-    request: &Request,
+    request: &RequestRow,
 ) -> Option<PoolId> {
     let row = |id: PoolId| &pools[id.0 as usize];
     let now = ledger.now;
     let count = members.len() as u64;
     for _ in 0..DRAWS.min(members.len()) {
-        // Whoever is drawn and fits is as likely as any other that fits.
+        // Every pool that fits is drawn with the same probability.
         let drawn = members[ledger.random.below(count) as usize];
         if row(drawn).can_lend(request, now) {
             return Some(drawn);
@@ -78,11 +78,10 @@ pub(super) fn choose_pool(
     let can_lend = |pool: &Pool| pool.can_lend(request, now);
     let has_place = ledger.ceiling.has_room() && ledger.ceiling.needy.is_empty();
     let can_open = |pool: &Pool| has_place && pool.can_open_for(request, now);
-    if let Some(pool) = draw(members, pools, ledger, can_lend) {
-        return Some(pool);
-    }
-    if let Some(pool) = draw(members, pools, ledger, can_open) {
-        return Some(pool);
+    let drawn =
+        draw(members, pools, ledger, can_lend).or_else(|| draw(members, pools, ledger, can_open));
+    if drawn.is_some() {
+        return drawn;
     }
     let hopeful = members
         .iter()

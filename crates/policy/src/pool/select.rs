@@ -7,6 +7,8 @@
 
 use super::id::Affinity;
 use super::idle::IdleIndex;
+use super::ledger::RequestRow;
+use super::tables::Pool;
 
 /// An idle process, and what it needs before the client can have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +31,20 @@ pub(crate) enum Fit {
     TeachAndReplenish,
 }
 
+impl Pool {
+    /// Chooses the idle process for a request.
+    pub(crate) fn choose(&self, request: &RequestRow) -> Option<Choice> {
+        choose(&self.idle, request.affinity.as_ref())
+    }
+}
+
 /// Returns the idle process for a client, or `None` when no idle process can serve it.
 ///
 /// * no design document: an untagged one; else any at all, of the largest tag;
 /// * design document and tag: one of the tag that knows it; one of the tag; an untagged one;
 /// * design document without a tag (`db_tag = none`): an untagged one that knows it; an untagged
 ///   one, which stays untagged.
-pub(crate) fn choose(idle: &IdleIndex, wanted: Option<&Affinity>) -> Option<Choice> {
+fn choose(idle: &IdleIndex, wanted: Option<&Affinity>) -> Option<Choice> {
     let ready = |number| Choice {
         number,
         fit: Fit::Ready,

@@ -4,7 +4,7 @@
 //!           part that every language's own pool takes from the configuration.
 //! PROMISES  [`PoolSettings::validate`] finds everything that is wrong, not the first thing.
 //! CALLED    By the shell, which makes them from the configuration and from requests; by
-//!           [`super::reconfigure()`].
+//!           [`super::Pools::plan`].
 //! SOURCE    couch_proc_manager 001 (limits); pidq (init_size, min_free, max, what becomes of a
 //!           crashed consumer's process); pooler (groups, culling, queue_max).
 //! LIMITS    Names, commands and how a process is asked to stop are the shell's.
@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::admission::ThrottleSettings;
 
 /// The limits of one pool, per language as in CouchDB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// `os_process_limit`, a named pool's `max`: processes and openings together never exceed it.
     /// 0 opens nothing.
@@ -45,10 +45,11 @@ pub struct LanguageId(pub u32);
 pub struct GroupId(pub u32);
 
 /// Whose rules a pool follows where the two sources differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
     /// A language's own pool, as in couch_proc_manager: among equals the newest-created process is
     /// lent; what a client gave back as broken is not replaced until somebody asks.
+    #[default]
     Language,
     /// A named pool, as in pidq: among equals the process that came back last is lent, so that a
     /// quiet pool keeps few of them busy; what was given back as broken is replaced at once; and
@@ -58,9 +59,10 @@ pub enum PoolKind {
 }
 
 /// What becomes of a process whose client crashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnClientCrash {
     /// It is reset and goes back (couch_proc_manager).
+    #[default]
     Return,
     /// Its state is unknown: it is destroyed and a fresh one is opened in its place (pidq).
     Replace,
@@ -92,17 +94,18 @@ pub struct Cull {
     pub interval: Duration,
 }
 
-/// In which order those are served who wait in the same lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// In which order the waiters of a lane are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fairness {
     /// In order of arrival.
+    #[default]
     Fifo,
     /// Each database in turn, its own requests in order of arrival.
     PerDb,
 }
 
-/// All settings of one pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// All settings of one pool. The defaults are those of a language's own pool, as in the reference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSettings {
     /// Whose rules it follows. Cannot change.
     pub kind: PoolKind,
@@ -116,7 +119,7 @@ pub struct PoolSettings {
     pub init_size: u32,
     /// While free and opening processes are fewer, one more is opened in the background.
     pub min_free: u32,
-    /// Who comes when so many wait is refused at once.
+    /// A request is refused at once when so many wait.
     pub queue_max: Option<u32>,
     /// What becomes of a crashed client's process.
     pub on_client_crash: OnClientCrash,
@@ -128,7 +131,7 @@ pub struct PoolSettings {
     pub throttle: Option<ThrottleSettings>,
     /// Whether processes are started with stress on while the pool is at its limit.
     pub stress: bool,
-    /// Who is next.
+    /// Which waiter is next.
     pub fairness: Fairness,
     /// How many of `max` processes the bulk lane leaves to the interactive one; 0 makes no
     /// difference between lanes.
@@ -136,29 +139,12 @@ pub struct PoolSettings {
 }
 
 impl PoolSettings {
-    /// A language's own pool with the reference's defaults.
-    pub const fn of_language(language: LanguageId, limits: Limits) -> Self {
+    /// A language's own pool.
+    pub fn of_language(language: LanguageId, limits: Limits) -> Self {
         Self {
-            kind: PoolKind::Language,
             language,
-            group: None,
             limits,
-            init_size: 0,
-            min_free: 0,
-            queue_max: None,
-            on_client_crash: OnClientCrash::Return,
-            recycle: Recycle {
-                max_uses: None,
-                max_age: None,
-                jitter_percent: 0,
-                memory_soft: None,
-                memory_hard: None,
-            },
-            cull: None,
-            throttle: None,
-            stress: false,
-            fairness: Fairness::Fifo,
-            interactive_reserved: 0,
+            ..Self::default()
         }
     }
 
@@ -172,16 +158,26 @@ impl PoolSettings {
         }
     }
 
+    /// Whether they ask for anything that a pool does without a request.
+    pub(super) fn needs_upkeep(&self) -> bool {
+        self.init_size > 0
+            || self.min_free > 0
+            || self.recycle.max_age.is_some()
+            || self.cull.is_some()
+            || self.throttle.is_some()
+            || self.stress
+    }
+
     /// Finds what is wrong with these settings by themselves.
     ///
     /// # Errors
-    /// Every setting that is wrong, with why. Whoever wrote them has to correct them.
+    /// Every setting that is wrong, with why.
     pub fn validate(&self) -> Result<(), SettingsError> {
         let max = self.limits.hard_limit;
         let recycle = &self.recycle;
         let cull = self.cull;
         let throttle = self.throttle;
-        let soft_above_hard = |(soft, hard): (u64, u64)| soft > hard;
+        let memory = recycle.memory_soft.zip(recycle.memory_hard);
         let too_short = |delay: Duration| delay.is_zero();
         let rules = [
             ("init_size", self.init_size > max, "is more than max"),
@@ -208,10 +204,7 @@ impl PoolSettings {
             ),
             (
                 "memory_soft",
-                recycle
-                    .memory_soft
-                    .zip(recycle.memory_hard)
-                    .is_some_and(soft_above_hard),
+                memory.is_some_and(|(soft, hard)| soft > hard),
                 "is more than memory_hard",
             ),
             (
@@ -231,7 +224,31 @@ impl PoolSettings {
             ),
         ];
         let wrong = rules.into_iter().filter(|(_, wrong, _)| *wrong);
-        SettingsError::unless_empty(wrong.map(|(name, _, why)| Wrong { name, why }).collect())
+        SettingsError::unless_empty(
+            wrong
+                .map(|(name, _, why)| WrongSetting { name, why })
+                .collect(),
+        )
+    }
+
+    /// Finds what speaks against these settings in the place of `old` ones, in a pool that is running.
+    ///
+    /// # Errors
+    /// Every setting that cannot change while a pool lives, and every one that is wrong by itself.
+    pub(super) fn may_replace(&self, old: &Self) -> Result<(), SettingsError> {
+        let fixed = [
+            ("language", self.language == old.language),
+            ("kind", self.kind == old.kind),
+        ];
+        let changed = fixed.into_iter().filter(|(_, is_same)| !is_same);
+        let why = "cannot change while the pool lives; remove the pool and add it again";
+        let mut wrong: Vec<_> = changed
+            .map(|(name, _)| WrongSetting { name, why })
+            .collect();
+        if let Err(SettingsError(more)) = self.validate() {
+            wrong.extend(more);
+        }
+        SettingsError::unless_empty(wrong)
     }
 }
 
@@ -244,35 +261,30 @@ impl From<Limits> for PoolSettings {
 
 /// A setting that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct WrongSetting {
     /// The setting, by its name in the configuration.
     pub name: &'static str,
     /// What is wrong with it: the end of a sentence that begins with the name.
     pub why: &'static str,
 }
 
-/// Settings that were refused as a whole: nothing of them is in force.
+/// Settings that were refused as a whole, with everything that is wrong: nothing of them is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingsError(Vec<Wrong>);
+pub struct SettingsError(pub(super) Vec<WrongSetting>);
 
 impl SettingsError {
-    pub(super) fn unless_empty(wrong: Vec<Wrong>) -> Result<(), Self> {
+    fn unless_empty(wrong: Vec<WrongSetting>) -> Result<(), Self> {
         if wrong.is_empty() {
             Ok(())
         } else {
             Err(Self(wrong))
         }
     }
-
-    /// Everything that is wrong; never empty.
-    pub fn wrong(&self) -> &[Wrong] {
-        &self.0
-    }
 }
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Wrong { name, why }) in self.0.iter().enumerate() {
+        for (at, WrongSetting { name, why }) in self.0.iter().enumerate() {
             let between = if at == 0 { "" } else { "; " };
             write!(f, "{between}{name} {why}")?;
         }

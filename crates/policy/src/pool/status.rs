@@ -8,12 +8,12 @@ use super::action::StopReason;
 use super::event::RemoveMode;
 use super::id::{ClientId, DbKey, PoolId, ProcId};
 use super::ledger::Ledger;
-use super::settings::{LanguageId, Limits, PoolSettings};
+use super::settings::PoolSettings;
 use super::tables::{Pool, ProcState};
 use crate::time::Timestamp;
 
 /// One pool at one instant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
     /// The settings in force.
     pub settings: PoolSettings,
@@ -31,8 +31,6 @@ pub struct PoolStatus {
     pub waiting: u32,
     /// How long the oldest of them has waited; zero when nobody waits.
     pub longest_wait: Duration,
-    /// Processes and openings that serve the bulk lane.
-    pub bulk: u32,
     /// How the pool is being removed, if it is.
     pub removing: Option<RemoveMode>,
     /// For how long no process is opened, after a failing start.
@@ -92,22 +90,12 @@ pub struct PoolTotals {
     pub started: u64,
     /// Openings that failed.
     pub start_failures: u64,
-    /// Openings begun to replace an untagged process that became tagged.
-    pub replenished: u64,
-    /// Design documents taught.
-    pub taught: u64,
     /// Processes that ended unasked.
     pub died: u64,
     /// Requests refused because their deadline passed.
     pub timed_out: u64,
-    /// Requests refused for another reason.
-    pub refused: u64,
-    /// Requests dropped because their caller or their client was gone.
-    pub abandoned: u64,
-    /// Requests refused because as many waited as may (`queue_max`); they are among the refused.
+    /// Requests refused because as many waited as may (`queue_max`).
     pub busy: u64,
-    /// Waiters served before an older one that waited for a process of its own database.
-    pub overtook: u64,
     stopped: [u64; StopReason::Shutdown as usize + 1],
 }
 
@@ -123,32 +111,6 @@ impl PoolTotals {
 }
 
 impl PoolStatus {
-    /// The picture of a pool that does not exist: nothing at all.
-    pub(super) const fn empty() -> Self {
-        Self {
-            settings: PoolSettings::of_language(
-                LanguageId(0),
-                Limits {
-                    hard_limit: 0,
-                    soft_limit: 0,
-                    affinity_wait: Duration::ZERO,
-                },
-            ),
-            used: 0,
-            free: 0,
-            free_tagged: 0,
-            opening: 0,
-            stopping: 0,
-            waiting: 0,
-            longest_wait: Duration::ZERO,
-            bulk: 0,
-            removing: None,
-            throttled: None,
-            stressed: None,
-            procs: Vec::new(),
-        }
-    }
-
     pub(super) fn of(id: PoolId, pool: &Pool, ledger: &Ledger, now: Timestamp) -> Self {
         let oldest = pool.waiters.iter().min().and_then(|id| ledger.request(id));
         let mut procs: Vec<ProcStatus> = pool
@@ -189,7 +151,6 @@ impl PoolStatus {
             stopping: pool.stopping.len() as u32,
             waiting: pool.waiters.len() as u32,
             longest_wait: oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.arrived)),
-            bulk: pool.bulk,
             removing: pool.life.removing,
             throttled: pool.life.throttle.until().and_then(left),
             stressed: pool.life.stress.until().and_then(left),

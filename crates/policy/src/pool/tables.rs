@@ -1,8 +1,8 @@
 //! The tables of one pool, and the only functions that change two of them at once.
 //!
-//! SUMMARY   procs, opening, stopping, the count, the idle indexes, the waiters.
-//! PROMISES  count = procs + opening (PM-1); the idle indexes hold exactly the idle processes
-//!           (PM-2); the queue knows which tags have an idle process (PM-11).
+//! SUMMARY   procs, opening, stopping, the idle indexes, the waiters.
+//! PROMISES  The idle indexes hold exactly the idle processes (PM-2); the queue knows which tags have
+//!           an idle process (PM-11).
 //! SOURCE    couch_proc_manager 001: its ETS tables. One pool is one language, so no key bears it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::fairness::Rounds;
 use super::id::{Affinity, ClientId, DbKey, DdocKey, PoolId, RequestId, Token};
 use super::idle::IdleIndex;
-use super::ledger::{Ledger, Place, Request};
+use super::ledger::{Ledger, RequestPlace, RequestRow};
 use super::life::Life;
 use super::settings::{PoolKind, PoolSettings};
 use super::status::PoolTotals;
@@ -18,23 +18,19 @@ use super::waiters::{QueueKey, Waiters};
 use crate::time::Timestamp;
 
 /// One pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
     /// The settings in force.
     pub(crate) settings: PoolSettings,
-    /// Whether the settings ask for anything that is done without being asked for.
-    pub(super) upkeep: bool,
     /// number -> process, whatever its state; unordered: always asked for one process.
     pub(crate) procs: FxHashMap<u64, Proc>,
     /// number -> opening in flight; unordered.
     pub(crate) opening: FxHashMap<u64, Opening>,
     /// The numbers that were told to stop and have not ended.
     pub(crate) stopping: FxHashSet<u64>,
-    /// procs and opening together: what the limits are about.
-    pub(crate) count: u32,
-    /// The most that count may be: the hard limit, or what there was when it was lowered.
+    /// How many procs and openings there may be: the hard limit, or what there was when it was lowered.
     pub(crate) count_max: u32,
-    /// Those of count that serve the bulk lane.
+    /// The procs and openings that serve the bulk lane.
     pub(crate) bulk: u32,
     /// The idle ones of procs, indexed.
     pub(crate) idle: IdleIndex,
@@ -48,8 +44,8 @@ pub(crate) struct Pool {
     pub(crate) head_until: Option<Timestamp>,
     /// When a process was last reaped because an affinity wait was over.
     pub(crate) last_impatience: Timestamp,
-    /// What happened so far; none in a pool that nobody has used, which costs less then.
-    pub(super) totals: Option<Box<PoolTotals>>,
+    /// What happened so far.
+    pub(super) totals: PoolTotals,
 }
 
 /// One process.
@@ -114,32 +110,20 @@ pub(crate) struct Opening {
 impl Pool {
     pub(super) fn new(settings: PoolSettings) -> Self {
         Self {
-            upkeep: Self::needs_upkeep(&settings),
             settings,
-            procs: FxHashMap::default(),
-            opening: FxHashMap::default(),
-            stopping: FxHashSet::default(),
-            count: 0,
-            bulk: 0,
             count_max: settings.limits.hard_limit,
-            idle: IdleIndex::default(),
-            waiters: Waiters::default(),
-            rounds: Rounds::default(),
-            life: Life::default(),
-            head_until: None,
-            last_impatience: Timestamp::ZERO,
-            totals: None,
+            ..Self::default()
         }
     }
 
-    /// Where what happens is counted.
-    pub(super) fn tally(&mut self) -> &mut PoolTotals {
-        self.totals.get_or_insert_default()
+    /// Returns how many processes and openings there are: what the limits are about.
+    pub(crate) fn count(&self) -> u32 {
+        (self.procs.len() + self.opening.len()) as u32
     }
 
     /// Whether the limit was lowered below what there is.
-    pub(super) const fn is_over_limit(&self) -> bool {
-        self.count > self.settings.limits.hard_limit
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.count() > self.settings.limits.hard_limit
     }
 
     /// Until when a waiter that arrived at `arrived` waits for a process of its own database, once
@@ -159,12 +143,10 @@ impl Pool {
     pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
         debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
         if opening.db.is_some() {
-            self.idle.join(opening.db.as_ref(), &[]);
+            self.idle.join(opening.db.as_ref());
         }
         self.bulk += u32::from(opening.bulk);
         self.opening.insert(number, opening);
-        self.count += 1;
-        self.assert_count();
     }
 
     /// Turns an opening into a process, which is in hand, and returns for whom it was opened.
@@ -181,12 +163,11 @@ impl Pool {
             born: now,
             last_use: now,
         };
-        self.idle.join(None, &[]);
+        self.idle.join(None);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.insert((end, number));
         }
         self.procs.insert(number, proc);
-        self.assert_count();
         Some(opening)
     }
 
@@ -195,15 +176,13 @@ impl Pool {
         let opening = self.take_opening(number)?;
         self.bulk -= u32::from(opening.bulk);
         self.life.shrunk = true;
-        self.count -= 1;
-        self.assert_count();
         Some(opening)
     }
 
     fn take_opening(&mut self, number: u64) -> Option<Opening> {
         let opening = self.opening.remove(&number)?;
         if opening.db.is_some() {
-            self.idle.leave(opening.db.as_ref(), &[]);
+            self.idle.leave(opening.db.as_ref());
         }
         Some(opening)
     }
@@ -267,7 +246,7 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = ProcState::Assigned { client, token };
         proc.uses += 1;
-        self.tally().taken += 1;
+        self.totals.taken += 1;
     }
 
     /// Whether this client holds this process by this assignment.
@@ -285,8 +264,8 @@ impl Pool {
         match &proc.db {
             Some(tag) => debug_assert_eq!(tag, db, "PM-8: a tag is for ever"),
             None => {
-                self.idle.leave(None, &proc.ddocs);
-                self.idle.join(Some(db), &proc.ddocs);
+                self.idle.leave(None);
+                self.idle.join(Some(db));
                 proc.db = Some(db.clone());
                 self.life.shrunk = true;
             }
@@ -299,14 +278,8 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
         match same_id {
-            Some(known) => {
-                self.idle.learn(proc.db.as_ref(), &ddoc, Some(known));
-                *known = ddoc;
-            }
-            None => {
-                self.idle.learn(proc.db.as_ref(), &ddoc, None);
-                proc.ddocs.push(ddoc);
-            }
+            Some(known) => *known = ddoc,
+            None => proc.ddocs.push(ddoc),
         }
     }
 
@@ -316,21 +289,19 @@ impl Pool {
             self.take_idle(number);
         }
         let proc = self.procs.remove(&number)?;
-        self.idle.leave(proc.db.as_ref(), &proc.ddocs);
+        self.idle.leave(proc.db.as_ref());
         self.bulk -= u32::from(proc.bulk);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.remove(&(end, number));
         }
         self.life.shrunk = true;
-        self.count -= 1;
-        self.assert_count();
         Some(proc)
     }
 
     /// Puts a request into the queue, and gives it its rank there.
-    pub(super) fn enqueue(&mut self, id: RequestId, request: &mut Request) {
+    pub(super) fn enqueue(&mut self, id: RequestId, request: &mut RequestRow) {
         let lane = request.lane;
-        request.rank = self.rounds.join(&self.settings, lane, request.share());
+        request.rank = self.rounds.join(&self.settings, lane, request.db());
         let affinity = request.affinity.as_ref();
         let has_idle = self.has_idle_of(affinity);
         let rank = request.rank;
@@ -338,7 +309,7 @@ impl Pool {
     }
 
     /// Takes a request out of the queue.
-    pub(super) fn dequeue(&mut self, id: RequestId, request: &Request) {
+    pub(super) fn dequeue(&mut self, id: RequestId, request: &RequestRow) {
         let affinity = request.affinity.as_ref();
         let has_idle = self.has_idle_of(affinity);
         let rank = request.rank;
@@ -350,10 +321,10 @@ impl Pool {
     pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
         let mut idle = IdleIndex::default();
         for opening in self.opening.values().filter(|row| row.db.is_some()) {
-            idle.join(opening.db.as_ref(), &[]);
+            idle.join(opening.db.as_ref());
         }
         for (&number, proc) in &self.procs {
-            idle.join(proc.db.as_ref(), &proc.ddocs);
+            idle.join(proc.db.as_ref());
             if proc.state == ProcState::Idle {
                 idle.put(number, proc);
             }
@@ -365,7 +336,7 @@ impl Pool {
     pub(crate) fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
         let mut waiters = Waiters::default();
         for (request, row) in &ledger.requests {
-            if row.pool == id && row.place == Place::Queue {
+            if row.pool == id && row.place == RequestPlace::Queue {
                 let affinity = row.affinity.as_ref();
                 let key = QueueKey {
                     rank: row.rank,
@@ -380,14 +351,6 @@ impl Pool {
     fn has_idle_of(&self, affinity: Option<&Affinity>) -> bool {
         let db = affinity.and_then(|affinity| affinity.db.as_ref());
         db.is_some_and(|db| self.idle.has_idle(db))
-    }
-
-    fn assert_count(&self) {
-        debug_assert_eq!(
-            self.count as usize,
-            self.procs.len() + self.opening.len(),
-            "PM-1: the count is what is there and what is being opened"
-        );
     }
 }
 

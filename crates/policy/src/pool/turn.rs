@@ -32,7 +32,7 @@ impl Turn<'_> {
         let Some(opening) = self.pool.finish_opening(number, self.ledger.now) else {
             return;
         };
-        self.pool.tally().started += 1;
+        self.pool.totals.started += 1;
         self.start_succeeded();
         match opening.request {
             _ if self.ledger.shutting_down => self.stop(number, StopReason::Shutdown),
@@ -48,7 +48,7 @@ impl Turn<'_> {
             return;
         };
         self.ledger.ceiling.live -= 1;
-        self.pool.tally().start_failures += 1;
+        self.pool.totals.start_failures += 1;
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
         }
@@ -56,32 +56,40 @@ impl Turn<'_> {
     }
 
     /// Teaching or resetting ended.
-    pub(super) fn helper_done(&mut self, number: u64, ok: bool) {
-        let state = self.pool.procs.get(&number).map(|proc| &proc.state);
-        match (state.cloned(), ok) {
-            (Some(ProcState::Teaching { request, ddoc }), true) => {
+    pub(super) fn teach_or_reset_done(&mut self, number: u64, ok: bool) {
+        let Some(proc) = self.pool.procs.get(&number) else {
+            return;
+        };
+        match proc.state.clone() {
+            ProcState::Teaching { request, ddoc } if ok => {
                 self.pool.take_busy(number);
                 self.pool.learn(number, ddoc);
-                self.pool.tally().taught += 1;
                 match request {
                     Some(request) => self.answer(request, number),
                     None => self.settle(number),
                 }
             }
-            (Some(ProcState::Teaching { request, .. }), false) => {
-                self.refuse_if_waiting(request, Refusal::TeachFailed);
+            state @ ProcState::Teaching { .. } => {
+                self.refuse_taught(&state);
                 self.stop(number, StopReason::TeachFailed);
             }
-            (Some(ProcState::Resetting), true) => {
+            ProcState::Resetting if ok => {
                 self.pool.take_busy(number);
                 self.settle(number);
             }
-            (Some(ProcState::Resetting), false) => self.stop(number, StopReason::ResetFailed),
-            (
-                Some(ProcState::Idle | ProcState::Assigned { .. } | ProcState::Transitioning)
-                | None,
-                _,
-            ) => {}
+            ProcState::Resetting => self.stop(number, StopReason::ResetFailed),
+            ProcState::Idle | ProcState::Assigned { .. } | ProcState::Transitioning => {}
+        }
+    }
+
+    /// Refuses the request that a process was learning for.
+    fn refuse_taught(&mut self, state: &ProcState) {
+        if let ProcState::Teaching {
+            request: Some(request),
+            ..
+        } = state
+        {
+            self.refuse(*request, Refusal::TeachFailed);
         }
     }
 
@@ -90,15 +98,13 @@ impl Turn<'_> {
         if self.pool.stopping.remove(&number) {
             self.ledger.ceiling.ending -= 1;
             if self.pool.life.deferred {
-                self.thin_out();
+                self.cull_idle();
             }
             return;
         }
         if let Some(proc) = self.remove(number) {
-            self.pool.tally().died += 1;
-            if let ProcState::Teaching { request, .. } = proc.state {
-                self.refuse_if_waiting(request, Refusal::TeachFailed);
-            }
+            self.pool.totals.died += 1;
+            self.refuse_taught(&proc.state);
             if proc.uses == 0 {
                 // One that ends unused again and again must not keep the machine busy.
                 self.pause_background();
@@ -115,9 +121,7 @@ impl Turn<'_> {
         proc.memory = Some(bytes);
         let state = proc.state.clone();
         if recycle.memory_hard.is_some_and(|hard| bytes >= hard) {
-            if let ProcState::Teaching { request, .. } = state {
-                self.refuse_if_waiting(request, Refusal::TeachFailed);
-            }
+            self.refuse_taught(&state);
             self.take_away(number, StopReason::MemoryHard);
         } else if state == ProcState::Idle
             && let Some(why) = self.reason_to_retire(number)
@@ -135,7 +139,7 @@ impl Turn<'_> {
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
         };
-        let spare = self.pool.count >= self.pool.settings.limits.soft_limit || proc.db.is_some();
+        let spare = self.pool.count() >= self.pool.settings.limits.soft_limit || proc.db.is_some();
         if proc.state == ProcState::Idle && spare {
             self.stop(number, StopReason::Idle);
         }
@@ -163,7 +167,7 @@ impl Turn<'_> {
         if self.remove(number).is_some() {
             self.pool.stopping.insert(number);
             self.ledger.ceiling.ending += 1;
-            self.pool.tally().note_stop(why);
+            self.pool.totals.note_stop(why);
             self.out.push(Action::Stop {
                 proc: self.proc_id(number),
                 why,
@@ -175,7 +179,7 @@ impl Turn<'_> {
         let proc = self.pool.remove(number)?;
         self.ledger.ceiling.live -= 1;
         if let ProcState::Assigned { client, .. } = proc.state {
-            let held = self.ledger.held.remove(client, self.proc_id(number));
+            let held = self.ledger.held.remove(&(client, self.proc_id(number)));
             debug_assert!(held, "PM-3: an assigned process is held by its client");
         }
         Some(proc)

@@ -1,7 +1,7 @@
 //! Keeping a pool at its size: opening in the background, culling, recycling by age.
 //!
-//! SUMMARY   What a pool does without being asked: at the end of an event, when a time has come, and
-//!           when a stopping process has made way for the next.
+//! SUMMARY   What a pool does without a request: at the end of an event, at a time, and when a stopping
+//!           process has ended.
 //! PROMISES  Idle processes are stopped one reap batch at a time. One timer a pool, which is set
 //!           only where there is something to wait for. A pool without such settings pays for a look
 //!           at them.
@@ -11,8 +11,9 @@
 
 use std::time::Duration;
 
-use super::action::{Action, StopReason, Warning};
-use super::settings::{Cull, PoolSettings};
+use super::action::{StopReason, Warning};
+use super::ledger::Due;
+use super::settings::Cull;
 use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 use crate::time::Timestamp;
@@ -22,11 +23,17 @@ use crate::time::Timestamp;
 pub(super) const BACKGROUND_PAUSE: Duration = Duration::from_secs(1);
 
 impl Turn<'_> {
-    /// Opens what is missing, and notes when time alone must bring something about.
+    /// Opens what is missing, and sets the timer.
     pub(super) fn end_upkeep(&mut self) {
         self.top_up();
-        let next = self.next_wake();
-        self.wake_by(next);
+        let wake = self.pool.life.wake;
+        // A timer that is too early looks again; that is cheaper than to move it with each loan.
+        if let Some(at) = self.next_wake()
+            && wake.is_none_or(|wake| at < wake)
+        {
+            self.ledger.move_due(Due::Pool(self.id), wake, Some(at));
+            self.pool.life.wake = Some(at);
+        }
     }
 
     /// A time that the pool waited for has come.
@@ -34,24 +41,22 @@ impl Turn<'_> {
         self.sleep();
         let now = self.ledger.now;
         if self.pool.life.throttle.expire(now) {
-            self.out
-                .push(Action::Warn(Warning::Unthrottled { pool: self.id }));
+            self.warn(Warning::Unthrottled { pool: self.id });
         }
         if self.pool.life.stress.expire(now) {
-            self.out
-                .push(Action::Warn(Warning::Unstressed { pool: self.id }));
+            self.warn(Warning::Unstressed { pool: self.id });
         }
         self.pool.life.pause.take_if(|until| *until <= now);
-        self.thin_out();
+        self.cull_idle();
     }
 
     /// Stops idle processes that are too old, that were started without stress, or that are too
     /// many, for as long as a batch is not full.
-    pub(super) fn thin_out(&mut self) {
+    pub(super) fn cull_idle(&mut self) {
         self.pool.life.deferred = false;
         self.stop_aged();
         self.stop_unstressed();
-        self.cull();
+        self.stop_surplus();
     }
 
     /// Opens processes in the background while there are fewer than there should be.
@@ -62,19 +67,15 @@ impl Turn<'_> {
             self.pool.life.restore_to = 0;
             return;
         }
-        let below = |pool: &Pool| pool.count < restore_to || pool.missing() > 0;
-        while below(self.pool) && self.may_open() {
-            if !self.open(None) {
-                break;
-            }
-        }
+        let below = |pool: &Pool| pool.count() < restore_to || pool.missing() > 0;
+        while below(self.pool) && self.may_open() && self.open(None) {}
         let is_short = below(self.pool) && self.pool.may_open(now);
         self.ledger.ceiling.note_short(self.id, is_short);
         // What waits for a stopping process's slot, or for a place, is opened when that is there.
         if is_short {
             return;
         }
-        if self.pool.overdue() == 0 || self.pool.count >= restore_to {
+        if self.pool.overdue() == 0 || self.pool.count() >= restore_to {
             self.pool.life.restore_to = 0;
         }
     }
@@ -99,7 +100,7 @@ impl Turn<'_> {
     fn stop_unstressed(&mut self) {
         while let Some(&number) = self.pool.life.refresh.first() {
             if !self.is_idle(number) {
-                // Whoever works keeps on working.
+                // Busy processes are not interrupted.
                 self.pool.life.refresh.pop_first();
             } else if self.pool.batch_left() > 0 {
                 self.pool.life.refresh.pop_first();
@@ -111,7 +112,7 @@ impl Turn<'_> {
         }
     }
 
-    fn cull(&mut self) {
+    fn stop_surplus(&mut self) {
         let Some(cull) = self.pool.settings.cull else {
             return;
         };
@@ -155,21 +156,10 @@ impl Turn<'_> {
             .min()
     }
 
-    fn wake_by(&mut self, next: Option<Timestamp>) {
-        let wake = self.pool.life.wake;
-        // One that is too early looks again; that is cheaper than to move it with each loan.
-        if let Some(at) = next
-            && wake.is_none_or(|wake| at < wake)
-        {
-            self.ledger.set_wake(self.id, wake, Some(at));
-            self.pool.life.wake = Some(at);
-        }
-    }
-
     /// Forgets the timer.
     pub(super) fn sleep(&mut self) {
         let wake = self.pool.life.wake.take();
-        self.ledger.set_wake(self.id, wake, None);
+        self.ledger.move_due(Due::Pool(self.id), wake, None);
     }
 
     fn is_idle(&self, number: u64) -> bool {
@@ -196,15 +186,5 @@ impl Pool {
         candidates
             .map(since)
             .min_by_key(|(number, since)| (*since, *number))
-    }
-
-    /// Whether the settings ask for anything that is done without being asked for.
-    pub(super) fn needs_upkeep(settings: &PoolSettings) -> bool {
-        settings.init_size > 0
-            || settings.min_free > 0
-            || settings.recycle.max_age.is_some()
-            || settings.cull.is_some()
-            || settings.throttle.is_some()
-            || settings.stress
     }
 }

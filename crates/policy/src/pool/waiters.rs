@@ -30,18 +30,9 @@ pub(crate) struct Waiters {
     /// The waiters that want no design document and take any process.
     untagged: BTreeSet<QueueKey>,
     /// tag -> the waiters that want a process of it; unordered: always asked for one tag.
-    by_db: FxHashMap<DbKey, DbQueue>,
+    by_db: FxHashMap<DbKey, BTreeSet<QueueKey>>,
     /// The first waiter of each tag that has an idle process; ordered: the first is the next.
     matched: BTreeSet<QueueKey>,
-}
-
-/// The waiters for one tag.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct DbQueue {
-    /// Ordered: the first is the oldest.
-    waiters: BTreeSet<QueueKey>,
-    /// Which of them stands in `matched`.
-    matched: Option<QueueKey>,
 }
 
 impl Waiters {
@@ -52,11 +43,9 @@ impl Waiters {
             None => {
                 self.untagged.insert(key);
             }
-            Some(Affinity { db: Some(db), .. }) => {
-                let queue = self.by_db.entry(db.clone()).or_default();
-                queue.waiters.insert(key);
-                queue.settle(&mut self.matched, has_idle);
-            }
+            Some(Affinity { db: Some(db), .. }) => self.change(db, has_idle, |queue| {
+                queue.insert(key);
+            }),
             Some(Affinity { db: None, .. }) => {}
         }
         debug_assert!(self.untagged.len() + self.matched.len() <= self.all.len());
@@ -70,25 +59,36 @@ impl Waiters {
             None => {
                 self.untagged.remove(&key);
             }
-            Some(Affinity { db: Some(db), .. }) => {
-                let queue = self
-                    .by_db
-                    .get_mut(db)
-                    .expect("PM-11: a waiter for a tag stands in its queue");
-                queue.waiters.remove(&key);
-                queue.settle(&mut self.matched, has_idle);
-                if queue.waiters.is_empty() {
-                    self.by_db.remove(db);
-                }
-            }
+            Some(Affinity { db: Some(db), .. }) => self.change(db, has_idle, |queue| {
+                queue.remove(&key);
+            }),
             Some(Affinity { db: None, .. }) => {}
         }
     }
 
     /// Notes whether the tag `db` has an idle process now.
     pub(super) fn note_idle(&mut self, db: &DbKey, has_idle: bool) {
-        if let Some(queue) = self.by_db.get_mut(db) {
-            queue.settle(&mut self.matched, has_idle);
+        if self.by_db.contains_key(db) {
+            self.change(db, has_idle, |_| {});
+        }
+    }
+
+    /// Changes the queue of a tag, and keeps its first waiter in `matched` if the tag has an idle
+    /// process.
+    fn change(&mut self, db: &DbKey, has_idle: bool, change: impl FnOnce(&mut BTreeSet<QueueKey>)) {
+        let queue = self.by_db.entry(db.clone()).or_default();
+        if let Some(first) = queue.first() {
+            self.matched.remove(first);
+        }
+        change(queue);
+        match queue.first() {
+            Some(first) if has_idle => {
+                self.matched.insert(*first);
+            }
+            Some(_) => {}
+            None => {
+                self.by_db.remove(db);
+            }
         }
     }
 
@@ -131,22 +131,5 @@ impl Waiters {
     /// Every waiter, in the order in which they are served.
     pub(crate) fn iter(&self) -> impl Iterator<Item = RequestId> {
         self.all.iter().map(|key| key.id)
-    }
-}
-
-impl DbQueue {
-    /// Makes `matched` name the first waiter exactly when the tag has an idle process.
-    fn settle(&mut self, matched: &mut BTreeSet<QueueKey>, has_idle: bool) {
-        let oldest = self.waiters.first().copied().filter(|_| has_idle);
-        if oldest == self.matched {
-            return;
-        }
-        if let Some(before) = self.matched {
-            matched.remove(&before);
-        }
-        if let Some(now) = oldest {
-            matched.insert(now);
-        }
-        self.matched = oldest;
     }
 }

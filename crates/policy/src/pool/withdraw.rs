@@ -7,24 +7,24 @@
 
 use super::action::{Action, Refusal};
 use super::id::RequestId;
-use super::ledger::Place;
+use super::ledger::{RequestPlace, RequestRow};
 use super::tables::ProcState;
 use super::turn::Turn;
 
 impl Turn<'_> {
     /// Takes a request from where it is and closes it, without an answer.
     ///
-    /// What was begun for it goes on, for nobody. Returns where it was.
-    pub(super) fn withdraw(&mut self, id: RequestId) -> Option<Place> {
+    /// What was begun for it goes on, for nobody.
+    pub(super) fn withdraw(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.ledger.close(id)?;
         match request.place {
-            Place::Queue => self.pool.dequeue(id, &request),
-            Place::Opening(number) => {
+            RequestPlace::Queue => self.pool.dequeue(id, &request),
+            RequestPlace::Opening(number) => {
                 if let Some(opening) = self.pool.opening.get_mut(&number) {
                     opening.request = None;
                 }
             }
-            Place::Teaching(number) => {
+            RequestPlace::Teaching(number) => {
                 if let Some(proc) = self.pool.procs.get_mut(&number)
                     && let ProcState::Teaching { request, .. } = &mut proc.state
                 {
@@ -32,30 +32,23 @@ impl Turn<'_> {
                 }
             }
         }
-        Some(request.place)
+        Some(request)
     }
 
     /// Withdraws a request and answers it with an error.
     pub(super) fn refuse(&mut self, id: RequestId, why: Refusal) {
         if self.withdraw(id).is_some() {
-            self.pool.tally().refused += 1;
             self.out.push(Action::Refuse { request: id, why });
         }
     }
 
     /// Withdraws a request whose deadline passed, and says what it waited for.
     pub(super) fn time_out(&mut self, id: RequestId) {
-        if let Some(place) = self.withdraw(id) {
-            self.pool.tally().timed_out += 1;
-            let phase = place.phase();
+        if let Some(row) = self.withdraw(id) {
+            self.pool.totals.timed_out += 1;
+            let phase = row.place.phase();
             let why = Refusal::Timeout { phase };
             self.out.push(Action::Refuse { request: id, why });
-        }
-    }
-
-    pub(super) fn refuse_if_waiting(&mut self, request: Option<RequestId>, why: Refusal) {
-        if let Some(request) = request {
-            self.refuse(request, why);
         }
     }
 }

@@ -15,17 +15,17 @@ use super::wall_time::WallTime;
 impl Scheduler {
     pub(super) fn cycle(&mut self, now: WallTime, out: &mut Vec<Action>) {
         match self.settings.rules {
-            RuleSet::Current => self.cycle_head(now, out),
-            RuleSet::First => self.cycle_seed(now, out),
+            RuleSet::Current => self.cycle_current(now, out),
+            RuleSet::First => self.cycle_first(now, out),
         }
     }
 
     /// Trims; then stops as many as others wait beyond the free slots, within the churn that is
     /// left; then fills.
-    fn cycle_head(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    fn cycle_current(&mut self, now: WallTime, out: &mut Vec<Action>) {
         self.update_shares(now);
         // Those that a cycle before stopped and that are not gone yet are churn of this one too.
-        let stopping = self.jobs.census().stopping;
+        let stopping = self.jobs.census.stopping;
         let excess = self.trim(out);
         let churn = self.settings.max_churn.saturating_sub(excess + stopping);
         self.rotate(churn, out);
@@ -33,7 +33,7 @@ impl Scheduler {
     }
 
     /// Either trims, or fills, or rotates, by what there was at the beginning.
-    fn cycle_seed(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    fn cycle_first(&mut self, now: WallTime, out: &mut Vec<Action>) {
         let running = self.jobs.running().len();
         self.trim(out);
         if running < self.settings.max_jobs {
@@ -82,7 +82,8 @@ impl Scheduler {
         self.fair_share.update_usage(self.settings.usage_coeff);
         self.jobs.decay(self.settings.priority_coeff);
         for slot in &running {
-            let by = self.fair_share.raise(self.jobs.get(*slot).key);
+            let key = &self.jobs.get(*slot).key;
+            let by = self.fair_share.raise(key, &self.settings.shares);
             self.jobs.raise(*slot, by);
         }
     }

@@ -21,7 +21,6 @@ pub struct Run(pub u64);
 /// What a job is to the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// Who it is.
     pub id: JobId,
     /// Whose share of the slots it uses: its replicator database, or the name of its user if it has
     /// no database.
@@ -45,7 +44,6 @@ pub struct Level(pub i8);
 pub struct Pause {
     /// The name of a user, or of what did it.
     pub by: Arc<str>,
-    /// When.
     pub since: WallTime,
 }
 
@@ -73,25 +71,17 @@ pub enum Event {
     /// No job is to be run any more (`stop_clear_all_jobs`).
     RemoveAll,
     /// A job is to be begun anew, its failures forgotten (`restart_job`).
-    Restart {
-        /// Which.
-        id: JobId,
-    },
+    Restart { id: JobId },
     /// A job is not to run until it is resumed.
     Pause {
-        /// Which.
         id: JobId,
         /// Who says so.
         by: Arc<str>,
     },
     /// A paused job may run.
-    Resume {
-        /// Which.
-        id: JobId,
-    },
+    Resume { id: JobId },
     /// A job gets another priority.
     SetLevel {
-        /// Which.
         id: JobId,
         /// Its priority from now on.
         level: Level,
@@ -100,7 +90,6 @@ pub enum Event {
     Exited {
         /// Which; unknown ones are ignored.
         run: Run,
-        /// How.
         end: End,
     },
     /// A cycle is due, or was asked for (`reschedule`).
@@ -118,9 +107,7 @@ pub enum Event {
 pub enum Action {
     /// Start an incarnation; report its `Exited`, exactly once, also when it cannot be started.
     Start {
-        /// Which job.
         id: JobId,
-        /// The incarnation.
         run: Run,
         /// Whether it gave up on a server that limits its rate, and makes fewer requests from now
         /// on (`maybe_optimize_job_for_rate_limiting`).
@@ -128,34 +115,22 @@ pub enum Action {
     },
     /// Stop an incarnation, with a checkpoint; report its `Exited` once it is gone.
     Stop {
-        /// Which job.
         id: JobId,
-        /// The incarnation.
         run: Run,
         /// Why, for the log.
         why: StopReason,
     },
     /// A job stopped as it was told to, and is still known.
-    Stopped {
-        /// Which job.
-        id: JobId,
-    },
+    Stopped { id: JobId },
     /// A permanent job crashed and will be tried again.
     Crashed {
-        /// Which job.
         id: JobId,
-        /// Why.
         reason: Arc<Reason>,
         /// When it is tried again at the earliest.
         until: WallTime,
     },
     /// A job is not known any more.
-    Left {
-        /// Which job.
-        id: JobId,
-        /// Why.
-        how: Departure,
-    },
+    Left { id: JobId, how: Departure },
 }
 
 /// Why a job is not known any more.

@@ -17,163 +17,67 @@ use rustc_hash::FxHashMap;
 
 use super::settings::{Coefficient, Shares};
 
-/// A key while it is known; reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KeyId(u32);
-
 /// What is kept of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Key {
-    name: Arc<str>,
-    shares: u16,
-    /// How many jobs it has.
-    jobs: u64,
-    /// What it used, decayed; in microseconds.
-    usage: u64,
-    /// What it used since the latest cycle, in microseconds.
-    charges: u64,
+pub(super) struct Account {
+    /// How many jobs the key has.
+    pub(super) jobs: u64,
+    /// What they used, decayed; in microseconds.
+    pub(super) usage: u64,
+    /// What they used since the latest cycle, in microseconds.
+    pub(super) charges: u64,
 }
 
-impl Key {
-    const fn is_unused(&self) -> bool {
-        self.jobs == 0 && self.usage == 0 && self.charges == 0
+impl Account {
+    const fn is_used(&self) -> bool {
+        self.jobs > 0 || self.usage > 0 || self.charges > 0
     }
 }
 
-/// The accounts of all keys.
+/// The accounts of all keys, by key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FairShare {
-    shares: Shares,
-    /// Key number -> its account; rows that are not in use are in `free`.
-    keys: Vec<Key>,
-    free: Vec<KeyId>,
-    /// Name -> its key number.
-    by_name: FxHashMap<Arc<str>, KeyId>,
-}
+pub(super) struct FairShare(pub(super) FxHashMap<Arc<str>, Account>);
 
 impl FairShare {
-    /// Opens the accounts.
-    pub fn new(shares: Shares) -> Self {
-        Self {
-            shares,
-            ..Self::default()
-        }
-    }
-
-    /// Divides anew from now on.
-    pub(crate) fn set_shares(&mut self, shares: Shares) {
-        for key in &mut self.keys {
-            key.shares = shares.get(&key.name);
-        }
-        self.shares = shares;
-    }
-
     /// One more job of a key.
-    pub(crate) fn job_added(&mut self, name: &Arc<str>) -> KeyId {
-        let id = match self.by_name.get(name) {
-            Some(id) => *id,
-            None => self.open(name),
-        };
-        self.keys[id.0 as usize].jobs += 1;
-        id
+    pub(super) fn job_added(&mut self, key: &Arc<str>) {
+        self.0.entry(Arc::clone(key)).or_default().jobs += 1;
     }
 
-    /// One job fewer. What it used stays, so that a key gains nothing by adding a job anew.
-    pub(crate) fn job_removed(&mut self, id: KeyId) {
-        let key = &mut self.keys[id.0 as usize];
-        key.jobs -= 1;
-        self.close_unused(id);
+    /// One job fewer. Its usage stays on the account, so that adding the job again brings no gain.
+    pub(super) fn job_removed(&mut self, key: &str) {
+        if let Some(account) = self.0.get_mut(key) {
+            account.jobs -= 1;
+            if !account.is_used() {
+                self.0.remove(key);
+            }
+        }
     }
 
-    /// Charges running time to a key.
-    pub(crate) fn charge(&mut self, id: KeyId, time: Duration) {
+    /// Charges running time to a key that has jobs.
+    pub(super) fn charge(&mut self, key: &str, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let key = &mut self.keys[id.0 as usize];
-        key.charges = key.charges.saturating_add(micros);
+        if let Some(account) = self.0.get_mut(key) {
+            account.charges = account.charges.saturating_add(micros);
+        }
     }
 
     /// Decays usage and adds what was charged since the last time. Once a cycle.
-    pub(crate) fn update_usage(&mut self, coefficient: Coefficient) {
-        for number in 0..self.keys.len() as u32 {
-            let key = &mut self.keys[number as usize];
-            let charges = std::mem::take(&mut key.charges);
-            let was_used = key.usage > 0 || charges > 0;
-            key.usage = coefficient.of(key.usage).saturating_add(charges);
-            if was_used {
-                self.close_unused(KeyId(number));
-            }
-        }
+    pub(super) fn update_usage(&mut self, coefficient: Coefficient) {
+        self.0.retain(|_, account| {
+            let charges = std::mem::take(&mut account.charges);
+            account.usage = coefficient.of(account.usage).saturating_add(charges);
+            account.is_used()
+        });
     }
 
     /// Returns what a cycle adds to the penalty of a running job of this key.
-    pub fn raise(&self, id: KeyId) -> u64 {
-        let key = &self.keys[id.0 as usize];
-        let used = u128::from(key.usage) * u128::from(key.jobs);
-        let shares = f64::from(key.shares);
+    pub(super) fn raise(&self, key: &str, shares: &Shares) -> u64 {
+        let used = self.0.get(key).map_or(0, |account| {
+            u128::from(account.usage) * u128::from(account.jobs)
+        });
+        let shares = f64::from(shares.get(key));
         // As in the reference: a division in floating point, rounded towards zero.
         (used as f64 / (shares * shares)) as u64
-    }
-
-    fn open(&mut self, name: &Arc<str>) -> KeyId {
-        let key = Key {
-            name: Arc::clone(name),
-            shares: self.shares.get(name),
-            ..Key::default()
-        };
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.keys[id.0 as usize] = key;
-                id
-            }
-            None => {
-                self.keys.push(key);
-                KeyId(self.keys.len() as u32 - 1)
-            }
-        };
-        self.by_name.insert(Arc::clone(name), id);
-        id
-    }
-
-    fn close_unused(&mut self, id: KeyId) {
-        let key = &mut self.keys[id.0 as usize];
-        if key.is_unused() {
-            self.by_name.remove(&key.name);
-            *key = Key::default();
-            self.free.push(id);
-        }
-    }
-}
-
-/// What the tests look at.
-#[cfg(test)]
-impl FairShare {
-    fn key(&self, name: &str) -> Option<&Key> {
-        let id = self.by_name.get(name)?;
-        self.keys.get(id.0 as usize)
-    }
-
-    pub(super) fn share_of(&self, name: &str) -> u16 {
-        self.key(name)
-            .map_or_else(|| self.shares.get(name), |key| key.shares)
-    }
-
-    pub(super) fn jobs_of(&self, name: &str) -> Option<u64> {
-        self.key(name).map(|key| key.jobs).filter(|jobs| *jobs > 0)
-    }
-
-    pub(super) fn charges_of(&self, name: &str) -> Option<u64> {
-        self.key(name)
-            .map(|key| key.charges)
-            .filter(|charges| *charges > 0)
-    }
-
-    pub(super) fn usage_of(&self, name: &str) -> Option<u64> {
-        self.key(name)
-            .map(|key| key.usage)
-            .filter(|usage| *usage > 0)
-    }
-
-    pub(super) fn keys(&self) -> usize {
-        self.by_name.len()
     }
 }

@@ -37,7 +37,7 @@ impl Reason {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum HistoryEvent {
     /// The job became known.
     Added,
     /// It was started.
@@ -48,7 +48,7 @@ pub enum What {
     Crashed(Arc<Reason>),
 }
 
-impl What {
+impl HistoryEvent {
     /// Returns the name on the wire.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -58,15 +58,20 @@ impl What {
             Self::Crashed(_) => "crashed",
         }
     }
+
+    const fn crash(&self) -> Option<&Arc<Reason>> {
+        match self {
+            Self::Crashed(reason) => Some(reason),
+            Self::Added | Self::Started | Self::Stopped => None,
+        }
+    }
 }
 
 /// Something that happened, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// When.
+pub struct HistoryEntry {
     pub at: WallTime,
-    /// What.
-    pub what: What,
+    pub what: HistoryEvent,
 }
 
 /// The latest events of a job.
@@ -75,59 +80,53 @@ pub struct Entry {
 /// The oldest first in memory, so that one more is written at the end; [`History::iter`] gives the
 /// newest first, as users see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History(Vec<Entry>);
+pub struct History(Vec<HistoryEntry>);
 
 impl History {
     /// Begins the history of a job.
     pub fn added(at: WallTime) -> Self {
-        let what = What::Added;
-        Self(vec![Entry { at, what }])
+        let what = HistoryEvent::Added;
+        Self(vec![HistoryEntry { at, what }])
     }
 
     /// Writes an event down, and forgets the oldest ones beyond `max`, of which at least one stays.
-    pub fn push(&mut self, at: WallTime, what: What, max: usize) {
-        self.0.push(Entry { at, what });
+    pub fn push(&mut self, at: WallTime, what: HistoryEvent, max: usize) {
+        self.0.push(HistoryEntry { at, what });
         let excess = self.0.len().saturating_sub(max.max(1));
         self.0.drain(..excess);
     }
 
     /// Returns the events, the newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub fn iter(&self) -> impl Iterator<Item = &HistoryEntry> {
         self.0.iter().rev()
     }
 
     /// Returns the newest event.
-    pub fn newest(&self) -> Option<&Entry> {
+    pub fn newest(&self) -> Option<&HistoryEntry> {
         self.0.last()
     }
 
     /// Returns the reason of the newest event, if that is a crash.
     pub(crate) fn fresh_crash(&self) -> Option<&Arc<Reason>> {
-        match &self.newest()?.what {
-            What::Crashed(reason) => Some(reason),
-            What::Added | What::Started | What::Stopped => None,
-        }
+        self.newest()?.what.crash()
     }
 
     /// Returns the reason of the latest crash that is still known.
     pub(crate) fn latest_crash_reason(&self) -> Option<&Arc<Reason>> {
-        self.iter().find_map(|entry| match &entry.what {
-            What::Crashed(reason) => Some(reason),
-            What::Added | What::Started | What::Stopped => None,
-        })
+        self.iter().find_map(|entry| entry.what.crash())
     }
 
     /// Returns when the latest crash was, [`WallTime::ZERO`] without one.
     pub(crate) fn latest_crash(&self) -> WallTime {
         let mut entries = self.iter();
-        let crash = entries.find(|entry| matches!(entry.what, What::Crashed(_)));
+        let crash = entries.find(|entry| entry.what.crash().is_some());
         crash.map_or(WallTime::ZERO, |entry| entry.at)
     }
 
     /// Returns when the latest start was, [`WallTime::ZERO`] without one.
     pub fn last_started(&self) -> WallTime {
         let mut entries = self.iter();
-        let start = entries.find(|entry| entry.what == What::Started);
+        let start = entries.find(|entry| entry.what == HistoryEvent::Started);
         start.map_or(WallTime::ZERO, |entry| entry.at)
     }
 
@@ -142,13 +141,15 @@ impl History {
         let mut entries = self.iter().peekable();
         while let Some(entry) = entries.next() {
             match (&entry.what, entries.peek()) {
-                (What::Crashed(_), Some(before))
+                (HistoryEvent::Crashed(_), Some(before))
                     if entry.at.since(before.at) > health_threshold =>
                 {
                     return count;
                 }
-                (What::Crashed(_), Some(_)) => count += 1,
-                (What::Stopped, Some(before)) if before.what == What::Started => return count,
+                (HistoryEvent::Crashed(_), Some(_)) => count += 1,
+                (HistoryEvent::Stopped, Some(before)) if before.what == HistoryEvent::Started => {
+                    return count;
+                }
                 _ => {}
             }
         }
@@ -159,7 +160,7 @@ impl History {
     pub(crate) fn last_run(&self) -> Duration {
         let mut entries = self.iter();
         match (entries.next(), entries.next()) {
-            (Some(newest), Some(before)) if before.what == What::Started => {
+            (Some(newest), Some(before)) if before.what == HistoryEvent::Started => {
                 newest.at.since(before.at)
             }
             _ => Duration::ZERO,
@@ -168,7 +169,7 @@ impl History {
 
     /// Makes a history of any events, the newest first.
     #[cfg(test)]
-    pub(super) fn of(newest_first: impl IntoIterator<Item = Entry>) -> Self {
+    pub(super) fn of(newest_first: impl IntoIterator<Item = HistoryEntry>) -> Self {
         let mut entries: Vec<_> = newest_first.into_iter().collect();
         entries.reverse();
         Self(entries)

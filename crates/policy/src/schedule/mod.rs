@@ -22,7 +22,7 @@
 //! * **Jobs that stop count as running** until they are gone. The reference waits for each, up to
 //!   five seconds, and does nothing else meanwhile.
 //! * **Ends name an incarnation** ([`Run`]): a late one changes nothing.
-//! * **A free slot is filled at once** ([`Refill::AtOnce`]), also when a back-off ends. The
+//! * **A free slot is filled at once** ([`RuleSet::Current`]), also when a back-off ends. The
 //!   reference waits for its next cycle, because finding a job costs it a walk over all of them.
 //!   Adding is as there: a job is started at once only while there are fewer jobs than `max_jobs`.
 //! * **Only jobs that could run** are a reason to stop others.
@@ -44,9 +44,9 @@ mod wall_time;
 mod tests;
 
 pub use event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
-pub use history::{Entry, History, Reason, What};
+pub use history::{History, HistoryEntry, HistoryEvent, Reason};
 pub use scheduler::{Scheduler, Totals};
-pub use settings::{Backoff, Coefficient, Refill, RuleSet, Settings, Shares};
+pub use settings::{Backoff, Coefficient, RuleSet, Settings, Shares};
 pub use table::Census;
 pub use view::{JobState, JobView, Summary, WhyNot};
 pub use wall_time::WallTime;

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 
 use super::event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
-use super::fair_share::{FairShare, KeyId};
-use super::history::{History, Reason, What};
-use super::settings::{Refill, RuleSet, Settings};
+use super::fair_share::FairShare;
+use super::history::{History, HistoryEvent, Reason};
+use super::settings::{RuleSet, Settings};
 use super::table::{Job, Jobs, Phase, Slot, Then};
 use super::wall_time::WallTime;
 
@@ -42,16 +42,16 @@ pub struct Scheduler {
     pub(super) fair_share: FairShare,
     pub(super) totals: Totals,
     next_run: u64,
-    shutting_down: bool,
+    pub(super) shutting_down: bool,
 }
 
 impl Scheduler {
     /// Returns a scheduler without jobs.
     pub fn new(settings: Settings) -> Self {
         let mut jobs = Jobs::default();
-        jobs.judge_by(&settings);
+        jobs.set_state_rules(&settings);
         Self {
-            fair_share: FairShare::new(settings.shares.clone()),
+            fair_share: FairShare::default(),
             settings,
             jobs,
             totals: Totals::default(),
@@ -77,8 +77,7 @@ impl Scheduler {
             Event::Exited { run, end } => self.exited(run, end, now, out),
             Event::Cycle if self.shutting_down => {}
             Event::Cycle => self.cycle(now, out),
-            Event::Tick if self.settings.refill == Refill::AtOnce => self.fill(now, out),
-            Event::Tick => {}
+            Event::Tick => self.refill(now, out),
             Event::Configure(settings) => self.configure(*settings, now),
             Event::Shutdown => self.shut_down(out),
         }
@@ -87,7 +86,7 @@ impl Scheduler {
     /// Returns when [`Event::Tick`] is due next: when the back-off of a job ends while there is a
     /// free slot for it.
     pub fn next_wake(&self) -> Option<WallTime> {
-        let fills = self.settings.refill == Refill::AtOnce && !self.shutting_down;
+        let fills = self.fills_at_once() && !self.shutting_down;
         if fills && self.jobs.occupied() < self.settings.max_jobs {
             self.jobs.next_rested()
         } else {
@@ -105,8 +104,9 @@ impl Scheduler {
         &self.totals
     }
 
-    pub(super) const fn is_shutting_down(&self) -> bool {
-        self.shutting_down
+    /// Whether a slot that becomes free is filled at once, and not in the next cycle.
+    fn fills_at_once(&self) -> bool {
+        self.settings.rules == RuleSet::Current
     }
 
     fn id(&self, slot: Slot) -> JobId {
@@ -127,16 +127,20 @@ impl Scheduler {
     }
 
     fn add(&mut self, new: NewJob, now: WallTime, out: &mut Vec<Action>) {
-        if self.find(&new.id).is_some() {
-            self.detach(&new.id, StopReason::Replaced, now, out);
+        if let Some(slot) = self.find(&new.id) {
+            self.detach(slot, StopReason::Replaced, now, out);
         }
         self.totals.adds += 1;
-        let key = self.fair_share.job_added(&new.key);
-        let penalty = self.first_penalty(key);
+        self.fair_share.job_added(&new.key);
+        // A new job of a busy key does not enter without a penalty.
+        let penalty = match self.settings.rules {
+            RuleSet::Current => self.fair_share.raise(&new.key, &self.settings.shares),
+            RuleSet::First => 0,
+        };
         let then = new.paused.map_or(Then::Pend, Then::Pause);
         let job = |phase| Job {
             id: new.id.clone(),
-            key,
+            key: Arc::clone(&new.key),
             continuous: new.continuous,
             transient: new.transient,
             level: new.level,
@@ -161,47 +165,36 @@ impl Scheduler {
         });
     }
 
-    /// A new job of a busy key does not enter without a penalty.
-    fn first_penalty(&self, key: KeyId) -> u64 {
-        match self.settings.rules {
-            RuleSet::Current => self.fair_share.raise(key),
-            RuleSet::First => 0,
-        }
-    }
-
     fn remove(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
         let Some(slot) = self.find(id) else {
             return;
         };
         let id = self.id(slot);
-        self.detach(&id, StopReason::Removed, now, out);
+        self.detach(slot, StopReason::Removed, now, out);
         let how = Departure::Removed;
         out.push(Action::Left { id, how });
     }
 
     /// Removes a job; if it runs, a row stays for its incarnation until that is gone.
-    fn detach(&mut self, id: &str, why: StopReason, now: WallTime, out: &mut Vec<Action>) {
-        let slot = self.find(id).expect("whoever detaches a job has found it");
+    fn detach(&mut self, slot: Slot, why: StopReason, now: WallTime, out: &mut Vec<Action>) {
         self.totals.removes += 1;
+        let key = Arc::clone(&self.jobs.get(slot).key);
         match self.jobs.get(slot).phase {
             Phase::Running(_) => {
                 self.charge(slot, now);
                 self.stop(slot, Then::Leave, why, out);
             }
-            Phase::Stopping { run, foreign, .. } => self.jobs.change(slot, |job, _| {
-                let then = Then::Leave;
-                job.phase = Phase::Stopping { run, foreign, then };
-            }),
+            Phase::Stopping { .. } => self.then(slot, Then::Leave),
             Phase::Ready | Phase::BackingOff { .. } | Phase::Paused(_) => {
-                let job = self.jobs.remove(slot);
-                return self.fair_share.job_removed(job.key);
+                self.jobs.remove(slot);
             }
         }
-        let key = self.jobs.change(slot, |job, penalty| {
-            *penalty = 0;
-            job.key
-        });
-        self.fair_share.job_removed(key);
+        self.fair_share.job_removed(&key);
+    }
+
+    /// Says what becomes of a job that is stopping.
+    fn then(&mut self, slot: Slot, then: Then) {
+        self.jobs.change(slot, |job, _| job.phase.set_then(then));
     }
 
     fn restart(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
@@ -239,14 +232,8 @@ impl Scheduler {
                 self.stop(slot, Then::Pause(pause), StopReason::Paused, out);
             }
             Phase::Stopping {
-                run,
-                foreign,
-                ref then,
-            } if *then == Then::Pend => {
-                let then = Then::Pause(pause);
-                let phase = Phase::Stopping { run, foreign, then };
-                self.jobs.change(slot, |job, _| job.phase = phase);
-            }
+                then: Then::Pend, ..
+            } => self.then(slot, Then::Pause(pause)),
             Phase::Ready | Phase::BackingOff { .. } => {
                 self.jobs
                     .change(slot, |job, _| job.phase = Phase::Paused(pause));
@@ -260,23 +247,14 @@ impl Scheduler {
         let Some(slot) = self.find(id) else {
             return;
         };
-        let phase = match self.jobs.get(slot).phase {
-            Phase::Paused(_) => {
-                let history = &self.jobs.get(slot).history;
-                Phase::after_wait(&self.settings, history, now)
-            }
+        match self.jobs.get(slot).phase {
+            Phase::Paused(_) => self.rest(slot, now),
             Phase::Stopping {
-                run,
-                foreign,
                 then: Then::Pause(_),
-            } => Phase::Stopping {
-                run,
-                foreign,
-                then: Then::Pend,
-            },
+                ..
+            } => self.then(slot, Then::Pend),
             _ => return,
-        };
-        self.jobs.change(slot, |job, _| job.phase = phase);
+        }
         self.start_or_fill(slot, now, out);
     }
 
@@ -288,15 +266,19 @@ impl Scheduler {
     }
 
     fn configure(&mut self, settings: Settings, now: WallTime) {
-        self.fair_share.set_shares(settings.shares.clone());
-        self.jobs.judge_by(&settings);
+        self.jobs.set_state_rules(&settings);
         self.settings = settings;
-        let settings = &self.settings;
         for slot in self.jobs.backing_off() {
-            self.jobs.change(slot, |job, _| {
-                job.phase = Phase::after_wait(settings, &job.history, now);
-            });
+            self.rest(slot, now);
         }
+    }
+
+    /// Makes a job that does not run wait for the end of its back-off, or makes it ready.
+    fn rest(&mut self, slot: Slot, now: WallTime) {
+        let settings = &self.settings;
+        self.jobs.change(slot, |job, _| {
+            job.phase = Phase::after_wait(settings, &job.history, now);
+        });
     }
 
     fn shut_down(&mut self, out: &mut Vec<Action>) {
@@ -340,7 +322,7 @@ impl Scheduler {
         let max = self.settings.max_history;
         let id = self.jobs.change(slot, |job, _| {
             if !foreign {
-                job.history.push(now, What::Stopped, max);
+                job.history.push(now, HistoryEvent::Stopped, max);
             }
             job.phase = then.phase();
             job.id.clone()
@@ -349,14 +331,13 @@ impl Scheduler {
             self.totals.stops += 1;
             out.push(Action::Stopped { id });
         }
-        match self.settings.refill {
-            Refill::AtOnce => self.fill(now, out),
-            // What it was stopped for; in the reference, which waits for its end, the cycle does
-            // this itself.
-            Refill::WhenFew if foreign => self.start_if_few(slot, now, out),
-            Refill::WhenFew => {
-                self.start_next(now, out);
-            }
+        // In the reference, which waits for its end, the cycle starts what this one was stopped for.
+        if self.fills_at_once() {
+            self.fill(now, out);
+        } else if foreign {
+            self.start_if_few(slot, now, out);
+        } else {
+            self.start_next(now, out);
         }
     }
 
@@ -378,14 +359,12 @@ impl Scheduler {
         self.totals.crashes += 1;
         let settings = &self.settings;
         let until = self.jobs.change(slot, |job, _| {
-            let known = job
-                .history
-                .latest_crash_reason()
-                .filter(|known| **known == reason);
             // Equal reasons, as they are as a rule, are kept once.
-            let shared = known.map_or_else(|| Arc::clone(&reason), Arc::clone);
+            let known = job.history.latest_crash_reason();
+            let known = known.filter(|known| **known == reason);
+            let shared = Arc::clone(known.unwrap_or(&reason));
             job.history
-                .push(now, What::Crashed(shared), settings.max_history);
+                .push(now, HistoryEvent::Crashed(shared), settings.max_history);
             job.phase = Phase::after_wait(settings, &job.history, now);
             match job.phase {
                 Phase::BackingOff { until } => until,
@@ -393,8 +372,8 @@ impl Scheduler {
             }
         });
         out.push(Action::Crashed { id, reason, until });
-        let few = self.jobs.census().total < self.settings.max_jobs;
-        if few || self.settings.refill == Refill::AtOnce {
+        let few = self.jobs.census.total < self.settings.max_jobs;
+        if few || self.fills_at_once() {
             self.fill(now, out);
         }
     }
@@ -406,7 +385,7 @@ impl Scheduler {
 
     fn departed(&mut self, slot: Slot, how: Departure, now: WallTime, out: &mut Vec<Action>) {
         let Job { id, key, .. } = self.jobs.remove(slot);
-        self.fair_share.job_removed(key);
+        self.fair_share.job_removed(&key);
         out.push(Action::Left { id, how });
         self.refill(now, out);
     }
@@ -416,7 +395,7 @@ impl Scheduler {
         if self.settings.rules == RuleSet::Current {
             let job = self.jobs.get(slot);
             let time = now.since(job.last_started).min(self.settings.interval);
-            self.fair_share.charge(job.key, time);
+            self.fair_share.charge(&job.key, time);
         }
     }
 
@@ -441,7 +420,7 @@ impl Scheduler {
                 .history
                 .fresh_crash()
                 .is_some_and(|crash| crash.rate_limited);
-            job.history.push(now, What::Started, max);
+            job.history.push(now, HistoryEvent::Started, max);
             job.last_started = now;
             job.phase = Phase::Running(run);
             (job.id.clone(), job.eased)
@@ -466,7 +445,7 @@ impl Scheduler {
 
     /// A slot may have become free in a way that the reference does not act upon.
     fn refill(&mut self, now: WallTime, out: &mut Vec<Action>) {
-        if self.settings.refill == Refill::AtOnce {
+        if self.fills_at_once() {
             self.fill(now, out);
         }
     }
@@ -475,7 +454,7 @@ impl Scheduler {
     /// (`maybe_start_newly_added_job`).
     fn start_if_few(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
         let max = self.settings.max_jobs;
-        let few = self.jobs.census().total < max && self.jobs.occupied() < max;
+        let few = self.jobs.census.total < max && self.jobs.occupied() < max;
         if few && !self.shutting_down && self.jobs.get(slot).phase == Phase::Ready {
             self.start(slot, now, out);
         }
@@ -483,9 +462,10 @@ impl Scheduler {
 
     /// A job may run that could not before, or sooner.
     fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
-        match self.settings.refill {
-            Refill::AtOnce => self.fill(now, out),
-            Refill::WhenFew => self.start_if_few(slot, now, out),
+        if self.fills_at_once() {
+            self.fill(now, out);
+        } else {
+            self.start_if_few(slot, now, out);
         }
     }
 }

@@ -11,27 +11,18 @@ use std::time::Duration;
 use super::history::History;
 use super::wall_time::WallTime;
 
-/// Which version of the reference decides about a cycle.
+/// Which version of the reference decides who runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RuleSet {
     /// As in CouchDB today: a cycle fills free slots and rotates, and what it trims counts as
-    /// churn; shares are fair.
+    /// churn; shares are fair. But a slot that becomes free is filled at once, also when a back-off
+    /// ends.
     #[default]
     Current,
-    /// As in the first version: a cycle trims, or fills, or rotates; the oldest start alone says
-    /// whose turn it is.
+    /// As in the first version, of 2017: a cycle trims, or fills, or rotates; the oldest start alone
+    /// says whose turn it is. A slot is filled after a crash while there are fewer jobs than
+    /// `max_jobs`, otherwise in the next cycle, because finding a job takes a walk over all jobs.
     First,
-}
-
-/// When a slot that became free is given to a job that waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Refill {
-    /// At once, also when a back-off ends while there are free slots.
-    #[default]
-    AtOnce,
-    /// As the reference does, for which finding a job takes a walk over all jobs: after a crash,
-    /// while there are fewer jobs than `max_jobs`; otherwise in the next cycle.
-    WhenFew,
 }
 
 /// How long a job waits after crashes.
@@ -83,23 +74,6 @@ impl Coefficient {
         Self(if factor > 0.0 { factor.min(1.0) } else { 0.0 })
     }
 
-    /// Reads a coefficient as the reference does: digits, a point, digits, perhaps an exponent.
-    /// Anything else, `1` too, gives the `default`.
-    pub fn parse(text: &str, default: Self) -> Self {
-        let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-        let digit_at = |at: Option<usize>| {
-            let byte = at.and_then(|at| unsigned.as_bytes().get(at));
-            byte.is_some_and(u8::is_ascii_digit)
-        };
-        let around = unsigned.find('.').is_some_and(|point| {
-            digit_at(Some(0)) && digit_at(point.checked_sub(1)) && digit_at(Some(point + 1))
-        });
-        match text.parse() {
-            Ok(factor) if around => Self::new(factor),
-            _ => default,
-        }
-    }
-
     /// Multiplies, and cuts what is not whole.
     pub fn of(self, number: u64) -> u64 {
         // As in the reference: in floating point, rounded towards zero.
@@ -125,11 +99,6 @@ impl Shares {
         self.0.insert(key.into(), share as u16);
     }
 
-    /// Gives a key the default share again.
-    pub fn reset(&mut self, key: &str) {
-        self.0.remove(key);
-    }
-
     /// Returns the share of a key.
     pub fn get(&self, key: &str) -> u16 {
         self.0.get(key).copied().unwrap_or(Self::DEFAULT)
@@ -143,10 +112,8 @@ pub(crate) const RESTART_MIN: Duration = Duration::from_secs(1);
 /// What the scheduler works by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Which version of the reference decides about a cycle.
+    /// Which version of the reference decides who runs.
     pub rules: RuleSet,
-    /// When a free slot is filled.
-    pub refill: Refill,
     /// At most this many jobs run. 0 runs nothing.
     pub max_jobs: usize,
     /// At most this many jobs are stopped in a cycle to let others run. 0 rotates nothing.
@@ -189,7 +156,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             rules: RuleSet::default(),
-            refill: Refill::default(),
             max_jobs: 500,
             max_churn: 20,
             max_history: 20,

@@ -1,7 +1,7 @@
 //! The tables of the scheduler: every job once, and the orders in which jobs are looked for.
 //!
-//! SUMMARY   [`Jobs`] holds the rows. Whoever changes one takes it out of the orders before
-//!           ([`Jobs::change`]), so that rows and orders always agree.
+//! SUMMARY   [`Jobs`] holds the rows. [`Jobs::change`] takes a row out of the orders while it
+//!           changes, so that rows and orders always agree.
 //! PROMISES  Finding, adding, changing and removing a job takes at most a logarithm of their
 //!           number. Decay takes time in proportion to the jobs that have a penalty, and one
 //!           multiplication for each of the others.
@@ -9,12 +9,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::event::{JobId, Level, Pause, Run};
-use super::fair_share::KeyId;
 use super::history::History;
 use super::settings::{Coefficient, RuleSet, Settings};
 use super::view::JobState;
@@ -29,7 +29,7 @@ pub(super) struct Slot(u32);
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) id: JobId,
-    pub(super) key: KeyId,
+    pub(super) key: Arc<str>,
     pub(super) continuous: bool,
     pub(super) transient: bool,
     pub(super) level: Level,
@@ -44,7 +44,7 @@ pub(super) struct Job {
 /// What a job does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It could run.
+    /// It waits for its turn.
     Ready,
     /// It crashed and waits.
     BackingOff { until: WallTime },
@@ -81,32 +81,30 @@ impl Phase {
         }
     }
 
-    /// Whether the job waits for its turn once its incarnation is gone.
-    const fn returns(&self) -> bool {
-        matches!(
-            self,
-            Self::Stopping {
-                then: Then::Pend,
-                ..
-            }
-        )
+    /// Returns what becomes of a job that is stopping.
+    pub(super) const fn then(&self) -> Option<&Then> {
+        match self {
+            Self::Stopping { then, .. } => Some(then),
+            _ => None,
+        }
+    }
+
+    /// Says what becomes of a job that is stopping.
+    pub(super) fn set_then(&mut self, next: Then) {
+        if let Self::Stopping { then, .. } = self {
+            *then = next;
+        }
     }
 
     /// Whether the job was removed and only its incarnation is still there.
-    pub(super) const fn is_leaving(&self) -> bool {
-        matches!(
-            self,
-            Self::Stopping {
-                then: Then::Leave,
-                ..
-            }
-        )
+    pub(super) fn is_leaving(&self) -> bool {
+        self.then() == Some(&Then::Leave)
     }
 }
 
 /// Whose turn it is: the smallest one's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
+pub(super) struct TurnKey {
     level: Reverse<Level>,
     penalty: u64,
     last_started: WallTime,
@@ -119,22 +117,22 @@ pub(super) struct Turn {
 /// Those without a penalty, as a rule almost all, are apart: decay does not touch them.
 #[derive(Clone, Debug, Default)]
 struct Ready {
-    clean: BTreeSet<Turn>,
-    penalised: BTreeSet<Turn>,
+    clean: BTreeSet<TurnKey>,
+    penalised: BTreeSet<TurnKey>,
 }
 
 impl Ready {
-    fn insert(&mut self, turn: Turn) {
+    fn insert(&mut self, turn: TurnKey) {
         let is_new = self.of(&turn).insert(turn);
         debug_assert!(is_new, "a job is in the order once");
     }
 
-    fn remove(&mut self, turn: &Turn) {
+    fn remove(&mut self, turn: &TurnKey) {
         let was_there = self.of(turn).remove(turn);
         debug_assert!(was_there, "a job that could run is in the order");
     }
 
-    fn of(&mut self, turn: &Turn) -> &mut BTreeSet<Turn> {
+    fn of(&mut self, turn: &TurnKey) -> &mut BTreeSet<TurnKey> {
         if turn.penalty == 0 {
             &mut self.clean
         } else {
@@ -142,7 +140,7 @@ impl Ready {
         }
     }
 
-    fn first(&self) -> Option<&Turn> {
+    fn first(&self) -> Option<&TurnKey> {
         match (self.clean.first(), self.penalised.first()) {
             (Some(clean), Some(penalised)) => Some(clean.min(penalised)),
             (clean, penalised) => clean.or(penalised),
@@ -154,7 +152,7 @@ impl Ready {
     fn renew(&mut self, penalties: &[u64]) {
         let renewed = std::mem::take(&mut self.penalised).into_iter().map(|turn| {
             let penalty = penalties[turn.slot.0 as usize];
-            Turn { penalty, ..turn }
+            TurnKey { penalty, ..turn }
         });
         let (clean, penalised): (Vec<_>, Vec<_>) = renewed.partition(|turn| turn.penalty == 0);
         self.clean.extend(clean);
@@ -183,19 +181,12 @@ pub struct Census {
 
 /// By what a job's state is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Judge {
+pub(super) struct StateRules {
     rules: RuleSet,
     health_threshold: Duration,
 }
 
-impl Judge {
-    fn of(settings: &Settings) -> Self {
-        Self {
-            rules: settings.rules,
-            health_threshold: settings.health_threshold,
-        }
-    }
-
+impl StateRules {
     pub(super) fn state(&self, job: &Job) -> JobState {
         let history = &job.history;
         match job.phase {
@@ -225,11 +216,11 @@ pub(super) struct Jobs {
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
     /// Ids in order with their states, but of jobs that are leaving.
-    states: CountedNames,
+    pub(super) states: CountedNames,
     /// Jobs whose states are others than when this was taken last.
-    changed: Vec<JobId>,
-    judge: Judge,
-    census: Census,
+    pub(super) changed: Vec<JobId>,
+    pub(super) state_rules: StateRules,
+    pub(super) census: Census,
 }
 
 impl Jobs {
@@ -274,8 +265,7 @@ impl Jobs {
     }
 
     pub(super) fn get(&self, slot: Slot) -> &Job {
-        let job = self.rows[slot.0 as usize].as_ref();
-        job.expect("a slot that is passed around has a row")
+        row(&self.rows, slot)
     }
 
     pub(super) fn penalty(&self, slot: Slot) -> u64 {
@@ -297,10 +287,6 @@ impl Jobs {
         rows.filter(|(_, row)| row.is_some()).map(|(slot, _)| slot)
     }
 
-    pub(super) const fn census(&self) -> &Census {
-        &self.census
-    }
-
     /// Returns how many slots are taken.
     pub(super) const fn occupied(&self) -> usize {
         self.census.running
@@ -318,7 +304,7 @@ impl Jobs {
         let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
         if self.census.stopping > 0 {
             let with_a_run = self.by_run.values().map(|slot| self.get(*slot));
-            let returning = with_a_run.filter(|job| job.phase.returns());
+            let returning = with_a_run.filter(|job| job.phase.then() == Some(&Then::Pend));
             levels.extend(returning.map(|job| job.level));
             levels.sort_unstable_by_key(|level| Reverse(*level));
             levels.truncate(count);
@@ -399,9 +385,9 @@ impl Jobs {
         *penalty = penalty.saturating_add(by);
     }
 
-    fn turn(&self, slot: Slot) -> Turn {
+    fn turn(&self, slot: Slot) -> TurnKey {
         let job = self.get(slot);
-        Turn {
+        TurnKey {
             level: Reverse(job.level),
             penalty: self.penalty(slot),
             last_started: job.last_started,
@@ -431,37 +417,25 @@ impl Jobs {
     }
 
     fn note_state(&mut self, slot: Slot) {
-        let job = self.rows[slot.0 as usize].as_ref();
-        let job = job.expect("a slot that is passed around has a row");
+        let job = row(&self.rows, slot);
         if job.phase.is_leaving() {
             self.states.remove(&job.id);
             return;
         }
-        let class = self.judge.state(job) as Class;
+        let class = self.state_rules.state(job) as Class;
         if self.states.set(&job.id, class) != Some(class) {
             self.changed.push(job.id.clone());
         }
     }
 
-    /// Returns the states of jobs, by which lists are made.
-    pub(super) const fn states(&self) -> &CountedNames {
-        &self.states
-    }
-
-    /// Returns the jobs whose states are others than at the last call, some of them more than once.
-    pub(super) fn take_changed(&mut self) -> Vec<JobId> {
-        std::mem::take(&mut self.changed)
-    }
-
-    pub(super) const fn judge(&self) -> &Judge {
-        &self.judge
-    }
-
     /// Judges states by these settings from now on.
-    pub(super) fn judge_by(&mut self, settings: &Settings) {
-        let judge = Judge::of(settings);
-        if self.judge != judge {
-            self.judge = judge;
+    pub(super) fn set_state_rules(&mut self, settings: &Settings) {
+        let state_rules = StateRules {
+            rules: settings.rules,
+            health_threshold: settings.health_threshold,
+        };
+        if self.state_rules != state_rules {
+            self.state_rules = state_rules;
             let slots: Vec<_> = self.slots().collect();
             slots.into_iter().for_each(|slot| self.note_state(slot));
         }
@@ -488,8 +462,7 @@ impl Jobs {
 
     /// Applies a change to each number that a row counts in.
     fn count(&mut self, slot: Slot, by: fn(&mut usize)) {
-        let row = self.rows[slot.0 as usize].as_ref();
-        let job = row.expect("a slot that is passed around has a row");
+        let job = row(&self.rows, slot);
         let census = &mut self.census;
         if !job.phase.is_leaving() {
             by(&mut census.total);
@@ -514,4 +487,9 @@ impl Jobs {
             }
         }
     }
+}
+
+fn row(rows: &[Option<Job>], slot: Slot) -> &Job {
+    let row = rows[slot.0 as usize].as_ref();
+    row.expect("a slot that is passed around has a row")
 }

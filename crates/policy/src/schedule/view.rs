@@ -43,7 +43,6 @@ impl JobState {
 /// What `job_summary` says of a job; the replication itself knows the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Its state.
     pub state: JobState,
     /// Why it crashed, if its state is [`JobState::Crashing`].
     pub error: Option<Arc<Reason>>,
@@ -56,7 +55,6 @@ pub struct Summary {
 /// A job as it is now.
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
-    /// Its id.
     pub id: &'a Arc<str>,
     /// The incarnation that runs, or that is not gone yet.
     pub run: Option<Run>,
@@ -176,12 +174,12 @@ impl Scheduler {
     /// Returns the state of a job; none once it is gone.
     pub fn state(&self, id: &str) -> Option<JobState> {
         let slot = self.find(id)?;
-        Some(self.jobs.judge().state(self.jobs.get(slot)))
+        Some(self.jobs.state_rules.state(self.jobs.get(slot)))
     }
 
     /// Returns how many jobs are in some states.
     pub fn count(&self, states: &[JobState]) -> usize {
-        self.jobs.states().count(classes(states), Section::ALL)
+        self.jobs.states.count(classes(states), Section::ALL)
     }
 
     /// Returns the ids of jobs in some states, in order: at most `limit` of those after `after`, but
@@ -197,27 +195,18 @@ impl Scheduler {
             lower: after.map_or(Bound::Unbounded, Bound::Excluded),
             upper: Bound::Unbounded,
         };
-        let names = self.jobs.states();
+        let names = &self.jobs.states;
         names.page(classes(states), section, false, skip, limit)
     }
 
     /// Returns the jobs whose states are others than at the last call; some more than once.
     pub fn take_changed(&mut self) -> Vec<JobId> {
-        self.jobs.take_changed()
+        std::mem::take(&mut self.jobs.changed)
     }
 
     /// Returns how many jobs are in which state. Costs nothing.
     pub const fn census(&self) -> &Census {
-        self.jobs.census()
-    }
-
-    /// Returns the jobs whose turn is next, in order (`pending_jobs`).
-    pub fn pending(&self, count: usize) -> Vec<Arc<str>> {
-        let slots = self.jobs.next_few(count);
-        slots
-            .into_iter()
-            .map(|slot| self.jobs.get(slot).id.clone())
-            .collect()
+        &self.jobs.census
     }
 
     fn view(&self, slot: Slot) -> JobView<'_> {
@@ -233,11 +222,11 @@ impl Scheduler {
             last_started: job.last_started,
             history: &job.history,
             paused: match &job.phase {
-                Phase::Paused(pause) => Some(pause),
-                Phase::Stopping { then, .. } => match then {
-                    Then::Pause(pause) => Some(pause),
-                    Then::Pend | Then::Leave => None,
-                },
+                Phase::Paused(pause)
+                | Phase::Stopping {
+                    then: Then::Pause(pause),
+                    ..
+                } => Some(pause),
                 _ => None,
             },
             why_not: self.why_not(job),
@@ -249,7 +238,7 @@ impl Scheduler {
         let history = &job.history;
         let threshold = self.settings.health_threshold;
         let error_count = history.consecutive_crashes(threshold);
-        let state = self.jobs.judge().state(job);
+        let state = self.jobs.state_rules.state(job);
         let is_crashing = state == JobState::Crashing;
         Summary {
             state,
@@ -269,7 +258,7 @@ impl Scheduler {
             Phase::Stopping { foreign: true, .. } => WhyNot::Replacing,
             Phase::Stopping { .. } => WhyNot::Stopping,
             Phase::Paused(pause) => WhyNot::Paused(pause.clone()),
-            _ if self.is_shutting_down() => WhyNot::ShuttingDown,
+            _ if self.shutting_down => WhyNot::ShuttingDown,
             Phase::BackingOff { until } => WhyNot::BackingOff {
                 until: *until,
                 crashes: job

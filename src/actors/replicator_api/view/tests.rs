@@ -62,13 +62,13 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
         progress_at: Some(at(1_376_116_651)),
         refused: Vec::new(),
         history: vec![
-            Entry {
+            HistoryEntry {
                 at: at(1_491_425_710),
-                what: What::Crashed(reason),
+                what: HistoryEvent::Crashed(reason),
             },
-            Entry {
+            HistoryEntry {
                 at: at(1_491_425_700),
-                what: What::Added,
+                what: HistoryEvent::Added,
             },
         ],
         last_started: Some(at(1_376_116_644)),

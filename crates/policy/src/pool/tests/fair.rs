@@ -311,7 +311,7 @@ fn interactive_waiters_go_before_bulk_waiters() {
     let bulk = world.lease(bulk, 1).expect("one of two");
     let waits = ask(&mut world, 2, Lane::Bulk);
     assert_eq!(world.lease(waits, 2), None, "the second one is reserved");
-    assert_eq!(world.status().bulk, 1);
+    assert_eq!(world.pools.pools[0].bulk, 1);
     let first = ask(&mut world, 3, Lane::Interactive);
     assert!(world.lease(first, 3).is_some());
     let second = ask(&mut world, 4, Lane::Interactive);
@@ -320,7 +320,7 @@ fn interactive_waiters_go_before_bulk_waiters() {
         world.lease(second, 4).is_some(),
         "it came after the bulk one"
     );
-    assert_eq!(world.status().bulk, 0);
+    assert_eq!(world.pools.pools[0].bulk, 0);
 }
 
 #[test]

@@ -300,7 +300,7 @@ impl Manager {
         let pools = &self.pools;
         self.leases
             .retain(|lease| pools.holds(lease.client, lease.proc, lease.token));
-        if let Err(violation) = check_all(pools) {
+        if let Some(violation) = violations(pools).next() {
             panic!("after {event:?}: {violation}");
         }
         self.check(&event);

@@ -23,7 +23,7 @@ mod throttled;
 use std::time::Duration;
 
 use super::*;
-use crate::invariants::check_all;
+use crate::invariants::violations;
 use crate::time::Timestamp;
 
 /// How long requests of the tests may take, unless a test says otherwise.
@@ -117,7 +117,7 @@ impl World {
         self.pools.handle(event, self.now, &mut self.last);
         self.events += 1;
         if self.events.is_multiple_of(self.check_every)
-            && let Err(violation) = check_all(&self.pools)
+            && let Some(violation) = violations(&self.pools).next()
         {
             panic!("{violation}");
         }

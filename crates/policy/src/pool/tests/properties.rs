@@ -297,7 +297,7 @@ impl Trial {
         self.pools.handle(event.clone(), self.now, &mut actions);
         let expected = self.model.handle(event.clone(), self.now);
         assert_eq!(actions, expected, "core and model differ about {event:?}");
-        if let Err(violation) = check_all(&self.pools) {
+        if let Some(violation) = violations(&self.pools).next() {
             panic!("after {event:?}: {violation}");
         }
         assert_eq!(self.pools.proc_count() as usize, self.model.count());

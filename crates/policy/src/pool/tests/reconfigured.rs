@@ -6,8 +6,8 @@ use super::*;
 
 const POOL: PoolId = PoolId(0);
 
-fn texts(changes: &[Change]) -> Vec<String> {
-    changes.iter().map(Change::to_string).collect()
+fn plan(world: &World, new: &PoolSettings) -> Vec<Change> {
+    world.pools.plan(POOL, new).expect("the settings are right")
 }
 
 fn reconfigure_to(world: &mut World, new: PoolSettings) -> Vec<Action> {
@@ -32,15 +32,17 @@ fn reconfiguration_is_a_list_of_changes() {
         },
         ..old
     };
-    let changes = reconfigure(&old, &new).expect("they are right");
-    let expected = ["set max 8", "set init_size 5", "set queue_max 3"];
-    assert_eq!(texts(&changes), expected);
+    let mut world = World::named(old);
+    for client in 1..=2 {
+        world.take(client, None);
+    }
+    assert_eq!(plan(&world, &new), [Change::Start(3)]);
 }
 
 #[test]
 fn same_settings_change_nothing() {
     let settings = named(5);
-    assert_eq!(reconfigure(&settings, &settings), Ok(Vec::new()));
+    assert_eq!(plan(&World::named(settings), &settings), []);
 }
 
 #[test]
@@ -53,17 +55,8 @@ fn lowered_max_stops_idle_processes_and_the_others_when_they_return() {
     for client in 1..=4 {
         world.take(client, None);
     }
-    let plan = world.pools.plan(POOL, &named(2)).expect("they are right");
-    assert_eq!(
-        texts(&plan),
-        [
-            "set max 2",
-            "set soft_limit 2",
-            "set init_size 0",
-            "stop_idle 3",
-            "stop_returned 2"
-        ]
-    );
+    let expected = [Change::StopIdle(3), Change::StopReturned(2)];
+    assert_eq!(plan(&world, &named(2)), expected);
 }
 
 #[test]
@@ -76,8 +69,8 @@ fn queue_is_shortened_after_those_are_served_whom_the_new_limit_has_room_for() {
         limits: limits(3, 3),
         ..named(3)
     };
-    let plan = texts(&world.pools.plan(POOL, &new).expect("they are right"));
-    assert_eq!(plan[3..], ["shrink_queue 1", "start 2"]);
+    let expected = [Change::ShrinkQueue(1), Change::Start(2)];
+    assert_eq!(plan(&world, &new), expected);
     reconfigure_to(&mut world, new);
     assert_eq!(world.refusal(waiters[4]), Some(Refusal::PoolBusy));
     assert_eq!(world.status().waiting, 2);
@@ -100,8 +93,7 @@ fn shorter_queue_leaves_the_waiters_of_a_group_to_pools_with_room() {
         world.run();
     }
     // Two are served; the others wait, two in each queue.
-    let plan = texts(&world.pools.plan(POOL, &of(0)).expect("they are right"));
-    assert_eq!(plan, ["set queue_max 0", "shrink_queue 1"]);
+    assert_eq!(plan(&world, &of(0)), [Change::ShrinkQueue(1)]);
     let actions = reconfigure_to(&mut world, of(0));
     let refused = |action: &&Action| matches!(action, Action::Refuse { .. });
     assert_eq!(actions.iter().filter(refused).count(), 1);
@@ -118,10 +110,10 @@ fn setting_that_cannot_change_is_refused_by_name_and_nothing_is_changed() {
         init_size: 2,
         ..old
     };
-    let error = reconfigure(&old, &new).expect_err("a language stays");
-    assert_eq!(error.wrong()[0].name, "language");
-    assert!(error.to_string().starts_with("language cannot change"));
     let mut world = World::named(old);
+    let error = world.pools.plan(POOL, &new).expect_err("a language stays");
+    assert_eq!(error.0[0].name, "language");
+    assert!(error.to_string().starts_with("language cannot change"));
     assert_eq!(reconfigure_to(&mut world, new), []);
     assert_eq!(world.status().settings, old);
 }
@@ -150,7 +142,7 @@ fn everything_that_is_wrong_is_found_at_once() {
         ..named(5)
     };
     let error = wrong.validate().expect_err("nearly all of it is wrong");
-    let names: Vec<&str> = error.wrong().iter().map(|wrong| wrong.name).collect();
+    let names: Vec<&str> = error.0.iter().map(|wrong| wrong.name).collect();
     let expected = [
         "init_size",
         "min_free",
@@ -176,17 +168,8 @@ fn changes_are_carried_out() {
         limits: limits(4, 4),
         ..named(3)
     };
-    let plan = world.pools.plan(POOL, &new).expect("they are right");
-    assert_eq!(
-        texts(&plan),
-        [
-            "set max 4",
-            "set soft_limit 4",
-            "set queue_max 1",
-            "shrink_queue 1",
-            "start 1"
-        ]
-    );
+    let expected = [Change::ShrinkQueue(1), Change::Start(1)];
+    assert_eq!(plan(&world, &new), expected);
     let actions = reconfigure_to(&mut world, new);
     assert_eq!(world.refusal(waiters[2]), Some(Refusal::PoolBusy));
     assert_eq!(world.status().waiting, 1);
@@ -206,8 +189,7 @@ fn pool_that_is_throttled_starts_nothing() {
         init_size: 3,
         ..named(5)
     };
-    let plan = world.pools.plan(POOL, &new).expect("they are right");
-    assert_eq!(texts(&plan), ["set init_size 3"]);
+    assert_eq!(plan(&world, &new), []);
     assert_eq!(reconfigure_to(&mut world, new), []);
 }
 
@@ -327,7 +309,7 @@ proptest! {
                 Change::Start(count) => start = count as usize,
                 Change::StopIdle(count) => stop_idle = count as usize,
                 Change::ShrinkQueue(count) => shrink = count as usize,
-                Change::Set { .. } | Change::StopReturned(_) => {}
+                Change::StopReturned(_) => {}
             }
         }
         let busy = |action: &&Action| matches!(action, Action::Refuse { .. });

@@ -39,7 +39,7 @@ fn pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
     assert_eq!(world.exit(unborn), []);
     assert_eq!(world.exit(held.proc), [Action::PoolGone { pool: POOL }]);
     assert_eq!(world.pools.next_deadline(), None);
-    assert_eq!(world.status(), PoolStatus::empty());
+    assert_eq!(world.status(), PoolStatus::default());
 }
 
 #[test]

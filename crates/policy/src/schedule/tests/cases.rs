@@ -8,11 +8,6 @@ use super::*;
 
 const BOTH: [RuleSet; 2] = [RuleSet::Current, RuleSet::First];
 
-fn pending(world: &World, count: usize) -> Vec<String> {
-    let ids = world.scheduler.pending(count);
-    ids.iter().map(ToString::to_string).collect()
-}
-
 #[test]
 fn pending_jobs_simple() {
     for rules in BOTH {
@@ -30,9 +25,9 @@ fn pending_jobs_skip_crashed() {
         let mut first = o(1);
         let mut now = crashed(0);
         now.at = NOW;
-        let restarted = Entry {
+        let restarted = HistoryEntry {
             at: NOW,
-            what: What::Started,
+            what: HistoryEvent::Started,
         };
         let entries = [now, restarted]
             .into_iter()

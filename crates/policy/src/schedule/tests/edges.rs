@@ -248,7 +248,7 @@ fn as_in_the_reference_a_slot_waits_for_the_next_cycle_if_there_are_many_jobs() 
     let mut world = start_all(&["a", "b"]);
     world.configure(|settings| {
         settings.max_jobs = 2;
-        settings.refill = Refill::WhenFew;
+        settings.rules = RuleSet::First;
     });
     world.on(Event::Add(new_job("c")));
     assert_eq!(starts(world.end("a", crash("x"))), [""; 0]);
@@ -455,15 +455,7 @@ fn a_higher_priority_is_started_first_and_stopped_last() {
     };
     world.on(level("3", 5));
     world.on(level("1", -1));
-    let ids = |world: &World| -> Vec<String> {
-        world
-            .scheduler
-            .pending(9)
-            .iter()
-            .map(ToString::to_string)
-            .collect()
-    };
-    assert_eq!(ids(&world), ["3", "2", "1"]);
+    assert_eq!(pending(&world, 9), ["3", "2", "1"]);
     world.cycle(1, 0);
     assert_eq!(world.running(), ["3"]);
     world.cycle(3, 0);
@@ -522,11 +514,11 @@ fn a_job_that_is_replaced_belongs_to_its_new_key() {
     }));
     let fair = &world.scheduler.fair_share;
     assert_eq!(
-        (fair.jobs_of("_replicator"), fair.jobs_of("other")),
+        (jobs_of(fair, "_replicator"), jobs_of(fair, "other")),
         (None, Some(1))
     );
     world.on(Event::RemoveAll);
-    assert_eq!(world.scheduler.fair_share.jobs_of("other"), None);
+    assert_eq!(jobs_of(&world.scheduler.fair_share, "other"), None);
 }
 
 #[test]
@@ -542,7 +534,7 @@ fn equal_reasons_are_kept_once() {
         .history
         .iter()
         .filter_map(|entry| match &entry.what {
-            What::Crashed(reason) => Some(reason),
+            HistoryEvent::Crashed(reason) => Some(reason),
             _ => None,
         })
         .collect();

@@ -50,7 +50,7 @@ fn backoff_has_a_base_and_a_ceiling() {
 
 #[test]
 fn consecutive_crashes() {
-    let table: [(u32, Vec<Entry>); 16] = [
+    let table: [(u32, Vec<HistoryEntry>); 16] = [
         (0, vec![]),
         (0, vec![added(0)]),
         (0, vec![stopped(0)]),
@@ -93,7 +93,7 @@ fn consecutive_crashes_non_default_threshold() {
 
 #[test]
 fn latest_crash_timestamp() {
-    let table: [(u64, Vec<Entry>); 4] = [
+    let table: [(u64, Vec<HistoryEntry>); 4] = [
         (0, vec![added(5)]),
         (1, vec![crashed(1)]),
         (3, vec![crashed(3), started(2), crashed(1), started(0)]),
@@ -106,7 +106,7 @@ fn latest_crash_timestamp() {
 
 #[test]
 fn last_started() {
-    let table: [(u64, Vec<Entry>); 6] = [
+    let table: [(u64, Vec<HistoryEntry>); 6] = [
         (0, vec![added(5)]),
         (0, vec![crashed(1)]),
         (1, vec![started(1)]),
@@ -145,11 +145,11 @@ fn oldest_job_first() {
 fn a_history_keeps_the_newest_events_and_is_never_empty() {
     let mut history = History::added(at(0));
     for n in 1..=5 {
-        history.push(at(n), What::Started, 3);
+        history.push(at(n), HistoryEvent::Started, 3);
     }
     let times: Vec<_> = history.iter().map(|entry| entry.at).collect();
     assert_eq!(times, [at(5), at(4), at(3)]);
-    history.push(at(6), What::Stopped, 0);
+    history.push(at(6), HistoryEvent::Stopped, 0);
     assert_eq!(history, History::of([stopped(6)]));
 }
 
@@ -158,8 +158,8 @@ fn a_history_keeps_the_newest_events_and_is_never_empty() {
 fn the_length_of_the_history_limits_the_backoff() {
     let mut history = History::added(at(0));
     for n in 1..100 {
-        history.push(at(2 * n), What::Started, 20);
-        history.push(at(2 * n + 1), What::Crashed(reason("r")), 20);
+        history.push(at(2 * n), HistoryEvent::Started, 20);
+        history.push(at(2 * n + 1), HistoryEvent::Crashed(reason("r")), 20);
     }
     assert_eq!(history.consecutive_crashes(THRESHOLD), 10);
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::event::*;
-use super::fair_share::FairShare;
+use super::fair_share::{Account, FairShare};
 use super::history::*;
 use super::settings::*;
 use super::table::{Job, Phase};
@@ -30,33 +30,33 @@ const fn at(seconds: u64) -> WallTime {
     WallTime::from_micros(seconds * 1_000_000)
 }
 
-fn added(seconds: u64) -> Entry {
-    let what = What::Added;
-    Entry {
+fn added(seconds: u64) -> HistoryEntry {
+    let what = HistoryEvent::Added;
+    HistoryEntry {
         at: at(seconds),
         what,
     }
 }
 
-fn started(seconds: u64) -> Entry {
-    let what = What::Started;
-    Entry {
+fn started(seconds: u64) -> HistoryEntry {
+    let what = HistoryEvent::Started;
+    HistoryEntry {
         at: at(seconds),
         what,
     }
 }
 
-fn stopped(seconds: u64) -> Entry {
-    let what = What::Stopped;
-    Entry {
+fn stopped(seconds: u64) -> HistoryEntry {
+    let what = HistoryEvent::Stopped;
+    HistoryEntry {
         at: at(seconds),
         what,
     }
 }
 
-fn crashed(seconds: u64) -> Entry {
-    let what = What::Crashed(reason("some_reason"));
-    Entry {
+fn crashed(seconds: u64) -> HistoryEntry {
+    let what = HistoryEvent::Crashed(reason("some_reason"));
+    HistoryEntry {
         at: at(seconds),
         what,
     }
@@ -115,6 +115,29 @@ fn or(n: u64) -> Given {
     given(n, false, true)
 }
 
+fn pending(world: &World, count: usize) -> Vec<String> {
+    let jobs = &world.scheduler.jobs;
+    let next = jobs.next_few(count).into_iter();
+    next.map(|slot| jobs.get(slot).id.to_string()).collect()
+}
+
+/// Returns a number of a key's account, unless it is 0 or there is no account.
+fn of(fair: &FairShare, key: &str, number: fn(&Account) -> u64) -> Option<u64> {
+    fair.0.get(key).map(number).filter(|number| *number > 0)
+}
+
+fn jobs_of(fair: &FairShare, key: &str) -> Option<u64> {
+    of(fair, key, |account| account.jobs)
+}
+
+fn charges_of(fair: &FairShare, key: &str) -> Option<u64> {
+    of(fair, key, |account| account.charges)
+}
+
+fn usage_of(fair: &FairShare, key: &str) -> Option<u64> {
+    of(fair, key, |account| account.usage)
+}
+
 /// A job as it is added.
 fn new_job(id: &str) -> NewJob {
     NewJob {
@@ -167,7 +190,8 @@ impl World {
 
     fn put(&mut self, given: Given) {
         let id: JobId = given.id.as_str().into();
-        let key = self.scheduler.fair_share.job_added(&"_replicator".into());
+        let key = "_replicator".into();
+        self.scheduler.fair_share.job_added(&key);
         let phase = if given.running {
             // Apart from those that the scheduler gives.
             let run = Run(1_000_000 + self.alive.len() as u64);

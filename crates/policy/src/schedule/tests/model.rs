@@ -91,7 +91,7 @@ impl Model {
     pub(super) fn handle(&mut self, event: Event, now: WallTime) -> Vec<Action> {
         self.now = now;
         self.wake();
-        let at_once = self.settings.refill == Refill::AtOnce;
+        let at_once = self.settings.rules == RuleSet::Current;
         match event {
             Event::Add(new) => self.add(new),
             Event::Remove { id } => self.remove(&id),
@@ -270,7 +270,7 @@ impl Model {
         let Some(at) = self.jobs.iter().position(|job| job.run == Some(run)) else {
             return;
         };
-        let at_once = self.settings.refill == Refill::AtOnce;
+        let at_once = self.settings.rules == RuleSet::Current;
         let (now, max) = (self.now, self.settings.max_history);
         let id = self.jobs[at].id.clone();
         if !self.jobs[at].stopping {
@@ -300,7 +300,7 @@ impl Model {
         if std::mem::take(&mut job.stopping) {
             let foreign = std::mem::take(&mut job.foreign);
             if !foreign {
-                job.history.push(now, What::Stopped, max);
+                job.history.push(now, HistoryEvent::Stopped, max);
                 let id = id.clone();
                 self.out.push(Action::Stopped { id });
             }
@@ -315,7 +315,8 @@ impl Model {
             End::Crashed(reason) => reason,
             _ => reason("it ended without being told to"),
         };
-        job.history.push(now, What::Crashed(reason.clone()), max);
+        job.history
+            .push(now, HistoryEvent::Crashed(reason.clone()), max);
         let until = self.settings.rested_at(&job.history).max(now);
         job.backing_off = until > now;
         self.out.push(Action::Crashed { id, reason, until });
@@ -334,7 +335,7 @@ impl Model {
             .history
             .fresh_crash()
             .is_some_and(|crash| crash.rate_limited);
-        job.history.push(now, What::Started, max);
+        job.history.push(now, HistoryEvent::Started, max);
         job.last_started = now;
         job.run = Some(run);
         let (id, eased) = (job.id.clone(), job.eased);
@@ -350,9 +351,9 @@ impl Model {
     }
 
     fn start_or_fill(&mut self, id: &str) {
-        match self.settings.refill {
-            Refill::AtOnce => self.fill(usize::MAX),
-            Refill::WhenFew => self.start_if_few(id),
+        match self.settings.rules {
+            RuleSet::Current => self.fill(usize::MAX),
+            RuleSet::First => self.start_if_few(id),
         }
     }
 

@@ -137,7 +137,7 @@ impl Pair {
         self.core.handle(event.clone(), self.now, &mut actions);
         let mut expected = self.model.handle(event, self.now);
         // In which order everything is stopped at the end means nothing.
-        if self.core.is_shutting_down() {
+        if self.core.shutting_down {
             actions.sort_by_key(|action| format!("{action:?}"));
             expected.sort_by_key(|action| format!("{action:?}"));
         }
@@ -194,7 +194,6 @@ fn any_settings(random: &mut TestRandom) -> Settings {
     let seconds = |random: &mut TestRandom, of: &[u64]| Duration::from_secs(*random.one_of(of));
     Settings {
         rules: *random.one_of(&[RuleSet::Current, RuleSet::Current, RuleSet::First]),
-        refill: *random.one_of(&[Refill::AtOnce, Refill::WhenFew]),
         max_jobs: random.below(8),
         max_churn: random.below(5),
         max_history: *random.one_of(&[0, 1, 2, 5, 20]),

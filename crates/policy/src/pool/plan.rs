@@ -1,0 +1,93 @@
+//! What new settings, a new pool or a removal would do to processes and waiters, as a list.
+//!
+//! SUMMARY   The event is handled by a copy of the pools, and what the copy would do is counted. So the
+//!           plan is exactly what is done when the event comes.
+//! PROMISES  Changes nothing.
+//! CALLED    By the ProcManager, which answers operators with the plan and logs it.
+//! SOURCE    pooler's reconfiguration of pools: settings as data, changes as a list.
+//! LIMITS    Costs a copy of all tables.
+
+use super::action::{Action, StopReason};
+use super::event::{Event, RemoveMode};
+use super::id::PoolId;
+use super::pools::Pools;
+use super::settings::{PoolSettings, SettingsError};
+
+/// What new settings do to a pool that is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// So many idle processes are stopped: they are above `max`.
+    StopIdle(u32),
+    /// So many processes in use are stopped when they come back: they are above `max`.
+    StopReturned(u32),
+    /// So many waiters, the newest ones, are refused: they are more than `queue_max`, and no
+    /// other pool of their group has room for them.
+    ShrinkQueue(u32),
+    /// So many processes are opened: for waiters, for `init_size` and `min_free`.
+    Start(u32),
+}
+
+impl Pools {
+    /// Returns what [`Event::Reconfigure`] would do to a pool; nothing for a pool that does not exist.
+    ///
+    /// # Errors
+    /// Settings that are wrong, or that cannot change; nothing is changed then.
+    pub fn plan(&self, pool: PoolId, new: &PoolSettings) -> Result<Vec<Change>, SettingsError> {
+        let Some(row) = self.pool(pool) else {
+            return Ok(Vec::new());
+        };
+        new.may_replace(&row.settings)?;
+        let settings = Box::new(*new);
+        let actions = self.trial(Event::Reconfigure { pool, settings });
+        let stop_idle = count(
+            &actions,
+            |action| matches!(action, Action::Stop { proc, why: StopReason::OverLimit } if proc.pool == pool),
+        );
+        let left = row.count() - stop_idle;
+        let stop_returned = left.saturating_sub(new.limits.hard_limit);
+        let if_any = |count: u32, change: fn(u32) -> Change| (count > 0).then(|| change(count));
+        let changes = [
+            if_any(stop_idle, Change::StopIdle),
+            if_any(stop_returned, Change::StopReturned),
+            if_any(refused(&actions), Change::ShrinkQueue),
+            if_any(opened(&actions, pool), Change::Start),
+        ];
+        Ok(changes.into_iter().flatten().collect())
+    }
+
+    /// Returns how many processes a pool of these settings would open if it were added now: for its
+    /// sizes, and for the waiters of its group.
+    pub fn plan_add(&self, settings: &PoolSettings) -> u32 {
+        let mut copy = self.clone();
+        let pool = copy.add_pool(*settings);
+        opened(&copy.trial(Event::StartPool { pool }), pool)
+    }
+
+    /// Returns how many requests would be refused if a pool were removed now; pools of its group take
+    /// over the others.
+    pub fn plan_removal(&self, pool: PoolId, mode: RemoveMode) -> u32 {
+        refused(&self.trial(Event::RemovePool { pool, mode }))
+    }
+
+    /// Returns what would be done about an event, and does nothing.
+    fn trial(&self, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.clone().handle(event, self.ledger.now, &mut actions);
+        actions
+    }
+}
+
+fn count(actions: &[Action], is_meant: impl Fn(&Action) -> bool) -> u32 {
+    actions.iter().filter(|action| is_meant(action)).count() as u32
+}
+
+fn refused(actions: &[Action]) -> u32 {
+    count(actions, |action| matches!(action, Action::Refuse { .. }))
+}
+
+fn opened(actions: &[Action], pool: PoolId) -> u32 {
+    count(
+        actions,
+        |action| matches!(action, Action::Open { proc, .. } if proc.pool == pool),
+    )
+}
