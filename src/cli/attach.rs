@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             return speak(&socket, attached, pipes);
         }
     }
-    let tunnel = attach_blocking(&socket, from).map_err(|error| refusal(&socket, &error))?;
+    let mut tunnel = attach_blocking(&socket, from).map_err(|error| refusal(&socket, &error))?;
     // The streams of the standard library buffer what must not wait.
     let unbuffered = |stream: &dyn AsFd| stream.as_fd().try_clone_to_owned().map(File::from);
     let input = unbuffered(&io::stdin()).map_err(|error| CliError::io("standard input", &error))?;
@@ -100,10 +100,11 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let asked_all = Arc::new(AtomicBool::new(false));
     let asking = tunnel
         .stream
+        .get_ref()
         .try_clone()
         .and_then(|stream| ask(stream, input, Arc::clone(&asked_all)));
     let asking = asking.map_err(|error| CliError::io("the connection", &error))?;
-    match deliver(&tunnel, &mut output)? {
+    match deliver(&mut tunnel, &mut output)? {
         End::ReaderGone => Ok(()),
         End::Died(exit) => Err(process_ended(exit.as_deref())),
         End::Done if asked_all.load(Ordering::Acquire) => match asking.join() {
@@ -195,27 +196,25 @@ fn ask(
 }
 
 /// Copies what the process prints to standard output.
-fn deliver(tunnel: &Tunnel, output: &mut File) -> Result<End, CliError> {
-    let mut stream = &tunnel.stream;
+fn deliver(tunnel: &mut Tunnel, output: &mut File) -> Result<End, CliError> {
     let mut buffer = vec![0; COPY_BYTES];
     let mut end = EndLine::default();
     let mut write = |chunk: &[u8]| match tunnel.tells_end {
         true => end.take(chunk, |bytes| output.write_all(bytes)),
         false => output.write_all(chunk),
     };
-    let mut written = write(&tunnel.early);
     let cut_off = loop {
-        match written {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(End::ReaderGone),
-            Err(error) => return Err(CliError::io("standard output", &error)),
-            Ok(()) => {}
-        }
-        written = match stream.read(&mut buffer) {
+        let written = match tunnel.stream.read(&mut buffer) {
             Ok(0) => break false,
             Ok(length) => write(&buffer[..length]),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_) => break true,
         };
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(End::ReaderGone),
+            Err(error) => return Err(CliError::io("standard output", &error)),
+            Ok(()) => {}
+        }
     };
     let told = end.finish(|bytes| output.write_all(bytes));
     match told.map_err(|error| CliError::io("standard output", &error))? {

@@ -2,21 +2,20 @@
 //!
 //! SUMMARY   [`attach`] for tokio programs, [`attach_blocking`] for others: the latter starts no
 //!           runtime, which is what makes `settee attach` small and quick.
-//! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is handed on.
+//! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is still to be
+//!           read from the returned reader.
 
 use std::convert::Infallible;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -25,11 +24,11 @@ use super::attach_end::{AttachEnd, EndLine};
 use super::error::ClientError;
 use super::wire::{self, Borrowed};
 
-/// How much is read at a time until the reply is whole, in bytes.
-const REPLY_READ_BYTES: usize = 8 * 1024;
+/// How much is read at a time, in bytes.
+const READ_BYTES: usize = 8 * 1024;
 
 /// The longest reply to `attach`, in bytes.
-const REPLY_BYTES_MAX: usize = 1 << 20;
+const REPLY_BYTES_MAX: u64 = 1 << 20;
 
 /// A process whose input and output are a connection.
 #[derive(Debug)]
@@ -37,34 +36,9 @@ pub struct Attached {
     /// The process; it carries no `config`.
     pub proc: Borrowed,
     /// What it prints.
-    pub output: AttachOutput,
+    pub output: tokio::io::BufReader<OwnedReadHalf>,
     /// What it reads. Shut it down to have the outstanding answers and then the end.
     pub input: OwnedWriteHalf,
-}
-
-/// What a process prints: an [`AsyncRead`].
-#[derive(Debug)]
-pub struct AttachOutput {
-    early: Vec<u8>,
-    taken: usize,
-    stream: OwnedReadHalf,
-}
-
-impl AsyncRead for AttachOutput {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let early = &self.early[self.taken..];
-        if early.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
-        }
-        let length = early.len().min(buffer.remaining());
-        buffer.put_slice(&early[..length]);
-        self.taken += length;
-        Poll::Ready(Ok(()))
-    }
 }
 
 /// Attaches to a process of a language, a pool or a group on a connection of its own.
@@ -72,25 +46,16 @@ impl AsyncRead for AttachOutput {
 /// # Errors
 /// As [`super::Client::connect`] and [`super::Client::get_proc_from`].
 pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attached, ClientError> {
-    let mut stream = UnixStream::connect(path).await?;
-    stream.write_all(&request(from, false)?).await?;
-    let mut received = Vec::new();
-    let end = loop {
-        let from = received.len();
-        stream.read_buf(&mut received).await?;
-        if let Some(end) = line_end(&received, from)? {
-            break end;
-        }
-    };
-    let proc = accept(&received[..end])?;
-    let (output, input) = stream.into_split();
+    let (output, mut input) = UnixStream::connect(path).await?.into_split();
+    input.write_all(&request(from, &[])?).await?;
+    let mut output = tokio::io::BufReader::new(output);
+    let mut line = Vec::new();
+    let mut reply = (&mut output).take(REPLY_BYTES_MAX);
+    reply.read_until(b'\n', &mut line).await?;
+    let proc = wire::typed("attach", &value(&line)?)?;
     Ok(Attached {
         proc,
-        output: AttachOutput {
-            early: received,
-            taken: end + 1,
-            stream: output,
-        },
+        output,
         input,
     })
 }
@@ -99,14 +64,22 @@ pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attach
 #[derive(Debug)]
 pub struct Tunnel {
     /// The connection: what is written to it, the process reads; what it prints is to be read.
-    pub stream: BlockingStream,
+    pub stream: BufReader<BlockingStream>,
     /// The process; it carries no `config`.
     pub proc: Borrowed,
-    /// What came behind the reply already.
-    pub early: Vec<u8>,
     /// Whether the last line tells what became of the process: see [`super::EndLine`]. A service of
     /// an earlier version does not know of that.
     pub tells_end: bool,
+}
+
+/// What the service will do. One of an earlier version does not say.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Agreed {
+    /// It tells what became of the process.
+    end: bool,
+    /// It takes pipes.
+    descriptors: bool,
 }
 
 /// Attaches without a runtime, and asks to be told what becomes of the process.
@@ -114,50 +87,20 @@ pub struct Tunnel {
 /// # Errors
 /// As [`attach`].
 pub fn attach_blocking(path: &Path, from: TakeFrom<'_>) -> Result<Tunnel, ClientError> {
-    let mut stream = BlockingStream::connect(path)?;
-    stream.write_all(&request(from, true)?)?;
-    let mut received = Vec::new();
-    let mut chunk = [0; REPLY_READ_BYTES];
-    let end = loop {
-        let from = received.len();
-        let length = stream.read(&mut chunk)?;
-        received.extend_from_slice(&chunk[..length]);
-        if let Some(end) = line_end(&received, from)? {
-            break end;
-        }
-    };
-    let proc = accept(&received[..end])?;
-    let TellsEnd { end: tells_end } = accept(&received[..end])?;
-    received.drain(..=end);
+    let mut stream = connect(path)?;
+    stream.get_ref().write_all(&request(from, &["end"])?)?;
+    let reply = read_reply(&mut stream)?;
+    let agreed: Agreed = wire::typed("attach", &reply)?;
     Ok(Tunnel {
         stream,
-        proc,
-        early: received,
-        tells_end,
+        proc: wire::typed("attach", &reply)?,
+        tells_end: agreed.end,
     })
-}
-
-/// Whether the service does what it was asked for.
-#[derive(Deserialize)]
-struct TellsEnd {
-    #[serde(default)]
-    end: bool,
-}
-
-fn request(from: TakeFrom<'_>, end: bool) -> Result<Vec<u8>, ClientError> {
-    let mut arguments = from.arguments();
-    if end {
-        arguments["end"] = true.into();
-    }
-    wire::request(0, "attach", &arguments)
 }
 
 /// A conversation that the service leads over pipes of the client's: see [`attach_pipes`].
 #[derive(Debug)]
-pub struct AttachedPipes {
-    stream: BlockingStream,
-    end: EndLine,
-}
+pub struct AttachedPipes(BufReader<BlockingStream>);
 
 /// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
 /// processes that it may change between two lines. `None`: this service does not, or cannot now.
@@ -172,15 +115,11 @@ pub fn attach_pipes(
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
 ) -> Result<Option<AttachedPipes>, ClientError> {
-    let mut stream = BlockingStream::connect(path)?;
-    let mut arguments = from.arguments();
-    for member in ["end", "descriptors"] {
-        arguments[member] = true.into();
-    }
-    stream.write_all(&wire::request(0, "attach", &arguments)?)?;
-    let mut received = Vec::new();
-    let answer: TakesPipes = read_reply(&mut stream, &mut received)?;
-    if !answer.descriptors {
+    let mut stream = connect(path)?;
+    let asked = request(from, &["end", "descriptors"])?;
+    stream.get_ref().write_all(&asked)?;
+    let agreed: Agreed = wire::typed("attach", &read_reply(&mut stream)?)?;
+    if !agreed.descriptors {
         return Ok(None);
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -188,64 +127,24 @@ pub fn attach_pipes(
     let pipes = [input, output];
     control.push(SendAncillaryMessage::ScmRights(&pipes));
     let line = [io::IoSlice::new(b"\n")];
-    sendmsg(&stream, &line, &mut control, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
-    match read_reply::<bool>(&mut stream, &mut received) {
-        Ok(_) => {}
+    let flags = SendFlags::NOSIGNAL;
+    sendmsg(stream.get_ref(), &line, &mut control, flags).map_err(io::Error::from)?;
+    match read_reply(&mut stream) {
+        Ok(_) => Ok(Some(AttachedPipes(stream))),
         // It had no room for the descriptors.
-        Err(ClientError::Service(_)) => return Ok(None),
-        Err(error) => return Err(error),
+        Err(ClientError::Service(_)) => Ok(None),
+        Err(error) => Err(error),
     }
-    let mut end = EndLine::default();
-    let Ok(()) = end.take(&received, ignore);
-    Ok(Some(AttachedPipes { stream, end }))
-}
-
-/// Whether the service takes pipes.
-#[derive(Deserialize)]
-struct TakesPipes {
-    #[serde(default)]
-    descriptors: bool,
-}
-
-fn ignore(_: &[u8]) -> Result<(), Infallible> {
-    Ok(())
-}
-
-/// Reads the next reply; what came behind it is left in `received`.
-fn read_reply<T: DeserializeOwned>(
-    stream: &mut BlockingStream,
-    received: &mut Vec<u8>,
-) -> Result<T, ClientError> {
-    let mut chunk = [0; REPLY_READ_BYTES];
-    let mut from = 0;
-    let end = loop {
-        if received.len() > from
-            && let Some(end) = line_end(received, from)?
-        {
-            break end;
-        }
-        from = received.len();
-        let length = stream.read(&mut chunk)?;
-        if length == 0 {
-            return Err(ClientError::Closed);
-        }
-        received.extend_from_slice(&chunk[..length]);
-    };
-    let value = accept(&received[..end]);
-    received.drain(..=end);
-    value
 }
 
 impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a word.
-    pub fn wait(self) -> Option<AttachEnd> {
-        let Self {
-            mut stream,
-            mut end,
-        } = self;
-        let mut chunk = [0; REPLY_READ_BYTES];
+    pub fn wait(mut self) -> Option<AttachEnd> {
+        let ignore = |_: &[u8]| Ok::<(), Infallible>(());
+        let mut end = EndLine::default();
+        let mut chunk = [0; READ_BYTES];
         loop {
-            match stream.read(&mut chunk) {
+            match self.0.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(length) => {
                     let Ok(()) = end.take(&chunk[..length], ignore);
@@ -259,19 +158,34 @@ impl AttachedPipes {
     }
 }
 
-/// Finds the end of the reply in what was received; nothing new since `from` is the end of all.
-fn line_end(received: &[u8], from: usize) -> Result<Option<usize>, ClientError> {
-    if received.len() == from {
-        return Err(ClientError::Closed);
-    }
-    let end = memchr::memchr(b'\n', &received[from..]).map(|end| from + end);
-    if end.is_none() && received.len() > REPLY_BYTES_MAX {
-        return Err(ClientError::Protocol("a reply without an end".into()));
-    }
-    Ok(end)
+fn connect(path: &Path) -> io::Result<BufReader<BlockingStream>> {
+    let stream = BlockingStream::connect(path)?;
+    Ok(BufReader::with_capacity(READ_BYTES, stream))
 }
 
-fn accept<T: DeserializeOwned>(line: &[u8]) -> Result<T, ClientError> {
-    let (_, outcome) = wire::reply(line)?;
-    wire::typed("attach", &outcome?)
+/// Makes the request, with the arguments that are `true`.
+fn request(from: TakeFrom<'_>, flags: &[&str]) -> Result<Vec<u8>, ClientError> {
+    let mut arguments = from.arguments();
+    for flag in flags {
+        arguments[*flag] = true.into();
+    }
+    wire::request(0, "attach", &arguments)
+}
+
+fn read_reply(stream: &mut BufReader<BlockingStream>) -> Result<Box<RawValue>, ClientError> {
+    let mut line = Vec::new();
+    let mut reply = stream.take(REPLY_BYTES_MAX);
+    reply.read_until(b'\n', &mut line)?;
+    value(&line)
+}
+
+/// Returns the value that a reply brings.
+fn value(line: &[u8]) -> Result<Box<RawValue>, ClientError> {
+    if !line.ends_with(b"\n") {
+        return Err(match line.len() as u64 {
+            REPLY_BYTES_MAX => ClientError::Protocol("a reply without an end".into()),
+            _ => ClientError::Closed,
+        });
+    }
+    wire::reply(line)?.1
 }

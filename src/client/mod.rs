@@ -50,9 +50,7 @@ use connection::Connection;
 
 pub use crate::messages::pools::PoolChange;
 pub use crate::replicator::JobOrder;
-pub use attach::{
-    AttachOutput, Attached, AttachedPipes, Tunnel, attach, attach_blocking, attach_pipes,
-};
+pub use attach::{Attached, AttachedPipes, Tunnel, attach, attach_blocking, attach_pipes};
 pub use attach_end::{AttachEnd, END_MARK, EndLine};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
