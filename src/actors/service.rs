@@ -12,38 +12,37 @@
 pub mod accept;
 pub mod claims;
 mod leaving;
+pub mod queue_place;
 pub mod socket;
-pub mod ticket;
 
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientContext, ClientOptions, EndCount, Lending};
-use crate::actors::listener::bound::{AcceptPause, Acceptor};
+use crate::actors::listener::bound::Acceptor;
+use crate::actors::listener::connections::Connections;
 use crate::config::{Config, ServiceConfig, language_name};
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{TakeFrom, Want};
-use crate::metrics::{Closed, Front, Place, ServiceMetrics};
+use crate::metrics::{Closed, ServicePlace, ServiceState};
 use crate::otp::clock::Clock;
-use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
+use crate::otp::pid::{Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
 use accept::{Entrance, Next};
+use queue_place::QueuePlace;
 use socket::ServiceSocket;
-use ticket::Ticket;
 
 /// What a service needs.
 #[derive(Clone)]
-pub struct ServiceOptions {
+pub(crate) struct ServiceOptions {
     /// Its name.
     pub name: String,
     /// Its section of the configuration.
@@ -61,19 +60,19 @@ pub struct ServiceOptions {
 /// Changes the settings of a service that runs; connections that are there keep theirs.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Reconfigure(pub Arc<ServiceConfig>);
+pub(crate) struct Reconfigure(pub Arc<ServiceConfig>);
 
 /// Says why the address is left, before the [`Stop`] that leaves it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Leave(pub String);
+pub(crate) struct Leave(pub String);
 
 /// Why an address is left, unless [`Leave`] says otherwise.
 const SHUTTING_DOWN: &str = "the service is shutting down";
 
 /// Returns what is shown of where a service is.
-fn place(options: &ServiceOptions) -> Place {
-    Place {
+fn place(options: &ServiceOptions) -> ServicePlace {
+    ServicePlace {
         listen: options.socket.shown().to_owned(),
         pool: language_name(options.settings.pool_name().unwrap_or_default()),
         local_only: options.settings.is_local_only(),
@@ -81,23 +80,19 @@ fn place(options: &ServiceOptions) -> Place {
 }
 
 /// One service.
-pub struct Service {
+pub(crate) struct Service {
     options: ServiceOptions,
     acceptor: Option<Rc<Acceptor>>,
     entrance: Rc<Entrance>,
-    /// Connection -> where to tell it to stop.
-    connections: FxHashMap<ActorId, Recipient<Stop>>,
-    next_number: u64,
+    connections: Connections,
     /// The task that waits: for the pool, for a connection, or for the time to try again.
     waiting: Option<SpawnHandle>,
     clock: Clock,
-    pause: AcceptPause,
     poolless: RepeatLimiter,
     stopping: bool,
     /// The last line of who comes while it is stopping.
     leave: Rc<[u8]>,
-    metrics: Arc<ServiceMetrics>,
-    front: Arc<Front>,
+    state: Arc<ServiceState>,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -108,25 +103,19 @@ impl Service {
         let log = options
             .log
             .new(o!("component" => "service", "service" => options.name.clone()));
-        let metrics = options.services.metrics.service(&options.name);
         let warns = !options.settings.is_local_only();
-        let front = options
-            .services
-            .metrics
-            .open_front(&options.name, place(&options));
+        let metrics = &options.services.metrics;
+        let state = metrics.show_service(&options.name, place(&options));
         Self {
-            entrance: Entrance::new(Arc::clone(&metrics), Arc::clone(&front), warns, log.clone()),
-            front,
+            entrance: Entrance::new(Arc::clone(&state), warns, log.clone()),
+            state,
             acceptor: None,
-            connections: FxHashMap::default(),
-            next_number: 1,
+            connections: Connections::default(),
             waiting: None,
             clock: Clock::new(),
-            pause: AcceptPause::new(log.clone()),
             poolless: RepeatLimiter::default(),
             stopping: false,
             leave: leaving::line(SHUTTING_DOWN).into(),
-            metrics,
             log,
             pid_guard: PidGuard::new(),
             options,
@@ -168,28 +157,16 @@ impl Service {
             return;
         };
         let (manager, want) = (self.options.services.manager.clone(), self.want());
-        let take_ticket = move |claim| Ticket::take(manager.clone(), want.clone(), claim);
-        let next = Rc::clone(&self.entrance).next(acceptor, pool.clone(), take_ticket);
+        let take_place = move |claim| QueuePlace::take(manager.clone(), want.clone(), claim);
+        let next = Rc::clone(&self.entrance).next(acceptor, pool.clone(), take_place);
         let next = next.into_actor(self);
         self.wait(ctx, next, |next, service, ctx| match next {
-            Next::Accepted(Ok(stream), ticket) => {
-                service.start_connection(stream, ticket, ctx);
+            Next::Accepted(stream, place) => {
+                service.start_connection(stream, place, ctx);
                 service.accept(pool, ctx);
             }
-            Next::Accepted(Err(error), _) => service.pause(&error, pool, ctx),
             Next::PoolGone => service.watch_pool(ctx),
         });
-    }
-
-    fn pause(
-        &mut self,
-        error: &io::Error,
-        pool: watch::Receiver<PoolState>,
-        ctx: &mut Context<Self>,
-    ) {
-        let pause = self.pause.after(error).into_actor(self);
-        self.entrance.close(Closed::AcceptFailed);
-        self.wait(ctx, pause, |(), service, ctx| service.accept(pool, ctx));
     }
 
     /// Waits for one thing, in place of what it waited for before.
@@ -221,37 +198,29 @@ impl Service {
     fn start_connection(
         &mut self,
         stream: Stream,
-        ticket: Option<Ticket>,
+        place: Option<QueuePlace>,
         ctx: &mut Context<Self>,
     ) {
         let settings = &self.options.settings;
         let stress = self.entrance.stress();
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
-        let (pid_guard, answer) = ticket.and_then(Ticket::hand_over).unzip();
+        let (pid_guard, answer) = place.map(QueuePlace::hand_over).unzip();
         let lending = Lending {
             want: self.want(),
             prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
             client_timeout: unless_zero(settings.client_timeout.under(stress)),
             session_timeout: unless_zero(settings.session_timeout.under(stress)),
-            // One with a ticket has claimed before.
+            // One with a place in the queue has claimed before.
             claim: answer.is_none().then(|| self.entrance.claims.claim()),
             answer,
-            end: EndCount::new(Arc::clone(&self.metrics)),
+            end: EndCount::new(Arc::clone(self.state.metrics())),
         };
         let config = self.options.config.borrow().clone();
-        let options = ClientOptions::new(self.next_number, &config, &self.log);
-        self.next_number += 1;
+        let options = ClientOptions::new(&config, &self.log);
         let services = Rc::clone(&self.options.services);
-        let (stop, pid) = Client::lend_to(stream, services, options, lending, pid_guard);
-        self.connections.insert(pid.id(), stop);
-        pid.monitor(ctx.address().recipient());
-    }
-
-    /// Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
-    fn stop_connections(&self, now: bool) {
-        self.connections
-            .values()
-            .for_each(|connection| connection.do_send(Stop { now }));
+        let pid_guard = pid_guard.unwrap_or_else(PidGuard::new);
+        let client = Client::serve(stream, services, options, Some(lending), pid_guard);
+        self.connections.add(client, ctx.address().recipient());
     }
 
     /// Tells whoever comes from now on that the address is left.
@@ -276,19 +245,12 @@ impl Service {
     }
 }
 
-/// However it ends, its connections end with it: a successor would not know of them.
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.stop_connections(true);
-    }
-}
-
 impl Actor for Service {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
         match self.options.socket.bound().acceptor() {
-            Ok(acceptor) => self.acceptor = Some(Rc::new(acceptor)),
+            Ok(acceptor) => self.acceptor = acceptor.map(Rc::new),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
                 let reason = format!("cannot listen: {error}");
@@ -305,7 +267,7 @@ impl Handler<Down> for Service {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        self.connections.remove(&msg.actor);
+        self.connections.remove(&msg);
         self.finish_removal(ctx);
     }
 }
@@ -317,7 +279,7 @@ impl Handler<Reconfigure> for Service {
         self.entrance.set_warns(!msg.0.is_local_only());
         let moved = msg.0.pool_name() != self.options.settings.pool_name();
         self.options.settings = msg.0;
-        self.front.set_place(place(&self.options));
+        self.state.set_place(place(&self.options));
         if moved && !self.stopping {
             self.entrance.close(Closed::NoPool);
             self.watch_pool(ctx);
@@ -345,7 +307,7 @@ impl Handler<Stop> for Service {
         }
         self.entrance.close(Closed::Stopping);
         self.turn_away(ctx);
-        self.stop_connections(msg.now);
+        self.connections.stop(msg.now);
         self.finish_removal(ctx);
     }
 }

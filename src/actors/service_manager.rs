@@ -64,7 +64,7 @@ impl ServiceManager {
     /// Makes the service manager.
     pub fn new(options: ServiceManagerOptions) -> Self {
         Self {
-            log: options.log.new(o!("component" => "front_door")),
+            log: options.log.new(o!("component" => "service_manager")),
             options,
             running: BTreeMap::new(),
             leaving: Vec::new(),
@@ -166,8 +166,8 @@ impl ServiceManager {
         // Ignores the mailbox's bound: the order must not be lost, and is given at most three times.
         address.do_send(Stop { now: false });
         self.leaving.push((actor, address));
-        ctx.run_later(grace, move |door, _| {
-            let late = door.leaving.iter().find(|(known, _)| *known == actor);
+        ctx.run_later(grace, move |manager, _| {
+            let late = manager.leaving.iter().find(|(known, _)| *known == actor);
             if let Some((_, address)) = late {
                 address.do_send(Stop { now: true });
             }
@@ -210,7 +210,7 @@ impl Handler<Down> for ServiceManager {
             error!(self.log, "a service ended and is started again";
                    "service" => &name, "error" => %msg.reason);
             self.running.remove(&name);
-            ctx.run_later(RESTART_DELAY, |door, ctx| door.follow(ctx));
+            ctx.run_later(RESTART_DELAY, |manager, ctx| manager.follow(ctx));
         }
         self.finish_shutdown(ctx);
     }

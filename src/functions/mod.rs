@@ -67,8 +67,8 @@ impl QueryServers {
 
     /// Tells of built-in sums that are too long.
     #[must_use]
-    pub(crate) fn telling(mut self, sums: Option<Rc<OverflowLog>>) -> Self {
-        self.sums = sums;
+    pub(crate) fn telling(mut self, sums: Rc<OverflowLog>) -> Self {
+        self.sums = Some(sums);
         self
     }
 

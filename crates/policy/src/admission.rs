@@ -6,7 +6,7 @@
 //!           has to be remembered between two moments.
 //! PROMISES  Pure: the same snapshots at the same times give the same decisions. The decision is a
 //!           function of the snapshot alone, so it can be taken after every change, and one that
-//!           changes nothing costs a few comparisons ([`Door::changed`]).
+//!           changes nothing costs a few comparisons ([`Admission::changed`]).
 //! CALLED    By the pool's core, which embeds a throttle and a stress in each pool; by the actor of
 //!           a service, which obeys; by those who create processes, who assert.
 //! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created),
@@ -151,11 +151,11 @@ pub(crate) fn may_spawn(now: &Snapshot, need: Need) -> Result<(), SpawnRefused> 
 
 /// What a service's socket is told: the last verdict, so that only a difference touches the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Door {
+pub struct Admission {
     last: Option<Verdict>,
 }
 
-impl Door {
+impl Admission {
     /// Takes a change of the pool. Returns the verdict if it is another one than before.
     pub fn changed(&mut self, now: &Snapshot) -> Option<Verdict> {
         let verdict = verdict(now);

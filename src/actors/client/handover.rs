@@ -17,13 +17,14 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::Serialize;
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::Client;
-use super::relay::{Relay, Signals, Terms};
+use super::relay::{Relay, Signal, Terms};
 use super::session::Session;
 use super::ticket::Ticket;
 use super::tunnel_end::TunnelEnd;
+use super::{Client, Mode};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Want;
 
@@ -82,8 +83,15 @@ impl Expected {
 
 /// A relay that runs. Its task ends with this.
 pub(super) struct Running {
-    pub(super) signals: Rc<Signals>,
+    signals: mpsc::UnboundedSender<Signal>,
     task: AbortHandle,
+}
+
+impl Running {
+    /// Tells it something; in vain if it has just ended.
+    pub(super) fn tell(&self, signal: Signal) {
+        let _ = self.signals.send(signal);
+    }
 }
 
 impl Drop for Running {
@@ -101,13 +109,14 @@ impl Client {
             idle_max: self.attach_idle,
             patience: self.attach_patience,
         };
-        let signals = Rc::new(Signals::default());
+        // Takes one of each process's end, and of each order to stop.
+        let (signals, told) = mpsc::unbounded_channel();
         let relay = pipes
             .ok_or_else(|| io::Error::other("two descriptors have to come with the line"))
             .and_then(|pipes| {
                 let session: Rc<Session> = Rc::clone(&self.session);
                 let down = ctx.address().recipient();
-                Relay::new(session, pipes, terms, Rc::clone(&signals), down)
+                Relay::new(session, pipes, terms, told, down)
             });
         let relay = match relay {
             Ok(relay) => relay,
@@ -119,7 +128,7 @@ impl Client {
         // A task of its own, because an actor looks at all that it waits for at each line. Ends with the
         // client's input, with the process, or with the connection.
         let running = actix_rt::spawn(relay.run());
-        self.relay = Some(Running {
+        self.mode = Mode::Relay(Running {
             signals,
             task: running.abort_handle(),
         });
@@ -127,15 +136,14 @@ impl Client {
         self.session.flush();
         ctx.spawn(wrap_future::<_, Self>(running).map(|end, client, ctx| {
             let lost = |_| TunnelEnd::ended("was lost inside the service");
-            Self::relay_ended(end.unwrap_or_else(lost), client, ctx);
+            client.relay_ended(&end.unwrap_or_else(lost), ctx);
         }));
     }
 
-    fn relay_ended(end: TunnelEnd, client: &mut Self, ctx: &mut Context<Self>) {
-        client.relay = None;
-        client.session.push_raw(&end.line());
-        let session = Rc::clone(&client.session);
+    fn relay_ended(&mut self, end: &TunnelEnd, ctx: &mut Context<Self>) {
+        self.mode = Mode::Requests;
+        self.session.push_raw(&end.line());
         // Ends after a bounded time.
-        ctx.spawn(wrap_future::<_, Self>(session.linger()).map(|(), client, ctx| client.end(ctx)));
+        self.end_after(Rc::clone(&self.session).linger(), ctx);
     }
 }

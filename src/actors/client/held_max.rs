@@ -35,7 +35,7 @@ pub(super) enum HeldBy {
 
 /// What all holders have.
 #[derive(Default)]
-pub(super) struct AllHeld {
+pub(crate) struct AllHeld {
     held: RefCell<FxHashMap<HeldBy, Vec<Weak<Holding>>>>,
     sweep_at: RefCell<usize>,
 }
@@ -49,7 +49,7 @@ impl AllHeld {
         held.retain(|other| other.upgrade().is_some_and(|other| other.is_held()));
         let same_pool = |other: &Weak<Holding>| {
             let other = other.upgrade();
-            other.is_some_and(|other| other.pool() == holding.pool())
+            other.is_some_and(|other| other.lender().pool == holding.lender().pool)
         };
         let count = held.iter().filter(|other| same_pool(other)).count();
         let fits = count < max as usize;
@@ -75,17 +75,16 @@ impl Session {
     /// # Errors
     /// What to do about it.
     pub(super) fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
-        let max = holding.held_max();
+        let max = holding.lender().held_max;
         let (true, Some(holder)) = (max > 0, self.holder()) else {
             return Ok(());
         };
         if self.services.held.add(holder, holding, max) {
             return Ok(());
         }
-        let pool = holding.pool();
         if let Some(lease) = holding.take() {
             lease.put_back();
         }
-        Err(ErrorReply::too_many_held(&pool, max))
+        Err(ErrorReply::too_many_held(&holding.lender().pool, max))
     }
 }

@@ -52,17 +52,10 @@ pub(super) struct Holding {
     going_back: Cell<bool>,
     /// Whether a task takes answers.
     pumping: Cell<bool>,
-    /// How long the process may work on a line of a tunnel; `None` is its own timeout.
-    tunnel_timeout: Option<Duration>,
 }
 
 impl Holding {
     pub(super) fn new(lease: Lease) -> Rc<Self> {
-        Self::with_tunnel_timeout(lease, Some(Duration::MAX))
-    }
-
-    /// Holds a process whose lines of a tunnel have a deadline.
-    pub(super) fn with_tunnel_timeout(lease: Lease, tunnel_timeout: Option<Duration>) -> Rc<Self> {
         let name = ProcToken {
             proc: lease.proc,
             token: lease.token,
@@ -75,28 +68,22 @@ impl Holding {
             lease: RefCell::new(Some(lease)),
             queue: RefCell::new(VecDeque::new()),
             pumping: Cell::new(false),
-            tunnel_timeout,
         })
     }
 
     /// Returns what is known of the process.
-    pub(super) fn shared(&self) -> Arc<ProcShared> {
-        Arc::clone(&self.shared)
+    pub(super) fn shared(&self) -> &ProcShared {
+        &self.shared
+    }
+
+    /// Returns where the process comes from.
+    pub(super) fn lender(&self) -> &Lender {
+        &self.lender
     }
 
     /// Takes the lease out of it.
     pub(super) fn take(&self) -> Option<Lease> {
         self.lease.take()
-    }
-
-    /// Returns the pool that the process is of.
-    pub(super) fn pool(&self) -> Arc<str> {
-        Arc::clone(&self.lender.pool)
-    }
-
-    /// Returns how many processes of its pool one holder may have; zero is any number.
-    pub(super) fn held_max(&self) -> u32 {
-        self.lender.held_max
     }
 
     /// Returns whether its client holds it, and does not give it back just now.
@@ -118,8 +105,8 @@ impl Holding {
     }
 
     /// Sends a line of a tunnel.
-    pub(super) fn tunnel(self: &Rc<Self>, ticket: Ticket, line: Bytes) {
-        self.send(ticket, line, self.tunnel_timeout, true);
+    pub(super) fn tunnel(self: &Rc<Self>, ticket: Ticket, line: Bytes, timeout: Option<Duration>) {
+        self.send(ticket, line, timeout, true);
     }
 
     fn send(

@@ -94,7 +94,7 @@ impl Client {
         let session: &Rc<Session> = &self.session;
         match result {
             Ok(user) => {
-                session.admit(user, self.line_bytes_max);
+                session.admit(user);
                 ticket.ok(&true);
             }
             Err(error) => {

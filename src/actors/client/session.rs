@@ -91,9 +91,7 @@ pub(super) struct Session {
     admitted: Cell<bool>,
     /// Who has logged in on it.
     user: RefCell<Option<String>>,
-    /// What it may do before anybody has.
-    rights: Rights,
-    line_bytes_max: Cell<usize>,
+    terms: Terms,
     pub(super) services: Rc<ClientContext>,
     /// Takes processes, and runs functions, in the name of this connection.
     pub(super) query_servers: QueryServers,
@@ -119,15 +117,12 @@ pub(super) struct Session {
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
-    metrics: Arc<ClientMetrics>,
     /// How fast the client takes what it is sent.
     pace: Pace,
     account: Account,
     /// What is held of a line that is not complete, in bytes.
     partial_bytes: Cell<usize>,
     sweep_at: Cell<usize>,
-    /// Whether the manager knows where to tell that a process is taken away.
-    is_told: Cell<bool>,
 }
 
 /// What a connection may do from its start.
@@ -151,36 +146,24 @@ impl Session {
         caller: Caller,
         terms: Terms,
     ) -> Rc<Self> {
-        let Terms {
-            line_bytes_max,
-            open,
-            rights,
-            metrics,
-            write_timeout,
-        } = terms;
         let (address, admitted) = match &stream {
             Stream::Unix(_) => (None, true),
-            Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
+            Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), terms.open),
         };
         let who = peer::holder(&stream, &services.user_names);
         let uid = who.uid;
         caller.speak_for(Some(Arc::new(who)));
         Rc::new(Self {
-            metrics,
-            pace: Pace::new(write_timeout),
+            pace: Pace::new(terms.write_timeout),
+            terms,
             partial_bytes: Cell::new(0),
-            account: Account::new(services.in_flight.as_ref(), address),
+            account: Account::new(&services.in_flight, address),
             stream,
-            query_servers: QueryServers::new(caller).telling(services.sums.clone()),
+            query_servers: QueryServers::new(caller).telling(Rc::clone(&services.sums)),
             peer: address,
             uid,
             admitted: Cell::new(admitted),
             user: RefCell::default(),
-            rights,
-            line_bytes_max: Cell::new(match admitted {
-                true => line_bytes_max,
-                false => line_bytes_max.min(login::LINE_BYTES_MAX),
-            }),
             services,
             phase: Cell::new(Phase::Open),
             unsent: RefCell::new(BytesMut::new()),
@@ -195,7 +178,6 @@ impl Session {
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
-            is_told: Cell::new(false),
         })
     }
 
@@ -203,20 +185,19 @@ impl Session {
         self.admitted.get()
     }
 
-    /// Lets a user in who has logged in, with lines of this length.
-    pub(super) fn admit(&self, user: String, line_bytes_max: usize) {
+    /// Lets a user in who has logged in.
+    pub(super) fn admit(&self, user: String) {
         let who = peer::logged_in(&self.stream, &self.services.user_names, &user);
         self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
         self.admitted.set(true);
-        self.line_bytes_max.set(line_bytes_max);
     }
 
     /// Returns what it may do now: a configuration that was read again counts at once.
     pub(super) fn rights(&self) -> Rights {
         match &*self.user.borrow() {
             Some(user) => self.services.authority.rights(user),
-            None => self.rights.clone(),
+            None => self.terms.rights.clone(),
         }
     }
 
@@ -228,7 +209,10 @@ impl Session {
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {
-        self.line_bytes_max.get()
+        match self.is_admitted() {
+            true => self.terms.line_bytes_max,
+            false => self.terms.line_bytes_max.min(login::LINE_BYTES_MAX),
+        }
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -322,7 +306,7 @@ impl Session {
 
     /// Returns where it is counted.
     pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.metrics
+        &self.terms.metrics
     }
 
     pub(super) fn wake_reader_later(&self, waker: &Waker) {
@@ -350,7 +334,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => {
                     let length = result.as_ref().map_or(0, Bytes::len);
-                    self.metrics.received_bytes.add(length as u64);
+                    self.terms.metrics.received_bytes.add(length as u64);
                     return Poll::Ready(result);
                 }
             }

@@ -101,7 +101,7 @@ impl Holding {
     pub(super) async fn finish(&self) -> TunnelEnd {
         match self.take() {
             Some(lease) => give_back(lease).await,
-            None => TunnelEnd::of(&self.shared()),
+            None => TunnelEnd::of(self.shared()),
         }
     }
 }

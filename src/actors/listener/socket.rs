@@ -1,18 +1,17 @@
 //! The service's Unix socket as a file: making it, and removing it.
 //!
-//! SUMMARY   [`BoundSocket::bind`] makes a socket that only its owner can reach, or also the members
+//! SUMMARY   [`bind_socket`] makes a socket that only its owner can reach, or also the members
 //!           of a group, in place of one that an earlier run of ours left behind, and of nothing else.
 //! PROMISES  Two services that start at the same time do not take each other's socket. What is
 //!           removed at the end is what was made at the start.
 
-use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::bound::{Acceptor, Bound};
+use super::bound::Bound;
 use crate::config::Server;
 
 /// The permission bits with which others than the owner could enter a directory.
@@ -146,71 +145,38 @@ impl SocketError {
     }
 }
 
-/// A socket that listens. Its drop removes the file.
-pub struct BoundSocket {
-    path: PathBuf,
-    bound: RefCell<Option<Bound>>,
-}
-
-impl BoundSocket {
-    /// Makes a socket at `path`, and its directory if there is none.
-    ///
-    /// # Errors
-    /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
-    /// nobody answers on.
-    pub async fn bind(
-        path: &Path,
-        access: &SocketAccess,
-        backlog: u32,
-    ) -> Result<Self, SocketError> {
-        let modes = Modes::of(access, path)?;
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        prepare(directory, modes)?;
-        // Held from the look at the old socket to the making of the new one.
-        let lock = File::open(directory).map_err(SocketError::system(directory, "cannot open"))?;
-        lock.lock()
-            .map_err(SocketError::system(directory, "cannot lock"))?;
-        clear(path).await?;
-        let cannot = |what| SocketError::system(path, what);
-        let bound = Bound::unix(path).map_err(cannot("cannot make the socket"))?;
-        // The group first: until it has its members' bits nobody else can connect.
-        if modes.group.is_some() {
-            chown(path, None, modes.group).map_err(cannot("cannot give it to the group"))?;
-        }
-        fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
-            .map_err(cannot("cannot set the permissions"))?;
-        let listens = bound.set_backlog(backlog);
-        listens.map_err(cannot("cannot use the socket"))?;
-        Ok(Self {
-            path: path.to_owned(),
-            bound: RefCell::new(Some(bound)),
-        })
+/// Makes a socket at `path`, and its directory if there is none.
+///
+/// # Errors
+/// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
+/// nobody answers on.
+pub(crate) async fn bind_socket(
+    path: &Path,
+    access: &SocketAccess,
+    backlog: u32,
+) -> Result<Bound, SocketError> {
+    let modes = Modes::of(access, path)?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    prepare(directory, modes)?;
+    // Held from the look at the old socket to the making of the new one.
+    let lock = File::open(directory).map_err(SocketError::system(directory, "cannot open"))?;
+    lock.lock()
+        .map_err(SocketError::system(directory, "cannot lock"))?;
+    clear(path).await?;
+    let cannot = |what| SocketError::system(path, what);
+    let bound = Bound::unix(path).map_err(cannot("cannot make the socket"))?;
+    // The group first: until it has its members' bits nobody else can connect.
+    if modes.group.is_some() {
+        chown(path, None, modes.group).map_err(cannot("cannot give it to the group"))?;
     }
-
-    /// Returns where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns another handle to accept connections with; none once it is closed.
-    ///
-    /// # Errors
-    /// The process has no descriptor left.
-    pub(crate) fn acceptor(&self) -> io::Result<Option<Acceptor>> {
-        self.bound
-            .borrow()
-            .as_ref()
-            .map(Bound::acceptor)
-            .transpose()
-    }
-
-    /// Stops listening and removes the file, if it is still the one that was made.
-    pub fn close(&self) {
-        self.bound.take();
-    }
+    fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
+        .map_err(cannot("cannot set the permissions"))?;
+    let listens = bound.set_backlog(backlog);
+    listens.map_err(cannot("cannot use the socket"))?;
+    Ok(bound)
 }
 
 /// Makes the directory, or checks that nobody can enter it whom the socket is not for.

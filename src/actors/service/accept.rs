@@ -2,15 +2,14 @@
 //!
 //! SUMMARY   [`Entrance`] looks at the pool after every change of it, tells what changed of the
 //!           verdict, and calls accept only while the verdict is to listen.
-//!           Where the pool has nothing to spare, a connection that waits gets a [`Ticket`] in its
-//!           queue, and is accepted when the ticket's turn has come.
+//!           Where the pool has nothing to spare, a connection that waits gets a [`QueuePlace`] in its
+//!           queue, and is accepted when the place's turn has come.
 //! PROMISES  Between a look at the pool and the call of accept nothing else runs: pool and service
 //!           share one event loop. So there are never more connections let in than can be served;
 //!           what comes beyond that waits in the system's queue and is lost to nobody.
 //! SOURCE    Postfix master_avail: master_avail_listen, _more and _less.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,19 +17,19 @@ use slog::{Logger, info, warn};
 use tokio::sync::watch;
 
 use super::claims::{Claim, Claims};
-use super::ticket::Ticket;
+use super::queue_place::QueuePlace;
 use crate::actors::client::stream::Stream;
-use crate::actors::listener::bound::Acceptor;
+use crate::actors::listener::bound::{AcceptPause, Acceptor};
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
 use crate::messages::proc_manager::GetProcError;
-use crate::metrics::{Closed, Front, ServiceMetrics};
+use crate::metrics::{Closed, ServiceState};
 use crate::otp::clock::Clock;
-use policy::admission::{Door, LimitWarning, Verdict, listening};
+use policy::admission::{Admission, LimitWarning, Verdict, listening};
 
-/// Waits for the turn of a ticket. Safe to cancel.
-async fn turn_of(ticket: &mut Option<Ticket>) -> Result<(), GetProcError> {
-    match ticket {
-        Some(ticket) => ticket.turn().await,
+/// Waits for the turn of a place. Safe to cancel.
+async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
+    match place {
+        Some(place) => place.turn().await,
         None => std::future::pending().await,
     }
 }
@@ -45,21 +44,21 @@ const fn may_pass(error: &GetProcError) -> bool {
     )
 }
 
-/// The entrance of one service. Its drop closes it.
+/// The entrance of one service.
 pub(crate) struct Entrance {
     /// What is told, and where.
     told: RefCell<Told>,
+    pause: RefCell<AcceptPause>,
     /// Those who were let in and have no process yet.
     pub claims: Claims,
     /// Whether processes are started with stress on now.
     stress: Cell<bool>,
-    metrics: Arc<ServiceMetrics>,
     /// Where it is shown whether connections are accepted.
-    front: Arc<Front>,
+    state: Arc<ServiceState>,
 }
 
 struct Told {
-    door: Door,
+    admission: Admission,
     warning: LimitWarning,
     /// Whether it is worth a warning that the limit is reached.
     warns: bool,
@@ -69,8 +68,8 @@ struct Told {
 
 /// What came of waiting.
 pub enum Next {
-    /// A connection, or why there is none, with the ticket that was taken for it.
-    Accepted(io::Result<Stream>, Option<Ticket>),
+    /// A connection, with the place that was taken for it.
+    Accepted(Stream, Option<QueuePlace>),
     /// The pool, or its manager, is gone.
     PoolGone,
 }
@@ -78,14 +77,10 @@ pub enum Next {
 impl Entrance {
     /// Makes the entrance of a service, closed. A service for others than this user or machine
     /// `warns` when its limit is reached.
-    pub fn new(
-        metrics: Arc<ServiceMetrics>,
-        front: Arc<Front>,
-        warns: bool,
-        log: Logger,
-    ) -> Rc<Self> {
+    pub fn new(state: Arc<ServiceState>, warns: bool, log: Logger) -> Rc<Self> {
+        let pause = RefCell::new(AcceptPause::new(log.clone()));
         let told = Told {
-            door: Door::default(),
+            admission: Admission::default(),
             warning: LimitWarning::default(),
             warns,
             clock: Clock::new(),
@@ -93,10 +88,10 @@ impl Entrance {
         };
         Rc::new(Self {
             told: RefCell::new(told),
+            pause,
             claims: Claims::default(),
             stress: Cell::new(false),
-            metrics,
-            front,
+            state,
         })
     }
 
@@ -115,92 +110,86 @@ impl Entrance {
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
         mut pool: watch::Receiver<PoolState>,
-        take_ticket: impl Fn(Claim) -> Ticket,
+        take_place: impl Fn(Claim) -> QueuePlace,
     ) -> Next {
-        let mut ticket: Option<Ticket> = None;
-        // Whether a ticket was refused, and another one would be.
+        let mut place: Option<QueuePlace> = None;
+        // Whether a place was refused, and another one would be.
         let mut refused = false;
         loop {
             let state = *pool.borrow_and_update();
             let open = self.look(&state);
             // Nobody waits in line for processes that cannot come.
             let has_line = !state.pool.throttled || state.pool.total > 0;
-            let may_queue = !open && has_line && ticket.is_none() && !refused;
+            let may_queue = !open && has_line && place.is_none() && !refused;
             // In this order: a change that came with the connection counts first.
-            tokio::select! {
+            let accepted = tokio::select! {
                 biased;
-                changed = pool.changed() => match changed {
-                    Ok(()) => refused = false,
-                    Err(_) => {
+                changed = pool.changed() => {
+                    if changed.is_err() {
                         self.close(Closed::NoPool);
                         return Next::PoolGone;
                     }
-                },
-                () = self.claims.fewer() => {}
-                turn = turn_of(&mut ticket) => {
+                    refused = false;
+                    None
+                }
+                () = self.claims.fewer() => None,
+                turn = turn_of(&mut place) => {
                     refused = turn.as_ref().is_err_and(may_pass);
+                    let accepted = (!refused).then(|| acceptor.accept_now()).flatten();
                     // A connection that has gone meanwhile, or has to wait on, has no use for it.
-                    let ticket = ticket.take().filter(|_| !refused);
-                    if ticket.is_some() && let Some(accepted) = acceptor.accept_now() {
-                        return Next::Accepted(accepted, ticket);
-                    }
+                    place = place.take().filter(|_| accepted.is_some());
+                    accepted
                 }
-                accepted = acceptor.accept(), if open => {
-                    return Next::Accepted(accepted, ticket);
-                }
+                accepted = acceptor.accept(), if open => Some(accepted),
                 () = acceptor.pending(), if may_queue => {
-                    ticket = Some(take_ticket(self.claims.claim()));
+                    place = Some(take_place(self.claims.claim()));
+                    None
                 }
-                () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => refused = false,
+                () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => {
+                    refused = false;
+                    None
+                }
+            };
+            match accepted {
+                Some(Ok(stream)) => return Next::Accepted(stream, place),
+                Some(Err(error)) => {
+                    place = None;
+                    self.close(Closed::AcceptFailed);
+                    let pause = self.pause.borrow_mut().after(&error);
+                    pause.await;
+                }
+                None => {}
             }
         }
     }
 
     /// Decides anew, and tells what has changed.
-    fn look(&self, state: &PoolState) -> bool {
-        self.stress.set(state.stress);
+    fn look(&self, pool: &PoolState) -> bool {
+        self.stress.set(pool.stress);
         let told = &mut *self.told.borrow_mut();
-        let was_open = told.door.is_open();
         // What is told is about the pool: who was let in and is about to get a process may be counted
         // twice for a moment, which only keeps others waiting for as long.
-        if let Some(verdict) = told.door.changed(&state.pool) {
-            self.count(was_open, told.door.is_open());
-            self.front.set_closed(match verdict {
-                Verdict::AtLimit => Some(Closed::AtLimit),
-                Verdict::Throttled => Some(Closed::Throttled),
+        if let Some(verdict) = told.admission.changed(&pool.pool) {
+            self.state.set_closed(match verdict {
+                Verdict::AtLimit => {
+                    self.state.metrics().limit_reached.one();
+                    told.limit_reached(pool.pool.max);
+                    Some(Closed::AtLimit)
+                }
+                Verdict::Throttled => {
+                    info!(told.log, "service does not accept while throttled");
+                    Some(Closed::Throttled)
+                }
                 Verdict::Listen => None,
             });
-            match verdict {
-                Verdict::AtLimit => {
-                    self.metrics.limit_reached.one();
-                    told.limit_reached(state.pool.max);
-                }
-                Verdict::Throttled => info!(told.log, "service does not accept while throttled"),
-                Verdict::Listen => {}
-            }
         }
-        listening(&state.with_claims(self.claims.count()))
+        listening(&pool.with_claims(self.claims.count()))
     }
 
     /// Lets nobody in until the next look.
     pub fn close(&self, why: Closed) {
-        self.front.set_closed(Some(why));
-        let door = std::mem::take(&mut self.told.borrow_mut().door);
-        self.count(door.is_open(), false);
-    }
-
-    fn count(&self, was_open: bool, is_open: bool) {
-        match (was_open, is_open) {
-            (false, true) => self.metrics.listening.up(),
-            (true, false) => self.metrics.listening.down(),
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Entrance {
-    fn drop(&mut self) {
-        self.close(Closed::Stopping);
+        self.state.set_closed(Some(why));
+        self.told.borrow_mut().admission = Admission::default();
     }
 }
 

@@ -35,9 +35,9 @@ pub(super) fn dismiss_waiting(socket: &ServiceSocket, line: &[u8]) {
             return;
         }
         match socket.bound().accept_waiting() {
-            Ok(client) => dismiss(socket, client.as_fd(), line),
-            // None is left, or the system lacks something: the rest is reset by the system.
-            Err(_) => return,
+            Some(client) => dismiss(socket, client.as_fd(), line),
+            // Where the system lacks something it resets the rest itself.
+            None => return,
         }
     }
 }

@@ -62,21 +62,21 @@ fn without_a_limit_it_always_listens() {
 
 #[test]
 fn it_listens_again_at_the_first_change_that_makes_one_available_or_lowers_the_total() {
-    let mut door = Door::default();
-    assert_eq!(door.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(door.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
-    assert_eq!(door.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(door.changed(&pool(0, 2, 3)), Some(Verdict::Listen));
-    assert!(door.is_open());
+    let mut admission = Admission::default();
+    assert_eq!(admission.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
+    assert_eq!(admission.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
+    assert_eq!(admission.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
+    assert_eq!(admission.changed(&pool(0, 2, 3)), Some(Verdict::Listen));
+    assert!(admission.is_open());
 }
 
 #[test]
 fn a_redundant_change_touches_nothing() {
-    let mut door = Door::default();
-    assert!(!door.is_open());
-    assert_eq!(door.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
+    let mut admission = Admission::default();
+    assert!(!admission.is_open());
+    assert_eq!(admission.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
     for (avail, total) in [(0, 1), (1, 1), (2, 2), (0, 2), (3, 3)] {
-        assert_eq!(door.changed(&pool(avail, total, 3)), None);
+        assert_eq!(admission.changed(&pool(avail, total, 3)), None);
     }
 }
 
@@ -305,13 +305,13 @@ proptest! {
     fn only_differences_are_told_and_what_is_told_is_true(
         history in prop::collection::vec(any_snapshot(), 1..50)
     ) {
-        let mut door = Door::default();
+        let mut admission = Admission::default();
         let mut open = None;
         for now in &history {
-            if let Some(verdict) = door.changed(now) {
+            if let Some(verdict) = admission.changed(now) {
                 prop_assert_ne!(open.replace(verdict), Some(verdict));
             }
-            prop_assert_eq!(door.is_open(), naive(now));
+            prop_assert_eq!(admission.is_open(), naive(now));
         }
     }
 

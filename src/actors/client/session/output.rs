@@ -104,7 +104,7 @@ impl Session {
         while !unsent.is_empty() {
             match write(&unsent) {
                 Ok(length) => {
-                    self.metrics.sent_bytes.add(length as u64);
+                    self.terms.metrics.sent_bytes.add(length as u64);
                     self.pace.took(length);
                     unsent.advance(length);
                 }
