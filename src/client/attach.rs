@@ -1,11 +1,10 @@
 //! `attach`: a connection that becomes the input and output of one process.
 //!
-//! SUMMARY   [`attach`] for tokio programs, [`attach_blocking`] for others: the latter starts no
-//!           runtime, which is what makes `settee attach` small and quick.
+//! SUMMARY   [`attach`] copies lines over the connection; with [`attach_pipes`] the service reads and
+//!           writes pipes of the client's itself, as it does for `settee attach`.
 //! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is still to be
 //!           read from the returned reader.
 
-use std::convert::Infallible;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -20,14 +19,10 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::TakeFrom;
-use super::attach_end::{AttachEnd, EndLine};
-use super::error::ClientError;
+use super::error::{ClientError, ServiceError};
 use super::wire::{self, Borrowed};
 
-/// How much is read at a time, in bytes.
-const READ_BYTES: usize = 8 * 1024;
-
-/// The longest reply to `attach`, in bytes.
+/// The longest line that is read of the service's, in bytes.
 const REPLY_BYTES_MAX: u64 = 1 << 20;
 
 /// A process whose input and output are a connection.
@@ -60,42 +55,21 @@ pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attach
     })
 }
 
-/// A process at the other end of a connection without a runtime.
-#[derive(Debug)]
-pub struct Tunnel {
-    /// The connection: what is written to it, the process reads; what it prints is to be read.
-    pub stream: BufReader<BlockingStream>,
-    /// The process; it carries no `config`.
-    pub proc: Borrowed,
-    /// Whether the last line tells what became of the process: see [`super::EndLine`]. A service of
-    /// an earlier version does not know of that.
-    pub tells_end: bool,
-}
+/// How the last line of a connection begins that tells what became of an attached process, before its
+/// JSON object. No line of a query server's begins so.
+pub const END_MARK: u8 = 0;
 
-/// What the service will do. One of an earlier version does not say.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Agreed {
-    /// It tells what became of the process.
-    end: bool,
-    /// It takes pipes.
-    descriptors: bool,
-}
-
-/// Attaches without a runtime, and asks to be told what becomes of the process.
-///
-/// # Errors
-/// As [`attach`].
-pub fn attach_blocking(path: &Path, from: TakeFrom<'_>) -> Result<Tunnel, ClientError> {
-    let mut stream = connect(path)?;
-    stream.get_ref().write_all(&request(from, &["end"])?)?;
-    let reply = read_reply(&mut stream)?;
-    let agreed: Agreed = wire::typed("attach", &reply)?;
-    Ok(Tunnel {
-        stream,
-        proc: wire::typed("attach", &reply)?,
-        tells_end: agreed.end,
-    })
+/// What became of the process.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct AttachEnd {
+    /// Whether it lived until it went back to its pool.
+    pub alive: bool,
+    /// How it ended, in words.
+    #[serde(default)]
+    pub exit: Option<String>,
+    /// Why there was no process at all.
+    #[serde(default)]
+    pub error: Option<Box<ServiceError>>,
 }
 
 /// A conversation that the service leads over pipes of the client's: see [`attach_pipes`].
@@ -103,7 +77,7 @@ pub fn attach_blocking(path: &Path, from: TakeFrom<'_>) -> Result<Tunnel, Client
 pub struct AttachedPipes(BufReader<BlockingStream>);
 
 /// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
-/// processes that it may change between two lines. `None`: this service does not, or cannot now.
+/// processes that it may change between two lines. Starts no runtime.
 ///
 /// The descriptors are made non-blocking. The conversation ends with the returned value.
 ///
@@ -114,14 +88,11 @@ pub fn attach_pipes(
     from: TakeFrom<'_>,
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
-) -> Result<Option<AttachedPipes>, ClientError> {
-    let mut stream = connect(path)?;
+) -> Result<AttachedPipes, ClientError> {
+    let mut stream = BufReader::new(BlockingStream::connect(path)?);
     let asked = request(from, &["end", "descriptors"])?;
     stream.get_ref().write_all(&asked)?;
-    let agreed: Agreed = wire::typed("attach", &read_reply(&mut stream)?)?;
-    if !agreed.descriptors {
-        return Ok(None);
-    }
+    read_reply(&mut stream)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let pipes = [input, output];
@@ -129,38 +100,18 @@ pub fn attach_pipes(
     let line = [io::IoSlice::new(b"\n")];
     let flags = SendFlags::NOSIGNAL;
     sendmsg(stream.get_ref(), &line, &mut control, flags).map_err(io::Error::from)?;
-    match read_reply(&mut stream) {
-        Ok(_) => Ok(Some(AttachedPipes(stream))),
-        // It had no room for the descriptors.
-        Err(ClientError::Service(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
+    read_reply(&mut stream)?;
+    Ok(AttachedPipes(stream))
 }
 
 impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a word.
-    pub fn wait(mut self) -> Option<AttachEnd> {
-        let ignore = |_: &[u8]| Ok::<(), Infallible>(());
-        let mut end = EndLine::default();
-        let mut chunk = [0; READ_BYTES];
-        loop {
-            match self.0.read(&mut chunk) {
-                Ok(0) => break,
-                Ok(length) => {
-                    let Ok(()) = end.take(&chunk[..length], ignore);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        let Ok(end) = end.finish(ignore);
-        end
+    pub fn wait(self) -> Option<AttachEnd> {
+        let mut line = Vec::new();
+        // Where the connection breaks, what came before counts.
+        let _ = self.0.take(REPLY_BYTES_MAX).read_to_end(&mut line);
+        serde_json::from_slice(line.strip_prefix(&[END_MARK])?).ok()
     }
-}
-
-fn connect(path: &Path) -> io::Result<BufReader<BlockingStream>> {
-    let stream = BlockingStream::connect(path)?;
-    Ok(BufReader::with_capacity(READ_BYTES, stream))
 }
 
 /// Makes the request, with the arguments that are `true`.
