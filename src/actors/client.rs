@@ -56,7 +56,7 @@ pub(crate) use lent::{EndCount, Lending};
 use lines::{Input, Lines};
 pub(crate) use peer::UserNames;
 use relay::Signal;
-use session::{Phase, Session, Terms};
+use session::{Phase, Session, SessionTerms};
 use stream::Stream;
 use ticket::Ticket;
 
@@ -116,7 +116,7 @@ enum Mode {
     /// The lines of one process.
     Tunnel(Tunnel),
     /// Nothing: the client speaks over its own pipes.
-    Relay(handover::Running),
+    Relay(handover::RunningRelay),
 }
 
 /// The process of a connection that carries its lines.
@@ -160,7 +160,7 @@ impl Client {
         };
         let connected = Connected::new(Arc::clone(&metrics));
         let caller = Caller::in_the_name_of(pid.clone(), services.manager.clone());
-        let terms = Terms {
+        let terms = SessionTerms {
             line_bytes_max: options.line_bytes_max,
             open: lending.is_some(),
             rights: rights_of(&stream),
@@ -413,7 +413,7 @@ impl Client {
             Ok(process) => ticket.ok(&calls::Lent::of(&process, end)),
             Err(error) => ticket.error(&error),
         }
-        self.session.set_attaching(false);
+        self.session.resume_reading();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Listener: accepts connections and starts a client for each.
 //!
-//! SUMMARY   One Unix socket, and TCP where it is configured. At most `max_connections` clients at a time; more wait in the system's
-//!           queue to be accepted.
+//! SUMMARY   One Unix socket, and TCP where it is configured. At most `max_connections` clients at a time;
+//!           more wait in the system's queue to be accepted.
 //! PROMISES  Stops accepting first, lets calls in hand finish, and ends when the last client has.
 //!           Clients end with it. An error of the system's delays the next accept and loses nobody.
 //! SOURCE    The role of Postfix's master; an Erlang listener linked to its connections.
@@ -137,7 +137,7 @@ impl Listener {
                 "remedy" => "raise [server] max_connections");
             return;
         }
-        // Of those who are there for nothing, the oldest goes for a new one.
+        // The oldest idle client makes room for a new one.
         if self.clients.len() > self.room && !self.clients.end_an_idle_one() {
             let error = io::Error::other("descriptors are kept for children and the store");
             return self.pause(&error, ctx);

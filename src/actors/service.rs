@@ -62,14 +62,6 @@ pub(crate) struct ServiceOptions {
 #[rtype(result = "()")]
 pub(crate) struct Reconfigure(pub Arc<ServiceConfig>);
 
-/// Says why the address is left, before the [`Stop`] that leaves it.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(crate) struct Leave(pub String);
-
-/// Why an address is left, unless [`Leave`] says otherwise.
-const SHUTTING_DOWN: &str = "the service is shutting down";
-
 /// Returns what is shown of where a service is.
 fn place(options: &ServiceOptions) -> ServicePlace {
     ServicePlace {
@@ -90,8 +82,6 @@ pub(crate) struct Service {
     clock: Clock,
     poolless: RepeatLimiter,
     stopping: bool,
-    /// The last line of who comes while it is stopping.
-    leave: Rc<[u8]>,
     state: Arc<ServiceState>,
     log: Logger,
     pid_guard: PidGuard,
@@ -115,7 +105,6 @@ impl Service {
             clock: Clock::new(),
             poolless: RepeatLimiter::default(),
             stopping: false,
-            leave: leaving::line(SHUTTING_DOWN).into(),
             log,
             pid_guard: PidGuard::new(),
             options,
@@ -228,16 +217,15 @@ impl Service {
         let Some(acceptor) = self.acceptor.take() else {
             return;
         };
-        let (socket, line) = (Rc::clone(&self.options.socket), Rc::clone(&self.leave));
         // Ends with the service.
-        let turn_away = leaving::turn_away(socket, acceptor, line);
+        let turn_away = leaving::turn_away(Rc::clone(&self.options.socket), acceptor);
         ctx.spawn(turn_away.into_actor(self));
     }
 
     /// Ends once no connection is left. With it goes its hold on the socket, the last of all.
     fn finish_removal(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.connections.is_empty() {
-            leaving::dismiss_waiting(&self.options.socket, &self.leave);
+            leaving::dismiss_waiting(&self.options.socket);
             info!(self.log, "stopped listening"; "listen" => self.options.socket.shown());
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
@@ -284,14 +272,6 @@ impl Handler<Reconfigure> for Service {
             self.entrance.close(Closed::NoPool);
             self.watch_pool(ctx);
         }
-    }
-}
-
-impl Handler<Leave> for Service {
-    type Result = ();
-
-    fn handle(&mut self, msg: Leave, _: &mut Self::Context) {
-        self.leave = leaving::line(&msg.0).into();
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::actors::client::ClientContext;
 use crate::actors::config_changes;
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
-use crate::actors::service::{Leave, Reconfigure, Service, ServiceOptions};
+use crate::actors::service::{Reconfigure, Service, ServiceOptions};
 use crate::config::{Config, ServiceAddress, ServiceConfig};
 use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
@@ -42,7 +42,7 @@ pub(crate) struct ServiceManagerOptions {
 }
 
 /// A service that runs.
-struct Running {
+struct RunningService {
     settings: Arc<ServiceConfig>,
     socket: Rc<ServiceSocket>,
     address: Addr<Service>,
@@ -52,7 +52,7 @@ struct Running {
 /// All services.
 pub(crate) struct ServiceManager {
     options: ServiceManagerOptions,
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningService>,
     /// Those that are going; each keeps its socket until it is gone.
     leaving: Vec<(ActorId, Addr<Service>)>,
     stopping: bool,
@@ -111,21 +111,15 @@ impl ServiceManager {
         }
     }
 
-    /// Tells the operator, and who still connects there, that an address is left.
-    fn tell_of_leave(&self, name: &str, service: &Running) {
-        if !service.socket.is_left() {
+    /// Tells the operator that an address is left.
+    fn tell_of_leave(&self, name: &str, service: &RunningService) {
+        let Some(reason) = service.socket.left() else {
             return;
-        }
-        let reason = match self.options.sockets.get(name) {
-            Some(now) => format!("the service '{name}' listens on {} now", now.shown()),
-            None => format!("the service '{name}' was taken out of the configuration"),
         };
         warn!(self.log, "a service leaves its address";
               "service" => name, "listen" => service.socket.shown(), "reason" => &reason,
               "effect" => "who connects there is turned away, and nobody answers there once its \
                            connections have ended");
-        // Ignores the mailbox's bound: it is sent once.
-        service.address.do_send(Leave(reason));
     }
 
     fn start_service(&mut self, name: &str, settings: &ServiceConfig, ctx: &mut Context<Self>) {
@@ -150,7 +144,7 @@ impl ServiceManager {
             log: self.options.log.clone(),
         });
         let pid = service.pid();
-        let running = Running {
+        let running = RunningService {
             settings,
             socket,
             address: service.start(),
@@ -161,8 +155,8 @@ impl ServiceManager {
     }
 
     /// Has a service end: in order, and after some time in any case.
-    fn take_out(&mut self, service: Running, grace: Duration, ctx: &mut Context<Self>) {
-        let Running { address, actor, .. } = service;
+    fn take_out(&mut self, service: RunningService, grace: Duration, ctx: &mut Context<Self>) {
+        let RunningService { address, actor, .. } = service;
         // Ignores the mailbox's bound: the order must not be lost, and is given at most three times.
         address.do_send(Stop { now: false });
         self.leaving.push((actor, address));

@@ -250,7 +250,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
 /// Gets a process for a tunnel; nothing more is read until it is there or is not to be had.
 fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
-    session.set_attaching(true);
+    session.pause_reading();
     session.set_tunnel();
     let get = async move {
         let proc = session.query_servers.caller().get_clean_proc(&want, None);

@@ -46,8 +46,7 @@ pub(crate) struct ClientContext {
 }
 
 impl ClientContext {
-    /// Refuses whoever waits for a process, now and from now on: what they get could not be used
-    /// any more.
+    /// Refuses those who wait for a process, now and later: they could not use it any more.
     pub(crate) fn refuse_waiters(&self) {
         self.stopping.send_replace(true);
     }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::relay::{Relay, Signal, Terms};
+use super::relay::{Relay, RelayTerms, Signal};
 use super::session::Session;
 use super::ticket::Ticket;
 use super::tunnel_end::TunnelEnd;
@@ -82,19 +82,19 @@ impl Expected {
 }
 
 /// A relay that runs. Its task ends with this.
-pub(super) struct Running {
+pub(super) struct RunningRelay {
     signals: mpsc::UnboundedSender<Signal>,
     task: AbortHandle,
 }
 
-impl Running {
+impl RunningRelay {
     /// Tells it something; in vain if it has just ended.
     pub(super) fn tell(&self, signal: Signal) {
         let _ = self.signals.send(signal);
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRelay {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -104,7 +104,7 @@ impl Client {
     /// Serves the pipes that have come with a line.
     pub(super) fn take_over(&mut self, expected: Expected, ctx: &mut Context<Self>) {
         let (id, want, pipes) = expected.pipes();
-        let terms = Terms {
+        let terms = RelayTerms {
             want,
             idle_max: self.attach_idle,
             patience: self.attach_patience,
@@ -128,7 +128,7 @@ impl Client {
         // A task of its own, because an actor looks at all that it waits for at each line. Ends with the
         // client's input, with the process, or with the connection.
         let running = actix_rt::spawn(relay.run());
-        self.mode = Mode::Relay(Running {
+        self.mode = Mode::Relay(RunningRelay {
             signals,
             task: running.abort_handle(),
         });

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   A holder is a user who has logged in, or else an address, or else a user of this machine;
 //!           all of its connections together hold `held_max` processes of a pool at most.
-//! PROMISES  Counted when a process is about to be handed over, so that requests which were made together
-//!           pass the limit together neither. Who is over it is refused: it would wait for itself. The
-//!           process goes back as it came.
+//! PROMISES  A process is counted when it is about to be handed over, so requests that are made together
+//!           cannot pass the limit either. A holder at its limit is refused and does not wait, since it
+//!           would wait for itself. The process goes back as it came.
 //! LIMITS    Processes that are held: what functions, and `settee attach` over its own pipes, take for
 //!           the time of an answer, is not counted. What was lent without a limit is not counted after
 //!           a change that sets one.

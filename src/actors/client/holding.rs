@@ -30,7 +30,7 @@ pub(super) const NO_COMMAND: &[u8] =
     b"[\"error\",\"bad_request\",\"a command must be one JSON array on one line\"]\n";
 
 /// Something that was asked of the process, or that waits for what was asked before it.
-enum Entry {
+enum QueuedCall {
     Prompt(Ticket, Answer),
     Timeout(Ticket, RecipientRequest<SetTimeout>),
     Return(Ticket),
@@ -43,7 +43,7 @@ pub(super) struct Holding {
     /// Gone once it is given back.
     lease: RefCell<Option<Lease>>,
     /// Oldest first.
-    queue: RefCell<VecDeque<Entry>>,
+    queue: RefCell<VecDeque<QueuedCall>>,
     /// What is known of the process, also after its end.
     shared: Arc<ProcShared>,
     /// Where the process comes from.
@@ -124,7 +124,10 @@ impl Holding {
             }
         });
         match request {
-            Some(request) => self.queue(ticket.session().clone(), Entry::Prompt(ticket, request)),
+            Some(request) => self.queue(
+                ticket.session().clone(),
+                QueuedCall::Prompt(ticket, request),
+            ),
             None => ticket.error(&ErrorReply::not_holder().about(self.name)),
         }
     }
@@ -139,7 +142,10 @@ impl Holding {
                 .send(SetTimeout { token, timeout })
         });
         match request {
-            Some(request) => self.queue(ticket.session().clone(), Entry::Timeout(ticket, request)),
+            Some(request) => self.queue(
+                ticket.session().clone(),
+                QueuedCall::Timeout(ticket, request),
+            ),
             None => ticket.error(&ErrorReply::not_holder().about(self.name)),
         }
     }
@@ -148,7 +154,7 @@ impl Holding {
     pub(super) fn give_back(self: &Rc<Self>, ticket: Ticket, status: ReturnStatus) {
         self.going_back.set(true);
         if status == ReturnStatus::Ok {
-            return self.queue(ticket.session().clone(), Entry::Return(ticket));
+            return self.queue(ticket.session().clone(), QueuedCall::Return(ticket));
         }
         let lease = self.lease.take();
         actix_rt::spawn(async move {
@@ -159,7 +165,7 @@ impl Holding {
         });
     }
 
-    fn queue(self: &Rc<Self>, session: Rc<Session>, entry: Entry) {
+    fn queue(self: &Rc<Self>, session: Rc<Session>, entry: QueuedCall) {
         self.queue.borrow_mut().push_back(entry);
         if !self.pumping.replace(true) {
             // Ends when everything is answered: at the latest with the last prompt's deadline, or
@@ -172,16 +178,16 @@ impl Holding {
         loop {
             let entry = self.queue.borrow_mut().pop_front();
             match entry {
-                Some(Entry::Prompt(ticket, answer)) => {
+                Some(QueuedCall::Prompt(ticket, answer)) => {
                     let answer = soon(&session, answer).await;
                     self.answer(ticket, answer);
                 }
-                Some(Entry::Timeout(ticket, answer)) => {
+                Some(QueuedCall::Timeout(ticket, answer)) => {
                     // The client holds it; a process that has died takes any timeout.
                     let _ = soon(&session, answer).await;
                     ticket.ok_later(b"true");
                 }
-                Some(Entry::Return(ticket)) => {
+                Some(QueuedCall::Return(ticket)) => {
                     session.flush();
                     let lease = self.lease.take();
                     if let Some(lease) = lease {

@@ -81,7 +81,7 @@ impl Drop for EndCount {
     }
 }
 
-/// The shortest time after which it is looked again whether the client asks anything.
+/// The shortest time between two looks at whether the client asks anything.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
@@ -117,7 +117,7 @@ impl Client {
         let Some(lending) = &mut self.lending else {
             return;
         };
-        self.session.set_attaching(true);
+        self.session.pause_reading();
         let session = Rc::clone(&self.session);
         let want = lending.want.clone();
         session.subscribe_revocation(ctx.address().recipient());
@@ -150,7 +150,7 @@ impl Client {
             }
             Err(error) => self.session.end_tunnel(error),
         }
-        self.session.set_attaching(false);
+        self.session.resume_reading();
     }
 
     /// Ends the connection of a client that holds its process and asks it nothing, or does not take

@@ -3,8 +3,8 @@
 //! SUMMARY   [`take_first`] takes lines of a connection that is not admitted yet, [`log_in`] the call
 //!           `auth` of any.
 //! PROMISES  Until it is admitted, a connection may send lines of [`LINE_BYTES_MAX`] and has
-//!           [`WAIT`]; whatever it sends but a right name and password ends it. Nothing more is read
-//!           while a password is checked.
+//!           [`WAIT`]; anything but a right name and password ends it. Nothing more is read while a
+//!           password is checked.
 //! LIMITS    Nothing is encrypted: for other machines a tunnel belongs in front.
 
 use std::rc::Rc;
@@ -66,10 +66,10 @@ impl Client {
     }
 }
 
-/// Checks a name and a password; who is right is admitted.
+/// Checks a name and a password, and admits the user if they are right.
 pub(super) fn log_in(ticket: Ticket, login: Login, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
-    session.set_attaching(true);
+    session.pause_reading();
     let checking = async move {
         let authority = &session.services.authority;
         let Login { name, password } = login;
@@ -104,7 +104,7 @@ impl Client {
                 }
             }
         }
-        self.session.set_attaching(false);
+        self.session.resume_reading();
     }
 }
 

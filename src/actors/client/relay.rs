@@ -11,9 +11,9 @@
 //! SOURCE    couch_os_process, seen from the other end of its pipes.
 //! LIMITS    At most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them, are read ahead.
 
-mod ends;
 mod loan;
 mod next;
+mod pipes;
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,9 +28,9 @@ use actix_rt::time::{Instant, Sleep};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use self::ends::{Lines, Output};
-use self::loan::{Asked, Held, WatchedPool, ask};
+use self::loan::{Asked, LentProcess, WatchedPool, ask};
 use self::next::Event;
+use self::pipes::{InputPipe, OutputPipe};
 use super::holding::NO_COMMAND;
 use super::lent::last_line;
 use super::session::Session;
@@ -63,7 +63,7 @@ const SIGNALLED: i32 = 128;
 
 /// What a relay is told of its client.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct RelayTerms {
     /// Which processes serve it.
     pub(super) want: Want,
     /// How long a process is kept that has no line to answer.
@@ -93,7 +93,7 @@ struct Unanswered {
 enum Loan {
     None,
     Asked(Asked),
-    Held(Held),
+    Held(LentProcess),
 }
 
 /// The conversation of one client.
@@ -102,13 +102,13 @@ pub(super) struct Relay {
     signals: mpsc::UnboundedReceiver<Signal>,
     stopping: bool,
     down: Recipient<Down>,
-    terms: Terms,
-    input: Lines,
+    terms: RelayTerms,
+    input: InputPipe,
     /// Whether nothing more is read.
     ended: bool,
     /// Whether that is because of a line that is too long.
     too_long: bool,
-    output: Output,
+    output: OutputPipe,
     taught: Taught,
     unanswered: VecDeque<Unanswered>,
     unanswered_bytes: usize,
@@ -133,15 +133,15 @@ impl Relay {
     pub(super) fn new(
         session: Rc<Session>,
         (input, output): (OwnedFd, OwnedFd),
-        terms: Terms,
+        terms: RelayTerms,
         signals: mpsc::UnboundedReceiver<Signal>,
         down: Recipient<Down>,
     ) -> io::Result<Self> {
         let line_bytes_max = session.line_bytes_max();
         let clock = Clock::new();
         Ok(Self {
-            input: Lines::new(input, line_bytes_max, Arc::clone(session.metrics()))?,
-            output: Output::new(output, Arc::clone(session.metrics()))?,
+            input: InputPipe::new(input, line_bytes_max, Arc::clone(session.metrics()))?,
+            output: OutputPipe::new(output, Arc::clone(session.metrics()))?,
             taught: Taught::new(line_bytes_max),
             session,
             signals,
@@ -269,7 +269,8 @@ impl Relay {
             Ok(lease) => {
                 self.served = true;
                 self.quiet_since = self.clock.now();
-                self.loan = Loan::Held(Held::new(lease, self.quiet_since, self.down.clone()));
+                self.loan =
+                    Loan::Held(LentProcess::new(lease, self.quiet_since, self.down.clone()));
                 self.send();
                 None
             }

@@ -87,11 +87,9 @@ pub(super) struct Session {
     pub(super) peer: Option<IpAddr>,
     /// The user at the other end of a Unix socket.
     uid: Option<u32>,
-    /// Whether it may ask for anything: on TCP, once it has logged in.
-    admitted: Cell<bool>,
     /// Who has logged in on it.
     user: RefCell<Option<String>>,
-    terms: Terms,
+    terms: SessionTerms,
     pub(super) services: Rc<ClientContext>,
     /// Takes processes, and runs functions, in the name of this connection.
     pub(super) query_servers: QueryServers,
@@ -99,15 +97,15 @@ pub(super) struct Session {
     unsent: RefCell<BytesMut>,
     /// Whether a task is at work that writes when the socket takes more.
     sending: Cell<bool>,
-    /// Whom to wake when there is room again, or when it is over.
+    /// Woken when there is room again, or when the connection is over.
     reader: RefCell<Option<Waker>>,
     /// What keeps more from being read.
     pub(super) in_hand: Load,
-    /// What waits for a process, and does not.
+    /// What waits for a process, and keeps nothing from being read.
     pub(super) waiting: Load,
-    /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
-    attaching: Cell<bool>,
-    /// Whether it is, or was, a tunnel.
+    /// Whether reading is paused: a process for the connection is on its way, or a login.
+    paused: Cell<bool>,
+    /// Whether the connection is, or was, a tunnel.
     is_tunnel: Cell<bool>,
     /// The pipes of an attached client, which come next.
     expected: RefCell<Option<Expected>>,
@@ -126,7 +124,7 @@ pub(super) struct Session {
 }
 
 /// What a connection may do from its start.
-pub(super) struct Terms {
+pub(super) struct SessionTerms {
     /// The longest line of one who need not log in, in bytes.
     pub(super) line_bytes_max: usize,
     /// Whether nobody has to log in, also on TCP.
@@ -144,11 +142,11 @@ impl Session {
         stream: Stream,
         services: Rc<ClientContext>,
         caller: Caller,
-        terms: Terms,
+        terms: SessionTerms,
     ) -> Rc<Self> {
-        let (address, admitted) = match &stream {
-            Stream::Unix(_) => (None, true),
-            Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), terms.open),
+        let peer = match &stream {
+            Stream::Unix(_) => None,
+            Stream::Tcp(tcp) => tcp.peer_addr().ok().map(|peer| peer.ip()),
         };
         let who = peer::holder(&stream, &services.user_names);
         let uid = who.uid;
@@ -157,12 +155,11 @@ impl Session {
             pace: Pace::new(terms.write_timeout),
             terms,
             partial_bytes: Cell::new(0),
-            account: Account::new(&services.in_flight, address),
+            account: Account::new(&services.in_flight, peer),
             stream,
             query_servers: QueryServers::new(caller).telling(Rc::clone(&services.sums)),
-            peer: address,
+            peer,
             uid,
-            admitted: Cell::new(admitted),
             user: RefCell::default(),
             services,
             phase: Cell::new(Phase::Open),
@@ -171,7 +168,7 @@ impl Session {
             reader: RefCell::new(None),
             in_hand: Load::default(),
             waiting: Load::default(),
-            attaching: Cell::new(false),
+            paused: Cell::new(false),
             is_tunnel: Cell::new(false),
             expected: RefCell::new(None),
             close_reason: RefCell::new(None),
@@ -181,8 +178,9 @@ impl Session {
         })
     }
 
+    /// Returns whether it may ask for anything: on TCP, once somebody has logged in.
     pub(super) fn is_admitted(&self) -> bool {
-        self.admitted.get()
+        self.terms.open || self.is_local() || self.user.borrow().is_some()
     }
 
     /// Lets a user in who has logged in.
@@ -190,7 +188,6 @@ impl Session {
         let who = peer::logged_in(&self.stream, &self.services.user_names, &user);
         self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
-        self.admitted.set(true);
     }
 
     /// Returns what it may do now: a configuration that was read again counts at once.
@@ -201,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Returns whose processes those that it holds are.
+    /// Returns who counts as the holder of its processes.
     pub(super) fn holder(&self) -> Option<HeldBy> {
         let user = self.user.borrow().clone().map(HeldBy::User);
         let address = self.peer.map(|peer| HeldBy::Address(network_of(peer)));
@@ -233,9 +230,9 @@ impl Session {
         in_hand == 0 && self.unsent.borrow().is_empty()
     }
 
-    /// Returns whether it wants nothing and holds nothing, so that it loses nothing with its connection.
+    /// Returns whether the client would lose nothing with the connection.
     fn is_idle(&self) -> bool {
-        let holds = self.is_tunnel.get() || self.attaching.get() || !self.held.borrow().is_empty();
+        let holds = self.is_tunnel.get() || self.paused.get() || !self.held.borrow().is_empty();
         self.is_quiet() && !holds && self.phase.get() == Phase::Open
     }
 
@@ -272,24 +269,28 @@ impl Session {
 
     /// Returns whether more may be read.
     pub(super) fn has_room(&self) -> bool {
-        !self.attaching.get()
+        !self.paused.get()
             && !self
                 .in_hand
                 .is_over(REQUESTS_IN_HAND_MAX, REQUEST_BYTES_MAX)
             && self.unsent.borrow().len() < UNSENT_BYTES_MAX
     }
 
-    pub(super) fn set_attaching(&self, attaching: bool) {
-        self.attaching.set(attaching);
+    pub(super) fn pause_reading(&self) {
+        self.paused.set(true);
+    }
+
+    pub(super) fn resume_reading(&self) {
+        self.paused.set(false);
         self.wake_reader();
     }
 
-    /// Returns whether it is a connection of this machine, which descriptors can come over.
+    /// Returns whether it is a Unix socket, over which descriptors can come.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.stream, Stream::Unix(_))
     }
 
-    /// Notes that it is a process's from now on: it is not closed for others.
+    /// Notes that it carries the lines of a process from now on, and is not idle.
     pub(super) fn set_tunnel(&self) {
         self.is_tunnel.set(true);
     }
@@ -377,7 +378,7 @@ impl Session {
         self.last_activity.set(Instant::now());
     }
 
-    /// Returns for how long nothing came or went, none while something is in hand.
+    /// Returns for how long nothing came or went; `None` while something is in hand.
     pub(super) fn idle_time(&self) -> Option<Duration> {
         (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }

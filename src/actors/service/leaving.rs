@@ -23,19 +23,14 @@ const DISMISSED_MAX: usize = 65_535;
 /// What a client has sent that is thrown away, in bytes.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
-/// Returns the last line of a connection that came too late.
-pub(super) fn line(reason: &str) -> Vec<u8> {
-    last_line(&ErrorReply::answer("shutting_down", reason, Fault::Settee))
-}
-
 /// Tells every connection that waits to be accepted.
-pub(super) fn dismiss_waiting(socket: &ServiceSocket, line: &[u8]) {
+pub(super) fn dismiss_waiting(socket: &ServiceSocket) {
     for _ in 0..DISMISSED_MAX {
-        if !socket.is_left() {
+        let Some(reason) = socket.left() else {
             return;
-        }
+        };
         match socket.bound().accept_waiting() {
-            Some(client) => dismiss(socket, client.as_fd(), line),
+            Some(client) => dismiss(socket, client.as_fd(), &reason),
             // Where the system lacks something it resets the rest itself.
             None => return,
         }
@@ -43,20 +38,20 @@ pub(super) fn dismiss_waiting(socket: &ServiceSocket, line: &[u8]) {
 }
 
 /// Tells whoever comes while no service of the configuration listens there.
-pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>, line: Rc<[u8]>) {
-    dismiss_waiting(&socket, &line);
+pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>) {
+    dismiss_waiting(&socket);
     loop {
-        if !socket.is_left() {
+        let Some(reason) = socket.left() else {
             socket.left_or_taken().await;
             continue;
-        }
+        };
         let accepted = tokio::select! {
             biased;
             () = socket.left_or_taken() => continue,
             accepted = acceptor.accept() => accepted,
         };
         match accepted {
-            Ok(client) => dismiss(&socket, client.as_fd(), &line),
+            Ok(client) => dismiss(&socket, client.as_fd(), &reason),
             // It is out of descriptors or memory.
             Err(_) => AcceptPause::untold().await,
         }
@@ -64,10 +59,11 @@ pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>,
 }
 
 /// Tells one connection. Whoever has gone meanwhile need not be told, so errors do not matter.
-fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, line: &[u8]) {
+fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, reason: &str) {
     // What is not read when it closes would be an error at the other end.
     throw_away(client);
-    let _ = rustix::net::send(client, line, SendFlags::NOSIGNAL);
+    let line = last_line(&ErrorReply::answer("shutting_down", reason, Fault::Settee));
+    let _ = rustix::net::send(client, &line, SendFlags::NOSIGNAL);
     let what = match socket.bound().tcp_address() {
         Some(_) => Shutdown::Write,
         None => Shutdown::Both,

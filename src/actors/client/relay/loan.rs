@@ -1,6 +1,6 @@
 //! The process that an attached client has at the moment, and how it gets one.
 //!
-//! SUMMARY   [`ask`] waits for a process and teaches it what the client has taught before; [`Held`] is
+//! SUMMARY   [`ask`] waits for a process and teaches it what the client has taught before; [`LentProcess`] is
 //!           one that knows it.
 
 use std::rc::Rc;
@@ -127,7 +127,7 @@ async fn watch_pool(session: &Session, name: Arc<str>) -> Option<WatchedPool> {
 }
 
 /// A process that is lent.
-pub(super) struct Held {
+pub(super) struct LentProcess {
     pub(super) lease: Lease,
     pub(super) since: Timestamp,
     /// Ends when others wait; made when it is first needed.
@@ -135,7 +135,7 @@ pub(super) struct Held {
     _end: Watch,
 }
 
-impl Held {
+impl LentProcess {
     /// Holds a process since a moment; `down` is told of its end.
     pub(super) fn new(lease: Lease, since: Timestamp, down: Recipient<Down>) -> Self {
         Self {

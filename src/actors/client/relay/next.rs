@@ -12,8 +12,8 @@ use actix_rt::time::Instant;
 use bytes::Bytes;
 use futures_util::FutureExt;
 
-use super::ends::Input;
 use super::loan::WatchedPool;
+use super::pipes::PipeInput;
 use super::{LINE_BYTES_MAX, LINES_UNANSWERED_MAX, Loan, Relay, Signal, UNSENT_BYTES_MAX};
 use crate::messages::proc_manager::{CallError, Lease};
 use crate::messages::process::PromptError;
@@ -55,9 +55,9 @@ impl Relay {
             && let Poll::Ready(input) = self.input.poll(cx)
         {
             match input {
-                Input::Line(line) => return Poll::Ready(Event::Line(line)),
-                Input::TooLong => (self.ended, self.too_long) = (true, true),
-                Input::End => self.ended = true,
+                PipeInput::Line(line) => return Poll::Ready(Event::Line(line)),
+                PipeInput::TooLong => (self.ended, self.too_long) = (true, true),
+                PipeInput::End => self.ended = true,
             }
         }
         self.poll_quiet(cx)
