@@ -141,8 +141,7 @@ impl App {
     pub async fn start(config: Config, options: AppOptions) -> Result<RunningApp, StartError> {
         let spawner = Spawner::start()?;
         let path = config.server.socket.clone();
-        let access = (&config.server).into();
-        let socket = bind_socket(&path, &access, config.server.backlog).await?;
+        let socket = bind_socket(&config.server).await?;
         let (tcp, http) = (config.server.tcp, config.server.http);
         let tcp = bind("tcp", tcp, config.server.backlog)?;
         let http = bind("http", http, config.server.backlog)?;

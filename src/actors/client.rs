@@ -60,33 +60,6 @@ use session::{Phase, Session, SessionTerms};
 use stream::Stream;
 use ticket::Ticket;
 
-/// What a connection is given by its listener.
-pub(crate) struct ClientOptions {
-    /// The longest line it may send, in bytes.
-    pub line_bytes_max: usize,
-    /// How long it may take nothing of what it is sent.
-    pub write_timeout: Duration,
-    /// How long `attach` keeps a process that it has no line for.
-    pub attach_idle: Duration,
-    /// How long a client behind `attach` waits for an answer, as long as it does not tell.
-    pub attach_patience: Duration,
-    /// The log.
-    pub log: Logger,
-}
-
-impl ClientOptions {
-    /// Takes what the configuration has for new connections.
-    pub fn new(config: &Config, log: &Logger) -> Self {
-        Self {
-            line_bytes_max: config.server.line_max,
-            write_timeout: config.server.request_timeout,
-            attach_idle: config.query_server_config.attach_idle,
-            attach_patience: config.couchdb.os_process_timeout,
-            log: log.clone(),
-        }
-    }
-}
-
 /// A connection that is served.
 pub(crate) struct ClientHandle {
     /// Its life.
@@ -133,7 +106,9 @@ struct Tunnel {
 pub(crate) struct Client {
     session: Rc<Session>,
     mode: Mode,
+    /// How long `attach` keeps a process that it has no line for.
     attach_idle: Duration,
+    /// How long a client behind `attach` waits for an answer, as long as it does not tell.
     attach_patience: Duration,
     /// What a connection of a service is lent, and how.
     lending: Option<Lending>,
@@ -149,7 +124,8 @@ impl Client {
     pub(crate) fn serve(
         stream: Stream,
         services: Rc<ClientContext>,
-        options: ClientOptions,
+        config: &Config,
+        log: &Logger,
         lending: Option<Lending>,
         pid_guard: PidGuard,
     ) -> ClientHandle {
@@ -161,24 +137,24 @@ impl Client {
         let connected = Connected::new(Arc::clone(&metrics));
         let caller = Caller::in_the_name_of(pid.clone(), services.manager.clone());
         let terms = SessionTerms {
-            line_bytes_max: options.line_bytes_max,
+            line_bytes_max: config.server.line_max,
             open: lending.is_some(),
             rights: rights_of(&stream),
             metrics,
             write_timeout: match &lending {
-                Some(lending) => lending.write_timeout(options.write_timeout),
-                None => options.write_timeout,
+                Some(lending) => lending.write_timeout(config.server.request_timeout),
+                None => config.server.request_timeout,
             },
         };
         let session = Session::new(stream, services, caller, terms);
         let client = Self {
             session: Rc::clone(&session),
             mode: Mode::Requests,
-            attach_idle: options.attach_idle,
-            attach_patience: options.attach_patience,
+            attach_idle: config.query_server_config.attach_idle,
+            attach_patience: config.couchdb.os_process_timeout,
             lending,
             connected: Some(connected),
-            log: options.log.new(o!("client" => pid.id().0)),
+            log: log.new(o!("client" => pid.id().0)),
             pid_guard,
         };
         ClientHandle {
@@ -197,8 +173,8 @@ impl Client {
             Mode::Requests => calls::take_request(&self.session, &line, ctx),
             Mode::Tunnel(tunnel) => {
                 self.session.note_activity();
-                let ticket = self.session.tunnel_ticket(line.len());
-                tunnel.process.tunnel(ticket, line, tunnel.timeout);
+                let ticket = self.session.ticket(None, line.len());
+                tunnel.process.prompt(ticket, line, tunnel.timeout);
             }
             Mode::Relay(_) => {}
         }

@@ -20,7 +20,7 @@ use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientContext, ClientOptions};
+use crate::actors::client::{Client, ClientContext};
 use crate::actors::config_changes;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
@@ -165,9 +165,15 @@ impl Listener {
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
         let config = self.options.config.borrow().clone();
-        let options = ClientOptions::new(&config, &self.options.log);
         let services = Rc::clone(&self.options.services);
-        let client = Client::serve(stream, services, options, None, PidGuard::new());
+        let client = Client::serve(
+            stream,
+            services,
+            &config,
+            &self.options.log,
+            None,
+            PidGuard::new(),
+        );
         self.clients.add(client, ctx.address().recipient());
     }
 

@@ -24,19 +24,14 @@ use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientContext, ClientOptions, EndCount, Lending};
+use crate::actors::client::{Client, ClientContext, EndCount, Lending};
 use crate::actors::listener::bound::Acceptor;
 use crate::actors::listener::connections::Connections;
 use crate::config::{Config, ServiceConfig, language_name};
-use crate::logging::RepeatLimiter;
-use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
-use crate::messages::proc_manager::{TakeFrom, Want};
 use crate::metrics::{Closed, ServicePlace, ServiceState};
-use crate::otp::clock::Clock;
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
-use crate::warn_repeating;
-use accept::{Entrance, Next};
+use accept::Entrance;
 use queue_place::QueuePlace;
 use socket::ServiceSocket;
 
@@ -77,10 +72,8 @@ pub(crate) struct Service {
     acceptor: Option<Rc<Acceptor>>,
     entrance: Rc<Entrance>,
     connections: Connections,
-    /// The task that waits: for the pool, for a connection, or for the time to try again.
-    waiting: Option<SpawnHandle>,
-    clock: Clock,
-    poolless: RepeatLimiter,
+    /// The task that waits for a connection.
+    accepting: Option<SpawnHandle>,
     stopping: bool,
     state: Arc<ServiceState>,
     log: Logger,
@@ -93,17 +86,19 @@ impl Service {
         let log = options
             .log
             .new(o!("component" => "service", "service" => options.name.clone()));
-        let warns = !options.settings.is_local_only();
         let metrics = &options.services.metrics;
         let state = metrics.show_service(&options.name, place(&options));
         Self {
-            entrance: Entrance::new(Arc::clone(&state), warns, log.clone()),
+            entrance: Entrance::new(
+                options.services.manager.clone(),
+                &options.settings,
+                Arc::clone(&state),
+                log.clone(),
+            ),
             state,
             acceptor: None,
             connections: Connections::default(),
-            waiting: None,
-            clock: Clock::new(),
-            poolless: RepeatLimiter::default(),
+            accepting: None,
             stopping: false,
             log,
             pid_guard: PidGuard::new(),
@@ -116,72 +111,20 @@ impl Service {
         self.pid_guard.pid()
     }
 
-    /// Watches its pool, from when there is one.
-    fn watch_pool(&mut self, ctx: &mut Context<Self>) {
-        let pool = self.options.settings.pool_name().unwrap_or_default();
-        let question = WatchPool {
-            pool: pool.to_owned(),
-        };
-        let manager = self.options.services.manager.address();
-        let watching = manager.send(question).into_actor(self);
-        self.wait(ctx, watching, |pool, service, ctx| match pool {
-            Ok(Some(pool)) => service.accept(pool, ctx),
-            _ => service.pool_gone(ctx),
-        });
-    }
-
-    fn pool_gone(&mut self, ctx: &mut Context<Self>) {
-        warn_repeating!(self.log, self.poolless, self.clock.now(),
-            "the pool of a service is not there";
-            "pool" => self.options.settings.pool_name().unwrap_or_default().to_owned(),
-            "effect" => "its connections wait to be accepted",
-            "remedy" => "add the pool, or name another one in the service's section");
-        let time = actix_rt::time::sleep(RETRY_INTERVAL).into_actor(self);
-        self.wait(ctx, time, |(), service, ctx| service.watch_pool(ctx));
-    }
-
-    /// Waits for the next connection that may be let in.
-    fn accept(&mut self, pool: watch::Receiver<PoolState>, ctx: &mut Context<Self>) {
+    /// Waits for the next connection that may be let in, in place of what it waited for before.
+    fn accept(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.clone() else {
             return;
         };
-        let (manager, want) = (self.options.services.manager.clone(), self.want());
-        let take_place = move |claim| QueuePlace::take(manager.clone(), want.clone(), claim);
-        let next = Rc::clone(&self.entrance).next(acceptor, pool.clone(), take_place);
-        let next = next.into_actor(self);
-        self.wait(ctx, next, |next, service, ctx| match next {
-            Next::Accepted(stream, place) => {
-                service.start_connection(stream, place, ctx);
-                service.accept(pool, ctx);
-            }
-            Next::PoolGone => service.watch_pool(ctx),
+        let next = Rc::clone(&self.entrance).next(acceptor).into_actor(self);
+        let next = next.map(|(stream, place), service, ctx| {
+            service.accepting = None;
+            service.start_connection(stream, place, ctx);
+            service.accept(ctx);
         });
-    }
-
-    /// Waits for one thing, in place of what it waited for before.
-    fn wait<F>(
-        &mut self,
-        ctx: &mut Context<Self>,
-        what: F,
-        then: impl FnOnce(F::Output, &mut Self, &mut Context<Self>) + 'static,
-    ) where
-        F: ActorFuture<Self> + 'static,
-    {
-        let waiting = what.map(|result, service: &mut Self, ctx| {
-            service.waiting = None;
-            if !service.stopping {
-                then(result, service, ctx);
-            }
-        });
-        if let Some(before) = self.waiting.replace(ctx.spawn(waiting)) {
+        if let Some(before) = self.accepting.replace(ctx.spawn(next)) {
             ctx.cancel_future(before);
         }
-    }
-
-    /// Returns what its connections ask for.
-    fn want(&self) -> Want {
-        let pool = self.options.settings.pool_name().unwrap_or_default();
-        Want::any_from(TakeFrom::Pool(Arc::from(pool)))
     }
 
     fn start_connection(
@@ -195,7 +138,7 @@ impl Service {
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
         let (pid_guard, answer) = place.map(QueuePlace::hand_over).unzip();
         let lending = Lending {
-            want: self.want(),
+            want: self.entrance.want(),
             prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
             client_timeout: unless_zero(settings.client_timeout.under(stress)),
             session_timeout: unless_zero(settings.session_timeout.under(stress)),
@@ -205,10 +148,16 @@ impl Service {
             end: EndCount::new(Arc::clone(self.state.metrics())),
         };
         let config = self.options.config.borrow().clone();
-        let options = ClientOptions::new(&config, &self.log);
         let services = Rc::clone(&self.options.services);
         let pid_guard = pid_guard.unwrap_or_else(PidGuard::new);
-        let client = Client::serve(stream, services, options, Some(lending), pid_guard);
+        let client = Client::serve(
+            stream,
+            services,
+            &config,
+            &self.log,
+            Some(lending),
+            pid_guard,
+        );
         self.connections.add(client, ctx.address().recipient());
     }
 
@@ -247,7 +196,7 @@ impl Actor for Service {
             }
         }
         info!(self.log, "listening"; "listen" => self.options.socket.shown());
-        self.watch_pool(ctx);
+        self.accept(ctx);
     }
 }
 
@@ -264,13 +213,11 @@ impl Handler<Reconfigure> for Service {
     type Result = ();
 
     fn handle(&mut self, msg: Reconfigure, ctx: &mut Self::Context) {
-        self.entrance.set_warns(!msg.0.is_local_only());
-        let moved = msg.0.pool_name() != self.options.settings.pool_name();
+        let moved = self.entrance.reconfigure(&msg.0);
         self.options.settings = msg.0;
         self.state.set_place(place(&self.options));
-        if moved && !self.stopping {
-            self.entrance.close(Closed::NoPool);
-            self.watch_pool(ctx);
+        if moved {
+            self.accept(ctx);
         }
     }
 }
@@ -282,8 +229,8 @@ impl Handler<Stop> for Service {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.stopping = true;
-        if let Some(waiting) = self.waiting.take() {
-            ctx.cancel_future(waiting);
+        if let Some(accepting) = self.accepting.take() {
+            ctx.cancel_future(accepting);
         }
         self.entrance.close(Closed::Stopping);
         self.turn_away(ctx);

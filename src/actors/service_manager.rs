@@ -84,15 +84,12 @@ impl ServiceManager {
             return;
         }
         let config = Arc::clone(&self.options.config.borrow_and_update());
-        let names: Vec<String> = self.running.keys().cloned().collect();
-        for name in names {
-            let stays = config.services.contains_key(&name)
-                && self
-                    .options
-                    .sockets
-                    .get(&name)
-                    .is_some_and(|socket| Rc::ptr_eq(&socket, &self.running[&name].socket));
-            if !stays && let Some(service) = self.running.remove(&name) {
+        for (name, service) in std::mem::take(&mut self.running) {
+            let socket = self.options.sockets.get(&name);
+            let has_socket = socket.is_some_and(|socket| Rc::ptr_eq(&socket, &service.socket));
+            if has_socket && config.services.contains_key(&name) {
+                self.running.insert(name, service);
+            } else {
                 self.tell_of_leave(&name, &service);
                 self.take_out(service, config.server.shutdown_grace, ctx);
             }

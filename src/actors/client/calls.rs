@@ -18,7 +18,7 @@ use super::dashboard::dashboard;
 use super::handover;
 use super::holding::Holding;
 use super::jobs::jobs;
-use super::login::{Login, log_in};
+use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
 use crate::actors::proc_manager::ProcManager;
@@ -70,7 +70,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             return session.flush();
         }
     };
-    let ticket = session.ticket(request.id, line.len());
+    let ticket = session.ticket(Some(request.id), line.len());
     if let Some(right) = request.call.takes() {
         let rights = session.rights();
         if let Err(missing) = rights.require(right) {
@@ -107,7 +107,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             ..
         } if session.is_local() => handover::expect(ticket, want),
         Call::Attach { want, end, .. } => attach(ticket, want, end, ctx),
-        Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
+        Call::Auth { name, password } => log_in(ticket, name, password, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
         Call::Dashboard => dashboard(ticket),

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -38,13 +38,6 @@ pub(super) struct Expected {
     came: Vec<OwnedFd>,
 }
 
-/// The value of `attach` before and after the pipes have come.
-#[derive(Serialize)]
-struct Answer {
-    descriptors: bool,
-    end: bool,
-}
-
 /// Answers `attach`, and expects the pipes next.
 pub(super) fn expect(ticket: Ticket, want: Want) {
     let session = Rc::clone(ticket.session());
@@ -53,10 +46,7 @@ pub(super) fn expect(ticket: Ticket, want: Want) {
         want,
         came: Vec::new(),
     });
-    ticket.ok(&Answer {
-        descriptors: true,
-        end: true,
-    });
+    ticket.ok(&json!({"descriptors": true, "end": true}));
 }
 
 impl Expected {

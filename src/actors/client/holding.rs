@@ -99,26 +99,12 @@ impl Holding {
             .is_some_and(|lease| lease.process.pid.is_alive())
     }
 
-    /// Sends a command.
+    /// Sends a command, or a line of a tunnel, whose answer comes with everything that is printed
+    /// before it.
     pub(super) fn prompt(self: &Rc<Self>, ticket: Ticket, line: Bytes, timeout: Option<Duration>) {
-        self.send(ticket, line, timeout, false);
-    }
-
-    /// Sends a line of a tunnel.
-    pub(super) fn tunnel(self: &Rc<Self>, ticket: Ticket, line: Bytes, timeout: Option<Duration>) {
-        self.send(ticket, line, timeout, true);
-    }
-
-    fn send(
-        self: &Rc<Self>,
-        ticket: Ticket,
-        line: Bytes,
-        timeout: Option<Duration>,
-        verbatim: bool,
-    ) {
         let request = self.lease.borrow().as_ref().map(|lease| {
             let Lease { process, token, .. } = lease;
-            match verbatim {
+            match ticket.is_tunnel() {
                 true => process.prompt_verbatim(*token, line, timeout),
                 false => process.prompt(*token, line, timeout),
             }

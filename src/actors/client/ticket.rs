@@ -19,21 +19,13 @@ const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 impl Session {
-    /// Takes a request in hand.
-    pub(super) fn ticket(self: &Rc<Self>, id: &str, bytes: usize) -> Ticket {
-        self.new_ticket(Some(id.into()), bytes)
-    }
-
-    /// Takes a line of a tunnel in hand: its answer is written as it comes.
-    pub(super) fn tunnel_ticket(self: &Rc<Self>, bytes: usize) -> Ticket {
-        self.new_ticket(None, bytes)
-    }
-
-    fn new_ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
+    /// Takes a request in hand, by the JSON text of its id; or without one a line of a tunnel, whose
+    /// answer is written as it comes.
+    pub(super) fn ticket(self: &Rc<Self>, id: Option<&str>, bytes: usize) -> Ticket {
         self.in_hand.add(bytes);
         Ticket {
             session: Rc::clone(self),
-            id,
+            id: id.map(Into::into),
             bytes,
             waits: false,
             answered: false,

@@ -20,28 +20,7 @@ const OTHERS_ENTER: u32 = 0o011;
 /// The same, of those who are not in its group either.
 const STRANGERS_ENTER: u32 = 0o001;
 
-/// Whom the socket is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SocketAccess {
-    /// Its owner.
-    Owner,
-    /// Its owner, and the members of the owner's group.
-    OwnGroup,
-    /// Its owner, and the members of this group, by name or number.
-    Group(String),
-}
-
-impl From<&Server> for SocketAccess {
-    fn from(server: &Server) -> Self {
-        match (server.shares_socket(), server.socket_group.as_str()) {
-            (false, _) => Self::Owner,
-            (true, "") => Self::OwnGroup,
-            (true, group) => Self::Group(group.to_owned()),
-        }
-    }
-}
-
-/// What access is in terms of files.
+/// Who may use the socket, in terms of files: its owner, or also the members of a group.
 #[derive(Clone, Copy)]
 struct Modes {
     socket: u32,
@@ -53,19 +32,20 @@ struct Modes {
 }
 
 impl Modes {
-    fn of(access: &SocketAccess, path: &Path) -> Result<Self, SocketError> {
-        let group = match access {
-            SocketAccess::Owner => {
-                return Ok(Self {
-                    socket: 0o600,
-                    directory: 0o700,
-                    too_much: OTHERS_ENTER,
-                    group: None,
-                });
-            }
-            SocketAccess::OwnGroup => None,
-            SocketAccess::Group(name) => Some(group_number(name).map_err(SocketError::system(
-                path,
+    fn of(server: &Server) -> Result<Self, SocketError> {
+        if !server.shares_socket() {
+            return Ok(Self {
+                socket: 0o600,
+                directory: 0o700,
+                too_much: OTHERS_ENTER,
+                group: None,
+            });
+        }
+        let group = match server.socket_group.as_str() {
+            // The owner's own.
+            "" => None,
+            name => Some(group_number(name).map_err(SocketError::system(
+                &server.socket,
                 "cannot find the group of [server] socket_group",
             ))?),
         };
@@ -145,17 +125,14 @@ impl SocketError {
     }
 }
 
-/// Makes a socket at `path`, and its directory if there is none.
+/// Makes the socket, and its directory if there is none.
 ///
 /// # Errors
 /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
 /// nobody answers on.
-pub(crate) async fn bind_socket(
-    path: &Path,
-    access: &SocketAccess,
-    backlog: u32,
-) -> Result<Bound, SocketError> {
-    let modes = Modes::of(access, path)?;
+pub(crate) async fn bind_socket(server: &Server) -> Result<Bound, SocketError> {
+    let path = server.socket.as_path();
+    let modes = Modes::of(server)?;
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -174,7 +151,7 @@ pub(crate) async fn bind_socket(
     }
     fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
         .map_err(cannot("cannot set the permissions"))?;
-    let listens = bound.set_backlog(backlog);
+    let listens = bound.set_backlog(server.backlog);
     listens.map_err(cannot("cannot use the socket"))?;
     Ok(bound)
 }

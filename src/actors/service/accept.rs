@@ -1,9 +1,9 @@
 //! Taking the next connection of a service, when admission says so.
 //!
-//! SUMMARY   [`Entrance`] looks at the pool after every change of it, tells what changed of the
-//!           verdict, and calls accept only while the verdict is to listen.
-//!           Where the pool has nothing to spare, a connection that waits gets a [`QueuePlace`] in its
-//!           queue, and is accepted when the place's turn has come.
+//! SUMMARY   [`Entrance`] watches the pool, from when there is one, looks at it after every change, tells
+//!           what changed of the verdict, and calls accept only while the verdict is to listen. Where the
+//!           pool has nothing to spare, a connection that waits gets a [`QueuePlace`], and is accepted
+//!           when its turn has come.
 //! PROMISES  Between a look at the pool and the call of accept nothing else runs: pool and service
 //!           share one event loop. So there are never more connections let in than can be served;
 //!           what comes beyond that waits in the system's queue and is lost to nobody.
@@ -16,14 +16,19 @@ use std::sync::Arc;
 use slog::{Logger, info, warn};
 use tokio::sync::watch;
 
-use super::claims::{Claim, Claims};
+use super::claims::Claims;
 use super::queue_place::QueuePlace;
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::bound::{AcceptPause, Acceptor};
-use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
-use crate::messages::proc_manager::GetProcError;
+use crate::actors::proc_manager::ProcManager;
+use crate::config::ServiceConfig;
+use crate::logging::RepeatLimiter;
+use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
+use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
 use crate::metrics::{Closed, ServiceState};
 use crate::otp::clock::Clock;
+use crate::otp::registered_name::RegisteredName;
+use crate::warn_repeating;
 use policy::admission::{Admission, LimitWarning, Verdict, listening};
 
 /// Waits for the turn of a place. Safe to cancel.
@@ -46,6 +51,10 @@ const fn may_pass(error: &GetProcError) -> bool {
 
 /// The entrance of one service.
 pub(crate) struct Entrance {
+    manager: RegisteredName<ProcManager>,
+    pool_name: RefCell<Arc<str>>,
+    /// The pool, while it is watched and nobody waits in [`Self::next`].
+    pool: RefCell<Option<watch::Receiver<PoolState>>>,
     /// What is told, and where.
     told: RefCell<Told>,
     pause: RefCell<AcceptPause>,
@@ -60,33 +69,38 @@ pub(crate) struct Entrance {
 struct Told {
     admission: Admission,
     warning: LimitWarning,
+    no_pool: RepeatLimiter,
     /// Whether it is worth a warning that the limit is reached.
     warns: bool,
     clock: Clock,
     log: Logger,
 }
 
-/// What came of waiting.
-pub enum Next {
-    /// A connection, with the place that was taken for it.
-    Accepted(Stream, Option<QueuePlace>),
-    /// The pool, or its manager, is gone.
-    PoolGone,
+fn pool_name(settings: &ServiceConfig) -> &str {
+    settings.pool_name().unwrap_or_default()
 }
 
 impl Entrance {
-    /// Makes the entrance of a service, closed. A service for others than this user or machine
-    /// `warns` when its limit is reached.
-    pub fn new(state: Arc<ServiceState>, warns: bool, log: Logger) -> Rc<Self> {
+    /// Makes the entrance of a service, closed.
+    pub fn new(
+        manager: RegisteredName<ProcManager>,
+        settings: &ServiceConfig,
+        state: Arc<ServiceState>,
+        log: Logger,
+    ) -> Rc<Self> {
         let pause = RefCell::new(AcceptPause::new(log.clone()));
         let told = Told {
             admission: Admission::default(),
             warning: LimitWarning::default(),
-            warns,
+            no_pool: RepeatLimiter::default(),
+            warns: !settings.is_local_only(),
             clock: Clock::new(),
             log,
         };
         Rc::new(Self {
+            manager,
+            pool_name: RefCell::new(pool_name(settings).into()),
+            pool: RefCell::default(),
             told: RefCell::new(told),
             pause,
             claims: Claims::default(),
@@ -95,9 +109,24 @@ impl Entrance {
         })
     }
 
-    /// Says whether it is worth a warning that the limit is reached.
-    pub(crate) fn set_warns(&self, warns: bool) {
-        self.told.borrow_mut().warns = warns;
+    /// Takes other settings. Returns whether they name another pool, for which [`Self::next`] has to be
+    /// called anew.
+    pub fn reconfigure(&self, settings: &ServiceConfig) -> bool {
+        // One for others than this user or machine is worth a warning.
+        self.told.borrow_mut().warns = !settings.is_local_only();
+        let name = pool_name(settings);
+        let moved = **self.pool_name.borrow() != *name;
+        if moved {
+            self.pool_name.replace(name.into());
+            self.pool.take();
+            self.close(Closed::NoPool);
+        }
+        moved
+    }
+
+    /// Returns what connections ask for.
+    pub fn want(&self) -> Want {
+        Want::any_from(TakeFrom::Pool(Arc::clone(&self.pool_name.borrow())))
     }
 
     /// Returns whether processes are started with stress on now.
@@ -105,13 +134,45 @@ impl Entrance {
         self.stress.get()
     }
 
-    /// Waits until a connection may be let in and one is there. Safe to cancel.
+    /// Waits until a connection may be let in and one is there; with it comes the place that was taken
+    /// for it. Safe to cancel.
     pub(super) async fn next(
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
-        mut pool: watch::Receiver<PoolState>,
-        take_place: impl Fn(Claim) -> QueuePlace,
-    ) -> Next {
+    ) -> (Stream, Option<QueuePlace>) {
+        loop {
+            let watched = self.pool.take();
+            let mut pool = match watched {
+                Some(pool) => pool,
+                None => self.watch_pool().await,
+            };
+            if let Some(next) = self.next_for(&acceptor, &mut pool).await {
+                self.pool.replace(Some(pool));
+                return next;
+            }
+            self.close(Closed::NoPool);
+        }
+    }
+
+    /// Waits until there is a pool.
+    async fn watch_pool(&self) -> watch::Receiver<PoolState> {
+        loop {
+            let pool = self.pool_name.borrow().to_string();
+            let question = WatchPool { pool: pool.clone() };
+            if let Ok(Some(state)) = self.manager.address().send(question).await {
+                return state;
+            }
+            self.told.borrow_mut().no_pool(&pool);
+            actix_rt::time::sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// Waits for the next connection; `None`: the pool, or its manager, is gone.
+    async fn next_for(
+        &self,
+        acceptor: &Acceptor,
+        pool: &mut watch::Receiver<PoolState>,
+    ) -> Option<(Stream, Option<QueuePlace>)> {
         let mut place: Option<QueuePlace> = None;
         // Whether a place was refused, and another one would be.
         let mut refused = false;
@@ -125,10 +186,7 @@ impl Entrance {
             let accepted = tokio::select! {
                 biased;
                 changed = pool.changed() => {
-                    if changed.is_err() {
-                        self.close(Closed::NoPool);
-                        return Next::PoolGone;
-                    }
+                    changed.ok()?;
                     refused = false;
                     None
                 }
@@ -142,7 +200,7 @@ impl Entrance {
                 }
                 accepted = acceptor.accept(), if open => Some(accepted),
                 () = acceptor.pending(), if may_queue => {
-                    place = Some(take_place(self.claims.claim()));
+                    place = Some(self.take_place());
                     None
                 }
                 () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => {
@@ -151,7 +209,7 @@ impl Entrance {
                 }
             };
             match accepted {
-                Some(Ok(stream)) => return Next::Accepted(stream, place),
+                Some(Ok(stream)) => return Some((stream, place)),
                 Some(Err(error)) => {
                     place = None;
                     self.close(Closed::AcceptFailed);
@@ -161,6 +219,10 @@ impl Entrance {
                 None => {}
             }
         }
+    }
+
+    fn take_place(&self) -> QueuePlace {
+        QueuePlace::take(self.manager.clone(), self.want(), self.claims.claim())
     }
 
     /// Decides anew, and tells what has changed.
@@ -194,6 +256,13 @@ impl Entrance {
 }
 
 impl Told {
+    fn no_pool(&mut self, pool: &str) {
+        warn_repeating!(self.log, self.no_pool, self.clock.now(),
+            "the pool of a service is not there"; "pool" => pool,
+            "effect" => "its connections wait to be accepted",
+            "remedy" => "add the pool, or name another one in the service's section");
+    }
+
     fn limit_reached(&mut self, max: Option<u32>) {
         if !self.warns {
             return;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use actix::Recipient;
-use serde::Serialize;
+use serde_json::json;
 
 use super::super::holding::Holding;
 use super::Session;
@@ -65,20 +65,8 @@ impl Session {
 
     /// Queues the line that says that a process is held no more.
     fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
-        #[derive(Serialize)]
-        struct Notice<'a> {
-            down: String,
-            name: &'a str,
-            reason: &'a str,
-        }
-        let notice = Notice {
-            down: proc.to_string(),
-            name,
-            reason,
-        };
-        let mut line = serde_json::to_vec(&notice).expect("config: texts can always be written");
-        line.push(b'\n');
-        self.push_raw(&line);
+        let notice = json!({"down": proc.to_string(), "name": name, "reason": reason});
+        self.push_raw(format!("{notice}\n").as_bytes());
     }
 
     /// Finds what the client holds under this name.
