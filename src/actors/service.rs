@@ -4,10 +4,10 @@
 //!           starts a client that is lent one for as long as the connection lasts.
 //! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
 //!           pool. What is not accepted waits in the system's queue, and is served later without
-//!           loss. When the service goes, its socket is the last that goes.
+//!           loss. When the service goes, its socket goes last, and those
+//!           who still wait to be accepted are told why ([`leaving`]).
 //! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.
-//!           Who still waits to be accepted then is told ([`leaving`]).
 
 pub mod accept;
 pub mod claims;
@@ -161,7 +161,7 @@ impl Service {
         self.connections.add(client, ctx.address().recipient());
     }
 
-    /// Tells whoever comes from now on that the address is left.
+    /// Tells those who connect from now on that the address is left.
     fn turn_away(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.take() else {
             return;
@@ -222,8 +222,8 @@ impl Handler<Reconfigure> for Service {
     }
 }
 
-/// Takes the service out of operation: nobody is let in any more, connections finish what is in
-/// hand or are cut, their processes go back; the socket is closed at last. Safe to repeat.
+/// Takes the service out of operation: no connection is accepted any more, those that are there finish
+/// what is in hand or are cut, their processes go back; the socket is closed last. Safe to repeat.
 impl Handler<Stop> for Service {
     type Result = ();
 

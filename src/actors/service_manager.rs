@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is held; follows changes of the
 //!           configuration.
-//! PROMISES  A service that is taken out or moved elsewhere lets nobody in from then on, and has
+//! PROMISES  A service that is taken out or moved elsewhere accepts nothing from then on, and has
 //!           [`crate::config::Server::shutdown_grace`] to finish what is in hand. One that ended by a
 //!           mistake of ours is started again after a while.
 //! CALLED    Last in the supervision tree, so that it is stopped first.
@@ -25,7 +25,7 @@ use crate::config::{Config, ServiceAddress, ServiceConfig};
 use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 
-/// How long a service that ended by a mistake of ours stays down: it will not loop.
+/// How long a service that failed stays down, so that it does not restart in a loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// What the service manager needs.

@@ -41,7 +41,7 @@ pub(super) struct Connection {
     _tasks: Arc<JoinSet<()>>,
 }
 
-/// How many notices are kept for whoever listens too slowly.
+/// How many notices are kept for a slow listener.
 const DOWNS_KEPT: usize = 256;
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Shared {
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Outcome>>,
     closed: bool,
-    /// Why it closed, as long as nobody has been told.
+    /// Why it closed, until one caller has been told.
     reason: Option<ClientError>,
 }
 

@@ -4,8 +4,8 @@
 //!           descriptors (SCM_RIGHTS) with one line, what it reads its lines from and what it is
 //!           answered on. A [`Relay`] serves them. The connection stays for the last line, which tells
 //!           what became of the client's process.
-//! PROMISES  The relay ends with the connection, and the connection soon after the relay. Descriptors
-//!           that nobody asked for are closed by the system, unread.
+//! PROMISES  The relay ends with the connection, and the connection soon after the relay. The system
+//!           closes descriptors that were not asked for.
 //! LIMITS    Unix sockets. Three descriptors of the service for each such client.
 
 use std::io;

@@ -27,7 +27,7 @@ const HOLDERS_SWEEP_MIN: usize = 64;
 pub(super) enum HeldBy {
     /// A user of the configuration.
     User(String),
-    /// Whoever connects from this address.
+    /// All who connect from this address.
     Address(IpAddr),
     /// A user of this machine.
     Uid(u32),

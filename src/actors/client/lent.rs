@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Takes and resets a process before anything is read; from then on each line goes to it,
 //!           and everything that it prints up to its answer comes back, as with `attach`.
-//! PROMISES  A connection that is ended by anybody but its client gets one last line,
+//! PROMISES  A connection that is not ended by its client gets one last line,
 //!           `["error", NAME, REASON]`: no process, its end, a broken protocol, a timeout, the
 //!           service's end. A process goes back after a reset that it answered, or is replaced.
 //! SOURCE    Postfix master: a connection is a process's until it ends. The error line is CouchDB's.

@@ -127,7 +127,7 @@ pub(super) struct Session {
 pub(super) struct SessionTerms {
     /// The longest line of one who need not log in, in bytes.
     pub(super) line_bytes_max: usize,
-    /// Whether nobody has to log in, also on TCP.
+    /// Whether no login is needed, also on TCP.
     pub(super) open: bool,
     /// What one may do who has not logged in.
     pub(super) rights: Rights,
@@ -383,7 +383,7 @@ impl Session {
         (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }
 
-    /// Ends the connection: whatever is still in hand is answered to nobody.
+    /// Ends the connection, without answers to what is in hand.
     pub(super) fn end(&self) {
         self.set_phase(Phase::Over);
         self.unsent.take();

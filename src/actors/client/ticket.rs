@@ -1,7 +1,7 @@
 //! A request in hand, from when it is read to when it is answered.
 //!
-//! SUMMARY   Whoever works on a request owns its [`Ticket`] and answers with it.
-//! PROMISES  Every request is answered once, also when whoever worked on it panicked. It counts
+//! SUMMARY   The task that works on a request owns its [`Ticket`] and answers with it.
+//! PROMISES  Every request is answered once, also when its task panicked. It counts
 //!           against its connection's bounds for exactly as long as it is in hand.
 
 use std::rc::Rc;
@@ -34,7 +34,7 @@ impl Session {
 }
 
 /// A request in hand, answered once: by [`Ticket::ok`] or [`Ticket::error`], or by its drop, which
-/// is what happens when whoever worked on it panicked.
+/// is what happens when its task panicked.
 pub(super) struct Ticket {
     session: Rc<Session>,
     /// The JSON text of the request's `id`; none for a line of a tunnel.

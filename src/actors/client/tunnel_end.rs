@@ -1,8 +1,8 @@
 //! The orderly end of a tunnel: the process goes back, and the client is told whether it lived.
 //!
-//! SUMMARY   A process may be about to end over its last command, having answered it: nobody can
-//!           tell until it is asked again. So it is reset here, as it is after every tunnel, and its
-//!           answer is awaited before the connection ends.
+//! SUMMARY   A process that has answered its last command may still end over it, which shows only when
+//!           it is asked again. So it is reset here, as after every tunnel, and the connection ends after
+//!           its answer.
 
 use std::sync::Arc;
 

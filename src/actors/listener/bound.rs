@@ -241,7 +241,7 @@ impl AcceptPause {
         Self::untold()
     }
 
-    /// Returns the pause where nobody need be warned.
+    /// Returns the pause without a warning.
     pub(crate) fn untold() -> Sleep {
         actix_rt::time::sleep(ACCEPT_PAUSE)
     }

@@ -1,7 +1,7 @@
 //! The service's Unix socket as a file: making it, and removing it.
 //!
 //! SUMMARY   [`bind_socket`] makes a socket that only its owner can reach, or also the members
-//!           of a group, in place of one that an earlier run of ours left behind, and of nothing else.
+//!           of a group, in place of one that an earlier run left behind, and of nothing else.
 //! PROMISES  Two services that start at the same time do not take each other's socket. What is
 //!           removed at the end is what was made at the start.
 
@@ -156,7 +156,7 @@ pub(crate) async fn bind_socket(server: &Server) -> Result<Bound, SocketError> {
     Ok(bound)
 }
 
-/// Makes the directory, or checks that nobody can enter it whom the socket is not for.
+/// Makes the directory, or checks that only those can enter it whom the socket is for.
 fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     let made = DirBuilder::new()
         .recursive(true)

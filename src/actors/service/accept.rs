@@ -6,7 +6,7 @@
 //!           when its turn has come.
 //! PROMISES  Between a look at the pool and the call of accept nothing else runs: pool and service
 //!           share one event loop. So there are never more connections let in than can be served;
-//!           what comes beyond that waits in the system's queue and is lost to nobody.
+//!           the others wait in the system's queue, and none is lost.
 //! SOURCE    Postfix master_avail: master_avail_listen, _more and _less.
 
 use std::cell::{Cell, RefCell};
@@ -39,7 +39,7 @@ async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
     }
 }
 
-/// Returns whether a connection waits on in the system's queue over this error; others are told.
+/// Returns whether a connection stays in the system's queue after this error. Other errors are told to it.
 const fn may_pass(error: &GetProcError) -> bool {
     !matches!(
         error,
@@ -53,7 +53,7 @@ const fn may_pass(error: &GetProcError) -> bool {
 pub(crate) struct Entrance {
     manager: RegisteredName<ProcManager>,
     pool_name: RefCell<Arc<str>>,
-    /// The pool, while it is watched and nobody waits in [`Self::next`].
+    /// The pool, once it is watched; [`Self::next`] takes it while it waits.
     pool: RefCell<Option<watch::Receiver<PoolState>>>,
     /// What is told, and where.
     told: RefCell<Told>,
@@ -248,7 +248,7 @@ impl Entrance {
         listening(&pool.with_claims(self.claims.count()))
     }
 
-    /// Lets nobody in until the next look.
+    /// Accepts nothing until the next look.
     pub fn close(&self, why: Closed) {
         self.state.set_closed(Some(why));
         self.told.borrow_mut().admission = Admission::default();

@@ -1,6 +1,6 @@
-//! A service that leaves its address: who still connects there is told why, and where to go.
+//! A service that leaves its address: clients that still connect there are told why, and where to go.
 //!
-//! SUMMARY   [`dismiss_waiting`] tells all that wait to be accepted, [`turn_away`] who comes later.
+//! SUMMARY   [`dismiss_waiting`] tells those that wait to be accepted, [`turn_away`] those that come later.
 //! PROMISES  Never waits for a client: what it has sent is thrown away, what it is told fits its
 //!           socket, and the connection is closed. An address that another service has taken over is
 //!           left to that one.
@@ -37,7 +37,7 @@ pub(super) fn dismiss_waiting(socket: &ServiceSocket) {
     }
 }
 
-/// Tells whoever comes while no service of the configuration listens there.
+/// Tells those who connect while no service of the configuration listens there.
 pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>) {
     dismiss_waiting(&socket);
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>)
     }
 }
 
-/// Tells one connection. Whoever has gone meanwhile need not be told, so errors do not matter.
+/// Tells one connection. Errors do not matter: they mean that the client has gone.
 fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, reason: &str) {
     // What is not read when it closes would be an error at the other end.
     throw_away(client);

@@ -4,10 +4,10 @@
 //!           the name of the connection that it is about to accept: the [`QueuePlace`] is handed to that
 //!           connection.
 //! PROMISES  One that is dropped leaves the queue, and what it was granted goes back at once, as
-//!           it came: nobody has used it.
+//!           it came, unused.
 //! CALLED    By [`super::accept`], one at a time for each service.
-//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve nobody else.
-//! DIFFERS   Here others wait for the same processes, whom a service has to stand in line with.
+//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve this service only.
+//! DIFFERS   Here other clients wait for the same processes, so a service queues with them.
 
 use std::time::Duration;
 

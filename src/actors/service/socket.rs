@@ -4,8 +4,8 @@
 //!           services is prepared first, which takes what is new, and then committed, which cannot
 //!           fail.
 //! PROMISES  A socket that stays is not closed for an instant: what waits in its queue goes on
-//!           waiting. One that nobody needs any more is closed, and its file removed, when the last
-//!           of its users drops it.
+//!           waiting. One that is not needed any more is closed, and its file removed, when its last
+//!           user drops it.
 //! SOURCE    Postfix master_listen.
 
 use std::cell::RefCell;

@@ -30,7 +30,7 @@ pub(super) struct WatchedPool {
 }
 
 impl WatchedPool {
-    /// Returns whether somebody waits for a process whom no process that is being started serves.
+    /// Returns whether more clients wait for a process than processes are being started.
     pub(super) fn others_wait(&self) -> bool {
         waits(&self.state.borrow())
     }

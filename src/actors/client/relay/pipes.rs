@@ -1,9 +1,9 @@
 //! The two pipes of an attached client: the lines that it writes and what it is answered.
 //!
-//! PROMISES  Nothing here blocks or grows without a bound that its owner checks. A reader that is gone
-//!           is told once, by the write that found out.
-//! LIMITS    The descriptors are made non-blocking, which is a property of the pipe's end: whoever
-//!           hands them over opens ends of his own for it.
+//! PROMISES  Nothing here blocks or grows without a bound that its owner checks. The write that finds the
+//!           reader gone fails.
+//! LIMITS    The descriptors are made non-blocking, which is a property of the pipe's end: the
+//!           client opens the pipes anew to hand them over.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -125,7 +125,7 @@ impl Session {
         true
     }
 
-    /// The client takes nothing more: what is in hand is answered to nobody.
+    /// The client takes nothing more: drops what it would be sent.
     fn give_up(&self) {
         self.unsent.borrow_mut().clear();
         self.set_phase(Phase::Over);
