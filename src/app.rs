@@ -24,11 +24,12 @@ use actix::prelude::*;
 use slog::{Logger, warn};
 use tokio::sync::{oneshot, watch};
 
-use crate::actors::client::ClientContext;
+use crate::actors::client::{ClientContext, UserNames};
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::language::Registry;
-use crate::actors::listener::address::{AddressError, BoundAddress};
-use crate::actors::listener::socket::{BoundSocket, SocketError};
+use crate::actors::listener::address::{AddressError, bind_address};
+use crate::actors::listener::bound::Bound;
+use crate::actors::listener::socket::{SocketError, bind_socket};
 use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
 use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
@@ -138,22 +139,18 @@ impl App {
     /// See [`StartError`]; nothing is left of what was started.
     pub async fn start(config: Config, options: AppOptions) -> Result<RunningApp, StartError> {
         let spawner = Spawner::start()?;
-        let socket = Rc::new(
-            BoundSocket::bind(
-                &config.server.socket,
-                &(&config.server).into(),
-                config.server.backlog,
-            )
-            .await?,
-        );
+        let path = config.server.socket.clone();
+        let socket = bind_socket(&config.server).await?;
         let (tcp, http) = (config.server.tcp, config.server.http);
         let tcp = bind("tcp", tcp, config.server.backlog)?;
         let http = bind("http", http, config.server.backlog)?;
         let service_sockets = Rc::new(ServiceSockets::default());
         service_sockets.commit(service_sockets.prepare(&config.services).await?);
         let listening = service_sockets.listening();
-        for address in [&tcp, &http].into_iter().flatten() {
-            listening.add(address.address());
+        let address_of = |bound: &Option<Rc<Bound>>| bound.as_ref()?.tcp_address();
+        let (tcp_address, http_address) = (address_of(&tcp), address_of(&http));
+        for address in [tcp_address, http_address].into_iter().flatten() {
+            listening.add(address);
         }
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
@@ -198,17 +195,19 @@ impl App {
             replications,
             specs: [scheduler_spec, documents_spec],
         } = replication::parts(replicator, database);
-        let services = ClientContext::new(
-            manager.clone(),
-            config_listener.clone(),
-            Arc::clone(&authority),
-        )
-        .with_metrics(metrics.clone())
-        .with_in_flight(Arc::clone(&in_flight))
-        .telling_sums(Rc::clone(&sums))
-        .with_replications(replications.clone())
-        .with_http(http.as_ref().map(|address| address.address()));
-        let services = Rc::new(services);
+        let services = Rc::new(ClientContext {
+            manager: manager.clone(),
+            config: config_listener.clone(),
+            metrics: metrics.clone(),
+            sums,
+            replications: replications.clone(),
+            in_flight: Arc::clone(&in_flight),
+            authority: Arc::clone(&authority),
+            http: http_address,
+            held: Default::default(),
+            user_names: UserNames::read(),
+            stopping: watch::Sender::new(false),
+        });
         let service_options = ServiceManagerOptions {
             sockets: Rc::clone(&service_sockets),
             services: Rc::clone(&services),
@@ -220,8 +219,8 @@ impl App {
             (actor.pid(), actor.start())
         });
         let listening = ListenerOptions {
-            socket: Rc::clone(&socket),
-            tcp: tcp.clone(),
+            socket: Rc::new(socket),
+            tcp,
             services,
             config: changes.clone(),
             log: log.clone(),
@@ -249,7 +248,7 @@ impl App {
             documents_spec,
             listener_spec,
         ];
-        if let Some(address) = &http {
+        if let (Some(bound), Some(address)) = (http, http_address) {
             let shared = HttpContext {
                 pool,
                 manager: manager.clone(),
@@ -257,7 +256,7 @@ impl App {
                 config: changes,
                 authority,
                 metrics: metrics.clone(),
-                address: address.address(),
+                address,
                 replications,
                 in_flight,
                 tasks: Default::default(),
@@ -265,7 +264,7 @@ impl App {
                 log: log.clone(),
             };
             let options = HttpOptions {
-                address: Rc::clone(address),
+                bound,
                 shared: Arc::new(shared),
             };
             children.push(ChildSpec::new("http", SHUTDOWN_MAX, move || {
@@ -282,10 +281,10 @@ impl App {
             config_listener,
             scheduler,
             metrics,
-            socket,
+            socket: path,
             service_sockets,
-            tcp: tcp.map(|address| address.address()),
-            http: http.map(|address| address.address()),
+            tcp: tcp_address,
+            http: http_address,
             active,
             ended,
         })
@@ -303,7 +302,7 @@ pub struct RunningApp {
     /// What it counts.
     pub metrics: Metrics,
     supervisor: Addr<Supervisor>,
-    socket: Rc<BoundSocket>,
+    socket: PathBuf,
     service_sockets: Rc<ServiceSockets>,
     tcp: Option<SocketAddr>,
     http: Option<SocketAddr>,
@@ -314,7 +313,7 @@ pub struct RunningApp {
 impl RunningApp {
     /// Returns where clients connect.
     pub fn socket(&self) -> &Path {
-        self.socket.path()
+        &self.socket
     }
 
     /// Returns the TCP address for clients, if there is one, with the port that it has got.
@@ -431,8 +430,8 @@ fn bind(
     key: &'static str,
     address: Option<SocketAddr>,
     backlog: u32,
-) -> Result<Option<Rc<BoundAddress>>, AddressError> {
-    let bound = address.map(|address| BoundAddress::bind(key, address, backlog));
+) -> Result<Option<Rc<Bound>>, AddressError> {
+    let bound = address.map(|address| bind_address(key, address, backlog));
     Ok(bound.transpose()?.map(Rc::new))
 }
 

@@ -63,7 +63,7 @@ pub fn settings(
         },
         processes_max: None,
         pools: Default::default(),
-        fronts: Default::default(),
+        service_terms: Default::default(),
         os_process_timeout: Duration::from_secs(60),
         idle_limit: Duration::from_secs(300),
         stop_grace: Duration::from_secs(2),

@@ -23,10 +23,11 @@ mod login;
 mod peer;
 mod relay;
 mod session;
-pub mod stream;
+pub(crate) mod stream;
 mod ticket;
 mod tunnel_end;
 
+use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,64 +54,61 @@ use holding::Holding;
 pub(crate) use lent::last_line;
 pub(crate) use lent::{EndCount, Lending};
 use lines::{Input, Lines};
-use session::{Phase, Session, Terms};
+pub(crate) use peer::UserNames;
+use relay::Signal;
+use session::{Phase, Session, SessionTerms};
 use stream::Stream;
 use ticket::Ticket;
 
-/// What a connection is given by its listener.
-pub struct ClientOptions {
-    /// Its number, for the log.
-    pub number: u64,
-    /// The longest line it may send, in bytes.
-    pub line_bytes_max: usize,
-    /// How long it may take nothing of what it is sent.
-    pub write_timeout: Duration,
-    /// How long `attach` keeps a process that it has no line for.
-    pub attach_idle: Duration,
-    /// How long a client behind `attach` waits for an answer, as long as it does not tell.
-    pub attach_patience: Duration,
-    /// The log.
-    pub log: Logger,
+/// A connection that is served.
+pub(crate) struct ClientHandle {
+    /// Its life.
+    pub(crate) pid: Pid,
+    stop: Recipient<Stop>,
+    session: Weak<Session>,
 }
 
-impl ClientOptions {
-    /// Takes what the configuration has for new connections.
-    pub fn new(number: u64, config: &Config, log: &Logger) -> Self {
-        Self {
-            number,
-            line_bytes_max: config.server.line_max,
-            write_timeout: config.server.request_timeout,
-            attach_idle: config.query_server_config.attach_idle,
-            attach_patience: config.couchdb.os_process_timeout,
-            log: log.clone(),
-        }
+impl ClientHandle {
+    /// Has it end, at once or after what is in hand. Ignores the mailbox's bound: the order must not be
+    /// lost, and is given at most twice.
+    pub(crate) fn stop(&self, now: bool) {
+        self.stop.do_send(Stop { now });
     }
-}
 
-/// Ends a connection that wants nothing and holds nothing.
-pub struct EndIfIdle(Weak<Session>);
-
-impl EndIfIdle {
-    /// Returns whether the connection was idle, and ends.
-    pub fn end(&self) -> bool {
-        let session = self.0.upgrade();
+    /// Ends the connection if it wants nothing and holds nothing. Returns whether it did.
+    pub(crate) fn end_if_idle(&self) -> bool {
+        let session = self.session.upgrade();
         session.is_some_and(|session| session.end_if_idle())
     }
 }
 
-/// One connection.
-pub struct Client {
-    session: Rc<Session>,
-    line_bytes_max: usize,
-    /// The process at the other end, once the connection is a tunnel.
-    tunnel: Option<Rc<Holding>>,
-    /// The watch on the tunnel's process.
-    tunnel_end: Option<Watch>,
-    /// Whether the client wants to be told what became of the tunnel's process.
+/// What the lines of a connection are, and what it holds for them.
+enum Mode {
+    /// Requests. The session holds the processes that they borrow.
+    Requests,
+    /// The lines of one process.
+    Tunnel(Tunnel),
+    /// Nothing: the client speaks over its own pipes.
+    Relay(handover::RunningRelay),
+}
+
+/// The process of a connection that carries its lines.
+struct Tunnel {
+    process: Rc<Holding>,
+    /// How long it may work on a line; `None` is its own timeout.
+    timeout: Option<Duration>,
+    /// Whether the client wants to be told what became of it.
     tells_end: bool,
-    /// The conversation over the client's own pipes, once it has handed them over.
-    relay: Option<handover::Running>,
+    _end: Watch,
+}
+
+/// One connection.
+pub(crate) struct Client {
+    session: Rc<Session>,
+    mode: Mode,
+    /// How long `attach` keeps a process that it has no line for.
     attach_idle: Duration,
+    /// How long a client behind `attach` waits for an answer, as long as it does not tell.
     attach_patience: Duration,
     /// What a connection of a service is lent, and how.
     lending: Option<Lending>,
@@ -121,23 +119,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts the actor for a connection. Returns where to tell it to stop, its life, and what ends it
-    /// if it is idle.
-    pub fn serve(
+    /// Starts the actor for a connection; with `lending` for one of a service. Its life may have begun
+    /// before, with a ticket.
+    pub(crate) fn serve(
         stream: Stream,
         services: Rc<ClientContext>,
-        options: ClientOptions,
-    ) -> (Recipient<Stop>, Pid, EndIfIdle) {
-        Self::start_with(stream, services, options, None, PidGuard::new())
-    }
-
-    fn start_with(
-        stream: Stream,
-        services: Rc<ClientContext>,
-        options: ClientOptions,
+        config: &Config,
+        log: &Logger,
         lending: Option<Lending>,
         pid_guard: PidGuard,
-    ) -> (Recipient<Stop>, Pid, EndIfIdle) {
+    ) -> ClientHandle {
         let pid = pid_guard.pid();
         let metrics = match &lending {
             Some(lending) => lending.metrics(),
@@ -145,51 +136,68 @@ impl Client {
         };
         let connected = Connected::new(Arc::clone(&metrics));
         let caller = Caller::in_the_name_of(pid.clone(), services.manager.clone());
-        let terms = Terms {
-            line_bytes_max: options.line_bytes_max,
+        let terms = SessionTerms {
+            line_bytes_max: config.server.line_max,
             open: lending.is_some(),
             rights: rights_of(&stream),
             metrics,
             write_timeout: match &lending {
-                Some(lending) => lending.write_timeout(options.write_timeout),
-                None => options.write_timeout,
+                Some(lending) => lending.write_timeout(config.server.request_timeout),
+                None => config.server.request_timeout,
             },
         };
+        let session = Session::new(stream, services, caller, terms);
         let client = Self {
-            session: Session::new(stream, services, caller, terms),
-            line_bytes_max: options.line_bytes_max,
-            tunnel: None,
-            tunnel_end: None,
-            tells_end: false,
-            relay: None,
-            attach_idle: options.attach_idle,
-            attach_patience: options.attach_patience,
+            session: Rc::clone(&session),
+            mode: Mode::Requests,
+            attach_idle: config.query_server_config.attach_idle,
+            attach_patience: config.couchdb.os_process_timeout,
             lending,
             connected: Some(connected),
-            log: options.log.new(o!("client" => options.number)),
+            log: log.new(o!("client" => pid.id().0)),
             pid_guard,
         };
-        let idle = EndIfIdle(Rc::downgrade(&client.session));
-        (client.start().recipient(), pid, idle)
+        ClientHandle {
+            pid,
+            stop: client.start().recipient(),
+            session: Rc::downgrade(&session),
+        }
     }
 
     fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
-        if self.relay.is_some() {
-            // It speaks over its pipes.
-            return;
-        }
         if let Some(expected) = self.session.take_expected() {
             return self.take_over(expected, ctx);
         }
-        match &self.tunnel {
-            Some(process) => {
+        match &self.mode {
+            Mode::Requests if !self.session.is_admitted() => self.take_first(&line, ctx),
+            Mode::Requests => calls::take_request(&self.session, &line, ctx),
+            Mode::Tunnel(tunnel) => {
                 self.session.note_activity();
-                let ticket = self.session.tunnel_ticket(line.len());
-                process.tunnel(ticket, line);
+                let ticket = self.session.ticket(None, line.len());
+                tunnel.process.prompt(ticket, line, tunnel.timeout);
             }
-            None if !self.session.is_admitted() => self.take_first(&line, ctx),
-            None => calls::take_request(&self.session, &line, ctx),
+            Mode::Relay(_) => {}
         }
+    }
+
+    /// Makes the connection a tunnel to a process, whose end is the tunnel's.
+    fn open_tunnel(
+        &mut self,
+        lease: Lease,
+        timeout: Option<Duration>,
+        tells_end: bool,
+        ctx: &mut Context<Self>,
+    ) -> Result<Rc<Holding>, ErrorReply> {
+        let end = lease.process.pid.watch(ctx.address().recipient());
+        let process = Holding::new(lease);
+        self.session.take_within_limit(&process)?;
+        self.mode = Mode::Tunnel(Tunnel {
+            process: Rc::clone(&process),
+            timeout,
+            tells_end,
+            _end: end,
+        });
+        Ok(process)
     }
 
     /// Says what is wrong and ends; what the client still sends is thrown away.
@@ -207,7 +215,7 @@ impl Client {
         if self.lending.is_some() {
             return self.session.end_tunnel(error);
         }
-        if self.tunnel.is_none() {
+        if !matches!(self.mode, Mode::Tunnel(_)) {
             self.session.push_error("null", &error);
         }
         self.close(ctx);
@@ -290,11 +298,11 @@ impl StreamHandler<Input> for Client {
                 false => self.end_lending(ctx),
             };
         }
-        let Some(process) = self.tunnel.take_if(|_| !over) else {
+        let (Mode::Tunnel(tunnel), false) = (&self.mode, over) else {
             return self.end_after_notice(over, ctx);
         };
-        let session = Rc::clone(&self.session);
-        let tells_end = self.tells_end;
+        let (process, session) = (Rc::clone(&tunnel.process), Rc::clone(&self.session));
+        let tells_end = tunnel.tells_end;
         let closing = async move {
             let end = process.finish().await;
             if tells_end {
@@ -303,7 +311,7 @@ impl StreamHandler<Input> for Client {
             }
         };
         // Ends with the deadline of a reset, and a bounded time after it.
-        ctx.spawn(wrap_future::<_, Self>(closing).map(|(), client, ctx| client.end(ctx)));
+        self.end_after(closing, ctx);
     }
 }
 
@@ -316,8 +324,8 @@ impl Handler<Stop> for Client {
             (Some(_), false) => return self.session.end_tunnel(GetProcError::ShuttingDown),
             (None, _) => {}
         }
-        if let (Some(relay), false) = (&self.relay, msg.now) {
-            return relay.signals.stop();
+        if let (Mode::Relay(relay), false) = (&self.mode, msg.now) {
+            return relay.tell(Signal::Stop);
         }
         if msg.now {
             if self.session.services.is_stopping() {
@@ -337,7 +345,7 @@ impl Handler<ProcRevoked> for Client {
         if self.lending.is_some() {
             let error = ErrorReply::answer(msg.name, &msg.reason, Fault::Host);
             self.session.end_tunnel(error);
-        } else if self.tunnel.is_none() {
+        } else if matches!(self.mode, Mode::Requests) {
             self.session.take_away(&msg);
         }
     }
@@ -351,8 +359,11 @@ impl Client {
             return self.end(ctx);
         }
         // On TCP what the client still sends would undo what is on its way. Ends after a bounded time.
-        let linger = Rc::clone(&self.session).linger();
-        ctx.spawn(wrap_future::<_, Self>(linger).map(|(), client, ctx| client.end(ctx)));
+        self.end_after(Rc::clone(&self.session).linger(), ctx);
+    }
+
+    fn end_after(&self, closing: impl Future<Output = ()> + 'static, ctx: &mut Context<Self>) {
+        ctx.spawn(wrap_future::<_, Self>(closing).map(|(), client, ctx| client.end(ctx)));
     }
 
     fn end(&mut self, ctx: &mut Context<Self>) {
@@ -371,24 +382,14 @@ impl Client {
         end: bool,
         ctx: &mut Context<Self>,
     ) {
-        let lent = result.map_err(ErrorReply::from).and_then(|lease| {
-            let reply = calls::Attached::of(&lease, end);
-            // The process's end is the tunnel's.
-            let watch = lease.process.pid.watch(ctx.address().recipient());
-            let holding = Holding::new(lease);
-            self.session.take_within_limit(&holding)?;
-            Ok((holding, watch, reply))
-        });
-        match lent {
-            Ok((holding, watch, reply)) => {
-                self.tunnel_end = Some(watch);
-                self.tells_end = end;
-                self.tunnel = Some(holding);
-                ticket.ok(&reply);
-            }
+        let opened = result
+            .map_err(ErrorReply::from)
+            .and_then(|lease| self.open_tunnel(lease, Some(Duration::MAX), end, ctx));
+        match opened {
+            Ok(process) => ticket.ok(&calls::Lent::of(&process, end)),
             Err(error) => ticket.error(&error),
         }
-        self.session.set_attaching(false);
+        self.session.resume_reading();
     }
 }
 
@@ -397,13 +398,10 @@ impl Handler<Down> for Client {
     type Result = ();
 
     fn handle(&mut self, _: Down, _: &mut Self::Context) {
-        if let Some(relay) = &self.relay {
-            return relay.signals.process_down();
-        }
-        let exit_error = self.tunnel.as_ref().map(|process| process.shared().gone());
-        match exit_error {
-            Some(exit_error) => self.session.end_tunnel(exit_error),
-            None => self.session.set_phase(Phase::Closing),
+        match &self.mode {
+            Mode::Requests => self.session.set_phase(Phase::Closing),
+            Mode::Tunnel(tunnel) => self.session.end_tunnel(tunnel.process.shared().gone()),
+            Mode::Relay(relay) => relay.tell(Signal::ProcessDown),
         }
     }
 }

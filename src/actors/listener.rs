@@ -1,49 +1,44 @@
 //! Listener: accepts connections and starts a client for each.
 //!
-//! SUMMARY   One Unix socket, and TCP where it is configured. At most `max_connections` clients at a time; more wait in the system's
-//!           queue to be accepted.
+//! SUMMARY   One Unix socket, and TCP where it is configured. At most `max_connections` clients at a time;
+//!           more wait in the system's queue to be accepted.
 //! PROMISES  Stops accepting first, lets calls in hand finish, and ends when the last client has.
 //!           Clients end with it. An error of the system's delays the next accept and loses nobody.
 //! SOURCE    The role of Postfix's master; an Erlang listener linked to its connections.
 
 pub mod address;
 pub(crate) mod bound;
+pub(crate) mod connections;
 pub mod socket;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientContext, ClientOptions, EndIfIdle};
+use crate::actors::client::{Client, ClientContext};
 use crate::actors::config_changes;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::machine_bounds;
 use crate::otp::clock::Clock;
-use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
+use crate::otp::pid::{Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::warn_repeating;
-use address::BoundAddress;
-use bound::{AcceptPause, Acceptor};
-use socket::BoundSocket;
-
-/// Busy clients that are passed over in the search for an idle one.
-const SEARCH_MAX: usize = 256;
+use bound::{AcceptPause, Acceptor, Bound};
+use connections::Connections;
 
 /// What a listener needs.
 #[derive(Clone)]
-pub struct ListenerOptions {
+pub(crate) struct ListenerOptions {
     /// Where it listens.
-    pub socket: Rc<BoundSocket>,
+    pub socket: Rc<Bound>,
     /// Where else, for clients that log in.
-    pub tcp: Option<Rc<BoundAddress>>,
+    pub tcp: Option<Rc<Bound>>,
     /// What clients are served with.
     pub services: Rc<ClientContext>,
     /// The configuration in force.
@@ -52,13 +47,13 @@ pub struct ListenerOptions {
     pub log: Logger,
 }
 
-/// Where clients come in.
-struct Doors {
+/// What accepts clients.
+struct Acceptors {
     unix: Acceptor,
     tcp: Option<Acceptor>,
 }
 
-impl Doors {
+impl Acceptors {
     /// Waits for the next client. Safe to cancel.
     async fn accept(&self) -> io::Result<Stream> {
         let tcp = async {
@@ -75,17 +70,12 @@ impl Doors {
 }
 
 /// Accepts connections.
-pub struct Listener {
+pub(crate) struct Listener {
     options: ListenerOptions,
-    doors: Option<Rc<Doors>>,
-    /// Client -> its number, and where to tell it to stop. Those that are gone are taken out by their
-    /// `Down`.
-    clients: FxHashMap<ActorId, (u64, Recipient<Stop>)>,
-    /// Number of a client -> what ends it if it is idle, oldest first.
-    idle: BTreeMap<u64, EndIfIdle>,
+    acceptors: Option<Rc<Acceptors>>,
+    clients: Connections,
     /// How many clients the limit of open files leaves room for.
     room: usize,
-    next_number: u64,
     /// The task that waits for a connection, or for the time to try again.
     accepting: Option<SpawnHandle>,
     clock: Clock,
@@ -104,11 +94,9 @@ impl Listener {
             pause: AcceptPause::new(log.clone()),
             log,
             options,
-            doors: None,
-            clients: FxHashMap::default(),
-            idle: BTreeMap::new(),
+            acceptors: None,
+            clients: Connections::default(),
             room: usize::MAX,
-            next_number: 1,
             accepting: None,
             clock: Clock::new(),
             full: RepeatLimiter::default(),
@@ -125,17 +113,17 @@ impl Listener {
     fn listen(&mut self) -> io::Result<()> {
         if let Some(unix) = self.options.socket.acceptor()? {
             let tcp = match &self.options.tcp {
-                Some(address) => address.acceptor()?,
+                Some(tcp) => tcp.acceptor()?,
                 None => None,
             };
-            self.doors = Some(Rc::new(Doors { unix, tcp }));
+            self.acceptors = Some(Rc::new(Acceptors { unix, tcp }));
         }
         Ok(())
     }
 
     /// Waits for the next connection, unless there are as many as there may be.
     fn accept(&mut self, ctx: &mut Context<Self>) {
-        let Some(doors) = self.doors.clone() else {
+        let Some(acceptors) = self.acceptors.clone() else {
             return;
         };
         let limit = self.options.config.borrow().server.max_connections;
@@ -149,12 +137,12 @@ impl Listener {
                 "remedy" => "raise [server] max_connections");
             return;
         }
-        // Of those who are there for nothing, the oldest goes for a new one.
-        if self.clients.len() > self.room && !self.end_an_idle_one() {
+        // The oldest idle client makes room for a new one.
+        if self.clients.len() > self.room && !self.clients.end_an_idle_one() {
             let error = io::Error::other("descriptors are kept for children and the store");
             return self.pause(&error, ctx);
         }
-        let next = async move { doors.accept().await }.into_actor(self);
+        let next = async move { acceptors.accept().await }.into_actor(self);
         self.accepting = Some(ctx.spawn(next.map(|accepted, listener, ctx| {
             listener.accepting = None;
             match accepted {
@@ -167,13 +155,6 @@ impl Listener {
         })));
     }
 
-    /// Ends the oldest client that is idle, if there is one.
-    fn end_an_idle_one(&mut self) -> bool {
-        let mut oldest = self.idle.iter().take(SEARCH_MAX);
-        let ended = oldest.find_map(|(number, client)| client.end().then_some(*number));
-        ended.and_then(|number| self.idle.remove(&number)).is_some()
-    }
-
     fn pause(&mut self, error: &io::Error, ctx: &mut Context<Self>) {
         let pause = self.pause.after(error).into_actor(self);
         self.accepting = Some(ctx.spawn(pause.map(|(), listener, ctx| {
@@ -184,21 +165,16 @@ impl Listener {
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
         let config = self.options.config.borrow().clone();
-        let options = ClientOptions::new(self.next_number, &config, &self.options.log);
-        let number = self.next_number;
-        self.next_number += 1;
         let services = Rc::clone(&self.options.services);
-        let (stop, pid, idle) = Client::serve(stream, services, options);
-        self.idle.insert(number, idle);
-        self.clients.insert(pid.id(), (number, stop));
-        pid.monitor(ctx.address().recipient());
-    }
-
-    /// Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
-    fn stop_clients(&self, now: bool) {
-        self.clients
-            .values()
-            .for_each(|(_, client)| client.do_send(Stop { now }));
+        let client = Client::serve(
+            stream,
+            services,
+            &config,
+            &self.options.log,
+            None,
+            PidGuard::new(),
+        );
+        self.clients.add(client, ctx.address().recipient());
     }
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
@@ -206,13 +182,6 @@ impl Listener {
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
-    }
-}
-
-/// However it ends, its clients end with it: a successor would not know of them.
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.stop_clients(true);
     }
 }
 
@@ -227,11 +196,11 @@ impl Actor for Listener {
                 .ending(ExitReason::Failed(format!("cannot listen: {error}")));
             return ctx.stop();
         }
-        let path = self.options.socket.path().display().to_string();
-        info!(self.log, "listening"; "listen" => path);
-        if let Some(address) = &self.options.tcp {
-            let address = format!("tcp:{}", address.address());
-            info!(self.log, "listening"; "listen" => address);
+        for bound in [Some(&self.options.socket), self.options.tcp.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            info!(self.log, "listening"; "listen" => %bound);
         }
         config_changes::follow(self.options.config.clone(), ctx, Self::accept);
         self.accept(ctx);
@@ -242,9 +211,7 @@ impl Handler<Down> for Listener {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        if let Some((number, _)) = self.clients.remove(&msg.actor) {
-            self.idle.remove(&number);
-        }
+        self.clients.remove(&msg);
         self.accept(ctx);
         self.finish_shutdown(ctx);
     }
@@ -259,14 +226,14 @@ impl Handler<Stop> for Listener {
         if let Some(accepting) = self.accepting.take() {
             ctx.cancel_future(accepting);
         }
-        self.doors = None;
+        self.acceptors = None;
         self.options.socket.close();
-        if let Some(address) = &self.options.tcp {
-            address.close();
+        if let Some(tcp) = &self.options.tcp {
+            tcp.close();
         }
         self.options.services.refuse_waiters();
         info!(self.log, "stopped listening"; "count" => self.clients.len());
-        self.stop_clients(msg.now);
+        self.clients.stop(msg.now);
         self.finish_shutdown(ctx);
     }
 }

@@ -112,25 +112,23 @@ impl Opener {
         let Some(child) = self.child.take() else {
             return;
         };
-        let reason = match answer {
-            Ok(_) | Err(PromptError::Function { fatal: false, .. }) => None,
-            Err(PromptError::Timeout { .. }) => Some(self.too_slow()),
-            Err(PromptError::Protocol { what, excerpt }) => Some(format!(
-                "the query server broke the protocol before it answered its first reset, with \
-                 {what} ({}), and was killed",
-                shorten(&excerpt)
-            )),
-            Err(error) => Some(error.to_string()),
-        };
-        let Some(reason) = reason else {
-            child.shared.set_started();
-            child.shared.unassign(self.report.clock.now());
-            self.report.opened(child);
-            return ctx.stop();
-        };
-        let why = match reason == self.too_slow() {
-            true => OpenFailure::Timeout,
-            false => OpenFailure::QueryServer,
+        let (reason, why) = match answer {
+            Ok(_) | Err(PromptError::Function { fatal: false, .. }) => {
+                child.shared.set_started();
+                child.shared.unassign(self.report.clock.now());
+                self.report.opened(child);
+                return ctx.stop();
+            }
+            Err(PromptError::Timeout { .. }) => (self.too_slow(), OpenFailure::Timeout),
+            Err(PromptError::Protocol { what, excerpt }) => {
+                let reason = format!(
+                    "the query server broke the protocol before it answered its first reset, with \
+                     {what} ({}), and was killed",
+                    shorten(&excerpt)
+                );
+                (reason, OpenFailure::QueryServer)
+            }
+            Err(error) => (error.to_string(), OpenFailure::QueryServer),
         };
         let fault = Fault::QueryServer;
         self.give_up(&child, (StartError { reason, fault }, why), ctx);

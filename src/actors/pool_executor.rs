@@ -100,7 +100,7 @@ impl PoolExecutor {
         let caller = Caller::new(self.manager.clone());
         caller.hold_to(principal.limits);
         caller.speak_for(principal.who);
-        QueryServers::new(caller).telling(Some(Rc::clone(&self.sums)))
+        QueryServers::new(caller).telling(Rc::clone(&self.sums))
     }
 }
 

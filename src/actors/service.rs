@@ -4,46 +4,40 @@
 //!           starts a client that is lent one for as long as the connection lasts.
 //! PROMISES  Decides nothing: [`accept`] asks [`policy::admission`] after every change of the
 //!           pool. What is not accepted waits in the system's queue, and is served later without
-//!           loss. When the service goes, its socket is the last that goes.
+//!           loss. When the service goes, its socket goes last, and those
+//!           who still wait to be accepted are told why ([`leaving`]).
 //! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line of master.cf.
-//!           Who still waits to be accepted then is told ([`leaving`]).
 
 pub mod accept;
 pub mod claims;
 mod leaving;
+pub mod queue_place;
 pub mod socket;
-pub mod ticket;
 
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
-use crate::actors::client::{Client, ClientContext, ClientOptions, EndCount, Lending};
-use crate::actors::listener::bound::{AcceptPause, Acceptor};
+use crate::actors::client::{Client, ClientContext, EndCount, Lending};
+use crate::actors::listener::bound::Acceptor;
+use crate::actors::listener::connections::Connections;
 use crate::config::{Config, ServiceConfig, language_name};
-use crate::logging::RepeatLimiter;
-use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
-use crate::messages::proc_manager::{TakeFrom, Want};
-use crate::metrics::{Closed, Front, ServiceMetrics, ServicePlace};
-use crate::otp::clock::Clock;
-use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
+use crate::metrics::{Closed, ServicePlace, ServiceState};
+use crate::otp::pid::{Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
-use crate::warn_repeating;
-use accept::{Entrance, Next};
+use accept::Entrance;
+use queue_place::QueuePlace;
 use socket::ServiceSocket;
-use ticket::Ticket;
 
 /// What a service needs.
 #[derive(Clone)]
-pub struct ServiceOptions {
+pub(crate) struct ServiceOptions {
     /// Its name.
     pub name: String,
     /// Its section of the configuration.
@@ -61,15 +55,7 @@ pub struct ServiceOptions {
 /// Changes the settings of a service that runs; connections that are there keep theirs.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Reconfigure(pub Arc<ServiceConfig>);
-
-/// Says why the address is left, before the [`Stop`] that leaves it.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Leave(pub String);
-
-/// Why an address is left, unless [`Leave`] says otherwise.
-const SHUTTING_DOWN: &str = "the service is shutting down";
+pub(crate) struct Reconfigure(pub Arc<ServiceConfig>);
 
 /// Returns what is shown of where a service is.
 fn place(options: &ServiceOptions) -> ServicePlace {
@@ -81,23 +67,15 @@ fn place(options: &ServiceOptions) -> ServicePlace {
 }
 
 /// One service.
-pub struct Service {
+pub(crate) struct Service {
     options: ServiceOptions,
     acceptor: Option<Rc<Acceptor>>,
     entrance: Rc<Entrance>,
-    /// Connection -> where to tell it to stop.
-    connections: FxHashMap<ActorId, Recipient<Stop>>,
-    next_number: u64,
-    /// The task that waits: for the pool, for a connection, or for the time to try again.
-    waiting: Option<SpawnHandle>,
-    clock: Clock,
-    pause: AcceptPause,
-    poolless: RepeatLimiter,
+    connections: Connections,
+    /// The task that waits for a connection.
+    accepting: Option<SpawnHandle>,
     stopping: bool,
-    /// The last line of who comes while it is stopping.
-    leave: Rc<[u8]>,
-    metrics: Arc<ServiceMetrics>,
-    front: Arc<Front>,
+    state: Arc<ServiceState>,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -108,25 +86,20 @@ impl Service {
         let log = options
             .log
             .new(o!("component" => "service", "service" => options.name.clone()));
-        let metrics = options.services.metrics.service(&options.name);
-        let warns = !options.settings.is_local_only();
-        let front = options
-            .services
-            .metrics
-            .open_front(&options.name, place(&options));
+        let metrics = &options.services.metrics;
+        let state = metrics.show_service(&options.name, place(&options));
         Self {
-            entrance: Entrance::new(Arc::clone(&metrics), Arc::clone(&front), warns, log.clone()),
-            front,
+            entrance: Entrance::new(
+                options.services.manager.clone(),
+                &options.settings,
+                Arc::clone(&state),
+                log.clone(),
+            ),
+            state,
             acceptor: None,
-            connections: FxHashMap::default(),
-            next_number: 1,
-            waiting: None,
-            clock: Clock::new(),
-            pause: AcceptPause::new(log.clone()),
-            poolless: RepeatLimiter::default(),
+            connections: Connections::default(),
+            accepting: None,
             stopping: false,
-            leave: leaving::line(SHUTTING_DOWN).into(),
-            metrics,
             log,
             pid_guard: PidGuard::new(),
             options,
@@ -138,148 +111,74 @@ impl Service {
         self.pid_guard.pid()
     }
 
-    /// Watches its pool, from when there is one.
-    fn watch_pool(&mut self, ctx: &mut Context<Self>) {
-        let pool = self.options.settings.pool_name().unwrap_or_default();
-        let question = WatchPool {
-            pool: pool.to_owned(),
-        };
-        let manager = self.options.services.manager.address();
-        let watching = manager.send(question).into_actor(self);
-        self.wait(ctx, watching, |pool, service, ctx| match pool {
-            Ok(Some(pool)) => service.accept(pool, ctx),
-            _ => service.pool_gone(ctx),
-        });
-    }
-
-    fn pool_gone(&mut self, ctx: &mut Context<Self>) {
-        warn_repeating!(self.log, self.poolless, self.clock.now(),
-            "the pool of a service is not there";
-            "pool" => self.options.settings.pool_name().unwrap_or_default().to_owned(),
-            "effect" => "its connections wait to be accepted",
-            "remedy" => "add the pool, or name another one in the service's section");
-        let time = actix_rt::time::sleep(RETRY_INTERVAL).into_actor(self);
-        self.wait(ctx, time, |(), service, ctx| service.watch_pool(ctx));
-    }
-
-    /// Waits for the next connection that may be let in.
-    fn accept(&mut self, pool: watch::Receiver<PoolState>, ctx: &mut Context<Self>) {
+    /// Waits for the next connection that may be let in, in place of what it waited for before.
+    fn accept(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.clone() else {
             return;
         };
-        let (manager, want) = (self.options.services.manager.clone(), self.want());
-        let take_ticket = move |claim| Ticket::take(manager.clone(), want.clone(), claim);
-        let next = Rc::clone(&self.entrance).next(acceptor, pool.clone(), take_ticket);
-        let next = next.into_actor(self);
-        self.wait(ctx, next, |next, service, ctx| match next {
-            Next::Accepted(Ok(stream), ticket) => {
-                service.start_connection(stream, ticket, ctx);
-                service.accept(pool, ctx);
-            }
-            Next::Accepted(Err(error), _) => service.pause(&error, pool, ctx),
-            Next::PoolGone => service.watch_pool(ctx),
+        let next = Rc::clone(&self.entrance).next(acceptor).into_actor(self);
+        let next = next.map(|(stream, place), service, ctx| {
+            service.accepting = None;
+            service.start_connection(stream, place, ctx);
+            service.accept(ctx);
         });
-    }
-
-    fn pause(
-        &mut self,
-        error: &io::Error,
-        pool: watch::Receiver<PoolState>,
-        ctx: &mut Context<Self>,
-    ) {
-        let pause = self.pause.after(error).into_actor(self);
-        self.entrance.close(Closed::AcceptFailed);
-        self.wait(ctx, pause, |(), service, ctx| service.accept(pool, ctx));
-    }
-
-    /// Waits for one thing, in place of what it waited for before.
-    fn wait<F>(
-        &mut self,
-        ctx: &mut Context<Self>,
-        what: F,
-        then: impl FnOnce(F::Output, &mut Self, &mut Context<Self>) + 'static,
-    ) where
-        F: ActorFuture<Self> + 'static,
-    {
-        let waiting = what.map(|result, service: &mut Self, ctx| {
-            service.waiting = None;
-            if !service.stopping {
-                then(result, service, ctx);
-            }
-        });
-        if let Some(before) = self.waiting.replace(ctx.spawn(waiting)) {
+        if let Some(before) = self.accepting.replace(ctx.spawn(next)) {
             ctx.cancel_future(before);
         }
-    }
-
-    /// Returns what its connections ask for.
-    fn want(&self) -> Want {
-        let pool = self.options.settings.pool_name().unwrap_or_default();
-        Want::any_from(TakeFrom::Pool(Arc::from(pool)))
     }
 
     fn start_connection(
         &mut self,
         stream: Stream,
-        ticket: Option<Ticket>,
+        place: Option<QueuePlace>,
         ctx: &mut Context<Self>,
     ) {
         let settings = &self.options.settings;
         let stress = self.entrance.stress();
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
-        let (pid_guard, answer) = ticket.and_then(Ticket::hand_over).unzip();
+        let (pid_guard, answer) = place.map(QueuePlace::hand_over).unzip();
         let lending = Lending {
-            want: self.want(),
+            want: self.entrance.want(),
             prompt_timeout: unless_zero(settings.prompt_timeout.under(stress)),
             client_timeout: unless_zero(settings.client_timeout.under(stress)),
             session_timeout: unless_zero(settings.session_timeout.under(stress)),
-            // One with a ticket has claimed before.
+            // One with a place in the queue has claimed before.
             claim: answer.is_none().then(|| self.entrance.claims.claim()),
             answer,
-            end: EndCount::new(Arc::clone(&self.metrics)),
+            end: EndCount::new(Arc::clone(self.state.metrics())),
         };
         let config = self.options.config.borrow().clone();
-        let options = ClientOptions::new(self.next_number, &config, &self.log);
-        self.next_number += 1;
         let services = Rc::clone(&self.options.services);
-        let (stop, pid) = Client::lend_to(stream, services, options, lending, pid_guard);
-        self.connections.insert(pid.id(), stop);
-        pid.monitor(ctx.address().recipient());
+        let pid_guard = pid_guard.unwrap_or_else(PidGuard::new);
+        let client = Client::serve(
+            stream,
+            services,
+            &config,
+            &self.log,
+            Some(lending),
+            pid_guard,
+        );
+        self.connections.add(client, ctx.address().recipient());
     }
 
-    /// Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
-    fn stop_connections(&self, now: bool) {
-        self.connections
-            .values()
-            .for_each(|connection| connection.do_send(Stop { now }));
-    }
-
-    /// Tells whoever comes from now on that the address is left.
+    /// Tells those who connect from now on that the address is left.
     fn turn_away(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.take() else {
             return;
         };
-        let (socket, line) = (Rc::clone(&self.options.socket), Rc::clone(&self.leave));
         // Ends with the service.
-        let turn_away = leaving::turn_away(socket, acceptor, line);
+        let turn_away = leaving::turn_away(Rc::clone(&self.options.socket), acceptor);
         ctx.spawn(turn_away.into_actor(self));
     }
 
     /// Ends once no connection is left. With it goes its hold on the socket, the last of all.
     fn finish_removal(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.connections.is_empty() {
-            leaving::dismiss_waiting(&self.options.socket, &self.leave);
+            leaving::dismiss_waiting(&self.options.socket);
             info!(self.log, "stopped listening"; "listen" => self.options.socket.shown());
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
-    }
-}
-
-/// However it ends, its connections end with it: a successor would not know of them.
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.stop_connections(true);
     }
 }
 
@@ -288,7 +187,7 @@ impl Actor for Service {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         match self.options.socket.bound().acceptor() {
-            Ok(acceptor) => self.acceptor = Some(Rc::new(acceptor)),
+            Ok(acceptor) => self.acceptor = acceptor.map(Rc::new),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
                 let reason = format!("cannot listen: {error}");
@@ -297,7 +196,7 @@ impl Actor for Service {
             }
         }
         info!(self.log, "listening"; "listen" => self.options.socket.shown());
-        self.watch_pool(ctx);
+        self.accept(ctx);
     }
 }
 
@@ -305,7 +204,7 @@ impl Handler<Down> for Service {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        self.connections.remove(&msg.actor);
+        self.connections.remove(&msg);
         self.finish_removal(ctx);
     }
 }
@@ -314,38 +213,28 @@ impl Handler<Reconfigure> for Service {
     type Result = ();
 
     fn handle(&mut self, msg: Reconfigure, ctx: &mut Self::Context) {
-        self.entrance.set_warns(!msg.0.is_local_only());
-        let moved = msg.0.pool_name() != self.options.settings.pool_name();
+        let moved = self.entrance.reconfigure(&msg.0);
         self.options.settings = msg.0;
-        self.front.set_place(place(&self.options));
-        if moved && !self.stopping {
-            self.entrance.close(Closed::NoPool);
-            self.watch_pool(ctx);
+        self.state.set_place(place(&self.options));
+        if moved {
+            self.accept(ctx);
         }
     }
 }
 
-impl Handler<Leave> for Service {
-    type Result = ();
-
-    fn handle(&mut self, msg: Leave, _: &mut Self::Context) {
-        self.leave = leaving::line(&msg.0).into();
-    }
-}
-
-/// Takes the service out of operation: nobody is let in any more, connections finish what is in
-/// hand or are cut, their processes go back; the socket is closed at last. Safe to repeat.
+/// Takes the service out of operation: no connection is accepted any more, those that are there finish
+/// what is in hand or are cut, their processes go back; the socket is closed last. Safe to repeat.
 impl Handler<Stop> for Service {
     type Result = ();
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.stopping = true;
-        if let Some(waiting) = self.waiting.take() {
-            ctx.cancel_future(waiting);
+        if let Some(accepting) = self.accepting.take() {
+            ctx.cancel_future(accepting);
         }
         self.entrance.close(Closed::Stopping);
         self.turn_away(ctx);
-        self.stop_connections(msg.now);
+        self.connections.stop(msg.now);
         self.finish_removal(ctx);
     }
 }

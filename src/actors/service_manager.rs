@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is held; follows changes of the
 //!           configuration.
-//! PROMISES  A service that is taken out or moved elsewhere lets nobody in from then on, and has
+//! PROMISES  A service that is taken out or moved elsewhere accepts nothing from then on, and has
 //!           [`crate::config::Server::shutdown_grace`] to finish what is in hand. One that ended by a
 //!           mistake of ours is started again after a while.
 //! CALLED    Last in the supervision tree, so that it is stopped first.
@@ -20,12 +20,12 @@ use tokio::sync::watch;
 use crate::actors::client::ClientContext;
 use crate::actors::config_changes;
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
-use crate::actors::service::{Leave, Reconfigure, Service, ServiceOptions};
+use crate::actors::service::{Reconfigure, Service, ServiceOptions};
 use crate::config::{Config, ServiceAddress, ServiceConfig};
 use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 
-/// How long a service that ended by a mistake of ours stays down: it will not loop.
+/// How long a service that failed stays down, so that it does not restart in a loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// What the service manager needs.
@@ -42,7 +42,7 @@ pub(crate) struct ServiceManagerOptions {
 }
 
 /// A service that runs.
-struct Running {
+struct RunningService {
     settings: Arc<ServiceConfig>,
     socket: Rc<ServiceSocket>,
     address: Addr<Service>,
@@ -52,7 +52,7 @@ struct Running {
 /// All services.
 pub(crate) struct ServiceManager {
     options: ServiceManagerOptions,
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningService>,
     /// Those that are going; each keeps its socket until it is gone.
     leaving: Vec<(ActorId, Addr<Service>)>,
     stopping: bool,
@@ -64,7 +64,7 @@ impl ServiceManager {
     /// Makes the service manager.
     pub fn new(options: ServiceManagerOptions) -> Self {
         Self {
-            log: options.log.new(o!("component" => "front_door")),
+            log: options.log.new(o!("component" => "service_manager")),
             options,
             running: BTreeMap::new(),
             leaving: Vec::new(),
@@ -84,15 +84,12 @@ impl ServiceManager {
             return;
         }
         let config = Arc::clone(&self.options.config.borrow_and_update());
-        let names: Vec<String> = self.running.keys().cloned().collect();
-        for name in names {
-            let stays = config.services.contains_key(&name)
-                && self
-                    .options
-                    .sockets
-                    .get(&name)
-                    .is_some_and(|socket| Rc::ptr_eq(&socket, &self.running[&name].socket));
-            if !stays && let Some(service) = self.running.remove(&name) {
+        for (name, service) in std::mem::take(&mut self.running) {
+            let socket = self.options.sockets.get(&name);
+            let has_socket = socket.is_some_and(|socket| Rc::ptr_eq(&socket, &service.socket));
+            if has_socket && config.services.contains_key(&name) {
+                self.running.insert(name, service);
+            } else {
                 self.tell_of_leave(&name, &service);
                 self.take_out(service, config.server.shutdown_grace, ctx);
             }
@@ -111,21 +108,15 @@ impl ServiceManager {
         }
     }
 
-    /// Tells the operator, and who still connects there, that an address is left.
-    fn tell_of_leave(&self, name: &str, service: &Running) {
-        if !service.socket.is_left() {
+    /// Tells the operator that an address is left.
+    fn tell_of_leave(&self, name: &str, service: &RunningService) {
+        let Some(reason) = service.socket.left() else {
             return;
-        }
-        let reason = match self.options.sockets.get(name) {
-            Some(now) => format!("the service '{name}' listens on {} now", now.shown()),
-            None => format!("the service '{name}' was taken out of the configuration"),
         };
         warn!(self.log, "a service leaves its address";
               "service" => name, "listen" => service.socket.shown(), "reason" => &reason,
               "effect" => "who connects there is turned away, and nobody answers there once its \
                            connections have ended");
-        // Ignores the mailbox's bound: it is sent once.
-        service.address.do_send(Leave(reason));
     }
 
     fn start_service(&mut self, name: &str, settings: &ServiceConfig, ctx: &mut Context<Self>) {
@@ -150,7 +141,7 @@ impl ServiceManager {
             log: self.options.log.clone(),
         });
         let pid = service.pid();
-        let running = Running {
+        let running = RunningService {
             settings,
             socket,
             address: service.start(),
@@ -161,13 +152,13 @@ impl ServiceManager {
     }
 
     /// Has a service end: in order, and after some time in any case.
-    fn take_out(&mut self, service: Running, grace: Duration, ctx: &mut Context<Self>) {
-        let Running { address, actor, .. } = service;
+    fn take_out(&mut self, service: RunningService, grace: Duration, ctx: &mut Context<Self>) {
+        let RunningService { address, actor, .. } = service;
         // Ignores the mailbox's bound: the order must not be lost, and is given at most three times.
         address.do_send(Stop { now: false });
         self.leaving.push((actor, address));
-        ctx.run_later(grace, move |door, _| {
-            let late = door.leaving.iter().find(|(known, _)| *known == actor);
+        ctx.run_later(grace, move |manager, _| {
+            let late = manager.leaving.iter().find(|(known, _)| *known == actor);
             if let Some((_, address)) = late {
                 address.do_send(Stop { now: true });
             }
@@ -210,7 +201,7 @@ impl Handler<Down> for ServiceManager {
             error!(self.log, "a service ended and is started again";
                    "service" => &name, "error" => %msg.reason);
             self.running.remove(&name);
-            ctx.run_later(RESTART_DELAY, |door, ctx| door.follow(ctx));
+            ctx.run_later(RESTART_DELAY, |manager, ctx| manager.follow(ctx));
         }
         self.finish_shutdown(ctx);
     }

@@ -37,7 +37,7 @@ pub(crate) fn manager_settings(
             let pools = config.pools_with_services().into_iter();
             pools.map(|(name, pool)| (name, Arc::new(pool))).collect()
         },
-        fronts: config.terms_of_later_pools(),
+        service_terms: config.terms_of_later_pools(),
         os_process_timeout: config.couchdb.os_process_timeout,
         idle_limit: query_servers.os_process_idle_limit,
         // The process gets TERM after half of it, and KILL at its end.

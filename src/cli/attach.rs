@@ -23,7 +23,7 @@ use super::service_socket::{SocketArgs, service_error};
 Exit codes:
   0    standard input ended and everything it asked was answered; or nobody reads the answers
   64   the command line is wrong
-  69   no service answers
+  69   no service answers, or it has no room for the pipes
   74   reading standard input or writing standard output failed
   77   the socket belongs to another user
   78   the service has no such language, pool or group, or cannot start the query server with its

@@ -1,21 +1,20 @@
 //! `attach`: a connection that becomes the input and output of one process.
 //!
-//! SUMMARY   [`attach`] carries the lines over the connection, for tokio programs; [`attach_pipes`] hands
-//!           pipes of the client's over, without a runtime: what `settee attach` does.
-//! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is handed on.
+//! SUMMARY   [`attach`] copies lines over the connection; with [`attach_pipes`] the service reads and
+//!           writes pipes of the client's itself, as it does for `settee attach`.
+//! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is still to be
+//!           read from the returned reader.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -23,16 +22,44 @@ use super::TakeFrom;
 use super::error::{ClientError, ServiceError};
 use super::wire::{self, Borrowed};
 
-/// How much is read at a time until the reply is whole, in bytes.
-const REPLY_READ_BYTES: usize = 8 * 1024;
+/// The longest line that is read of the service's, in bytes.
+const REPLY_BYTES_MAX: u64 = 1 << 20;
 
-/// The longest reply to `attach`, in bytes.
-const REPLY_BYTES_MAX: usize = 1 << 20;
+/// A process whose input and output are a connection.
+#[derive(Debug)]
+pub struct Attached {
+    /// The process; it carries no `config`.
+    pub proc: Borrowed,
+    /// What it prints.
+    pub output: tokio::io::BufReader<OwnedReadHalf>,
+    /// What it reads. Shut it down to have the outstanding answers and then the end.
+    pub input: OwnedWriteHalf,
+}
 
-/// How the service's last line begins, before its JSON object. No line of a query server's begins so.
+/// Attaches to a process of a language, a pool or a group on a connection of its own.
+///
+/// # Errors
+/// As [`super::Client::connect`] and [`super::Client::get_proc_from`].
+pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attached, ClientError> {
+    let (output, mut input) = UnixStream::connect(path).await?.into_split();
+    input.write_all(&request(from, &[])?).await?;
+    let mut output = tokio::io::BufReader::new(output);
+    let mut line = Vec::new();
+    let mut reply = (&mut output).take(REPLY_BYTES_MAX);
+    reply.read_until(b'\n', &mut line).await?;
+    let proc = wire::typed("attach", &value(&line)?)?;
+    Ok(Attached {
+        proc,
+        output,
+        input,
+    })
+}
+
+/// How the last line of a connection begins that tells what became of an attached process, before its
+/// JSON object. No line of a query server's begins so.
 pub const END_MARK: u8 = 0;
 
-/// What became of the process: what the service says at the end.
+/// What became of the process.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct AttachEnd {
     /// Whether it lived until it went back to its pool.
@@ -45,159 +72,71 @@ pub struct AttachEnd {
     pub error: Option<Box<ServiceError>>,
 }
 
-/// A process whose input and output are a connection.
-#[derive(Debug)]
-pub struct Attached {
-    /// The process; it carries no `config`.
-    pub proc: Borrowed,
-    /// What it prints.
-    pub output: AttachOutput,
-    /// What it reads. Shut it down to have the outstanding answers and then the end.
-    pub input: OwnedWriteHalf,
-}
-
-/// What a process prints: an [`AsyncRead`].
-#[derive(Debug)]
-pub struct AttachOutput {
-    early: Vec<u8>,
-    taken: usize,
-    stream: OwnedReadHalf,
-}
-
-impl AsyncRead for AttachOutput {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let early = &self.early[self.taken..];
-        if early.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
-        }
-        let length = early.len().min(buffer.remaining());
-        buffer.put_slice(&early[..length]);
-        self.taken += length;
-        Poll::Ready(Ok(()))
-    }
-}
-
-/// Attaches to a process of a language, a pool or a group on a connection of its own.
-///
-/// # Errors
-/// As [`super::Client::connect`] and [`super::Client::get_proc_from`].
-pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attached, ClientError> {
-    let mut stream = UnixStream::connect(path).await?;
-    let request = wire::request(0, "attach", &from.arguments())?;
-    stream.write_all(&request).await?;
-    let mut received = Vec::new();
-    let end = loop {
-        let from = received.len();
-        stream.read_buf(&mut received).await?;
-        if let Some(end) = line_end(&received, from)? {
-            break end;
-        }
-    };
-    let proc = accept(&received[..end])?;
-    let (output, input) = stream.into_split();
-    Ok(Attached {
-        proc,
-        output: AttachOutput {
-            early: received,
-            taken: end + 1,
-            stream: output,
-        },
-        input,
-    })
-}
-
 /// A conversation that the service leads over pipes of the client's: see [`attach_pipes`].
 #[derive(Debug)]
-pub struct AttachedPipes {
-    stream: BlockingStream,
-    received: Vec<u8>,
-}
+pub struct AttachedPipes(BufReader<BlockingStream>);
 
 /// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
-/// processes that it may change between two lines.
+/// processes that it may change between two lines. Starts no runtime.
 ///
-/// The descriptors are made non-blocking. The conversation ends with the returned value. Starts no
-/// runtime, which makes `settee attach` small and quick.
+/// The descriptors are made non-blocking. The conversation ends with the returned value.
 ///
 /// # Errors
-/// As [`attach`]; no process is taken yet. The service may have no room for the descriptors.
+/// As [`attach`]; no process is taken yet.
 pub fn attach_pipes(
     path: &Path,
     from: TakeFrom<'_>,
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
 ) -> Result<AttachedPipes, ClientError> {
-    let mut stream = BlockingStream::connect(path)?;
-    let mut arguments = from.arguments();
-    for member in ["end", "descriptors"] {
-        arguments[member] = true.into();
-    }
-    stream.write_all(&wire::request(0, "attach", &arguments)?)?;
-    let mut received = Vec::new();
-    let _: IgnoredAny = read_reply(&mut stream, &mut received)?;
+    let mut stream = BufReader::new(BlockingStream::connect(path)?);
+    let asked = request(from, &["end", "descriptors"])?;
+    stream.get_ref().write_all(&asked)?;
+    read_reply(&mut stream)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let pipes = [input, output];
     control.push(SendAncillaryMessage::ScmRights(&pipes));
     let line = [io::IoSlice::new(b"\n")];
-    sendmsg(&stream, &line, &mut control, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
-    let _: IgnoredAny = read_reply(&mut stream, &mut received)?;
-    Ok(AttachedPipes { stream, received })
-}
-
-/// Reads the next reply; what came behind it is left in `received`.
-fn read_reply<T: DeserializeOwned>(
-    stream: &mut BlockingStream,
-    received: &mut Vec<u8>,
-) -> Result<T, ClientError> {
-    let mut chunk = [0; REPLY_READ_BYTES];
-    let mut from = 0;
-    let end = loop {
-        if received.len() > from
-            && let Some(end) = line_end(received, from)?
-        {
-            break end;
-        }
-        from = received.len();
-        let length = stream.read(&mut chunk)?;
-        if length == 0 {
-            return Err(ClientError::Closed);
-        }
-        received.extend_from_slice(&chunk[..length]);
-    };
-    let value = accept(&received[..end]);
-    received.drain(..=end);
-    value
+    let flags = SendFlags::NOSIGNAL;
+    sendmsg(stream.get_ref(), &line, &mut control, flags).map_err(io::Error::from)?;
+    read_reply(&mut stream)?;
+    Ok(AttachedPipes(stream))
 }
 
 impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a word.
-    pub fn wait(mut self) -> Option<AttachEnd> {
-        // Nothing else comes over the connection now. Without the whole line it was cut off.
-        let mut rest = self.stream.take(REPLY_BYTES_MAX as u64);
-        let _ = rest.read_to_end(&mut self.received);
-        let json = self.received.strip_prefix(&[END_MARK])?;
-        serde_json::from_slice(json).ok()
+    pub fn wait(self) -> Option<AttachEnd> {
+        let mut line = Vec::new();
+        // Where the connection breaks, what came before counts.
+        let _ = self.0.take(REPLY_BYTES_MAX).read_to_end(&mut line);
+        serde_json::from_slice(line.strip_prefix(&[END_MARK])?).ok()
     }
 }
 
-/// Finds the end of the reply in what was received; nothing new since `from` is the end of all.
-fn line_end(received: &[u8], from: usize) -> Result<Option<usize>, ClientError> {
-    if received.len() == from {
-        return Err(ClientError::Closed);
+/// Makes the request, with the arguments that are `true`.
+fn request(from: TakeFrom<'_>, flags: &[&str]) -> Result<Vec<u8>, ClientError> {
+    let mut arguments = from.arguments();
+    for flag in flags {
+        arguments[*flag] = true.into();
     }
-    let end = memchr::memchr(b'\n', &received[from..]).map(|end| from + end);
-    if end.is_none() && received.len() > REPLY_BYTES_MAX {
-        return Err(ClientError::Protocol("a reply without an end".into()));
-    }
-    Ok(end)
+    wire::request(0, "attach", &arguments)
 }
 
-fn accept<T: DeserializeOwned>(line: &[u8]) -> Result<T, ClientError> {
-    let (_, outcome) = wire::reply(line)?;
-    wire::typed("attach", &outcome?)
+fn read_reply(stream: &mut BufReader<BlockingStream>) -> Result<Box<RawValue>, ClientError> {
+    let mut line = Vec::new();
+    let mut reply = stream.take(REPLY_BYTES_MAX);
+    reply.read_until(b'\n', &mut line)?;
+    value(&line)
+}
+
+/// Returns the value that a reply brings.
+fn value(line: &[u8]) -> Result<Box<RawValue>, ClientError> {
+    if !line.ends_with(b"\n") {
+        return Err(match line.len() as u64 {
+            REPLY_BYTES_MAX => ClientError::Protocol("a reply without an end".into()),
+            _ => ClientError::Closed,
+        });
+    }
+    wire::reply(line)?.1
 }

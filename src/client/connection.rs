@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::error::ClientError;
 use super::wire::{self, Outcome, ProcDown};
@@ -37,10 +37,11 @@ const WRITE_BYTES: usize = 256 * 1024;
 pub(super) struct Connection {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Vec<u8>>,
-    _tasks: Arc<Tasks>,
+    /// What reads and what writes; both end with the connection.
+    _tasks: Arc<JoinSet<()>>,
 }
 
-/// How many notices are kept for whoever listens too slowly.
+/// How many notices are kept for a slow listener.
 const DOWNS_KEPT: usize = 256;
 
 #[derive(Debug)]
@@ -51,34 +52,13 @@ struct Shared {
     downs: broadcast::Sender<ProcDown>,
 }
 
-impl Default for Shared {
-    fn default() -> Self {
-        Self {
-            next_id: AtomicU64::default(),
-            calls: Mutex::default(),
-            downs: broadcast::Sender::new(DOWNS_KEPT),
-        }
-    }
-}
-
 /// Id of a request -> who waits for its reply.
 #[derive(Debug, Default)]
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Outcome>>,
     closed: bool,
-    /// Why it closed, as long as nobody has been told.
+    /// Why it closed, until one caller has been told.
     reason: Option<ClientError>,
-}
-
-/// The two tasks of a connection; they end with it.
-#[derive(Debug)]
-struct Tasks(AbortHandle, AbortHandle);
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.0.abort();
-        self.1.abort();
-    }
 }
 
 impl Shared {
@@ -111,11 +91,15 @@ impl Drop for Registration<'_> {
 impl Connection {
     pub(super) fn on(stream: UnixStream) -> Self {
         let (reader, writer) = stream.into_split();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            next_id: AtomicU64::default(),
+            calls: Mutex::default(),
+            downs: broadcast::Sender::new(DOWNS_KEPT),
+        });
         let (requests, queue) = mpsc::channel(REQUESTS_QUEUED_MAX);
-        let reading = tokio::spawn(read(reader, Arc::clone(&shared)));
-        let writing = tokio::spawn(write(writer, queue, Arc::clone(&shared)));
-        let tasks = Tasks(reading.abort_handle(), writing.abort_handle());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(read(reader, Arc::clone(&shared)));
+        tasks.spawn(write(writer, queue, Arc::clone(&shared)));
         Self {
             shared,
             requests,

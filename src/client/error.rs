@@ -32,7 +32,7 @@ impl ClientError {
         }
     }
 
-    /// Returns whether nobody serves at the other end.
+    /// Returns whether no service answers at the other end.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Io(_) | Self::Closed | Self::Protocol(_))
     }

@@ -3,8 +3,10 @@
 //! Every one of them fails as [`Client::get_proc_for`] and [`Client::prompt`] do; the errors name
 //! the function, and the document where it is known ([`ServiceError`](super::ServiceError)).
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Client, ClientError, DdocIn, wire};
 
@@ -62,13 +64,9 @@ pub struct Compiling<'a> {
 
 type Value = Box<RawValue>;
 
-/// Arguments beside others.
-#[derive(Serialize)]
-struct With<'a, A, M> {
-    #[serde(flatten)]
-    first: &'a A,
-    #[serde(flatten)]
-    more: &'a M,
+/// Returns an argument as JSON text.
+fn raw(argument: &impl Serialize) -> Result<Value, ClientError> {
+    to_raw_value(argument).map_err(wire::no_json)
 }
 
 impl Client {
@@ -105,12 +103,8 @@ impl Client {
         with: Reducing<'_>,
         rows: &impl Serialize,
     ) -> Result<Vec<Value>, ClientError> {
-        #[derive(Serialize)]
-        struct Rows<'a, R> {
-            rows: &'a R,
-        }
-        let (first, more) = (&with, &Rows { rows });
-        self.typed_function("reduce", &With { first, more }).await
+        let results = self.with("reduce", &with, [("rows", raw(rows)?)]).await?;
+        wire::typed("reduce", &results)
     }
 
     /// Reduces earlier results: rows with a value for each function (`rereduce`).
@@ -122,12 +116,9 @@ impl Client {
         with: Reducing<'_>,
         values: &impl Serialize,
     ) -> Result<Vec<Value>, ClientError> {
-        #[derive(Serialize)]
-        struct Values<'a, V> {
-            values: &'a V,
-        }
-        let (first, more) = (&with, &Values { values });
-        self.typed_function("rereduce", &With { first, more }).await
+        let more = [("values", raw(values)?)];
+        let results = self.with("rereduce", &with, more).await?;
+        wire::typed("rereduce", &results)
     }
 
     /// Makes final results of one result of each function (`finalize`).
@@ -139,13 +130,9 @@ impl Client {
         funs: &[&str],
         values: &impl Serialize,
     ) -> Result<Vec<Value>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, V> {
-            funs: &'a [&'a str],
-            values: &'a V,
-        }
-        self.typed_function("finalize", &Arguments { funs, values })
-            .await
+        let more = [("funs", raw(&funs)?), ("values", raw(values)?)];
+        let results = self.with("finalize", &(), more).await?;
+        wire::typed("finalize", &results)
     }
 
     /// Makes index entries: a list of them for each document (`index_docs`).
@@ -156,7 +143,8 @@ impl Client {
         &self,
         indexing: Indexing<'_, impl Serialize>,
     ) -> Result<Vec<Value>, ClientError> {
-        self.typed_function("index_docs", &indexing).await
+        let entries = self.function("index_docs", &indexing).await?;
+        wire::typed("index_docs", &entries)
     }
 
     /// Finds out whether a function compiles (`try_compile`).
@@ -178,13 +166,8 @@ impl Client {
         path: &[&str],
         args: &impl Serialize,
     ) -> Result<Value, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, A> {
-            path: &'a [&'a str],
-            args: &'a A,
-        }
-        let (first, more) = (&ddoc, &Arguments { path, args });
-        self.function("ddoc_prompt", &With { first, more }).await
+        let more = [("path", raw(&path)?), ("args", raw(args)?)];
+        self.with("ddoc_prompt", &ddoc, more).await
     }
 
     /// Asks `validate_doc_update` about documents (`validate_docs`): `true`, or what it threw, for
@@ -199,22 +182,13 @@ impl Client {
         user_ctx: &impl Serialize,
         sec_obj: &impl Serialize,
     ) -> Result<Vec<Value>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, D, U, S> {
-            docs: &'a D,
-            #[serde(rename = "userCtx")]
-            user_ctx: &'a U,
-            #[serde(rename = "secObj")]
-            sec_obj: &'a S,
-        }
-        let more = &Arguments {
-            docs: edits,
-            user_ctx,
-            sec_obj,
-        };
-        let first = &ddoc;
-        self.typed_function("validate_docs", &With { first, more })
-            .await
+        let more = [
+            ("docs", raw(edits)?),
+            ("userCtx", raw(user_ctx)?),
+            ("secObj", raw(sec_obj)?),
+        ];
+        let verdicts = self.with("validate_docs", &ddoc, more).await?;
+        wire::typed("validate_docs", &verdicts)
     }
 
     /// Asks a filter function which documents pass (`filter_docs`).
@@ -228,15 +202,13 @@ impl Client {
         docs: &impl Serialize,
         req: &impl Serialize,
     ) -> Result<Vec<bool>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, D, R> {
-            name: &'a str,
-            docs: &'a D,
-            req: &'a R,
-        }
-        let (first, more) = (&ddoc, &Arguments { name, docs, req });
-        self.typed_function("filter_docs", &With { first, more })
-            .await
+        let more = [
+            ("name", raw(&name)?),
+            ("docs", raw(docs)?),
+            ("req", raw(req)?),
+        ];
+        let passes = self.with("filter_docs", &ddoc, more).await?;
+        wire::typed("filter_docs", &passes)
     }
 
     /// Asks a view's map function for which documents it emits anything (`filter_view`).
@@ -249,14 +221,9 @@ impl Client {
         name: &str,
         docs: &impl Serialize,
     ) -> Result<Vec<bool>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, D> {
-            name: &'a str,
-            docs: &'a D,
-        }
-        let (first, more) = (&ddoc, &Arguments { name, docs });
-        self.typed_function("filter_view", &With { first, more })
-            .await
+        let more = [("name", raw(&name)?), ("docs", raw(docs)?)];
+        let passes = self.with("filter_view", &ddoc, more).await?;
+        wire::typed("filter_view", &passes)
     }
 
     /// Renders a document, `None` for none, and returns the response object (`show`).
@@ -270,7 +237,12 @@ impl Client {
         doc: Option<&RawValue>,
         req: &impl Serialize,
     ) -> Result<Value, ClientError> {
-        self.render("show", ddoc, name, (doc, req)).await
+        let more = [
+            ("name", raw(&name)?),
+            ("doc", raw(&doc)?),
+            ("req", raw(req)?),
+        ];
+        self.with("show", &ddoc, more).await
     }
 
     /// Has a document made or changed: `[DOC or null, RESPONSE]` (`update`).
@@ -284,24 +256,12 @@ impl Client {
         doc: Option<&RawValue>,
         req: &impl Serialize,
     ) -> Result<Value, ClientError> {
-        self.render("update", ddoc, name, (doc, req)).await
-    }
-
-    async fn render(
-        &self,
-        call: &'static str,
-        ddoc: DdocIn<'_>,
-        name: &str,
-        (doc, req): (Option<&RawValue>, &impl Serialize),
-    ) -> Result<Value, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, R> {
-            name: &'a str,
-            doc: Option<&'a RawValue>,
-            req: &'a R,
-        }
-        let (first, more) = (&ddoc, &Arguments { name, doc, req });
-        self.function(call, &With { first, more }).await
+        let more = [
+            ("name", raw(&name)?),
+            ("doc", raw(&doc)?),
+            ("req", raw(req)?),
+        ];
+        self.with("update", &ddoc, more).await
     }
 
     /// Renders rows: an object with the response and its chunks (`list`). `rows` is an array of
@@ -316,21 +276,13 @@ impl Client {
         (head, rows): (&impl Serialize, &impl Serialize),
         req: &impl Serialize,
     ) -> Result<Value, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, H, W, R> {
-            name: &'a str,
-            head: &'a H,
-            rows: &'a W,
-            req: &'a R,
-        }
-        let more = &Arguments {
-            name,
-            head,
-            rows,
-            req,
-        };
-        let first = &ddoc;
-        self.function("list", &With { first, more }).await
+        let more = [
+            ("name", raw(&name)?),
+            ("head", raw(head)?),
+            ("rows", raw(rows)?),
+            ("req", raw(req)?),
+        ];
+        self.with("list", &ddoc, more).await
     }
 
     /// Has a request rewritten; `null` when no rule fits (`rewrite`).
@@ -342,19 +294,24 @@ impl Client {
         ddoc: DdocIn<'_>,
         req: &impl Serialize,
     ) -> Result<Value, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, R> {
-            req: &'a R,
-        }
-        let (first, more) = (&ddoc, &Arguments { req });
-        self.function("rewrite", &With { first, more }).await
+        self.with("rewrite", &ddoc, [("req", raw(req)?)]).await
     }
 
-    async fn typed_function<T: serde::de::DeserializeOwned>(
+    /// Calls with more arguments beside the members of `first`.
+    async fn with<const N: usize>(
         &self,
         call: &'static str,
-        arguments: &impl Serialize,
-    ) -> Result<T, ClientError> {
-        wire::typed(call, &self.function(call, arguments).await?)
+        first: &impl Serialize,
+        more: [(&'static str, Value); N],
+    ) -> Result<Value, ClientError> {
+        #[derive(Serialize)]
+        struct Arguments<'a, A> {
+            #[serde(flatten)]
+            first: &'a A,
+            #[serde(flatten)]
+            more: BTreeMap<&'static str, Value>,
+        }
+        let more = BTreeMap::from(more);
+        self.function(call, &Arguments { first, more }).await
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! SUMMARY   [`Client`] is one connection: it borrows processes, prompts them and gives them back.
 //!           [`attach`] turns a connection into the plain input and output of one process.
-//! PROMISES  Calls may be made at the same time: requests are pipelined on one connection and
-//!           replies
+//! PROMISES  Calls may be made at the same time: requests are pipelined on one connection and replies
 //!           matched by their id. Every call ends: with its answer, or with an error that says
 //!           whose fault it is and whether a retry may help. Dropping the client closes the
 //!           connection, and the service takes back what it held.
@@ -49,9 +48,7 @@ use connection::Connection;
 
 pub use crate::messages::pools::PoolChange;
 pub use crate::replicator::JobOrder;
-pub use attach::{
-    AttachEnd, AttachOutput, Attached, AttachedPipes, END_MARK, attach, attach_pipes,
-};
+pub use attach::{AttachEnd, Attached, AttachedPipes, END_MARK, attach, attach_pipes};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};

@@ -87,10 +87,13 @@ pub(super) fn request(
         call,
         arguments,
     };
-    let mut line = serde_json::to_vec(&request)
-        .map_err(|error| ClientError::Protocol(format!("the request is no JSON: {error}")))?;
+    let mut line = serde_json::to_vec(&request).map_err(no_json)?;
     line.push(b'\n');
     Ok(line)
+}
+
+pub(super) fn no_json(error: serde_json::Error) -> ClientError {
+    ClientError::Protocol(format!("the request is no JSON: {error}"))
 }
 
 /// Reads a line that is no reply but a notice.

@@ -47,7 +47,7 @@ pub(crate) use pools::above_ceiling;
 pub use pools::{Fairness, OnClientCrash, PoolConfig};
 pub use replicator::Replicator;
 pub(crate) use replicator::SchedulerRules;
-pub(crate) use services::{FrontTerms, ServiceAddress, ServiceConfig};
+pub(crate) use services::{ServiceAddress, ServiceConfig, ServiceTerms};
 pub use settings::Setting;
 pub use stressed::Stressed;
 pub use surroundings::Surroundings;

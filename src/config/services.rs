@@ -104,14 +104,14 @@ impl ServiceConfig {
 /// What the services in front of a pool ask of it: it is throttled for as long as they say, and can be
 /// under stress if one of them can. Of several delays the shortest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrontTerms {
+pub struct ServiceTerms {
     /// Whether it can be under stress.
     pub stress: bool,
     /// How long no process is started after a start that failed; `None` is what the pool says.
     pub throttle_delay: Option<Duration>,
 }
 
-impl FrontTerms {
+impl ServiceTerms {
     /// Adds what one more service asks.
     fn and(self, service: &ServiceConfig) -> Self {
         let delays = [self.throttle_delay, service.throttle_delay];
@@ -137,7 +137,7 @@ impl Config {
     /// Returns the sections of pools as the services make them.
     pub(crate) fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
         let mut pools = self.pools.clone();
-        for (name, terms) in self.front_terms() {
+        for (name, terms) in self.service_terms() {
             if !self.is_added_later(&name) {
                 let pool = pools.remove(&name).unwrap_or_default();
                 pools.insert(name, terms.applied_to(pool));
@@ -147,8 +147,8 @@ impl Config {
     }
 
     /// Returns what services ask of pools that are added while the program runs.
-    pub(crate) fn terms_of_later_pools(&self) -> BTreeMap<String, FrontTerms> {
-        let mut terms = self.front_terms();
+    pub(crate) fn terms_of_later_pools(&self) -> BTreeMap<String, ServiceTerms> {
+        let mut terms = self.service_terms();
         terms.retain(|name, _| self.is_added_later(name));
         terms
     }
@@ -158,8 +158,8 @@ impl Config {
         !self.pools.contains_key(name) && !self.language_names().contains(&name)
     }
 
-    fn front_terms(&self) -> BTreeMap<String, FrontTerms> {
-        let mut all: BTreeMap<String, FrontTerms> = BTreeMap::new();
+    fn service_terms(&self) -> BTreeMap<String, ServiceTerms> {
+        let mut all: BTreeMap<String, ServiceTerms> = BTreeMap::new();
         for service in self.services.values() {
             if let Some(name) = service.pool_name() {
                 let terms = all.entry(name.to_owned()).or_default();

@@ -23,8 +23,8 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use policy::pool::ReturnStatus;
 
-/// How many processes a compound call tries to reset.
-pub(crate) const RESET_TRIES: u32 = 3;
+/// How often a compound call takes another process when the one it got is not reset.
+const RESET_TRIES: u32 = 3;
 
 /// The delay before the second try; it doubles.
 const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);

@@ -65,8 +65,8 @@ impl QueryServers {
 
     /// Logs built-in sums that are too long to `sums`.
     #[must_use]
-    pub(crate) fn telling(mut self, sums: Option<Rc<OverflowLog>>) -> Self {
-        self.sums = sums;
+    pub(crate) fn telling(mut self, sums: Rc<OverflowLog>) -> Self {
+        self.sums = Some(sums);
         self
     }
 

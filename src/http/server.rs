@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use super::connections::Connections;
 use super::guard::{Connection, Guarded, HEAD_WAIT, KEEP_ALIVE};
 use super::{HttpContext, entrance, routes};
-use crate::actors::listener::address::BoundAddress;
+use crate::actors::listener::bound::Bound;
 use crate::config::Config;
 use crate::machine_bounds::connections_max;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
@@ -47,7 +47,7 @@ const BLOCKING_THREADS: usize = 2;
 #[derive(Clone)]
 pub(crate) struct HttpOptions {
     /// Where it listens.
-    pub(crate) address: Rc<BoundAddress>,
+    pub(crate) bound: Rc<Bound>,
     /// What requests are answered with.
     pub(crate) shared: Arc<HttpContext>,
 }
@@ -77,9 +77,9 @@ impl HttpServer {
     }
 
     fn listen(&self) -> io::Result<Option<Server>> {
-        let listener = self.options.address.listener()?;
+        let listener = self.options.bound.duplicate()?;
         listener
-            .map(|listener| listen(listener, Arc::clone(&self.options.shared)))
+            .map(|listener| listen(listener.into(), Arc::clone(&self.options.shared)))
             .transpose()
     }
 
@@ -102,7 +102,7 @@ impl Actor for HttpServer {
                 return self.end(reason, ctx);
             }
         };
-        let address = self.options.address.address();
+        let address = self.options.shared.address;
         info!(self.log, "listening"; "listen" => format!("http://{address}/"));
         if self.options.shared.authority.is_open() {
             warn!(self.log, "nobody has to log in over HTTP";
@@ -127,7 +127,7 @@ impl Handler<Stop> for HttpServer {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.options.shared.stopping.send_replace(true);
-        self.options.address.close();
+        self.options.bound.close();
         let Some((serving, handle)) = &self.running else {
             return self.end(ExitReason::Shutdown, ctx);
         };

@@ -14,13 +14,13 @@
 
 mod cells;
 mod definition;
-mod front;
 mod gather;
 mod language;
 mod pool;
 mod prometheus;
 mod replication;
 mod service;
+mod service_state;
 mod snapshot;
 mod stats;
 
@@ -32,7 +32,6 @@ use std::time::{Duration, Instant, SystemTime};
 pub(crate) use cells::{Counter, Gauge, Histogram};
 pub use cells::{Range, Times};
 pub use definition::{Definition, Kind};
-pub use front::{Closed, Front, ServicePlace};
 pub(crate) use language::{KillReason, LanguageMetrics};
 pub(crate) use pool::{OpenFailure, PoolMetrics};
 pub use pool::{Refused, ReturnKind};
@@ -40,6 +39,7 @@ pub(crate) use prometheus::PROMETHEUS_CONTENT_TYPE;
 pub use prometheus::prometheus_text;
 pub(crate) use replication::ReplicationMetrics;
 pub(crate) use service::{LendEnd, ServiceMetrics};
+pub(crate) use service_state::{Closed, ServicePlace, ServiceState};
 pub use snapshot::{Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
@@ -75,7 +75,7 @@ struct Inner {
     clients: Arc<ClientMetrics>,
     services: ByName<ServiceMetrics>,
     /// The services that are there; each is gone when its actor is.
-    fronts: Mutex<Vec<Weak<Front>>>,
+    service_states: Mutex<Vec<Weak<ServiceState>>>,
     http: HttpMetrics,
     replication: Arc<ReplicationMetrics>,
     invariants: [Counter; Invariant::ALL.len()],
@@ -120,7 +120,7 @@ impl Default for Inner {
             languages: Mutex::default(),
             clients: Arc::default(),
             services: Mutex::default(),
-            fronts: Mutex::default(),
+            service_states: Mutex::default(),
             http: HttpMetrics {
                 time: Histogram::default(),
                 methods: Default::default(),
@@ -160,22 +160,25 @@ impl Metrics {
     }
 
     /// Shows a service for as long as what is returned is kept.
-    pub(crate) fn open_front(&self, name: &str, place: ServicePlace) -> Arc<Front> {
-        let front = Arc::new(Front::new(name, self.service(name), place));
-        let mut fronts = lock(&self.0.fronts);
-        fronts.retain(|known| known.strong_count() > 0);
-        fronts.push(Arc::downgrade(&front));
-        front
+    pub(crate) fn show_service(&self, name: &str, place: ServicePlace) -> Arc<ServiceState> {
+        let state = Arc::new(ServiceState::new(name, self.service(name), place));
+        let mut states = self.lock_service_states();
+        states.retain(|known| known.strong_count() > 0);
+        states.push(Arc::downgrade(&state));
+        state
     }
 
     /// Returns the services that are there, in the order of their names.
-    pub fn fronts(&self) -> Vec<Arc<Front>> {
-        let mut fronts: Vec<_> = lock(&self.0.fronts)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
-        fronts.sort_by(|one, other| one.name().cmp(other.name()));
-        fronts
+    pub(crate) fn service_states(&self) -> Vec<Arc<ServiceState>> {
+        let states = self.lock_service_states();
+        let mut states: Vec<_> = states.iter().filter_map(Weak::upgrade).collect();
+        states.sort_by(|one, other| one.name().cmp(other.name()));
+        states
+    }
+
+    fn lock_service_states(&self) -> MutexGuard<'_, Vec<Weak<ServiceState>>> {
+        let states = &self.0.service_states;
+        states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the numbers of replications.

@@ -40,7 +40,7 @@ fn taught_id(line: &[u8]) -> Option<String> {
 }
 
 /// What one client has taught.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Taught {
     reset: Option<Bytes>,
     /// Libraries and functions since the last `reset`.

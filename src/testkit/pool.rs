@@ -54,7 +54,7 @@ impl TestPoolBuilder {
                 },
                 processes_max: None,
                 pools: BTreeMap::new(),
-                fronts: BTreeMap::new(),
+                service_terms: BTreeMap::new(),
                 os_process_timeout: Duration::from_secs(5),
                 idle_limit: Duration::from_secs(300),
                 stop_grace: Duration::from_millis(400),

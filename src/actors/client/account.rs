@@ -13,30 +13,28 @@ use crate::in_flight::{InFlight, Sender, Share, network_of};
 /// What a connection may have in hand without being counted, in bytes.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
-/// The account of one connection; without a memory to share, nothing is counted.
-pub(super) struct Account(Option<RefCell<Share>>);
+/// The account of one connection.
+pub(super) struct Account(RefCell<Share>);
 
 impl Account {
     /// Begins with nothing; `peer` is the address at the other end of TCP.
-    pub(super) fn new(in_flight: Option<&Arc<InFlight>>, peer: Option<IpAddr>) -> Self {
+    pub(super) fn new(in_flight: &Arc<InFlight>, peer: Option<IpAddr>) -> Self {
         let sender = Sender {
             peer: peer.map(network_of),
             user: None,
         };
-        Self(in_flight.map(|in_flight| RefCell::new(in_flight.share(sender))))
+        Self(RefCell::new(in_flight.share(sender)))
     }
 
     /// Counts so many bytes; false if there is no room for them.
     pub(super) fn set(&self, bytes: usize) -> bool {
-        let Some(share) = &self.0 else { return true };
         let counted = if bytes > FREE_BYTES { bytes } else { 0 };
-        share.borrow_mut().set(counted).is_ok()
+        self.0.borrow_mut().set(counted).is_ok()
     }
 
     /// Counts so many bytes if they are fewer than before.
     pub(super) fn set_less(&self, bytes: usize) {
-        let Some(share) = &self.0 else { return };
-        if share.borrow().bytes() > bytes {
+        if self.0.borrow().bytes() > bytes {
             // To count less is never refused.
             let _ = self.set(bytes);
         }

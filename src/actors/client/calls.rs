@@ -3,9 +3,7 @@
 //! SUMMARY   What can be answered in the turn is; the rest becomes a task that owns the request's
 //!           ticket, so that its answer, or its loss, reaches the client.
 
-use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::dev::ToEnvelope;
@@ -20,61 +18,46 @@ use super::dashboard::dashboard;
 use super::handover;
 use super::holding::Holding;
 use super::jobs::jobs;
-use super::login::{Login, log_in};
+use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
 use crate::actors::proc_manager::ProcManager;
-use crate::messages::client::{Call, NamedPool, ProcToken, Request};
+use crate::messages::client::{Call, NamedPool, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{Reload, ReloadError};
 use crate::messages::function::FunctionCall;
-use crate::messages::pools::{
-    AddPool, ReconfigurePool, RemovePool, SubscribeRevocation, UnthrottlePool,
-};
+use crate::messages::pools::{AddPool, ReconfigurePool, RemovePool, UnthrottlePool};
 use crate::messages::proc_manager::{
-    GetProcCount, GetProcError, GetStaleProcCount, GetStatus, Lease, SetThresholdTs,
-    TerminateStaleProcs, Want,
+    GetProcCount, GetProcError, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs,
+    Want,
 };
 use crate::query_server::language::LanguageName;
 
-/// The value of `get_proc`.
+/// The value of `get_proc`, with `config`, and of `attach`, with `end`.
 #[derive(Serialize)]
-struct Got<'a> {
+pub(super) struct Lent<'a> {
     proc: String,
     pool: &'a str,
     lang: &'a str,
     os_pid: Option<u32>,
-    config: &'a RawValue,
-}
-
-/// The value of `attach`.
-#[derive(Serialize)]
-pub(super) struct Attached {
-    proc: String,
-    pool: String,
-    lang: String,
-    os_pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<&'a RawValue>,
     /// Whether the last line will tell what became of the process.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     end: bool,
 }
 
-impl Attached {
-    pub(super) fn of(lease: &Lease, end: bool) -> Self {
+impl<'a> Lent<'a> {
+    pub(super) fn of(holding: &'a Holding, end: bool) -> Self {
+        let lender = holding.lender();
         Self {
+            proc: holding.name.to_string(),
+            pool: &lender.pool,
+            lang: lender.language.as_str(),
+            os_pid: holding.shared().os_pid,
+            config: None,
             end,
-            proc: name_of(lease).to_string(),
-            pool: lease.lender.pool.to_string(),
-            lang: lease.lender.language.to_string(),
-            os_pid: lease.process.shared.os_pid,
         }
-    }
-}
-
-fn name_of(lease: &Lease) -> ProcToken {
-    ProcToken {
-        proc: lease.proc,
-        token: lease.token,
     }
 }
 
@@ -87,7 +70,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             return session.flush();
         }
     };
-    let ticket = session.ticket(request.id, line.len());
+    let ticket = session.ticket(Some(request.id), line.len());
     if let Some(right) = request.call.takes() {
         let rights = session.rights();
         if let Err(missing) = rights.require(right) {
@@ -115,17 +98,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             None => ticket.ok(&false),
         },
         Call::GetProc { want, timeout } => {
-            if session.begin_to_be_told() {
-                // Ignores the mailbox's bound: there is one for each connection.
-                session
-                    .services
-                    .manager
-                    .address()
-                    .do_send(SubscribeRevocation {
-                        client: session.query_servers.caller().client().clone(),
-                        down: ctx.address().recipient(),
-                    });
-            }
+            session.subscribe_revocation(ctx.address().recipient());
             get_proc(ticket, want, timeout);
         }
         Call::Attach {
@@ -134,7 +107,7 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             ..
         } if session.is_local() => handover::expect(ticket, want),
         Call::Attach { want, end, .. } => attach(ticket, want, end, ctx),
-        Call::Auth { name, password } => log_in(ticket, Login { name, password }, ctx),
+        Call::Auth { name, password } => log_in(ticket, name, password, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
         Call::Dashboard => dashboard(ticket),
@@ -251,37 +224,25 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
     // Ends with the request's deadline, or with the connection.
     actix_rt::spawn(async move {
         let session = Rc::clone(ticket.session());
-        let lease = unless_stopping(
-            &session,
-            session.query_servers.caller().get_proc(want, timeout),
-        )
-        .await;
-        match lease {
+        let proc = session.query_servers.caller().get_proc(want, timeout);
+        let held = match session.services.unless_stopping(proc).await {
             Ok(lease) => {
-                let lender = Arc::clone(&lease.lender);
-                let reply = Got {
-                    proc: name_of(&lease).to_string(),
-                    pool: &lender.pool,
-                    lang: lender.language.as_str(),
-                    os_pid: lease.process.shared.os_pid,
-                    config: serde_json::from_str(&lender.config)
-                        .expect("config: the arguments of reset are JSON"),
-                };
                 let holding = Holding::new(lease);
-                match session.take_within_limit(&holding) {
-                    Ok(()) => {
-                        ticket.ok(&reply);
-                        session.hold(holding);
-                    }
-                    Err(error) => ticket.error(&error),
-                }
+                session.take_within_limit(&holding).map(|()| holding)
             }
-            Err(error) => {
-                if error == GetProcError::ShuttingDown {
-                    session.end_to_be_told();
-                }
-                ticket.error(&error.into());
+            Err(error) => Err(error.into()),
+        };
+        match held {
+            Ok(holding) => {
+                let config = serde_json::from_str(&holding.lender().config)
+                    .expect("config: the arguments of reset are JSON");
+                ticket.ok(&Lent {
+                    config: Some(config),
+                    ..Lent::of(&holding, false)
+                });
+                session.hold(holding);
             }
+            Err(error) => ticket.error(&error),
         }
     });
 }
@@ -289,14 +250,11 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
 /// Gets a process for a tunnel; nothing more is read until it is there or is not to be had.
 fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
-    session.set_attaching(true);
+    session.pause_reading();
     session.set_tunnel();
     let get = async move {
         let proc = session.query_servers.caller().get_clean_proc(&want, None);
-        tokio::select! {
-            result = proc => result,
-            () = session.services.refusal() => Err(GetProcError::ShuttingDown.into()),
-        }
+        session.services.unless_stopping(proc).await
     };
     // Ends with the request's deadline and the reset's, or with the connection.
     ctx.spawn(
@@ -320,14 +278,4 @@ fn function(ticket: Ticket, call: FunctionCall) {
         }
         session.flush();
     });
-}
-
-async fn unless_stopping(
-    session: &Session,
-    get: impl Future<Output = Result<Lease, GetProcError>>,
-) -> Result<Lease, GetProcError> {
-    tokio::select! {
-        result = get => result,
-        () = session.services.refusal() => Err(GetProcError::ShuttingDown),
-    }
 }

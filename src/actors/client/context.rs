@@ -1,11 +1,11 @@
 //! What all connections are served with.
 
-use std::cell::Cell;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::held_max::AllHeld;
 use super::peer::UserNames;
@@ -14,110 +14,57 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::auth::Authority;
 use crate::in_flight::InFlight;
+use crate::messages::proc_manager::GetProcError;
 use crate::metrics::Metrics;
 use crate::otp::registered_name::RegisteredName;
 use crate::query_server::reduce::OverflowLog;
 
 /// What all connections share.
-pub struct ClientContext {
+pub(crate) struct ClientContext {
     /// The pools.
-    pub manager: RegisteredName<ProcManager>,
+    pub(crate) manager: RegisteredName<ProcManager>,
     /// The configuration.
-    pub config: RegisteredName<ConfigListener>,
+    pub(crate) config: RegisteredName<ConfigListener>,
     /// What the service counts.
-    pub metrics: Metrics,
+    pub(crate) metrics: Metrics,
     /// Where built-in sums that are too long are told.
-    pub(super) sums: Option<Rc<OverflowLog>>,
-    /// ReplicatorApi, where there are any.
-    pub(super) replications: Option<ReplicatorApi>,
-    /// The memory that requests and replies share, where it is bounded.
-    pub(super) in_flight: Option<Arc<InFlight>>,
+    pub(crate) sums: Rc<OverflowLog>,
+    /// The replications.
+    pub(crate) replications: ReplicatorApi,
+    /// The memory that requests and replies share.
+    pub(crate) in_flight: Arc<InFlight>,
     /// Who is let in, where that is asked.
-    pub authority: Arc<Authority>,
+    pub(crate) authority: Arc<Authority>,
     /// Where HTTP listens, if it does.
-    pub(super) http: Option<SocketAddr>,
+    pub(crate) http: Option<SocketAddr>,
     /// The processes that connections hold.
-    pub(super) held: AllHeld,
+    pub(crate) held: AllHeld,
     /// The users of this machine.
-    pub(super) user_names: UserNames,
-    stopping: Cell<bool>,
-    stop: Notify,
+    pub(crate) user_names: UserNames,
+    /// Whether those who wait for a process are refused.
+    pub(crate) stopping: watch::Sender<bool>,
 }
 
 impl ClientContext {
-    /// Names the actors that serve connections. Waits for a small file of this machine.
-    pub fn new(
-        manager: RegisteredName<ProcManager>,
-        config: RegisteredName<ConfigListener>,
-        authority: Arc<Authority>,
-    ) -> Self {
-        Self {
-            manager,
-            config,
-            authority,
-            metrics: Metrics::new(),
-            sums: None,
-            replications: None,
-            http: None,
-            in_flight: None,
-            held: AllHeld::default(),
-            user_names: UserNames::read(),
-            stopping: Cell::new(false),
-            stop: Notify::new(),
-        }
-    }
-
-    /// Uses the shared metrics instead of a private set.
-    #[must_use]
-    pub(crate) fn with_metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
-    /// Tells of built-in sums that are too long.
-    #[must_use]
-    pub(crate) fn telling_sums(mut self, sums: Rc<OverflowLog>) -> Self {
-        self.sums = Some(sums);
-        self
-    }
-
-    /// Answers calls about jobs, too.
-    #[must_use]
-    pub(crate) fn with_replications(mut self, replications: ReplicatorApi) -> Self {
-        self.replications = Some(replications);
-        self
-    }
-
-    /// Tells where HTTP listens.
-    #[must_use]
-    pub(crate) fn with_http(mut self, http: Option<SocketAddr>) -> Self {
-        self.http = http;
-        self
-    }
-
-    /// Bounds the memory of requests and replies.
-    #[must_use]
-    pub(crate) fn with_in_flight(mut self, in_flight: Arc<InFlight>) -> Self {
-        self.in_flight = Some(in_flight);
-        self
-    }
-
-    /// Refuses whoever waits for a process, now and from now on: what they get could not be used
-    /// any more.
+    /// Refuses those who wait for a process, now and later: they could not use it any more.
     pub(crate) fn refuse_waiters(&self) {
-        self.stopping.set(true);
-        self.stop.notify_waiters();
+        self.stopping.send_replace(true);
     }
 
     /// Returns whether waiters are refused.
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.get()
+        *self.stopping.borrow()
     }
 
-    /// Returns once waiters are refused.
-    pub(super) async fn refusal(&self) {
-        if !self.is_stopping() {
-            self.stop.notified().await;
+    /// Waits for a process, or until waiters are refused.
+    pub(super) async fn unless_stopping<T, E: From<GetProcError>>(
+        &self,
+        proc: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut stopping = self.stopping.subscribe();
+        tokio::select! {
+            result = proc => result,
+            _ = stopping.wait_for(|stopping| *stopping) => Err(GetProcError::ShuttingDown.into()),
         }
     }
 }

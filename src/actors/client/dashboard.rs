@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::ticket::Ticket;
 use crate::messages::client_error::ErrorReply;
 
-/// Answers with the URL. The token stands behind the `#`, which browsers send to nobody.
+/// Answers with the URL. The token stands behind the `#`, which browsers do not send.
 pub(super) fn dashboard(ticket: Ticket) {
     let services = Rc::clone(&ticket.session().services);
     let Some(address) = services.http else {

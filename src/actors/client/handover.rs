@@ -4,8 +4,8 @@
 //!           descriptors (SCM_RIGHTS) with one line, what it reads its lines from and what it is
 //!           answered on. A [`Relay`] serves them. The connection stays for the last line, which tells
 //!           what became of the client's process.
-//! PROMISES  The relay ends with the connection, and the connection soon after the relay. Descriptors
-//!           that nobody asked for are closed by the system, unread.
+//! PROMISES  The relay ends with the connection, and the connection soon after the relay. The system
+//!           closes descriptors that were not asked for.
 //! LIMITS    Unix sockets. Three descriptors of the service for each such client.
 
 use std::io;
@@ -16,14 +16,15 @@ use std::rc::Rc;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use serde::Serialize;
+use serde_json::json;
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::Client;
-use super::relay::{Relay, Signals, Terms};
+use super::relay::{Relay, RelayTerms, Signal};
 use super::session::Session;
 use super::ticket::Ticket;
 use super::tunnel_end::TunnelEnd;
+use super::{Client, Mode};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Want;
 
@@ -37,13 +38,6 @@ pub(super) struct Expected {
     came: Vec<OwnedFd>,
 }
 
-/// The value of `attach` before and after the pipes have come.
-#[derive(Serialize)]
-struct Answer {
-    descriptors: bool,
-    end: bool,
-}
-
 /// Answers `attach`, and expects the pipes next.
 pub(super) fn expect(ticket: Ticket, want: Want) {
     let session = Rc::clone(ticket.session());
@@ -52,10 +46,7 @@ pub(super) fn expect(ticket: Ticket, want: Want) {
         want,
         came: Vec::new(),
     });
-    ticket.ok(&Answer {
-        descriptors: true,
-        end: true,
-    });
+    ticket.ok(&json!({"descriptors": true, "end": true}));
 }
 
 impl Expected {
@@ -81,12 +72,19 @@ impl Expected {
 }
 
 /// A relay that runs. Its task ends with this.
-pub(super) struct Running {
-    pub(super) signals: Rc<Signals>,
+pub(super) struct RunningRelay {
+    signals: mpsc::UnboundedSender<Signal>,
     task: AbortHandle,
 }
 
-impl Drop for Running {
+impl RunningRelay {
+    /// Tells it something; in vain if it has just ended.
+    pub(super) fn tell(&self, signal: Signal) {
+        let _ = self.signals.send(signal);
+    }
+}
+
+impl Drop for RunningRelay {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -96,18 +94,19 @@ impl Client {
     /// Serves the pipes that have come with a line.
     pub(super) fn take_over(&mut self, expected: Expected, ctx: &mut Context<Self>) {
         let (id, want, pipes) = expected.pipes();
-        let terms = Terms {
+        let terms = RelayTerms {
             want,
             idle_max: self.attach_idle,
             patience: self.attach_patience,
         };
-        let signals = Rc::new(Signals::default());
+        // Takes one of each process's end, and of each order to stop.
+        let (signals, told) = mpsc::unbounded_channel();
         let relay = pipes
             .ok_or_else(|| io::Error::other("two descriptors have to come with the line"))
             .and_then(|pipes| {
                 let session: Rc<Session> = Rc::clone(&self.session);
                 let down = ctx.address().recipient();
-                Relay::new(session, pipes, terms, Rc::clone(&signals), down)
+                Relay::new(session, pipes, terms, told, down)
             });
         let relay = match relay {
             Ok(relay) => relay,
@@ -119,7 +118,7 @@ impl Client {
         // A task of its own, because an actor looks at all that it waits for at each line. Ends with the
         // client's input, with the process, or with the connection.
         let running = actix_rt::spawn(relay.run());
-        self.relay = Some(Running {
+        self.mode = Mode::Relay(RunningRelay {
             signals,
             task: running.abort_handle(),
         });
@@ -127,15 +126,14 @@ impl Client {
         self.session.flush();
         ctx.spawn(wrap_future::<_, Self>(running).map(|end, client, ctx| {
             let lost = |_| TunnelEnd::ended("was lost inside the service");
-            Self::relay_ended(end.unwrap_or_else(lost), client, ctx);
+            client.relay_ended(&end.unwrap_or_else(lost), ctx);
         }));
     }
 
-    fn relay_ended(end: TunnelEnd, client: &mut Self, ctx: &mut Context<Self>) {
-        client.relay = None;
-        client.session.push_raw(&end.line());
-        let session = Rc::clone(&client.session);
+    fn relay_ended(&mut self, end: &TunnelEnd, ctx: &mut Context<Self>) {
+        self.mode = Mode::Requests;
+        self.session.push_raw(&end.line());
         // Ends after a bounded time.
-        ctx.spawn(wrap_future::<_, Self>(session.linger()).map(|(), client, ctx| client.end(ctx)));
+        self.end_after(Rc::clone(&self.session).linger(), ctx);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   A holder is a user who has logged in, or else an address, or else a user of this machine;
 //!           all of its connections together hold `held_max` processes of a pool at most.
-//! PROMISES  Counted when a process is about to be handed over, so that requests which were made together
-//!           pass the limit together neither. Who is over it is refused: it would wait for itself. The
-//!           process goes back as it came.
+//! PROMISES  A process is counted when it is about to be handed over, so requests that are made together
+//!           cannot pass the limit either. A holder at its limit is refused and does not wait, since it
+//!           would wait for itself. The process goes back as it came.
 //! LIMITS    Processes that are held: what functions, and `settee attach` over its own pipes, take for
 //!           the time of an answer, is not counted. What was lent without a limit is not counted after
 //!           a change that sets one.
@@ -27,7 +27,7 @@ const HOLDERS_SWEEP_MIN: usize = 64;
 pub(super) enum HeldBy {
     /// A user of the configuration.
     User(String),
-    /// Whoever connects from this address.
+    /// All who connect from this address.
     Address(IpAddr),
     /// A user of this machine.
     Uid(u32),
@@ -35,7 +35,7 @@ pub(super) enum HeldBy {
 
 /// What all holders have.
 #[derive(Default)]
-pub(super) struct AllHeld {
+pub(crate) struct AllHeld {
     held: RefCell<FxHashMap<HeldBy, Vec<Weak<Holding>>>>,
     sweep_at: RefCell<usize>,
 }
@@ -49,7 +49,7 @@ impl AllHeld {
         held.retain(|other| other.upgrade().is_some_and(|other| other.is_held()));
         let same_pool = |other: &Weak<Holding>| {
             let other = other.upgrade();
-            other.is_some_and(|other| other.pool() == holding.pool())
+            other.is_some_and(|other| other.lender().pool == holding.lender().pool)
         };
         let count = held.iter().filter(|other| same_pool(other)).count();
         let fits = count < max as usize;
@@ -75,17 +75,16 @@ impl Session {
     /// # Errors
     /// What to do about it.
     pub(super) fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
-        let max = holding.held_max();
+        let max = holding.lender().held_max;
         let (true, Some(holder)) = (max > 0, self.holder()) else {
             return Ok(());
         };
         if self.services.held.add(holder, holding, max) {
             return Ok(());
         }
-        let pool = holding.pool();
         if let Some(lease) = holding.take() {
             lease.put_back();
         }
-        Err(ErrorReply::too_many_held(&pool, max))
+        Err(ErrorReply::too_many_held(&holding.lender().pool, max))
     }
 }

@@ -30,7 +30,7 @@ pub(super) const NO_COMMAND: &[u8] =
     b"[\"error\",\"bad_request\",\"a command must be one JSON array on one line\"]\n";
 
 /// Something that was asked of the process, or that waits for what was asked before it.
-enum Entry {
+enum QueuedCall {
     Prompt(Ticket, Answer),
     Timeout(Ticket, RecipientRequest<SetTimeout>),
     Return(Ticket),
@@ -43,7 +43,7 @@ pub(super) struct Holding {
     /// Gone once it is given back.
     lease: RefCell<Option<Lease>>,
     /// Oldest first.
-    queue: RefCell<VecDeque<Entry>>,
+    queue: RefCell<VecDeque<QueuedCall>>,
     /// What is known of the process, also after its end.
     shared: Arc<ProcShared>,
     /// Where the process comes from.
@@ -52,17 +52,10 @@ pub(super) struct Holding {
     going_back: Cell<bool>,
     /// Whether a task takes answers.
     pumping: Cell<bool>,
-    /// How long the process may work on a line of a tunnel; `None` is its own timeout.
-    tunnel_timeout: Option<Duration>,
 }
 
 impl Holding {
     pub(super) fn new(lease: Lease) -> Rc<Self> {
-        Self::with_tunnel_timeout(lease, Some(Duration::MAX))
-    }
-
-    /// Holds a process whose lines of a tunnel have a deadline.
-    pub(super) fn with_tunnel_timeout(lease: Lease, tunnel_timeout: Option<Duration>) -> Rc<Self> {
         let name = ProcToken {
             proc: lease.proc,
             token: lease.token,
@@ -75,28 +68,22 @@ impl Holding {
             lease: RefCell::new(Some(lease)),
             queue: RefCell::new(VecDeque::new()),
             pumping: Cell::new(false),
-            tunnel_timeout,
         })
     }
 
     /// Returns what is known of the process.
-    pub(super) fn shared(&self) -> Arc<ProcShared> {
-        Arc::clone(&self.shared)
+    pub(super) fn shared(&self) -> &ProcShared {
+        &self.shared
+    }
+
+    /// Returns where the process comes from.
+    pub(super) fn lender(&self) -> &Lender {
+        &self.lender
     }
 
     /// Takes the lease out of it.
     pub(super) fn take(&self) -> Option<Lease> {
         self.lease.take()
-    }
-
-    /// Returns the pool that the process is of.
-    pub(super) fn pool(&self) -> Arc<str> {
-        Arc::clone(&self.lender.pool)
-    }
-
-    /// Returns how many processes of its pool one holder may have; zero is any number.
-    pub(super) fn held_max(&self) -> u32 {
-        self.lender.held_max
     }
 
     /// Returns whether its client holds it, and does not give it back just now.
@@ -112,32 +99,21 @@ impl Holding {
             .is_some_and(|lease| lease.process.pid.is_alive())
     }
 
-    /// Sends a command.
+    /// Sends a command, or a line of a tunnel, whose answer comes with everything that is printed
+    /// before it.
     pub(super) fn prompt(self: &Rc<Self>, ticket: Ticket, line: Bytes, timeout: Option<Duration>) {
-        self.send(ticket, line, timeout, false);
-    }
-
-    /// Sends a line of a tunnel.
-    pub(super) fn tunnel(self: &Rc<Self>, ticket: Ticket, line: Bytes) {
-        self.send(ticket, line, self.tunnel_timeout, true);
-    }
-
-    fn send(
-        self: &Rc<Self>,
-        ticket: Ticket,
-        line: Bytes,
-        timeout: Option<Duration>,
-        verbatim: bool,
-    ) {
         let request = self.lease.borrow().as_ref().map(|lease| {
             let Lease { process, token, .. } = lease;
-            match verbatim {
+            match ticket.is_tunnel() {
                 true => process.prompt_verbatim(*token, line, timeout),
                 false => process.prompt(*token, line, timeout),
             }
         });
         match request {
-            Some(request) => self.queue(ticket.session().clone(), Entry::Prompt(ticket, request)),
+            Some(request) => self.queue(
+                ticket.session().clone(),
+                QueuedCall::Prompt(ticket, request),
+            ),
             None => ticket.error(&ErrorReply::not_holder().about(self.name)),
         }
     }
@@ -152,7 +128,10 @@ impl Holding {
                 .send(SetTimeout { token, timeout })
         });
         match request {
-            Some(request) => self.queue(ticket.session().clone(), Entry::Timeout(ticket, request)),
+            Some(request) => self.queue(
+                ticket.session().clone(),
+                QueuedCall::Timeout(ticket, request),
+            ),
             None => ticket.error(&ErrorReply::not_holder().about(self.name)),
         }
     }
@@ -161,7 +140,7 @@ impl Holding {
     pub(super) fn give_back(self: &Rc<Self>, ticket: Ticket, status: ReturnStatus) {
         self.going_back.set(true);
         if status == ReturnStatus::Ok {
-            return self.queue(ticket.session().clone(), Entry::Return(ticket));
+            return self.queue(ticket.session().clone(), QueuedCall::Return(ticket));
         }
         let lease = self.lease.take();
         actix_rt::spawn(async move {
@@ -172,7 +151,7 @@ impl Holding {
         });
     }
 
-    fn queue(self: &Rc<Self>, session: Rc<Session>, entry: Entry) {
+    fn queue(self: &Rc<Self>, session: Rc<Session>, entry: QueuedCall) {
         self.queue.borrow_mut().push_back(entry);
         if !self.pumping.replace(true) {
             // Ends when everything is answered: at the latest with the last prompt's deadline, or
@@ -185,16 +164,16 @@ impl Holding {
         loop {
             let entry = self.queue.borrow_mut().pop_front();
             match entry {
-                Some(Entry::Prompt(ticket, answer)) => {
+                Some(QueuedCall::Prompt(ticket, answer)) => {
                     let answer = soon(&session, answer).await;
                     self.answer(ticket, answer);
                 }
-                Some(Entry::Timeout(ticket, answer)) => {
+                Some(QueuedCall::Timeout(ticket, answer)) => {
                     // The client holds it; a process that has died takes any timeout.
                     let _ = soon(&session, answer).await;
                     ticket.ok_later(b"true");
                 }
-                Some(Entry::Return(ticket)) => {
+                Some(QueuedCall::Return(ticket)) => {
                     session.flush();
                     let lease = self.lease.take();
                     if let Some(lease) = lease {

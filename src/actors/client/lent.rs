@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Takes and resets a process before anything is read; from then on each line goes to it,
 //!           and everything that it prints up to its answer comes back, as with `attach`.
-//! PROMISES  A connection that is ended by anybody but its client gets one last line,
+//! PROMISES  A connection that is not ended by its client gets one last line,
 //!           `["error", NAME, REASON]`: no process, its end, a broken protocol, a timeout, the
 //!           service's end. A process goes back after a reset that it answered, or is replaced.
 //! SOURCE    Postfix master: a connection is a process's until it ends. The error line is CouchDB's.
@@ -14,21 +14,16 @@ use std::time::Duration;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 
-use super::holding::Holding;
 use super::session::Phase;
-use super::stream::Stream;
-use super::{Client, ClientContext, ClientOptions};
+use super::{Client, Mode};
 use crate::actors::service::claims::Claim;
-use crate::actors::service::ticket::Answer;
+use crate::actors::service::queue_place::Answer;
 use crate::functions::caller::{Caller, get_clean_proc};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::pools::SubscribeRevocation;
 use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
-use crate::otp::pid::{Pid, PidGuard};
-use crate::otp::supervisor::Stop;
 
 /// What a connection of a service is lent, and how.
 pub(crate) struct Lending {
@@ -43,7 +38,7 @@ pub(crate) struct Lending {
     pub session_timeout: Option<Duration>,
     /// The claim to a process, until it has one or is refused.
     pub claim: Option<Claim>,
-    /// The answer to the ticket that was taken for it.
+    /// The answer to the place in the queue that was taken for it.
     pub answer: Option<Answer>,
     /// Where it is counted.
     pub end: EndCount,
@@ -86,7 +81,7 @@ impl Drop for EndCount {
     }
 }
 
-/// The shortest time after which it is looked again whether the client asks anything.
+/// The shortest time between two looks at whether the client asks anything.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Takes a process and resets it. The claim to one ends with the first: from then on the pool's own
@@ -117,45 +112,19 @@ pub(crate) fn last_line(error: &ErrorReply) -> Vec<u8> {
 }
 
 impl Client {
-    /// Starts the actor for a connection of a service. Its life may have begun before, with a
-    /// ticket. Returns where to tell it to stop, and its life.
-    pub(crate) fn lend_to(
-        stream: Stream,
-        services: Rc<ClientContext>,
-        options: ClientOptions,
-        lending: Lending,
-        pid_guard: Option<PidGuard>,
-    ) -> (Recipient<Stop>, Pid) {
-        let pid_guard = pid_guard.unwrap_or_else(PidGuard::new);
-        let lending = Some(lending);
-        let (stop, pid, _) = Self::start_with(stream, services, options, lending, pid_guard);
-        (stop, pid)
-    }
-
     /// Gets a process for a connection of a service; nothing is read until it is there.
     pub(super) fn lend(&mut self, ctx: &mut Context<Self>) {
         let Some(lending) = &mut self.lending else {
             return;
         };
-        self.session.set_attaching(true);
+        self.session.pause_reading();
         let session = Rc::clone(&self.session);
         let want = lending.want.clone();
-        // Ignores the mailbox's bound: it must not be lost, and is sent once for a connection.
-        session
-            .services
-            .manager
-            .address()
-            .do_send(SubscribeRevocation {
-                client: self.pid_guard.pid(),
-                down: ctx.address().recipient(),
-            });
+        session.subscribe_revocation(ctx.address().recipient());
         let claim = (lending.claim.take(), lending.answer.take());
         let get = async move {
             let proc = get_claimed_proc(session.query_servers.caller(), &want, claim);
-            tokio::select! {
-                result = proc => result,
-                () = session.services.refusal() => Err(GetProcError::ShuttingDown.into()),
-            }
+            session.services.unless_stopping(proc).await
         };
         // Ends with the request's deadline and the reset's, or with the connection.
         ctx.spawn(wrap_future::<_, Self>(get).map(|result, client, ctx| client.lent(result, ctx)));
@@ -165,18 +134,12 @@ impl Client {
         let Some(lending) = &self.lending else {
             return;
         };
-        match result {
-            Ok(lease) => {
-                let watch = lease.process.pid.watch(ctx.address().recipient());
-                let timeout = lending.prompt_timeout;
-                let holding = Holding::with_tunnel_timeout(lease, timeout);
-                if let Err(error) = self.session.take_within_limit(&holding) {
-                    self.session.end_tunnel(error);
-                    return self.session.set_attaching(false);
-                }
-                self.tunnel_end = Some(watch);
-                self.tunnel = Some(holding);
-                let session_timeout = lending.session_timeout;
+        let (timeout, session_timeout) = (lending.prompt_timeout, lending.session_timeout);
+        let opened = result
+            .map_err(ErrorReply::from)
+            .and_then(|lease| self.open_tunnel(lease, timeout, false, ctx));
+        match opened {
+            Ok(_) => {
                 self.session.note_activity();
                 self.watch_idleness(ctx);
                 if let Some(limit) = session_timeout {
@@ -187,7 +150,7 @@ impl Client {
             }
             Err(error) => self.session.end_tunnel(error),
         }
-        self.session.set_attaching(false);
+        self.session.resume_reading();
     }
 
     /// Ends the connection of a client that holds its process and asks it nothing, or does not take
@@ -236,7 +199,10 @@ impl Client {
         if why.is_none() {
             self.session.end();
         }
-        let process = self.tunnel.take();
+        let process = match &self.mode {
+            Mode::Tunnel(tunnel) => Some(Rc::clone(&tunnel.process)),
+            Mode::Requests | Mode::Relay(_) => None,
+        };
         let session = Rc::clone(&self.session);
         let closing = async move {
             if let Some(why) = &why {
@@ -251,7 +217,7 @@ impl Client {
             }
         };
         // Ends with the deadline of a reset, and a bounded time after it.
-        ctx.spawn(wrap_future::<_, Self>(closing).map(|(), client, ctx| client.end(ctx)));
+        self.end_after(closing, ctx);
     }
 }
 

@@ -3,8 +3,8 @@
 //! SUMMARY   [`take_first`] takes lines of a connection that is not admitted yet, [`log_in`] the call
 //!           `auth` of any.
 //! PROMISES  Until it is admitted, a connection may send lines of [`LINE_BYTES_MAX`] and has
-//!           [`WAIT`]; whatever it sends but a right name and password ends it. Nothing more is read
-//!           while a password is checked.
+//!           [`WAIT`]; anything but a right name and password ends it. Nothing more is read while a
+//!           password is checked.
 //! LIMITS    Nothing is encrypted: for other machines a tunnel belongs in front.
 
 use std::rc::Rc;
@@ -26,13 +26,6 @@ pub(super) const LINE_BYTES_MAX: usize = 4096;
 /// How long a connection may take to log in.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
 
-/// What a login asks for.
-#[derive(Clone, Debug)]
-pub(super) struct Login {
-    pub(super) name: String,
-    pub(super) password: String,
-}
-
 impl Client {
     /// Takes a line of a connection that is not admitted yet.
     pub(super) fn take_first(&mut self, line: &[u8], ctx: &mut Context<Self>) {
@@ -41,8 +34,8 @@ impl Client {
                 id,
                 call: Call::Auth { name, password },
             }) => {
-                let ticket = self.session.ticket(id, line.len());
-                log_in(ticket, Login { name, password }, ctx);
+                let ticket = self.session.ticket(Some(id), line.len());
+                log_in(ticket, name, password, ctx);
             }
             Ok(request) => {
                 let reason = "the first call over TCP must be 'auth', with 'name' and 'password'";
@@ -66,13 +59,12 @@ impl Client {
     }
 }
 
-/// Checks a name and a password; who is right is admitted.
-pub(super) fn log_in(ticket: Ticket, login: Login, ctx: &mut Context<Client>) {
+/// Checks a name and a password, and admits the user if they are right.
+pub(super) fn log_in(ticket: Ticket, name: String, password: String, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
-    session.set_attaching(true);
+    session.pause_reading();
     let checking = async move {
         let authority = &session.services.authority;
-        let Login { name, password } = login;
         let checked = authority.log_in(&name, &password, session.peer).await;
         checked.map(|()| name)
     };
@@ -94,7 +86,7 @@ impl Client {
         let session: &Rc<Session> = &self.session;
         match result {
             Ok(user) => {
-                session.admit(user, self.line_bytes_max);
+                session.admit(user);
                 ticket.ok(&true);
             }
             Err(error) => {
@@ -104,7 +96,7 @@ impl Client {
                 }
             }
         }
-        self.session.set_attaching(false);
+        self.session.resume_reading();
     }
 }
 

@@ -12,11 +12,11 @@ use super::stream::Stream;
 use crate::query_server::status::Holder;
 
 /// Number of a user -> the name.
-pub(super) struct UserNames(FxHashMap<u32, String>);
+pub(crate) struct UserNames(FxHashMap<u32, String>);
 
 impl UserNames {
     /// Reads the names of this machine. Waits for the file.
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         Self::of(&fs::read_to_string("/etc/passwd").unwrap_or_default())
     }
 

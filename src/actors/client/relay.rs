@@ -11,10 +11,9 @@
 //! SOURCE    couch_os_process, seen from the other end of its pipes.
 //! LIMITS    At most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them, are read ahead.
 
-mod ends;
 mod loan;
 mod next;
-mod signals;
+mod pipes;
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,16 +26,15 @@ use std::time::Duration;
 use actix::Recipient;
 use actix_rt::time::{Instant, Sleep};
 use bytes::Bytes;
+use tokio::sync::mpsc;
 
-use self::ends::{Lines, Output};
-use self::loan::{Asked, Held, WatchedPool, ask};
+use self::loan::{Asked, LentProcess, WatchedPool, ask};
 use self::next::Event;
-pub(super) use self::signals::Signals;
+use self::pipes::{InputPipe, OutputPipe};
 use super::holding::NO_COMMAND;
 use super::lent::last_line;
 use super::session::Session;
-use super::tunnel_end::TunnelEnd;
-use crate::functions::caller::RESET_TRIES;
+use super::tunnel_end::{TunnelEnd, give_back};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
@@ -66,13 +64,21 @@ const SIGNALLED: i32 = 128;
 
 /// What a relay is told of its client.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct RelayTerms {
     /// Which processes serve it.
     pub(super) want: Want,
     /// How long a process is kept that has no line to answer.
     pub(super) idle_max: Duration,
     /// How long the client waits for an answer, until its `reset` tells.
     pub(super) patience: Duration,
+}
+
+/// What a relay is told by its actor.
+pub(super) enum Signal {
+    /// A process that it had has ended.
+    ProcessDown,
+    /// The service ends.
+    Stop,
 }
 
 /// A line of the client's without an answer.
@@ -88,21 +94,22 @@ struct Unanswered {
 enum Loan {
     None,
     Asked(Asked),
-    Held(Held),
+    Held(LentProcess),
 }
 
 /// The conversation of one client.
 pub(super) struct Relay {
     session: Rc<Session>,
-    signals: Rc<Signals>,
+    signals: mpsc::UnboundedReceiver<Signal>,
+    stopping: bool,
     down: Recipient<Down>,
-    terms: Terms,
-    input: Lines,
+    terms: RelayTerms,
+    input: InputPipe,
     /// Whether nothing more is read.
     ended: bool,
     /// Whether that is because of a line that is too long.
     too_long: bool,
-    output: Output,
+    output: OutputPipe,
     taught: Taught,
     unanswered: VecDeque<Unanswered>,
     unanswered_bytes: usize,
@@ -114,8 +121,6 @@ pub(super) struct Relay {
     pool: Option<WatchedPool>,
     /// Whether a process was ever lent: until then a mistake of the configuration ends the client.
     served: bool,
-    /// How many more processes are tried for a line, one that did not learn after the other.
-    tries_left: u32,
     quiet_since: Timestamp,
     timer: Pin<Box<Sleep>>,
     clock: Clock,
@@ -129,18 +134,19 @@ impl Relay {
     pub(super) fn new(
         session: Rc<Session>,
         (input, output): (OwnedFd, OwnedFd),
-        terms: Terms,
-        signals: Rc<Signals>,
+        terms: RelayTerms,
+        signals: mpsc::UnboundedReceiver<Signal>,
         down: Recipient<Down>,
     ) -> io::Result<Self> {
         let line_bytes_max = session.line_bytes_max();
         let clock = Clock::new();
         Ok(Self {
-            input: Lines::new(input, line_bytes_max, Arc::clone(session.metrics()))?,
-            output: Output::new(output, Arc::clone(session.metrics()))?,
+            input: InputPipe::new(input, line_bytes_max, Arc::clone(session.metrics()))?,
+            output: OutputPipe::new(output, Arc::clone(session.metrics()))?,
             taught: Taught::new(line_bytes_max),
             session,
             signals,
+            stopping: false,
             down,
             terms,
             ended: false,
@@ -152,7 +158,6 @@ impl Relay {
             asked_until: Instant::now(),
             pool: None,
             served: false,
-            tries_left: RESET_TRIES,
             quiet_since: clock.now(),
             timer: Box::pin(actix_rt::time::sleep(Duration::ZERO)),
             clock,
@@ -169,11 +174,6 @@ impl Relay {
                 Event::Line(line) => self.take_line(line),
                 Event::Answer(answer) => self.answered(answer),
                 Event::Lent(lease) => self.lent(lease),
-                Event::Lesson(Ok(())) => {
-                    self.learnt();
-                    None
-                }
-                Event::Lesson(Err(error)) => self.not_learnt(error),
                 Event::GiveBack => {
                     self.give_back();
                     None
@@ -202,12 +202,8 @@ impl Relay {
     fn ask(&mut self) {
         self.asked_until = self.patient_until();
         let time = self.asked_until.saturating_duration_since(Instant::now());
-        self.loan = Loan::Asked(ask(
-            &self.session,
-            &self.terms.want,
-            time,
-            self.pool.clone(),
-        ));
+        let (taught, pool) = (self.taught.clone(), self.pool.clone());
+        self.loan = Loan::Asked(ask(&self.session, &self.terms.want, time, taught, pool));
     }
 
     fn take_line(&mut self, line: Bytes) -> Option<TunnelEnd> {
@@ -249,7 +245,7 @@ impl Relay {
     fn give_back(&mut self) {
         if let Loan::Held(held) = std::mem::replace(&mut self.loan, Loan::None) {
             // Ends with the deadline of a reset.
-            actix_rt::spawn(held.give_back());
+            actix_rt::spawn(give_back(held.lease));
         }
         if !self.unanswered.is_empty() {
             self.ask();
@@ -268,30 +264,35 @@ impl Relay {
         self.sent = self.unanswered.len();
     }
 
-    fn lent(&mut self, lease: Result<Lease, GetProcError>) -> Option<TunnelEnd> {
+    fn lent(&mut self, lease: Result<Lease, CallError>) -> Option<TunnelEnd> {
         self.loan = Loan::None;
         match lease {
             Ok(lease) => {
                 self.served = true;
-                let now = self.clock.now();
-                let held = Held::teach(lease, &self.taught, now, self.down.clone());
-                self.loan = Loan::Held(held);
-                self.quiet_since = now;
+                self.quiet_since = self.clock.now();
+                self.loan =
+                    Loan::Held(LentProcess::new(lease, self.quiet_since, self.down.clone()));
                 self.send();
                 None
             }
             // Otherwise its manager is started again.
-            Err(GetProcError::ShuttingDown) if self.session.services.is_stopping() => {
+            Err(CallError::GetProc(GetProcError::ShuttingDown))
+                if self.session.services.is_stopping() =>
+            {
                 Some(TunnelEnd::ended("was ended: the service is shutting down"))
             }
-            Err(GetProcError::Timeout { .. }) if self.patient_until() > Instant::now() => {
+            Err(CallError::GetProc(GetProcError::Timeout { .. }))
+                if self.patient_until() > Instant::now() =>
+            {
                 // It was asked for before the line came.
                 if !self.unanswered.is_empty() {
                     self.ask();
                 }
                 None
             }
-            Err(error) if !self.served && !error.retryable() => Some(TunnelEnd::refused(error)),
+            Err(CallError::GetProc(error)) if !self.served && !error.retryable() => {
+                Some(TunnelEnd::refused(error))
+            }
             Err(error) => {
                 self.refuse_head(&self.explain(error));
                 None
@@ -300,13 +301,15 @@ impl Relay {
     }
 
     /// Says why there is no process, and which limit is in the way.
-    fn explain(&self, error: GetProcError) -> ErrorReply {
+    fn explain(&self, error: CallError) -> ErrorReply {
         let (
-            GetProcError::Timeout {
-                phase: Phase::Queue,
-                waited,
-                raise,
-            },
+            CallError::GetProc(
+                timeout @ GetProcError::Timeout {
+                    phase: Phase::Queue,
+                    waited,
+                    raise,
+                },
+            ),
             Some(pool),
         ) = (&error, &self.pool)
         else {
@@ -321,7 +324,7 @@ impl Relay {
             pool.name,
             waited.as_millis()
         );
-        ErrorReply::answer(error.name(), &reason, error.fault())
+        ErrorReply::answer(timeout.name(), &reason, timeout.fault())
     }
 
     /// Answers the oldest line with an error, and sees to the next one.
@@ -331,36 +334,11 @@ impl Relay {
         };
         self.unanswered_bytes -= head.line.len();
         self.output.push(&last_line(error));
-        self.tries_left = RESET_TRIES;
         if let Some(next) = self.unanswered.front_mut() {
             // Its time begins when it is the oldest, as a query server's does.
             next.came = Instant::now();
             self.ask();
         }
-    }
-
-    /// A turn begins when the process is as the client left the one before.
-    fn learnt(&mut self) {
-        if let Loan::Held(held) = &mut self.loan
-            && held.is_taught()
-        {
-            held.since = self.clock.now();
-            self.quiet_since = held.since;
-        }
-    }
-
-    /// A process did not learn what others did: it goes, and another one is tried.
-    fn not_learnt(&mut self, error: PromptError) -> Option<TunnelEnd> {
-        self.part_with_process();
-        self.tries_left -= 1;
-        if self.tries_left > 0 && self.patient_until() > Instant::now() {
-            if !self.unanswered.is_empty() {
-                self.ask();
-            }
-            return None;
-        }
-        self.refuse_head(&CallError::Reset(error).into());
-        None
     }
 
     /// Lets go of the process; lines that it has not answered are for the next one.
@@ -386,7 +364,6 @@ impl Relay {
         self.sent -= 1;
         self.unanswered_bytes -= head.line.len();
         self.output.push(&answer);
-        self.tries_left = RESET_TRIES;
         // Log lines may stand before the answer.
         let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
         let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
@@ -424,9 +401,6 @@ impl Relay {
             return None;
         }
         let gone = held.lease.process.shared.gone();
-        if !held.is_taught() {
-            return self.not_learnt(gone);
-        }
         let was_killed = gone
             .exit_report()
             .and_then(|o| o.status)
@@ -444,7 +418,7 @@ impl Relay {
     /// Gives the process back after the last answer, and tells whether it lived.
     async fn finish(mut self) -> TunnelEnd {
         match std::mem::replace(&mut self.loan, Loan::None) {
-            Loan::Held(held) => held.give_back().await,
+            Loan::Held(held) => give_back(held.lease).await,
             Loan::None | Loan::Asked(_) => TunnelEnd::alive(),
         }
     }

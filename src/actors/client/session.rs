@@ -87,13 +87,9 @@ pub(super) struct Session {
     pub(super) peer: Option<IpAddr>,
     /// The user at the other end of a Unix socket.
     uid: Option<u32>,
-    /// Whether it may ask for anything: on TCP, once it has logged in.
-    admitted: Cell<bool>,
     /// Who has logged in on it.
     user: RefCell<Option<String>>,
-    /// What it may do before anybody has.
-    rights: Rights,
-    line_bytes_max: Cell<usize>,
+    terms: SessionTerms,
     pub(super) services: Rc<ClientContext>,
     /// Takes processes, and runs functions, in the name of this connection.
     pub(super) query_servers: QueryServers,
@@ -101,15 +97,15 @@ pub(super) struct Session {
     unsent: RefCell<BytesMut>,
     /// Whether a task is at work that writes when the socket takes more.
     sending: Cell<bool>,
-    /// Whom to wake when there is room again, or when it is over.
+    /// Woken when there is room again, or when the connection is over.
     reader: RefCell<Option<Waker>>,
     /// What keeps more from being read.
     pub(super) in_hand: Load,
-    /// What waits for a process, and does not.
+    /// What waits for a process, and keeps nothing from being read.
     pub(super) waiting: Load,
-    /// Whether the connection is about to become a tunnel: what follows is not for us to read yet.
-    attaching: Cell<bool>,
-    /// Whether it is, or was, a tunnel.
+    /// Whether reading is paused: a process for the connection is on its way, or a login.
+    paused: Cell<bool>,
+    /// Whether the connection is, or was, a tunnel.
     is_tunnel: Cell<bool>,
     /// The pipes of an attached client, which come next.
     expected: RefCell<Option<Expected>>,
@@ -119,22 +115,19 @@ pub(super) struct Session {
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
-    metrics: Arc<ClientMetrics>,
     /// How fast the client takes what it is sent.
     pace: Pace,
     account: Account,
     /// What is held of a line that is not complete, in bytes.
     partial_bytes: Cell<usize>,
     sweep_at: Cell<usize>,
-    /// Whether the manager knows where to tell that a process is taken away.
-    is_told: Cell<bool>,
 }
 
 /// What a connection may do from its start.
-pub(super) struct Terms {
+pub(super) struct SessionTerms {
     /// The longest line of one who need not log in, in bytes.
     pub(super) line_bytes_max: usize,
-    /// Whether nobody has to log in, also on TCP.
+    /// Whether no login is needed, also on TCP.
     pub(super) open: bool,
     /// What one may do who has not logged in.
     pub(super) rights: Rights,
@@ -149,38 +142,25 @@ impl Session {
         stream: Stream,
         services: Rc<ClientContext>,
         caller: Caller,
-        terms: Terms,
+        terms: SessionTerms,
     ) -> Rc<Self> {
-        let Terms {
-            line_bytes_max,
-            open,
-            rights,
-            metrics,
-            write_timeout,
-        } = terms;
-        let (address, admitted) = match &stream {
-            Stream::Unix(_) => (None, true),
-            Stream::Tcp(tcp) => (tcp.peer_addr().ok().map(|peer| peer.ip()), open),
+        let peer = match &stream {
+            Stream::Unix(_) => None,
+            Stream::Tcp(tcp) => tcp.peer_addr().ok().map(|peer| peer.ip()),
         };
         let who = peer::holder(&stream, &services.user_names);
         let uid = who.uid;
         caller.speak_for(Some(Arc::new(who)));
         Rc::new(Self {
-            metrics,
-            pace: Pace::new(write_timeout),
+            pace: Pace::new(terms.write_timeout),
+            terms,
             partial_bytes: Cell::new(0),
-            account: Account::new(services.in_flight.as_ref(), address),
+            account: Account::new(&services.in_flight, peer),
             stream,
-            query_servers: QueryServers::new(caller).telling(services.sums.clone()),
-            peer: address,
+            query_servers: QueryServers::new(caller).telling(Rc::clone(&services.sums)),
+            peer,
             uid,
-            admitted: Cell::new(admitted),
             user: RefCell::default(),
-            rights,
-            line_bytes_max: Cell::new(match admitted {
-                true => line_bytes_max,
-                false => line_bytes_max.min(login::LINE_BYTES_MAX),
-            }),
             services,
             phase: Cell::new(Phase::Open),
             unsent: RefCell::new(BytesMut::new()),
@@ -188,39 +168,37 @@ impl Session {
             reader: RefCell::new(None),
             in_hand: Load::default(),
             waiting: Load::default(),
-            attaching: Cell::new(false),
+            paused: Cell::new(false),
             is_tunnel: Cell::new(false),
             expected: RefCell::new(None),
             close_reason: RefCell::new(None),
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
-            is_told: Cell::new(false),
         })
     }
 
+    /// Returns whether it may ask for anything: on TCP, once somebody has logged in.
     pub(super) fn is_admitted(&self) -> bool {
-        self.admitted.get()
+        self.terms.open || self.is_local() || self.user.borrow().is_some()
     }
 
-    /// Lets a user in who has logged in, with lines of this length.
-    pub(super) fn admit(&self, user: String, line_bytes_max: usize) {
+    /// Lets a user in who has logged in.
+    pub(super) fn admit(&self, user: String) {
         let who = peer::logged_in(&self.stream, &self.services.user_names, &user);
         self.query_servers.caller().speak_for(Some(who));
         self.user.replace(Some(user));
-        self.admitted.set(true);
-        self.line_bytes_max.set(line_bytes_max);
     }
 
     /// Returns what it may do now: a configuration that was read again counts at once.
     pub(super) fn rights(&self) -> Rights {
         match &*self.user.borrow() {
             Some(user) => self.services.authority.rights(user),
-            None => self.rights.clone(),
+            None => self.terms.rights.clone(),
         }
     }
 
-    /// Returns whose processes those that it holds are.
+    /// Returns who counts as the holder of its processes.
     pub(super) fn holder(&self) -> Option<HeldBy> {
         let user = self.user.borrow().clone().map(HeldBy::User);
         let address = self.peer.map(|peer| HeldBy::Address(network_of(peer)));
@@ -228,7 +206,10 @@ impl Session {
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {
-        self.line_bytes_max.get()
+        match self.is_admitted() {
+            true => self.terms.line_bytes_max,
+            false => self.terms.line_bytes_max.min(login::LINE_BYTES_MAX),
+        }
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -249,9 +230,9 @@ impl Session {
         in_hand == 0 && self.unsent.borrow().is_empty()
     }
 
-    /// Returns whether it wants nothing and holds nothing, so that it loses nothing with its connection.
+    /// Returns whether the client would lose nothing with the connection.
     fn is_idle(&self) -> bool {
-        let holds = self.is_tunnel.get() || self.attaching.get() || !self.held.borrow().is_empty();
+        let holds = self.is_tunnel.get() || self.paused.get() || !self.held.borrow().is_empty();
         self.is_quiet() && !holds && self.phase.get() == Phase::Open
     }
 
@@ -288,24 +269,28 @@ impl Session {
 
     /// Returns whether more may be read.
     pub(super) fn has_room(&self) -> bool {
-        !self.attaching.get()
+        !self.paused.get()
             && !self
                 .in_hand
                 .is_over(REQUESTS_IN_HAND_MAX, REQUEST_BYTES_MAX)
             && self.unsent.borrow().len() < UNSENT_BYTES_MAX
     }
 
-    pub(super) fn set_attaching(&self, attaching: bool) {
-        self.attaching.set(attaching);
+    pub(super) fn pause_reading(&self) {
+        self.paused.set(true);
+    }
+
+    pub(super) fn resume_reading(&self) {
+        self.paused.set(false);
         self.wake_reader();
     }
 
-    /// Returns whether it is a connection of this machine, which descriptors can come over.
+    /// Returns whether it is a Unix socket, over which descriptors can come.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.stream, Stream::Unix(_))
     }
 
-    /// Notes that it is a process's from now on: it is not closed for others.
+    /// Notes that it carries the lines of a process from now on, and is not idle.
     pub(super) fn set_tunnel(&self) {
         self.is_tunnel.set(true);
     }
@@ -322,7 +307,7 @@ impl Session {
 
     /// Returns where it is counted.
     pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.metrics
+        &self.terms.metrics
     }
 
     pub(super) fn wake_reader_later(&self, waker: &Waker) {
@@ -350,7 +335,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => {
                     let length = result.as_ref().map_or(0, Bytes::len);
-                    self.metrics.received_bytes.add(length as u64);
+                    self.terms.metrics.received_bytes.add(length as u64);
                     return Poll::Ready(result);
                 }
             }
@@ -393,12 +378,12 @@ impl Session {
         self.last_activity.set(Instant::now());
     }
 
-    /// Returns for how long nothing came or went, none while something is in hand.
+    /// Returns for how long nothing came or went; `None` while something is in hand.
     pub(super) fn idle_time(&self) -> Option<Duration> {
         (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }
 
-    /// Ends the connection: whatever is still in hand is answered to nobody.
+    /// Ends the connection, without answers to what is in hand.
     pub(super) fn end(&self) {
         self.set_phase(Phase::Over);
         self.unsent.take();

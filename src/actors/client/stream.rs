@@ -32,8 +32,8 @@ macro_rules! either {
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
 impl Stream {
-    /// Takes a connection of TCP. A client whose machine is gone without a word is found out, and gives
-    /// back what it holds.
+    /// Takes a connection of TCP. Keepalive finds out clients whose machine is gone, so that what they
+    /// hold comes back.
     pub(crate) fn of_tcp(stream: TcpStream) -> Self {
         // Answers are written together already; fails only where the client has gone.
         let _ = stream.set_nodelay(true);

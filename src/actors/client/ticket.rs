@@ -1,7 +1,7 @@
 //! A request in hand, from when it is read to when it is answered.
 //!
-//! SUMMARY   Whoever works on a request owns its [`Ticket`] and answers with it.
-//! PROMISES  Every request is answered once, also when whoever worked on it panicked. It counts
+//! SUMMARY   The task that works on a request owns its [`Ticket`] and answers with it.
+//! PROMISES  Every request is answered once, also when its task panicked. It counts
 //!           against its connection's bounds for exactly as long as it is in hand.
 
 use std::rc::Rc;
@@ -19,21 +19,13 @@ const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 impl Session {
-    /// Takes a request in hand.
-    pub(super) fn ticket(self: &Rc<Self>, id: &str, bytes: usize) -> Ticket {
-        self.new_ticket(Some(id.into()), bytes)
-    }
-
-    /// Takes a line of a tunnel in hand: its answer is written as it comes.
-    pub(super) fn tunnel_ticket(self: &Rc<Self>, bytes: usize) -> Ticket {
-        self.new_ticket(None, bytes)
-    }
-
-    fn new_ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
+    /// Takes a request in hand, by the JSON text of its id; or without one a line of a tunnel, whose
+    /// answer is written as it comes.
+    pub(super) fn ticket(self: &Rc<Self>, id: Option<&str>, bytes: usize) -> Ticket {
         self.in_hand.add(bytes);
         Ticket {
             session: Rc::clone(self),
-            id,
+            id: id.map(Into::into),
             bytes,
             waits: false,
             answered: false,
@@ -42,7 +34,7 @@ impl Session {
 }
 
 /// A request in hand, answered once: by [`Ticket::ok`] or [`Ticket::error`], or by its drop, which
-/// is what happens when whoever worked on it panicked.
+/// is what happens when its task panicked.
 pub(super) struct Ticket {
     session: Rc<Session>,
     /// The JSON text of the request's `id`; none for a line of a tunnel.

@@ -1,8 +1,8 @@
 //! The orderly end of a tunnel: the process goes back, and the client is told whether it lived.
 //!
-//! SUMMARY   A process may be about to end over its last command, having answered it: nobody can
-//!           tell until it is asked again. So it is reset here, as it is after every tunnel, and its
-//!           answer is awaited before the connection ends.
+//! SUMMARY   A process that has answered its last command may still end over it, which shows only when
+//!           it is asked again. So it is reset here, as after every tunnel, and the connection ends after
+//!           its answer.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::messages::process::{ProcShared, PromptError};
 use policy::pool::{Condition, ReturnStatus};
 
 /// What became of a tunnel's process.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct TunnelEnd {
     alive: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,13 +33,13 @@ impl TunnelEnd {
 
     /// The process is gone.
     pub(super) fn over(exit_error: &PromptError) -> Self {
+        let exit = match exit_error {
+            PromptError::Exited(exit_report) => exit_report.exit.clone(),
+            error => Some(format!("was given up: {error}")),
+        };
         Self {
-            alive: false,
-            exit: match exit_error {
-                PromptError::Exited(exit_report) => exit_report.exit.clone(),
-                error => Some(format!("was given up: {error}")),
-            },
-            error: None,
+            exit,
+            ..Self::default()
         }
     }
 
@@ -47,26 +47,23 @@ impl TunnelEnd {
     pub(super) fn alive() -> Self {
         Self {
             alive: true,
-            exit: None,
-            error: None,
+            ..Self::default()
         }
     }
 
     /// The client's conversation was ended, in words that follow "the process".
     pub(super) fn ended(how: &str) -> Self {
         Self {
-            alive: false,
             exit: Some(how.to_owned()),
-            error: None,
+            ..Self::default()
         }
     }
 
     /// There is no process for the client, and there will be none.
     pub(super) fn refused(error: impl Into<ErrorReply>) -> Self {
         Self {
-            alive: false,
-            exit: None,
             error: Some(Box::new(error.into())),
+            ..Self::default()
         }
     }
 
@@ -101,7 +98,7 @@ impl Holding {
     pub(super) async fn finish(&self) -> TunnelEnd {
         match self.take() {
             Some(lease) => give_back(lease).await,
-            None => TunnelEnd::of(&self.shared()),
+            None => TunnelEnd::of(self.shared()),
         }
     }
 }

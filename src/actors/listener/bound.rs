@@ -4,10 +4,12 @@
 //!           with it, if it is still the one that was made. An error of accept's delays the next one
 //!           and loses nobody.
 
+use std::cell::RefCell;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -31,9 +33,9 @@ use crate::warn_repeating;
 /// and connections that end give some back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// One socket that is listened on. Its drop closes it, once all acceptors are gone too.
-pub(crate) struct Bound {
-    listener: OwnedFd,
+/// One socket that is listened on, until it is closed or dropped.
+pub struct Bound {
+    listener: RefCell<Option<OwnedFd>>,
     place: BoundPlace,
 }
 
@@ -60,8 +62,7 @@ impl Bound {
             path: path.to_owned(),
             identity: (file.dev(), file.ino()),
         };
-        let listener = listener.into();
-        Ok(Self { listener, place })
+        Ok(Self::new(listener, place))
     }
 
     /// Takes a TCP address; port 0 is any free one.
@@ -72,8 +73,14 @@ impl Bound {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let place = BoundPlace::Tcp(listener.local_addr()?);
-        let listener = listener.into();
-        Ok(Self { listener, place })
+        Ok(Self::new(listener, place))
+    }
+
+    fn new(listener: impl Into<OwnedFd>, place: BoundPlace) -> Self {
+        Self {
+            listener: RefCell::new(Some(listener.into())),
+            place,
+        }
     }
 
     /// Sets how many connections may wait to be accepted.
@@ -82,7 +89,10 @@ impl Bound {
     /// What the system says.
     pub(crate) fn set_backlog(&self, backlog: u32) -> io::Result<()> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        Ok(rustix::net::listen(&self.listener, backlog)?)
+        match &*self.listener.borrow() {
+            Some(listener) => Ok(rustix::net::listen(listener, backlog)?),
+            None => Ok(()),
+        }
     }
 
     /// Returns the TCP address, with the port that it has got.
@@ -93,35 +103,40 @@ impl Bound {
         }
     }
 
-    /// Returns another handle to accept connections with.
+    /// Returns another handle of the socket; none once it is closed.
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub(crate) fn acceptor(&self) -> io::Result<Acceptor> {
-        Ok(Acceptor {
-            listener: watch(self.listener.try_clone()?, Interest::READABLE)?,
-            is_tcp: self.tcp_address().is_some(),
-        })
+    pub(crate) fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        let listener = self.listener.borrow();
+        listener.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
-    /// Takes a connection that waits now, without waiting for one; it does not block either.
+    /// Returns what accepts connections; none once it is closed.
     ///
     /// # Errors
-    /// `WouldBlock`: none waits. Others: the system lacks something.
-    pub(crate) fn accept_waiting(&self) -> io::Result<OwnedFd> {
-        accept(self.listener.as_fd())
+    /// The process has no descriptor left.
+    pub(crate) fn acceptor(&self) -> io::Result<Option<Acceptor>> {
+        let Some(listener) = self.duplicate()? else {
+            return Ok(None);
+        };
+        Ok(Some(Acceptor {
+            listener: watch(listener, Interest::READABLE)?,
+            is_tcp: self.tcp_address().is_some(),
+        }))
     }
-}
 
-impl AsFd for Bound {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+    /// Takes a connection that waits now, without waiting for one; it does not block either. `None`:
+    /// none waits, or the system lacks something.
+    pub(crate) fn accept_waiting(&self) -> Option<OwnedFd> {
+        self.listener.borrow().as_ref().and_then(|l| accept(l).ok())
     }
-}
 
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let BoundPlace::Unix { path, identity } = &self.place else {
+    /// Stops listening, once all acceptors are gone too, and removes the file of a Unix socket if it is
+    /// still the one that was made.
+    pub(crate) fn close(&self) {
+        let (Some(_), BoundPlace::Unix { path, identity }) = (self.listener.take(), &self.place)
+        else {
             return;
         };
         let found = fs::symlink_metadata(path);
@@ -132,9 +147,25 @@ impl Drop for Bound {
     }
 }
 
-fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// Where it is, for people.
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            BoundPlace::Unix { path, .. } => path.display().fmt(f),
+            BoundPlace::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let accept = || rustix::net::accept_with(listener, flags);
+    let accept = || rustix::net::accept_with(listener.as_fd(), flags);
     Ok(rustix::io::retry_on_intr(accept)?)
 }
 
@@ -163,7 +194,7 @@ impl Acceptor {
     }
 
     fn take(&self) -> io::Result<Stream> {
-        let client = accept(self.listener.get_ref().as_fd())?;
+        let client = accept(self.listener.get_ref())?;
         Ok(match self.is_tcp {
             true => Stream::of_tcp(TcpStream::from_std(client.into())?),
             false => Stream::Unix(UnixStream::from_std(client.into())?),
@@ -210,7 +241,7 @@ impl AcceptPause {
         Self::untold()
     }
 
-    /// Returns the pause where nobody need be warned.
+    /// Returns the pause without a warning.
     pub(crate) fn untold() -> Sleep {
         actix_rt::time::sleep(ACCEPT_PAUSE)
     }

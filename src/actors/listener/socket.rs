@@ -1,18 +1,17 @@
 //! The service's Unix socket as a file: making it, and removing it.
 //!
-//! SUMMARY   [`BoundSocket::bind`] makes a socket that only its owner can reach, or also the members
-//!           of a group, in place of one that an earlier run of ours left behind, and of nothing else.
+//! SUMMARY   [`bind_socket`] makes a socket that only its owner can reach, or also the members
+//!           of a group, in place of one that an earlier run left behind, and of nothing else.
 //! PROMISES  Two services that start at the same time do not take each other's socket. What is
 //!           removed at the end is what was made at the start.
 
-use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::bound::{Acceptor, Bound};
+use super::bound::Bound;
 use crate::config::Server;
 
 /// The permission bits with which others than the owner could enter a directory.
@@ -21,28 +20,7 @@ const OTHERS_ENTER: u32 = 0o011;
 /// The same, of those who are not in its group either.
 const STRANGERS_ENTER: u32 = 0o001;
 
-/// Whom the socket is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SocketAccess {
-    /// Its owner.
-    Owner,
-    /// Its owner, and the members of the owner's group.
-    OwnGroup,
-    /// Its owner, and the members of this group, by name or number.
-    Group(String),
-}
-
-impl From<&Server> for SocketAccess {
-    fn from(server: &Server) -> Self {
-        match (server.shares_socket(), server.socket_group.as_str()) {
-            (false, _) => Self::Owner,
-            (true, "") => Self::OwnGroup,
-            (true, group) => Self::Group(group.to_owned()),
-        }
-    }
-}
-
-/// What access is in terms of files.
+/// Who may use the socket, in terms of files: its owner, or also the members of a group.
 #[derive(Clone, Copy)]
 struct Modes {
     socket: u32,
@@ -54,19 +32,20 @@ struct Modes {
 }
 
 impl Modes {
-    fn of(access: &SocketAccess, path: &Path) -> Result<Self, SocketError> {
-        let group = match access {
-            SocketAccess::Owner => {
-                return Ok(Self {
-                    socket: 0o600,
-                    directory: 0o700,
-                    too_much: OTHERS_ENTER,
-                    group: None,
-                });
-            }
-            SocketAccess::OwnGroup => None,
-            SocketAccess::Group(name) => Some(group_number(name).map_err(SocketError::system(
-                path,
+    fn of(server: &Server) -> Result<Self, SocketError> {
+        if !server.shares_socket() {
+            return Ok(Self {
+                socket: 0o600,
+                directory: 0o700,
+                too_much: OTHERS_ENTER,
+                group: None,
+            });
+        }
+        let group = match server.socket_group.as_str() {
+            // The owner's own.
+            "" => None,
+            name => Some(group_number(name).map_err(SocketError::system(
+                &server.socket,
                 "cannot find the group of [server] socket_group",
             ))?),
         };
@@ -146,74 +125,38 @@ impl SocketError {
     }
 }
 
-/// A socket that listens. Its drop removes the file.
-pub struct BoundSocket {
-    path: PathBuf,
-    bound: RefCell<Option<Bound>>,
+/// Makes the socket, and its directory if there is none.
+///
+/// # Errors
+/// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
+/// nobody answers on.
+pub(crate) async fn bind_socket(server: &Server) -> Result<Bound, SocketError> {
+    let path = server.socket.as_path();
+    let modes = Modes::of(server)?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    prepare(directory, modes)?;
+    // Held from the look at the old socket to the making of the new one.
+    let lock = File::open(directory).map_err(SocketError::system(directory, "cannot open"))?;
+    lock.lock()
+        .map_err(SocketError::system(directory, "cannot lock"))?;
+    clear(path).await?;
+    let cannot = |what| SocketError::system(path, what);
+    let bound = Bound::unix(path).map_err(cannot("cannot make the socket"))?;
+    // The group first: until it has its members' bits nobody else can connect.
+    if modes.group.is_some() {
+        chown(path, None, modes.group).map_err(cannot("cannot give it to the group"))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
+        .map_err(cannot("cannot set the permissions"))?;
+    let listens = bound.set_backlog(server.backlog);
+    listens.map_err(cannot("cannot use the socket"))?;
+    Ok(bound)
 }
 
-impl BoundSocket {
-    /// Makes a socket at `path`, and its directory if there is none.
-    ///
-    /// # Errors
-    /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
-    /// nobody answers on.
-    pub async fn bind(
-        path: &Path,
-        access: &SocketAccess,
-        backlog: u32,
-    ) -> Result<Self, SocketError> {
-        let modes = Modes::of(access, path)?;
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        prepare(directory, modes)?;
-        // Held from the look at the old socket to the making of the new one.
-        let lock = File::open(directory).map_err(SocketError::system(directory, "cannot open"))?;
-        lock.lock()
-            .map_err(SocketError::system(directory, "cannot lock"))?;
-        clear(path).await?;
-        let cannot = |what| SocketError::system(path, what);
-        let bound = Bound::unix(path).map_err(cannot("cannot make the socket"))?;
-        // The group first: until it has its members' bits nobody else can connect.
-        if modes.group.is_some() {
-            chown(path, None, modes.group).map_err(cannot("cannot give it to the group"))?;
-        }
-        fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
-            .map_err(cannot("cannot set the permissions"))?;
-        let listens = bound.set_backlog(backlog);
-        listens.map_err(cannot("cannot use the socket"))?;
-        Ok(Self {
-            path: path.to_owned(),
-            bound: RefCell::new(Some(bound)),
-        })
-    }
-
-    /// Returns where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns another handle to accept connections with; none once it is closed.
-    ///
-    /// # Errors
-    /// The process has no descriptor left.
-    pub(crate) fn acceptor(&self) -> io::Result<Option<Acceptor>> {
-        self.bound
-            .borrow()
-            .as_ref()
-            .map(Bound::acceptor)
-            .transpose()
-    }
-
-    /// Stops listening and removes the file, if it is still the one that was made.
-    pub fn close(&self) {
-        self.bound.take();
-    }
-}
-
-/// Makes the directory, or checks that nobody can enter it whom the socket is not for.
+/// Makes the directory, or checks that only those can enter it whom the socket is for.
 fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     let made = DirBuilder::new()
         .recursive(true)

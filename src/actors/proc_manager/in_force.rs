@@ -28,7 +28,7 @@ impl ProcManager {
             self.pools.at(pool).language.clone(),
         );
         let limits = self.settings.limits;
-        let terms = self.settings.fronts.get(&*self.pools.at(pool).name);
+        let terms = self.settings.service_terms.get(&*self.pools.at(pool).name);
         let told = terms.map(|terms| terms.applied_to(section.clone()));
         let section = told.as_ref().unwrap_or(section);
         let settings = self

@@ -8,7 +8,7 @@ use actix::Message;
 use policy::pool::Limits;
 
 use crate::actors::language::Registry;
-use crate::config::{FrontTerms, PoolConfig};
+use crate::config::{PoolConfig, ServiceTerms};
 use crate::query_server::language::LanguageName;
 
 /// The settings that the manager works by (`reload_config`). They hold from now on.
@@ -30,7 +30,7 @@ pub struct ManagerSettings {
     /// Shared with the pool while that follows it.
     pub pools: BTreeMap<String, Arc<PoolConfig>>,
     /// Name -> what services ask of a pool that is in no section, in lower case.
-    pub fronts: BTreeMap<String, FrontTerms>,
+    pub service_terms: BTreeMap<String, ServiceTerms>,
     /// `os_process_timeout`: for a request, a reset, a lesson and a prompt.
     pub os_process_timeout: Duration,
     /// `os_process_idle_limit`.

@@ -24,10 +24,10 @@ impl Handler<GetStatus> for ProcManager {
             let mut found = pools.iter().filter(|pool| pool.name == name);
             found.find(|pool| pool.removing.is_none())
         };
-        let fronts = self.metrics.fronts();
-        let fronts = fronts.iter().filter(|front| wanted(&front.pool()));
+        let services = self.metrics.service_states();
+        let services = services.iter().filter(|service| wanted(&service.pool()));
         MessageResult(DaemonStatus {
-            services: fronts.map(|front| front.status(find)).collect(),
+            services: services.map(|service| service.status(find)).collect(),
             pools,
             proc_count: self.core.proc_count(),
             stale_proc_count: self.core.stale_proc_count(),
@@ -89,7 +89,7 @@ impl ProcManager {
     /// without a group has none.
     fn section_in_force(&self, id: PoolId) -> PoolConfig {
         let pool = self.pools.at(id);
-        let terms = self.settings.fronts.get(&*pool.name);
+        let terms = self.settings.service_terms.get(&*pool.name);
         let section = PoolConfig::clone(&pool.section);
         let mut section = match terms {
             Some(terms) => terms.applied_to(section),

@@ -1,43 +1,45 @@
 //! Taking the next connection of a service, when admission says so.
 //!
-//! SUMMARY   [`Entrance`] looks at the pool after every change of it, tells what changed of the
-//!           verdict, and calls accept only while the verdict is to listen.
-//!           Where the pool has nothing to spare, a connection that waits gets a [`Ticket`] in its
-//!           queue, and is accepted when the ticket's turn has come.
+//! SUMMARY   [`Entrance`] watches the pool, from when there is one, looks at it after every change, tells
+//!           what changed of the verdict, and calls accept only while the verdict is to listen. Where the
+//!           pool has nothing to spare, a connection that waits gets a [`QueuePlace`], and is accepted
+//!           when its turn has come.
 //! PROMISES  Between a look at the pool and the call of accept nothing else runs: pool and service
 //!           share one event loop. So there are never more connections let in than can be served;
-//!           what comes beyond that waits in the system's queue and is lost to nobody.
+//!           the others wait in the system's queue, and none is lost.
 //! SOURCE    Postfix master_avail: master_avail_listen, _more and _less.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use slog::{Logger, info};
 use tokio::sync::watch;
 
-use super::claims::{Claim, Claims};
-use super::ticket::Ticket;
+use super::claims::Claims;
+use super::queue_place::QueuePlace;
 use crate::actors::client::stream::Stream;
-use crate::actors::listener::bound::Acceptor;
+use crate::actors::listener::bound::{AcceptPause, Acceptor};
+use crate::actors::proc_manager::ProcManager;
+use crate::config::ServiceConfig;
 use crate::logging::RepeatLimiter;
-use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL};
-use crate::messages::proc_manager::GetProcError;
-use crate::metrics::{Closed, Front, ServiceMetrics};
+use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
+use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
+use crate::metrics::{Closed, ServiceState};
 use crate::otp::clock::Clock;
+use crate::otp::registered_name::RegisteredName;
 use crate::warn_repeating;
 use policy::admission::{LastVerdict, Verdict, listening};
 
-/// Waits for the turn of a ticket. Safe to cancel.
-async fn turn_of(ticket: &mut Option<Ticket>) -> Result<(), GetProcError> {
-    match ticket {
-        Some(ticket) => ticket.turn().await,
+/// Waits for the turn of a place. Safe to cancel.
+async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
+    match place {
+        Some(place) => place.turn().await,
         None => std::future::pending().await,
     }
 }
 
-/// Returns whether a connection waits on in the system's queue over this error; others are told.
+/// Returns whether a connection stays in the system's queue after this error. Other errors are told to it.
 const fn may_pass(error: &GetProcError) -> bool {
     !matches!(
         error,
@@ -47,64 +49,84 @@ const fn may_pass(error: &GetProcError) -> bool {
     )
 }
 
-/// The entrance of one service. Its drop closes it.
+/// The entrance of one service.
 pub(crate) struct Entrance {
+    manager: RegisteredName<ProcManager>,
+    pool_name: RefCell<Arc<str>>,
+    /// The pool, once it is watched; [`Self::next`] takes it while it waits.
+    pool: RefCell<Option<watch::Receiver<PoolState>>>,
     /// What is told, and where.
     told: RefCell<Told>,
+    pause: RefCell<AcceptPause>,
     /// Those who were let in and have no process yet.
     pub claims: Claims,
     /// Whether processes are started with stress on now.
     stress: Cell<bool>,
-    metrics: Arc<ServiceMetrics>,
     /// Where it is shown whether connections are accepted.
-    front: Arc<Front>,
+    state: Arc<ServiceState>,
 }
 
 struct Told {
     last_verdict: LastVerdict,
     warning: RepeatLimiter,
+    no_pool: RepeatLimiter,
     /// Whether it is worth a warning that the limit is reached.
     warns: bool,
     clock: Clock,
     log: Logger,
 }
 
-/// What came of waiting.
-pub enum Next {
-    /// A connection, or why there is none, with the ticket that was taken for it.
-    Accepted(io::Result<Stream>, Option<Ticket>),
-    /// The pool, or its manager, is gone.
-    PoolGone,
+fn pool_name(settings: &ServiceConfig) -> &str {
+    settings.pool_name().unwrap_or_default()
 }
 
 impl Entrance {
-    /// Makes the entrance of a service, closed. A service for others than this user or machine
-    /// `warns` when its limit is reached.
+    /// Makes the entrance of a service, closed.
     pub fn new(
-        metrics: Arc<ServiceMetrics>,
-        front: Arc<Front>,
-        warns: bool,
+        manager: RegisteredName<ProcManager>,
+        settings: &ServiceConfig,
+        state: Arc<ServiceState>,
         log: Logger,
     ) -> Rc<Self> {
+        let pause = RefCell::new(AcceptPause::new(log.clone()));
         let told = Told {
             last_verdict: LastVerdict::default(),
             warning: RepeatLimiter::default(),
-            warns,
+            no_pool: RepeatLimiter::default(),
+            warns: !settings.is_local_only(),
             clock: Clock::new(),
             log,
         };
         Rc::new(Self {
+            manager,
+            pool_name: RefCell::new(pool_name(settings).into()),
+            pool: RefCell::default(),
             told: RefCell::new(told),
+            pause,
             claims: Claims::default(),
             stress: Cell::new(false),
-            metrics,
-            front,
+            state,
         })
     }
 
-    /// Says whether it is worth a warning that the limit is reached.
-    pub(crate) fn set_warns(&self, warns: bool) {
-        self.told.borrow_mut().warns = warns;
+    /// Takes other settings. Returns whether they name another pool, for which [`Self::next`] has to be
+    /// called anew.
+    pub fn reconfigure(&self, settings: &ServiceConfig) -> bool {
+        // One for others than this user or machine is worth a warning.
+        self.told.borrow_mut().warns = !settings.is_local_only();
+        let name = pool_name(settings);
+        let moved = **self.pool_name.borrow() != *name;
+        if moved {
+            self.pool_name.replace(name.into());
+            self.pool.take();
+            self.close(Closed::NoPool);
+        }
+        moved
+    }
+
+    /// Returns what connections ask for.
+    pub fn want(&self) -> Want {
+        Want::any_from(TakeFrom::Pool(Arc::clone(&self.pool_name.borrow())))
     }
 
     /// Returns whether processes are started with stress on now.
@@ -112,101 +134,135 @@ impl Entrance {
         self.stress.get()
     }
 
-    /// Waits until a connection may be let in and one is there. Safe to cancel.
+    /// Waits until a connection may be let in and one is there; with it comes the place that was taken
+    /// for it. Safe to cancel.
     pub(super) async fn next(
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
-        mut pool: watch::Receiver<PoolState>,
-        take_ticket: impl Fn(Claim) -> Ticket,
-    ) -> Next {
-        let mut ticket: Option<Ticket> = None;
-        // Whether a ticket was refused, and another one would be.
+    ) -> (Stream, Option<QueuePlace>) {
+        loop {
+            let watched = self.pool.take();
+            let mut pool = match watched {
+                Some(pool) => pool,
+                None => self.watch_pool().await,
+            };
+            if let Some(next) = self.next_for(&acceptor, &mut pool).await {
+                self.pool.replace(Some(pool));
+                return next;
+            }
+            self.close(Closed::NoPool);
+        }
+    }
+
+    /// Waits until there is a pool.
+    async fn watch_pool(&self) -> watch::Receiver<PoolState> {
+        loop {
+            let pool = self.pool_name.borrow().to_string();
+            let question = WatchPool { pool: pool.clone() };
+            if let Ok(Some(state)) = self.manager.address().send(question).await {
+                return state;
+            }
+            self.told.borrow_mut().no_pool(&pool);
+            actix_rt::time::sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// Waits for the next connection; `None`: the pool, or its manager, is gone.
+    async fn next_for(
+        &self,
+        acceptor: &Acceptor,
+        pool: &mut watch::Receiver<PoolState>,
+    ) -> Option<(Stream, Option<QueuePlace>)> {
+        let mut place: Option<QueuePlace> = None;
+        // Whether a place was refused, and another one would be.
         let mut refused = false;
         loop {
             let state = *pool.borrow_and_update();
             let open = self.look(&state);
             // Nobody waits in line for processes that cannot come.
             let has_line = !state.pool.throttled || state.pool.total > 0;
-            let may_queue = !open && has_line && ticket.is_none() && !refused;
+            let may_queue = !open && has_line && place.is_none() && !refused;
             // In this order: a change that came with the connection counts first.
-            tokio::select! {
+            let accepted = tokio::select! {
                 biased;
-                changed = pool.changed() => match changed {
-                    Ok(()) => refused = false,
-                    Err(_) => {
-                        self.close(Closed::NoPool);
-                        return Next::PoolGone;
-                    }
-                },
-                () = self.claims.fewer() => {}
-                turn = turn_of(&mut ticket) => {
+                changed = pool.changed() => {
+                    changed.ok()?;
+                    refused = false;
+                    None
+                }
+                () = self.claims.fewer() => None,
+                turn = turn_of(&mut place) => {
                     refused = turn.as_ref().is_err_and(may_pass);
+                    let accepted = (!refused).then(|| acceptor.accept_now()).flatten();
                     // A connection that has gone meanwhile, or has to wait on, has no use for it.
-                    let ticket = ticket.take().filter(|_| !refused);
-                    if ticket.is_some() && let Some(accepted) = acceptor.accept_now() {
-                        return Next::Accepted(accepted, ticket);
-                    }
+                    place = place.take().filter(|_| accepted.is_some());
+                    accepted
                 }
-                accepted = acceptor.accept(), if open => {
-                    return Next::Accepted(accepted, ticket);
-                }
+                accepted = acceptor.accept(), if open => Some(accepted),
                 () = acceptor.pending(), if may_queue => {
-                    ticket = Some(take_ticket(self.claims.claim()));
+                    place = Some(self.take_place());
+                    None
                 }
-                () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => refused = false,
+                () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => {
+                    refused = false;
+                    None
+                }
+            };
+            match accepted {
+                Some(Ok(stream)) => return Some((stream, place)),
+                Some(Err(error)) => {
+                    place = None;
+                    self.close(Closed::AcceptFailed);
+                    let pause = self.pause.borrow_mut().after(&error);
+                    pause.await;
+                }
+                None => {}
             }
         }
+    }
+
+    fn take_place(&self) -> QueuePlace {
+        QueuePlace::take(self.manager.clone(), self.want(), self.claims.claim())
     }
 
     /// Decides anew, and tells what has changed.
-    fn look(&self, state: &PoolState) -> bool {
-        self.stress.set(state.stress);
+    fn look(&self, pool: &PoolState) -> bool {
+        self.stress.set(pool.stress);
         let told = &mut *self.told.borrow_mut();
-        let was_open = told.last_verdict.is_listening();
         // What is told is about the pool: who was let in and is about to get a process may be counted
         // twice for a moment, which only keeps others waiting for as long.
-        if let Some(verdict) = told.last_verdict.changed(&state.pool) {
-            self.count(was_open, told.last_verdict.is_listening());
-            self.front.set_closed(match verdict {
-                Verdict::AtLimit => Some(Closed::AtLimit),
-                Verdict::Throttled => Some(Closed::Throttled),
+        if let Some(verdict) = told.last_verdict.changed(&pool.pool) {
+            self.state.set_closed(match verdict {
+                Verdict::AtLimit => {
+                    self.state.metrics().limit_reached.one();
+                    told.limit_reached(pool.pool.max);
+                    Some(Closed::AtLimit)
+                }
+                Verdict::Throttled => {
+                    info!(told.log, "service does not accept while throttled");
+                    Some(Closed::Throttled)
+                }
                 Verdict::Listen => None,
             });
-            match verdict {
-                Verdict::AtLimit => {
-                    self.metrics.limit_reached.one();
-                    told.limit_reached(state.pool.max);
-                }
-                Verdict::Throttled => info!(told.log, "service does not accept while throttled"),
-                Verdict::Listen => {}
-            }
         }
-        listening(&state.with_claims(self.claims.count()))
+        listening(&pool.with_claims(self.claims.count()))
     }
 
-    /// Lets nobody in until the next look.
+    /// Accepts nothing until the next look.
     pub fn close(&self, why: Closed) {
-        self.front.set_closed(Some(why));
-        let last_verdict = std::mem::take(&mut self.told.borrow_mut().last_verdict);
-        self.count(last_verdict.is_listening(), false);
-    }
-
-    fn count(&self, was_open: bool, is_open: bool) {
-        match (was_open, is_open) {
-            (false, true) => self.metrics.listening.up(),
-            (true, false) => self.metrics.listening.down(),
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Entrance {
-    fn drop(&mut self) {
-        self.close(Closed::Stopping);
+        self.state.set_closed(Some(why));
+        self.told.borrow_mut().last_verdict = LastVerdict::default();
     }
 }
 
 impl Told {
+    fn no_pool(&mut self, pool: &str) {
+        warn_repeating!(self.log, self.no_pool, self.clock.now(),
+            "the pool of a service is not there"; "pool" => pool,
+            "effect" => "its connections wait to be accepted",
+            "remedy" => "add the pool, or name another one in the service's section");
+    }
+
     fn limit_reached(&mut self, max: Option<u32>) {
         if self.warns {
             let now = self.clock.now();

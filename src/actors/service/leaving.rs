@@ -1,6 +1,6 @@
-//! A service that leaves its address: who still connects there is told why, and where to go.
+//! A service that leaves its address: clients that still connect there are told why, and where to go.
 //!
-//! SUMMARY   [`dismiss_waiting`] tells all that wait to be accepted, [`turn_away`] who comes later.
+//! SUMMARY   [`dismiss_waiting`] tells those that wait to be accepted, [`turn_away`] those that come later.
 //! PROMISES  Never waits for a client: what it has sent is thrown away, what it is told fits its
 //!           socket, and the connection is closed. An address that another service has taken over is
 //!           left to that one.
@@ -23,51 +23,47 @@ const DISMISSED_MAX: usize = 65_535;
 /// What a client has sent that is thrown away, in bytes.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
-/// Returns the last line of a connection that came too late.
-pub(super) fn line(reason: &str) -> Vec<u8> {
-    last_line(&ErrorReply::answer("shutting_down", reason, Fault::Settee))
-}
-
 /// Tells every connection that waits to be accepted.
-pub(super) fn dismiss_waiting(socket: &ServiceSocket, line: &[u8]) {
+pub(super) fn dismiss_waiting(socket: &ServiceSocket) {
     for _ in 0..DISMISSED_MAX {
-        if !socket.is_left() {
+        let Some(reason) = socket.left() else {
             return;
-        }
+        };
         match socket.bound().accept_waiting() {
-            Ok(client) => dismiss(socket, client.as_fd(), line),
-            // None is left, or the system lacks something: the rest is reset by the system.
-            Err(_) => return,
+            Some(client) => dismiss(socket, client.as_fd(), &reason),
+            // Where the system lacks something it resets the rest itself.
+            None => return,
         }
     }
 }
 
-/// Tells whoever comes while no service of the configuration listens there.
-pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>, line: Rc<[u8]>) {
-    dismiss_waiting(&socket, &line);
+/// Tells those who connect while no service of the configuration listens there.
+pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>) {
+    dismiss_waiting(&socket);
     loop {
-        if !socket.is_left() {
+        let Some(reason) = socket.left() else {
             socket.left_or_taken().await;
             continue;
-        }
+        };
         let accepted = tokio::select! {
             biased;
             () = socket.left_or_taken() => continue,
             accepted = acceptor.accept() => accepted,
         };
         match accepted {
-            Ok(client) => dismiss(&socket, client.as_fd(), &line),
+            Ok(client) => dismiss(&socket, client.as_fd(), &reason),
             // It is out of descriptors or memory.
             Err(_) => AcceptPause::untold().await,
         }
     }
 }
 
-/// Tells one connection. Whoever has gone meanwhile need not be told, so errors do not matter.
-fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, line: &[u8]) {
+/// Tells one connection. Errors do not matter: they mean that the client has gone.
+fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, reason: &str) {
     // What is not read when it closes would be an error at the other end.
     throw_away(client);
-    let _ = rustix::net::send(client, line, SendFlags::NOSIGNAL);
+    let line = last_line(&ErrorReply::answer("shutting_down", reason, Fault::Settee));
+    let _ = rustix::net::send(client, &line, SendFlags::NOSIGNAL);
     let what = match socket.bound().tcp_address() {
         Some(_) => Shutdown::Write,
         None => Shutdown::Both,

@@ -4,11 +4,11 @@
 //!           services is prepared first, which takes what is new, and then committed, which cannot
 //!           fail.
 //! PROMISES  A socket that stays is not closed for an instant: what waits in its queue goes on
-//!           waiting. One that nobody needs any more is closed, and its file removed, when the last
-//!           of its users drops it.
+//!           waiting. One that is not needed any more is closed, and its file removed, when its last
+//!           user drops it.
 //! SOURCE    Postfix master_listen.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -30,8 +30,8 @@ pub struct ServiceSocket {
     /// The address with the port that it has got.
     shown: String,
     bound: Bound,
-    /// Whether no service of the configuration listens there any more.
-    left: Cell<bool>,
+    /// Why no service of the configuration listens there any more.
+    left: RefCell<Option<String>>,
     left_or_taken: Notify,
 }
 
@@ -47,34 +47,37 @@ impl ServiceSocket {
             address: address.clone(),
             shown: tcp.map_or_else(|| address.to_string(), |tcp| tcp.to_string()),
             bound,
-            left: Cell::new(false),
+            left: RefCell::default(),
             left_or_taken: Notify::new(),
         })
     }
 
-    /// Sets how many connections may wait, and who may reach it: with `local_only` a Unix socket is
-    /// its user's only.
-    fn adjust(&self, backlog: u32, local_only: bool) -> io::Result<()> {
+    /// Sets how many connections may wait, and who may reach it: the Unix socket of a service that is
+    /// local only is its user's.
+    fn adjust(&self, service: &ServiceConfig) -> io::Result<()> {
         if let ServiceAddress::Unix(path) = &self.address {
-            let mode = if local_only { 0o600 } else { 0o666 };
+            let mode = match service.is_local_only() {
+                true => 0o600,
+                false => 0o666,
+            };
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
-        self.bound.set_backlog(backlog)
+        self.bound.set_backlog(service.backlog)
     }
 
-    /// Returns whether no service of the configuration listens there any more, while connections of
-    /// one that did are still there.
-    pub fn is_left(&self) -> bool {
-        self.left.get()
+    /// Returns why no service of the configuration listens there any more, while connections of one
+    /// that did are still there; `None` where one does.
+    pub(crate) fn left(&self) -> Option<String> {
+        self.left.borrow().clone()
     }
 
-    /// Returns once [`Self::is_left`] may have changed.
+    /// Returns once [`Self::left`] may have changed.
     pub(super) async fn left_or_taken(&self) {
         self.left_or_taken.notified().await;
     }
 
-    fn set_left(&self, left: bool) {
-        self.left.set(left);
+    fn set_left(&self, why: Option<String>) {
+        self.left.replace(why);
         self.left_or_taken.notify_waiters();
     }
 
@@ -157,10 +160,10 @@ pub struct ServiceSockets {
 }
 
 /// Sockets for a set of services that is not in force yet.
-pub struct Prepared {
-    sockets: Sockets,
-    services: BTreeMap<String, (u32, bool)>,
-}
+pub struct Prepared(BTreeMap<String, (Rc<ServiceSocket>, ServiceConfig)>);
+
+/// Why an address is left when it is not by a change of the configuration.
+const SHUTTING_DOWN: &str = "the service is shutting down";
 
 impl ServiceSockets {
     /// Takes what a set of services needs and is not held yet; nothing else changes.
@@ -171,10 +174,7 @@ impl ServiceSockets {
         &self,
         services: &BTreeMap<String, ServiceConfig>,
     ) -> Result<Prepared, ServiceSocketError> {
-        let mut prepared = Prepared {
-            sockets: Sockets::new(),
-            services: BTreeMap::new(),
-        };
+        let mut prepared = BTreeMap::new();
         for (name, service) in services {
             let Some(address) = &service.listen else {
                 continue;
@@ -193,11 +193,9 @@ impl ServiceSockets {
                     Rc::new(bound?)
                 }
             };
-            prepared.sockets.insert(name.clone(), socket);
-            let terms = (service.backlog, service.is_local_only());
-            prepared.services.insert(name.clone(), terms);
+            prepared.insert(name.clone(), (socket, service.clone()));
         }
-        Ok(prepared)
+        Ok(Prepared(prepared))
     }
 
     /// Finds a socket that is held: the service's own, or one that another service had or has.
@@ -219,29 +217,34 @@ impl ServiceSockets {
 
     /// Puts a prepared set in force.
     pub fn commit(&self, prepared: Prepared) {
-        for (name, socket) in &prepared.sockets {
-            let (backlog, local_only) = prepared.services[name];
+        let mut sockets = Sockets::new();
+        for (name, (socket, service)) in prepared.0 {
             // What worked when it was made fails only where the file was taken away.
-            let _ = socket.adjust(backlog, local_only);
+            let _ = socket.adjust(&service);
+            sockets.insert(name, socket);
         }
-        let before = self.bound.replace(prepared.sockets);
-        before.values().for_each(|socket| socket.set_left(true));
+        self.replace(sockets, |name, now| match now {
+            Some(now) => format!("the service '{name}' listens on {} now", now.shown),
+            None => format!("the service '{name}' was taken out of the configuration"),
+        });
+    }
+
+    /// Listens on these sockets and no others. `why` says of a service, and of the socket that it has
+    /// now, why it has left the one that it had.
+    fn replace(&self, sockets: Sockets, why: impl Fn(&str, Option<&Rc<ServiceSocket>>) -> String) {
+        let before = self.bound.replace(sockets);
         let now = self.bound.borrow();
-        now.values().for_each(|socket| socket.set_left(false));
-        drop(now);
+        for (name, socket) in &before {
+            socket.set_left(Some(why(name, now.get(name))));
+        }
+        now.values().for_each(|socket| socket.set_left(None));
         let mut retired = self.retired.borrow_mut();
         retired.extend(before.values().map(Rc::downgrade));
         drop(before);
         retired.retain(|socket| socket.strong_count() > 0);
         let retired = retired.iter().filter_map(Weak::upgrade);
-        let held = self
-            .bound
-            .borrow()
-            .values()
-            .cloned()
-            .chain(retired)
-            .collect::<Vec<_>>();
-        let addresses = held.iter().filter_map(|socket| socket.bound.tcp_address());
+        let held = now.values().cloned().chain(retired);
+        let addresses = held.filter_map(|socket| socket.bound.tcp_address());
         self.listening.set_services(addresses.collect());
     }
 
@@ -266,9 +269,6 @@ impl ServiceSockets {
 
     /// Gives all sockets up; each is closed when its service has ended.
     pub fn close(&self) {
-        self.commit(Prepared {
-            sockets: Sockets::new(),
-            services: BTreeMap::new(),
-        });
+        self.replace(Sockets::new(), |_, _| SHUTTING_DOWN.to_owned());
     }
 }

@@ -2,7 +2,7 @@
 
 use settee::testkit::{eventually, within};
 
-use crate::services::harness::{Front, waiting_to_be_accepted};
+use crate::services::harness::{Daemon, waiting_to_be_accepted};
 
 fn config(max: u32, backlog: u32) -> String {
     format!(
@@ -17,70 +17,70 @@ async fn of_200_connections_against_a_limit_of_3_every_one_is_answered_and_3_are
 {
     const COUNT: usize = 200;
     const LIMIT: usize = 3;
-    let front = Front::start(&config(LIMIT as u32, 256)).await;
+    let daemon = Daemon::start(&config(LIMIT as u32, 256)).await;
     let mut clients = Vec::new();
     for number in 0..COUNT {
-        let mut client = front.connect("py.sock").await;
+        let mut client = daemon.connect("py.sock").await;
         client.send(&format!("[\"it is\",{number}]")).await;
         clients.push((number, client));
     }
-    let socket = front.path("py.sock");
-    let all_in = || front.accepted("py") as usize == LIMIT;
+    let socket = daemon.path("py.sock");
+    let all_in = || daemon.accepted("py") as usize == LIMIT;
     eventually("as many are accepted as can be served", async || all_in()).await;
-    front
+    daemon
         .wait_for_pool("py", "all are lent", |pool| pool.used == LIMIT as u32)
         .await;
     assert_eq!(waiting_to_be_accepted(&socket), COUNT - LIMIT);
     // Who came first is served first: that is how the system's queue works.
     for (number, mut client) in clients {
         assert_eq!(client.line().await, format!("[\"it is\",{number}]"));
-        assert!(front.connected("py") as usize <= LIMIT);
-        let accepted = front.accepted("py") as usize;
+        assert!(daemon.connected("py") as usize <= LIMIT);
+        let accepted = daemon.accepted("py") as usize;
         assert!(
             accepted <= number + LIMIT,
             "{accepted} accepted, {number} done"
         );
         drop(client);
     }
-    assert_eq!(front.accepted("py") as usize, COUNT);
-    eventually("all have gone", async || front.connected("py") == 0).await;
+    assert_eq!(daemon.accepted("py") as usize, COUNT);
+    eventually("all have gone", async || daemon.connected("py") == 0).await;
     assert_eq!(waiting_to_be_accepted(&socket), 0);
-    assert!(front.pool("py").await.procs.len() <= LIMIT);
-    front.stop().await;
+    assert!(daemon.pool("py").await.procs.len() <= LIMIT);
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_limit_that_is_raised_lets_those_in_who_wait() {
-    let front = Front::start(&config(1, 16)).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config(1, 16)).await;
+    let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     second.send("[\"pid\"]").await;
-    assert_eq!(front.accepted("py"), 1);
-    front.reload(&config(2, 16)).await.unwrap();
+    assert_eq!(daemon.accepted("py"), 1);
+    daemon.reload(&config(2, 16)).await.unwrap();
     assert_ne!(second.line().await.parse::<u32>().unwrap(), pid);
-    front.stop_after((first, second)).await;
+    daemon.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
 async fn a_process_that_ends_makes_room_for_the_next_connection() {
-    let front = Front::start(&config(1, 16)).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config(1, 16)).await;
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     second.send("[\"hello\"]").await;
     first.send("[\"exit\",0]").await;
     first.error().await;
     assert_eq!(second.line().await, "[\"hello\"]");
-    front.stop_after((first, second)).await;
+    daemon.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
 async fn who_takes_processes_elsewhere_keeps_the_service_from_accepting() {
-    let front = Front::start(&config(1, 16)).await;
-    let mut taker = crate::services::harness::SocketClient::connect(&front).await;
+    let daemon = Daemon::start(&config(1, 16)).await;
+    let mut taker = crate::services::harness::SocketClient::connect(&daemon).await;
     let proc = taker.get_proc("py").await;
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     client.send("[\"hello\"]").await;
     // The client socket always accepts, and answers.
     for _ in 0..10 {
@@ -89,24 +89,24 @@ async fn who_takes_processes_elsewhere_keeps_the_service_from_accepting() {
             .await;
         assert_eq!(status["ok"]["pools"][0]["used"], 1);
     }
-    assert_eq!(front.accepted("py"), 0);
-    assert_eq!(waiting_to_be_accepted(&front.path("py.sock")), 1);
+    assert_eq!(daemon.accepted("py"), 0);
+    assert_eq!(waiting_to_be_accepted(&daemon.path("py.sock")), 1);
     taker.ret_proc(&proc).await;
     assert_eq!(client.line().await, "[\"hello\"]");
-    front.stop_after((taker, client)).await;
+    daemon.stop_after((taker, client)).await;
 }
 
 #[actix_rt::test]
 async fn a_connection_that_went_away_in_the_queue_costs_nothing() {
-    let front = Front::start(&config(1, 16)).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config(1, 16)).await;
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
     for _ in 0..5 {
-        drop(front.connect("py.sock").await);
+        drop(daemon.connect("py.sock").await);
     }
-    let mut last = front.connect("py.sock").await;
+    let mut last = daemon.connect("py.sock").await;
     last.send("[\"hello\"]").await;
     drop(first);
     assert_eq!(within("the answer", last.line()).await, "[\"hello\"]");
-    front.stop_after(last).await;
+    daemon.stop_after(last).await;
 }

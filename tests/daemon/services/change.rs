@@ -3,7 +3,7 @@
 use settee::testkit::eventually;
 use tokio::net::UnixStream;
 
-use crate::services::harness::{Front, waiting_to_be_accepted};
+use crate::services::harness::{Daemon, waiting_to_be_accepted};
 
 const POOL: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
                     [pools.py]\nlanguage = \"python\"\nmax = 2\n";
@@ -14,49 +14,49 @@ fn service(name: &str, socket: &str) -> String {
 
 #[actix_rt::test]
 async fn a_reload_adds_and_removes_services() {
-    let front = Front::start(POOL).await;
-    assert!(!front.path("a.sock").exists());
+    let daemon = Daemon::start(POOL).await;
+    assert!(!daemon.path("a.sock").exists());
     let one = format!("{POOL}{}", service("a", "a.sock"));
-    let changes = front.reload(&one).await.unwrap();
+    let changes = daemon.reload(&one).await.unwrap();
     assert!(
         changes
             .iter()
             .any(|c| c.section == "services.a" && c.key == "listen")
     );
-    let mut client = front.connect("a.sock").await;
+    let mut client = daemon.connect("a.sock").await;
     client.pid().await;
     drop(client);
-    front.reload(POOL).await.unwrap();
+    daemon.reload(POOL).await.unwrap();
     eventually("the socket is gone", async || {
-        !front.path("a.sock").exists()
+        !daemon.path("a.sock").exists()
     })
     .await;
-    front
+    daemon
         .wait_for_pool("py", "nothing is lent", |pool| pool.used == 0)
         .await;
     // And back again, at once after it went.
-    front.reload(&one).await.unwrap();
-    front.reload(POOL).await.unwrap();
-    front.reload(&one).await.unwrap();
-    front.connect("a.sock").await.pid().await;
-    front.stop().await;
+    daemon.reload(&one).await.unwrap();
+    daemon.reload(POOL).await.unwrap();
+    daemon.reload(&one).await.unwrap();
+    daemon.connect("a.sock").await.pid().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_nothing_any_more() {
     let both = format!("{POOL}{}{}", service("a", "a.sock"), service("b", "b.sock"));
-    let front = Front::start(&both.replace("max = 2", "max = 3")).await;
-    let mut idle = front.connect("a.sock").await;
+    let daemon = Daemon::start(&both.replace("max = 2", "max = 3")).await;
+    let mut idle = daemon.connect("a.sock").await;
     let pid = idle.pid().await;
-    let mut busy = front.connect("a.sock").await;
+    let mut busy = daemon.connect("a.sock").await;
     busy.pid().await;
-    let mut other = front.connect("b.sock").await;
+    let mut other = daemon.connect("b.sock").await;
     other.pid().await;
-    let mut waiting = front.connect("a.sock").await;
+    let mut waiting = daemon.connect("a.sock").await;
     waiting.send("[\"hello\"]").await;
     busy.send("[\"half done\"]").await;
     let rest = format!("{POOL}{}", service("b", "b.sock")).replace("max = 2", "max = 3");
-    front.reload(&rest).await.unwrap();
+    daemon.reload(&rest).await.unwrap();
     // Who has something in hand gets it.
     assert_eq!(busy.line().await, "[\"half done\"]");
     for client in [&mut idle, &mut busy] {
@@ -68,102 +68,102 @@ async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_not
     assert_eq!(name, "shutting_down");
     assert!(reason.contains("'a' was taken out"), "{reason}");
     eventually("the socket is gone", async || {
-        !front.path("a.sock").exists()
+        !daemon.path("a.sock").exists()
     })
     .await;
-    assert!(UnixStream::connect(front.path("a.sock")).await.is_err());
+    assert!(UnixStream::connect(daemon.path("a.sock")).await.is_err());
     // The other service has lost nothing, and its pool's processes go on.
     assert_eq!(other.ask("[\"x\"]").await, "[\"x\"]");
-    front
+    daemon
         .wait_for_pool("py", "they are back", |pool| {
             pool.used == 1 && pool.free == 2
         })
         .await;
-    let procs = front.pool("py").await.procs;
+    let procs = daemon.pool("py").await.procs;
     assert!(procs.iter().any(|proc| proc.os_pid == Some(pid)));
-    assert!(front.log.with("none is started").is_empty());
-    front.stop_after((idle, busy, other, waiting)).await;
+    assert!(daemon.log.with("none is started").is_empty());
+    daemon.stop_after((idle, busy, other, waiting)).await;
 }
 
 #[actix_rt::test]
 async fn a_service_that_goes_while_a_connection_does_not_end_is_cut_after_the_grace() {
     let grace = "shutdown_grace = 0\n";
     let text = format!("{grace}{POOL}{}", service("a", "a.sock"));
-    let front = Front::start(&text).await;
-    let mut busy = front.connect("a.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut busy = daemon.connect("a.sock").await;
     busy.send("[\"never\"]").await;
     let label = ["service=\"a\""];
-    let received = || front.number("settee_service_received_bytes_total", &label) > 0;
+    let received = || daemon.number("settee_service_received_bytes_total", &label) > 0;
     eventually("it is asked", async || received()).await;
-    front.reload(&format!("{grace}{POOL}")).await.unwrap();
+    daemon.reload(&format!("{grace}{POOL}")).await.unwrap();
     busy.assert_closed().await;
     eventually("the socket is gone", async || {
-        !front.path("a.sock").exists()
+        !daemon.path("a.sock").exists()
     })
     .await;
-    front
+    daemon
         .wait_for_pool("py", "it is back or gone", |pool| pool.used == 0)
         .await;
-    front.stop_after(busy).await;
+    daemon.stop_after(busy).await;
 }
 
 #[actix_rt::test]
 async fn settings_change_without_losing_a_connection_or_who_waits() {
     let text = format!("{POOL}{}", service("a", "a.sock")).replace("max = 2", "max = 1");
-    let front = Front::start(&text).await;
-    let mut first = front.connect("a.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut first = daemon.connect("a.sock").await;
     let pid = first.pid().await;
-    let mut waiting = front.connect("a.sock").await;
+    let mut waiting = daemon.connect("a.sock").await;
     waiting.send("[\"pid\"]").await;
-    front
+    daemon
         .reload(&format!("{text}backlog = 7\nclient_timeout = 0\n"))
         .await
         .unwrap();
     assert_eq!(first.pid().await, pid);
-    assert_eq!(waiting_to_be_accepted(&front.path("a.sock")), 1);
+    assert_eq!(waiting_to_be_accepted(&daemon.path("a.sock")), 1);
     drop(first);
     assert_eq!(waiting.line().await.parse::<u32>().unwrap(), pid);
-    front.stop_after(waiting).await;
+    daemon.stop_after(waiting).await;
 }
 
 #[actix_rt::test]
 async fn a_service_moves_to_another_pool() {
     let pools = format!("{POOL}[pools.two]\nlanguage = \"python\"\nmax = 1\n");
     let text = format!("{pools}{}", service("a", "a.sock"));
-    let front = Front::start(&text).await;
-    front.connect("a.sock").await.pid().await;
-    front
+    let daemon = Daemon::start(&text).await;
+    daemon.connect("a.sock").await.pid().await;
+    daemon
         .reload(&text.replace("pool = \"py\"", "pool = \"two\""))
         .await
         .unwrap();
-    let mut client = front.connect("a.sock").await;
+    let mut client = daemon.connect("a.sock").await;
     client.pid().await;
-    assert_eq!(front.pool("two").await.used, 1);
-    front.stop_after(client).await;
+    assert_eq!(daemon.pool("two").await.used, 1);
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_socket_that_cannot_be_had_refuses_the_whole_reload() {
-    let front = Front::start(POOL).await;
+    let daemon = Daemon::start(POOL).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let text = format!("{POOL}[services.a]\nlisten = \"{address}\"\npool = \"py\"\n");
     let text = text.replace("max = 2", "max = 9") + &service("b", "b.sock");
-    let error = front.reload(&text).await.unwrap_err().to_string();
+    let error = daemon.reload(&text).await.unwrap_err().to_string();
     for word in ["[services.a] listen", "nothing was changed", "another port"] {
         assert!(error.contains(word), "{word} in {error}");
     }
-    assert_eq!(front.pool("py").await.hard_limit, 2);
-    assert!(!front.path("b.sock").exists());
-    front.stop().await;
+    assert_eq!(daemon.pool("py").await.hard_limit, 2);
+    assert!(!daemon.path("b.sock").exists());
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
-    let front = Front::start(&format!("{POOL}{}", service("a", "a.sock"))).await;
-    let mut first = front.connect("a.sock").await;
+    let daemon = Daemon::start(&format!("{POOL}{}", service("a", "a.sock"))).await;
+    let mut first = daemon.connect("a.sock").await;
     first.pid().await;
-    let mut operator = crate::services::harness::SocketClient::connect(&front).await;
+    let mut operator = crate::services::harness::SocketClient::connect(&daemon).await;
     let remove = serde_json::json!({"call": "remove_pool", "name": "py", "mode": "immediate"});
     let done = operator.call(remove).await;
     assert!(done.get("ok").is_some(), "{done}");
@@ -171,44 +171,44 @@ async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
     assert_eq!(name, "pool_removed");
     let gone = "the pool of a service is not there";
     eventually("the operator is told", async || {
-        !front.log.with(gone).is_empty()
+        !daemon.log.with(gone).is_empty()
     })
     .await;
-    let mut waiting = front.connect("a.sock").await;
+    let mut waiting = daemon.connect("a.sock").await;
     waiting.send("[\"hello\"]").await;
     let add = serde_json::json!({"call": "add_pool", "name": "py", "language": "python"});
     let done = operator.call(add).await;
     assert!(done.get("ok").is_some(), "{done}");
     assert_eq!(waiting.line().await, "[\"hello\"]");
-    front.stop_after((first, operator, waiting)).await;
+    daemon.stop_after((first, operator, waiting)).await;
 }
 
 #[actix_rt::test]
 async fn a_unix_socket_is_its_users_only_unless_it_is_for_others() {
     use std::os::unix::fs::PermissionsExt;
     let text = format!("{POOL}{}{}", service("a", "a.sock"), service("b", "b.sock"));
-    let front = Front::start(&format!("{text}local_only = false\n")).await;
+    let daemon = Daemon::start(&format!("{text}local_only = false\n")).await;
     let mode = |name: &str| {
-        let found = std::fs::metadata(front.path(name)).unwrap();
+        let found = std::fs::metadata(daemon.path(name)).unwrap();
         found.permissions().mode() & 0o777
     };
     assert_eq!((mode("a.sock"), mode("b.sock")), (0o600, 0o666));
-    front.stop().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn who_comes_to_an_address_that_a_service_has_left_is_told_where_it_listens_now() {
     let old = format!("{POOL}{}", service("a", "old.sock"));
-    let front = Front::start(&old).await;
-    let mut busy = front.connect("old.sock").await;
+    let daemon = Daemon::start(&old).await;
+    let mut busy = daemon.connect("old.sock").await;
     busy.send("[\"never\"]").await;
-    let received = || front.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
+    let received = || daemon.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
     eventually("it is asked", async || received()).await;
-    front
+    daemon
         .reload(&old.replace("old.sock", "new.sock"))
         .await
         .unwrap();
-    let told = front.log.with("a service leaves its address");
+    let told = daemon.log.with("a service leaves its address");
     let [line] = &told[..] else {
         panic!("{told:?}");
     };
@@ -216,56 +216,56 @@ async fn who_comes_to_an_address_that_a_service_has_left_is_told_where_it_listen
         assert!(line.contains(word), "{word} in {line}");
     }
     // The connection that is still there keeps the old socket.
-    let mut late = front.connect("old.sock").await;
+    let mut late = daemon.connect("old.sock").await;
     late.send("[\"hello\"]").await;
     let (name, reason) = late.error().await;
     assert_eq!(name, "shutting_down");
     assert!(reason.contains("new.sock"), "{reason}");
-    front.connect("new.sock").await.pid().await;
+    daemon.connect("new.sock").await.pid().await;
     drop(busy);
     eventually("the socket is gone", async || {
-        !front.path("old.sock").exists()
+        !daemon.path("old.sock").exists()
     })
     .await;
-    front.stop_after(late).await;
+    daemon.stop_after(late).await;
 }
 
 #[actix_rt::test]
 async fn who_waits_to_be_accepted_is_told_when_the_program_ends() {
     let text = format!("{POOL}{}", service("a", "a.sock")).replace("max = 2", "max = 1");
-    let front = Front::start(&text).await;
-    let mut first = front.connect("a.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut first = daemon.connect("a.sock").await;
     first.pid().await;
-    let mut waiting = front.connect("a.sock").await;
+    let mut waiting = daemon.connect("a.sock").await;
     waiting.send("[\"hello\"]").await;
-    front.app.begin_stop(false);
+    daemon.app.begin_stop(false);
     for client in [&mut first, &mut waiting] {
         assert_eq!(client.error().await.0, "shutting_down");
     }
-    front.stop_after((first, waiting)).await;
+    daemon.stop_after((first, waiting)).await;
 }
 
 #[actix_rt::test]
 async fn an_address_that_another_service_takes_over_turns_nobody_away() {
     let old = format!("{POOL}{}", service("a", "a.sock"));
-    let front = Front::start(&old).await;
-    let mut busy = front.connect("a.sock").await;
+    let daemon = Daemon::start(&old).await;
+    let mut busy = daemon.connect("a.sock").await;
     busy.send("[\"never\"]").await;
-    let received = || front.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
+    let received = || daemon.number("settee_service_received_bytes_total", &["service=\"a\""]) > 0;
     eventually("it is asked", async || received()).await;
     let renamed = old.replace("services.a", "services.b");
-    front.reload(&renamed).await.unwrap();
-    front.connect("a.sock").await.pid().await;
+    daemon.reload(&renamed).await.unwrap();
+    daemon.connect("a.sock").await.pid().await;
     // Away, where the first service turns clients away, and back.
-    front.reload(POOL).await.unwrap();
-    let (name, _) = front.connect("a.sock").await.error().await;
+    daemon.reload(POOL).await.unwrap();
+    let (name, _) = daemon.connect("a.sock").await.error().await;
     assert_eq!(name, "shutting_down");
-    front.reload(&old).await.unwrap();
-    front.connect("a.sock").await.pid().await;
+    daemon.reload(&old).await.unwrap();
+    daemon.connect("a.sock").await.pid().await;
     drop(busy);
-    front
+    daemon
         .wait_for_pool("py", "all is back", |pool| pool.used == 0)
         .await;
-    front.connect("a.sock").await.pid().await;
-    front.stop().await;
+    daemon.connect("a.sock").await.pid().await;
+    daemon.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use tokio::io::AsyncWriteExt;
 
-use crate::services::harness::Front;
+use crate::services::harness::Daemon;
 
 const ONE: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
                    [pools.py]\nlanguage = \"python\"\nmax = 1\n\
@@ -10,8 +10,8 @@ const ONE: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
 
 #[actix_rt::test]
 async fn a_connection_talks_to_its_process_line_for_line() {
-    let front = Front::start(ONE).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(ONE).await;
+    let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.ask("[\"reset\"]").await, "true");
     assert_eq!(client.ask("[\"any\", 1.0]").await, "[\"any\", 1.0]");
     // Log lines are the process's too.
@@ -28,49 +28,49 @@ async fn a_connection_talks_to_its_process_line_for_line() {
         assert_eq!(client.line().await, format!("[{n},\"x\"]"));
     }
     client.assert_closed().await;
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_process_goes_back_reset_and_serves_the_next_connection() {
-    let front = Front::start(ONE).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(ONE).await;
+    let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
     drop(first);
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     assert_eq!(second.pid().await, pid);
-    front.stop_after(second).await;
+    daemon.stop_after(second).await;
 }
 
 #[actix_rt::test]
 async fn a_process_that_was_taught_by_its_client_is_replaced() {
-    let front = Front::start(ONE).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(ONE).await;
+    let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
     let taught = "[\"ddoc\",\"new\",\"_design/a\",{\"_id\":\"_design/a\"}]";
     assert_eq!(first.ask(taught).await, "true");
     drop(first);
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     assert_ne!(second.pid().await, pid);
-    front.stop_after(second).await;
+    daemon.stop_after(second).await;
 }
 
 #[actix_rt::test]
 async fn a_process_whose_client_was_cut_off_in_the_middle_is_replaced() {
-    let front = Front::start(ONE).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(ONE).await;
+    let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
     first.send("[\"never\"]").await;
     drop(first);
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     assert_ne!(second.pid().await, pid);
-    front.stop_after(second).await;
+    daemon.stop_after(second).await;
 }
 
 #[actix_rt::test]
 async fn the_end_of_a_process_is_told_in_an_error_line_and_ends_the_connection() {
-    let front = Front::start(ONE).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(ONE).await;
+    let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     client.send("[\"exit\",3]").await;
     let (name, reason) = client.error().await;
@@ -80,7 +80,7 @@ async fn the_end_of_a_process_is_told_in_an_error_line_and_ends_the_connection()
         "{reason}"
     );
     // Also when nothing was asked.
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     let pid = client.pid().await;
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(pid as i32).unwrap(),
@@ -91,75 +91,75 @@ async fn the_end_of_a_process_is_told_in_an_error_line_and_ends_the_connection()
     assert_eq!(name, "os_process_error");
     assert!(reason.contains("was killed by SIGKILL"), "{reason}");
     // What was answered before is delivered before.
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.ask("[\"answer_and_exit\",4]").await, "true");
     let (_, reason) = client.error().await;
     assert!(reason.contains("exited with status 4"), "{reason}");
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_broken_protocol_is_told_in_an_error_line_and_ends_the_connection() {
-    let front = Front::start(ONE).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(ONE).await;
+    let mut client = daemon.connect("py.sock").await;
     client.send("[\"raw\",\"no json\\n\"]").await;
     // What it printed comes first, as it came.
     assert_eq!(client.line().await, "no json");
     let (name, reason) = client.error().await;
     assert_eq!(name, "os_process_error");
     assert!(reason.contains("broke the protocol"), "{reason}");
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_process_that_does_not_answer_in_time_is_told_in_an_error_line() {
-    let front = Front::start(&format!("{ONE}prompt_timeout = \"200ms\"\n")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&format!("{ONE}prompt_timeout = \"200ms\"\n")).await;
+    let mut client = daemon.connect("py.sock").await;
     client.send("[\"never\"]").await;
     let (name, reason) = client.error().await;
     assert_eq!(name, "timeout");
     assert!(reason.contains("did not answer within 200 ms"), "{reason}");
     let label = ["service=\"py\"", "reason=\"timeout\""];
-    assert_eq!(front.number("settee_service_ends_total", &label), 1);
-    front.stop_after(client).await;
+    assert_eq!(daemon.number("settee_service_ends_total", &label), 1);
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_client_that_holds_a_process_and_asks_nothing_has_to_go() {
-    let front = Front::start(&format!("{ONE}client_timeout = \"100ms\"\n")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&format!("{ONE}client_timeout = \"100ms\"\n")).await;
+    let mut client = daemon.connect("py.sock").await;
     let pid = client.pid().await;
     let (name, reason) = client.error().await;
     assert_eq!(name, "timeout");
     assert!(reason.contains("held a process for 0.1 s"), "{reason}");
     // The process was not at fault.
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.pid().await, pid);
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_line_that_is_too_long_is_told_in_an_error_line() {
     let text = ONE.replace("[query_servers]", "line_max = 1024\n[query_servers]");
-    let front = Front::start(&text).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut client = daemon.connect("py.sock").await;
     client.send(&format!("[\"{}\"]", "x".repeat(2000))).await;
     let (name, _) = client.error().await;
     assert_eq!(name, "line_too_long");
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_service_on_tcp_needs_no_login() {
     use tokio::io::{AsyncBufReadExt, BufReader};
     let text = ONE.replace("unix:DIR/py.sock", "localhost:0");
-    let front = Front::start(&text).await;
-    let address = front.app.service("py").unwrap();
+    let daemon = Daemon::start(&text).await;
+    let address = daemon.app.service("py").unwrap();
     let mut stream = BufReader::new(tokio::net::TcpStream::connect(&address).await.unwrap());
     stream.get_mut().write_all(b"[\"reset\"]\n").await.unwrap();
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
     assert_eq!(line, "true\n");
     drop(stream);
-    front.stop().await;
+    daemon.stop().await;
 }

@@ -7,7 +7,7 @@ use settee::testkit::{eventually, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::services::harness::{Client, Front, SocketClient};
+use crate::services::harness::{Client, Daemon, SocketClient};
 
 fn config(settings: &str) -> String {
     config_of("python", settings)
@@ -28,15 +28,15 @@ fn config_of(language: &str, settings: &str) -> String {
 }
 
 /// Asserts that the next client is served, and for which reason the one before had to go.
-async fn assert_next_is_served(front: &Front, reason: &str) {
-    let mut next = front.connect("py.sock").await;
+async fn assert_next_is_served(daemon: &Daemon, reason: &str) {
+    let mut next = daemon.connect("py.sock").await;
     assert_eq!(
         within("an answer", next.ask("[\"hello\"]")).await,
         "[\"hello\"]"
     );
     let label = format!("reason=\"{reason}\"");
     let labels = ["service=\"py\"", label.as_str()];
-    assert_eq!(front.number("settee_service_ends_total", &labels), 1);
+    assert_eq!(daemon.number("settee_service_ends_total", &labels), 1);
 }
 
 /// A line whose answer is as long.
@@ -55,18 +55,18 @@ async fn flood(client: &mut Client) {
 
 #[actix_rt::test]
 async fn a_client_that_sends_without_reading_has_to_go() {
-    let front = Front::start(&quick("client_timeout = \"500ms\"")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&quick("client_timeout = \"500ms\"")).await;
+    let mut client = daemon.connect("py.sock").await;
     flood(&mut client).await;
-    assert_next_is_served(&front, "unread").await;
+    assert_next_is_served(&daemon, "unread").await;
     drop(client);
-    front.stop().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_client_that_reads_a_byte_now_and_then_has_to_go() {
-    let front = Front::start(&quick("client_timeout = \"500ms\"")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&quick("client_timeout = \"500ms\"")).await;
+    let mut client = daemon.connect("py.sock").await;
     flood(&mut client).await;
     let reading = actix_rt::spawn(async move {
         let mut byte = [0];
@@ -80,45 +80,45 @@ async fn a_client_that_reads_a_byte_now_and_then_has_to_go() {
             actix_rt::time::sleep(Duration::from_millis(50)).await;
         }
     });
-    assert_next_is_served(&front, "unread").await;
+    assert_next_is_served(&daemon, "unread").await;
     reading.abort();
-    front.stop().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_client_that_has_ended_its_side_and_does_not_read_has_to_go() {
-    let front = Front::start(&quick("client_timeout = \"500ms\"")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&quick("client_timeout = \"500ms\"")).await;
+    let mut client = daemon.connect("py.sock").await;
     let line = long_line();
     let stream = client.0.get_mut();
     for _ in 0..10 {
         stream.write_all(line.as_bytes()).await.unwrap();
     }
     stream.shutdown().await.unwrap();
-    assert_next_is_served(&front, "unread").await;
+    assert_next_is_served(&daemon, "unread").await;
     drop(client);
-    front.stop().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_client_that_sends_bytes_but_never_a_line_has_to_go() {
-    let front = Front::start(&config("client_timeout = \"500ms\"")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config("client_timeout = \"500ms\"")).await;
+    let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     let sending = actix_rt::spawn(async move {
         while client.0.get_mut().write_all(b" ").await.is_ok() {
             actix_rt::time::sleep(Duration::from_millis(50)).await;
         }
     });
-    assert_next_is_served(&front, "idle").await;
+    assert_next_is_served(&daemon, "idle").await;
     sending.abort();
-    front.stop().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_client_that_reads_what_it_is_answered_stays_however_long_that_is() {
-    let front = Front::start(&quick("client_timeout = \"5s\"")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&quick("client_timeout = \"5s\"")).await;
+    let mut client = daemon.connect("py.sock").await;
     let line = long_line();
     let (reading, mut writing) = client.0.into_inner().into_split();
     let sending = actix_rt::spawn(async move {
@@ -134,15 +134,15 @@ async fn a_client_that_reads_what_it_is_answered_stays_however_long_that_is() {
         .unwrap();
     assert_eq!(all.len(), 200 * long_line().len());
     sending.await.unwrap();
-    client = front.connect("py.sock").await;
+    client = daemon.connect("py.sock").await;
     assert_eq!(client.ask("[1]").await, "[1]");
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_session_lasts_as_long_as_it_may_also_where_its_client_is_busy() {
-    let front = Front::start(&config("session_timeout = \"500ms\"")).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config("session_timeout = \"500ms\"")).await;
+    let mut client = daemon.connect("py.sock").await;
     let last = loop {
         let line = client.ask("[\"hello\"]").await;
         if line != "[\"hello\"]" {
@@ -151,28 +151,28 @@ async fn a_session_lasts_as_long_as_it_may_also_where_its_client_is_busy() {
     };
     assert!(last.contains("session_timeout"), "{last}");
     client.assert_closed().await;
-    assert_next_is_served(&front, "session").await;
-    front.stop_after(client).await;
+    assert_next_is_served(&daemon, "session").await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_session_that_is_over_waits_for_one_answer_at_most() {
     let settings = "session_timeout = \"300ms\"\nprompt_timeout = \"1s\"";
-    let front = Front::start(&config(settings)).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config(settings)).await;
+    let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     // Each in time, and all of them far beyond it.
     for _ in 0..100 {
         client.send("[\"sleep\",0.6]").await;
     }
-    assert_next_is_served(&front, "session").await;
-    front.stop_after(client).await;
+    assert_next_is_served(&daemon, "session").await;
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn a_client_of_the_socket_that_reads_a_byte_now_and_then_has_to_go_too() {
-    let front = Front::start(&format!("request_timeout = 1\n{}", config(""))).await;
-    let mut slow = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(&format!("request_timeout = 1\n{}", config(""))).await;
+    let mut slow = SocketClient::connect(&daemon).await;
     let proc = slow.get_proc("py").await;
     let long = "x".repeat(100_000);
     let prompt = json!({"id": 1, "call": "prompt", "proc": proc, "data": [long]});
@@ -182,58 +182,58 @@ async fn a_client_of_the_socket_that_reads_a_byte_now_and_then_has_to_go_too() {
             actix_rt::time::sleep(Duration::from_millis(50)).await;
         }
     });
-    let mut next = front.connect("py.sock").await;
+    let mut next = daemon.connect("py.sock").await;
     assert_eq!(
         within("an answer", next.ask("[\"hello\"]")).await,
         "[\"hello\"]"
     );
     reading.abort();
-    front.stop_after(next).await;
+    daemon.stop_after(next).await;
 }
 
 #[actix_rt::test]
 async fn an_attached_client_that_ends_in_order_gives_its_process_back() {
     let text = config("").replace("\"return\"", "\"replace\"");
-    let front = Front::start(&text).await;
-    let mut attached = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(&text).await;
+    let mut attached = SocketClient::connect(&daemon).await;
     let reply = attached.call(json!({"call": "attach", "pool": "py"})).await;
     let pid = reply["ok"]["os_pid"].as_u64().unwrap();
     assert_eq!(attached.call(json!(["hello"])).await, json!(["hello"]));
     drop(attached);
-    let mut next = front.connect("py.sock").await;
+    let mut next = daemon.connect("py.sock").await;
     assert_eq!(u64::from(next.pid().await), pid);
-    assert_eq!(front.pool("py").await.totals.lost, 0);
-    front.stop_after(next).await;
+    assert_eq!(daemon.pool("py").await.totals.lost, 0);
+    daemon.stop_after(next).await;
 }
 
 #[actix_rt::test]
 async fn each_end_of_a_connection_has_one_reason_and_counts_once() {
-    let front = Front::start(&config("client_timeout = \"300ms\"")).await;
+    let daemon = Daemon::start(&config("client_timeout = \"300ms\"")).await;
     let reasons = |reason: &str| {
         let label = format!("reason=\"{reason}\"");
-        front.number("settee_service_ends_total", &["service=\"py\"", &label])
+        daemon.number("settee_service_ends_total", &["service=\"py\"", &label])
     };
     // It ends in order, it is idle, its process ends, it goes away over a prompt.
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     drop(client);
     eventually("the end of the first", async || reasons("client") == 1).await;
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     client.error().await;
     eventually("the end of the second", async || reasons("idle") == 1).await;
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     client.send("[\"exit\",3]").await;
     client.error().await;
     eventually("the end of the third", async || reasons("exit") == 1).await;
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     client.send("[\"never\"]").await;
     drop(client);
     eventually("the end of the fourth", async || reasons("gone") == 1).await;
     // One that goes away before it has a process.
-    let mut first = front.connect("py.sock").await;
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
-    drop(front.connect("py.sock").await);
+    drop(daemon.connect("py.sock").await);
     drop(first);
     let ends = || {
         let all = [
@@ -243,14 +243,14 @@ async fn each_end_of_a_connection_has_one_reason_and_counts_once() {
         all.iter().map(|reason| reasons(reason)).sum::<u64>()
     };
     eventually("each has its end", async || {
-        front.accepted("py") == 6 && ends() == 6
+        daemon.accepted("py") == 6 && ends() == 6
     })
     .await;
-    let totals = front.pool("py").await.totals;
+    let totals = daemon.pool("py").await.totals;
     let died = 1;
     assert_eq!(
         totals.taken,
         totals.returned + totals.failed + totals.lost + died
     );
-    front.stop().await;
+    daemon.stop().await;
 }

@@ -25,13 +25,13 @@ use crate::support::program::SETTEE;
 const CLOSING_MAX: Duration = Duration::from_secs(20);
 
 /// A program with services.
-pub struct Front {
+pub struct Daemon {
     pub app: RunningApp,
     pub log: Logbook,
     directory: TempDir,
 }
 
-impl Front {
+impl Daemon {
     /// Starts one. In the text `DIR` is its directory, `SCRIPTED` the command of a query server that
     /// does what it is told, for a section `[query_servers]`.
     pub async fn start(text: &str) -> Self {
@@ -217,8 +217,8 @@ impl Client {
 pub struct SocketClient(Client);
 
 impl SocketClient {
-    pub async fn connect(front: &Front) -> Self {
-        let stream = UnixStream::connect(front.app.socket()).await.unwrap();
+    pub async fn connect(daemon: &Daemon) -> Self {
+        let stream = UnixStream::connect(daemon.app.socket()).await.unwrap();
         Self(Client(BufReader::new(stream)))
     }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use settee::testkit::eventually;
 
-use crate::services::harness::{Front, SocketClient};
+use crate::services::harness::{Daemon, SocketClient};
 
 const TWO_OF_FOUR: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
                            [pools.py]\nlanguage = \"python\"\nmax = 4\nheld_max = 2\n\
@@ -22,42 +22,42 @@ async fn assert_refused(user: &mut SocketClient, call: &str) {
 
 #[actix_rt::test]
 async fn one_user_holds_as_many_processes_as_held_max_says_whatever_connections_he_has() {
-    let front = Front::start(TWO_OF_FOUR).await;
-    let mut first = SocketClient::connect(&front).await;
-    let mut second = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(TWO_OF_FOUR).await;
+    let mut first = SocketClient::connect(&daemon).await;
+    let mut second = SocketClient::connect(&daemon).await;
     let proc = first.get_proc("py").await;
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     assert_refused(&mut second, "get_proc").await;
     assert_refused(&mut second, "attach").await;
-    let mut refused = front.connect("py.sock").await;
+    let mut refused = daemon.connect("py.sock").await;
     let (name, reason) = refused.error().await;
     assert_eq!(name, "too_many_held", "{reason}");
     // Nothing is lost over it, and another pool has a limit of its own.
-    front
+    daemon
         .wait_for_pool("py", "two are lent", |pool| {
             pool.used == 2 && pool.waiting == 0
         })
         .await;
-    let mut second = SocketClient::connect(&front).await;
+    let mut second = SocketClient::connect(&daemon).await;
     second.get_proc("other").await;
     // A return counts at once, and so does the end of a connection.
     first.ret_proc(&proc).await;
     second.get_proc("py").await;
     assert_refused(&mut first, "get_proc").await;
     drop(client);
-    eventually("its end", async || front.connected("py") == 0).await;
-    front
+    eventually("its end", async || daemon.connected("py") == 0).await;
+    daemon
         .wait_for_pool("py", "a place", |pool| pool.used == 1)
         .await;
     first.get_proc("py").await;
-    front.stop_after((first, second, refused)).await;
+    daemon.stop_after((first, second, refused)).await;
 }
 
 #[actix_rt::test]
 async fn requests_that_are_made_together_do_not_pass_the_limit_together() {
-    let front = Front::start(TWO_OF_FOUR).await;
-    let mut user = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(TWO_OF_FOUR).await;
+    let mut user = SocketClient::connect(&daemon).await;
     let granted = user
         .call_together(6, &json!({"call": "get_proc", "pool": "py"}))
         .await;
@@ -68,18 +68,18 @@ async fn requests_that_are_made_together_do_not_pass_the_limit_together() {
             .count(),
         2
     );
-    front
+    daemon
         .wait_for_pool("py", "two are lent", |pool| {
             pool.used == 2 && pool.waiting == 0
         })
         .await;
-    front.stop_after(user).await;
+    daemon.stop_after(user).await;
 }
 
 #[actix_rt::test]
 async fn a_limit_that_is_changed_holds_for_what_is_lent_from_then_on() {
-    let front = Front::start(TWO_OF_FOUR).await;
-    let mut user = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(TWO_OF_FOUR).await;
+    let mut user = SocketClient::connect(&daemon).await;
     user.get_proc("py").await;
     user.get_proc("py").await;
     assert_refused(&mut user, "get_proc").await;
@@ -88,10 +88,10 @@ async fn a_limit_that_is_changed_holds_for_what_is_lent_from_then_on() {
     assert_eq!(changes["ok"], json!([{"set": "held_max", "value": 3}]));
     user.get_proc("py").await;
     assert_refused(&mut user, "get_proc").await;
-    front
+    daemon
         .reload(&TWO_OF_FOUR.replace("held_max = 2", "held_max = 0"))
         .await
         .unwrap();
     user.get_proc("py").await;
-    front.stop_after(user).await;
+    daemon.stop_after(user).await;
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::services::harness::Front;
+use crate::services::harness::Daemon;
 
 const COUNT: u64 = 10_000;
 const LIMIT: u64 = 10;
@@ -28,8 +28,8 @@ async fn ten_thousand_connections_at_a_limit_of_10_are_answered_in_flat_memory()
          [pools.e]\nlanguage = \"echo\"\nmax = {LIMIT}\n\
          [services.e]\nlisten = \"unix:DIR/e.sock\"\npool = \"e\"\nbacklog = 1024\n"
     );
-    let front = Front::start(&text).await;
-    let path = front.path("e.sock");
+    let daemon = Daemon::start(&text).await;
+    let path = daemon.path("e.sock");
     let began = Instant::now();
     let places = std::sync::Arc::new(tokio::sync::Semaphore::new(OPEN_MAX));
     let mut clients = Vec::new();
@@ -51,7 +51,7 @@ async fn ten_thousand_connections_at_a_limit_of_10_are_answered_in_flat_memory()
             assert_eq!(answer, line);
         }));
         if number % 50 == 0 {
-            let open = front.connected("e");
+            let open = daemon.connected("e");
             assert!(open <= LIMIT, "{open} connections are accepted");
             assert!(began.elapsed() < DEADLINE, "{number} in {DEADLINE:?}");
         }
@@ -62,9 +62,9 @@ async fn ten_thousand_connections_at_a_limit_of_10_are_answered_in_flat_memory()
     for client in clients {
         client.await.unwrap();
     }
-    assert_eq!(front.accepted("e"), COUNT);
+    assert_eq!(daemon.accepted("e"), COUNT);
     let grown = memory().saturating_sub(warm) / 1024;
     // What the test itself keeps of each connection is a part of it.
     assert!(grown < 16 * 1024, "{grown} KiB more than after a tenth");
-    front.stop().await;
+    daemon.stop().await;
 }

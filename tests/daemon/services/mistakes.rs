@@ -2,7 +2,7 @@
 
 use settee::config::{Sources, load};
 
-use crate::services::harness::Front;
+use crate::services::harness::Daemon;
 
 /// Returns the mistakes that are found in a file.
 fn mistakes(text: &str) -> String {
@@ -161,9 +161,12 @@ fn a_service_beyond_this_machine_has_to_say_that_it_is_open() {
 #[actix_rt::test]
 async fn the_folder_of_a_services_socket_is_not_made() {
     let pool = "[query_servers]\npython = \"SCRIPTED\"\n";
-    let front = Front::start(pool).await;
+    let daemon = Daemon::start(pool).await;
     let service = "[services.a]\nlanguage = \"python\"\nlisten = \"unix:DIR/mistyped/a.sock\"\n";
-    let error = front.reload(&format!("{pool}{service}")).await.unwrap_err();
+    let error = daemon
+        .reload(&format!("{pool}{service}"))
+        .await
+        .unwrap_err();
     let told = error.to_string();
     for word in [
         "[services.a] listen",
@@ -172,10 +175,10 @@ async fn the_folder_of_a_services_socket_is_not_made() {
     ] {
         assert!(told.contains(word), "{word} in {told}");
     }
-    assert!(!front.path("mistyped").exists());
+    assert!(!daemon.path("mistyped").exists());
     // The folder of [server] socket is there before services are.
     let service = service.replace("mistyped", "run");
-    front.reload(&format!("{pool}{service}")).await.unwrap();
-    front.connect("run/a.sock").await.pid().await;
-    front.stop().await;
+    daemon.reload(&format!("{pool}{service}")).await.unwrap();
+    daemon.connect("run/a.sock").await.pid().await;
+    daemon.stop().await;
 }

@@ -4,15 +4,15 @@ use serde_json::json;
 use settee::messages::proc_manager::GetStatus;
 use settee::testkit::eventually;
 
-use crate::services::harness::{Front, SocketClient};
+use crate::services::harness::{Daemon, SocketClient};
 
 const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
                       [services.late]\nlisten = \"unix:DIR/late.sock\"\npool = \"late\"\n\
                       wait_for_pool = true\nstress = \"yes\"\nthrottle_delay = \"7s\"\n";
 
-async fn wait_until_closed(front: &Front, why: Option<&str>) {
+async fn wait_until_closed(daemon: &Daemon, why: Option<&str>) {
     eventually("what the service is", async || {
-        let manager = front.app.manager.address();
+        let manager = daemon.app.manager.address();
         let status = manager.send(GetStatus::default()).await.unwrap();
         status
             .services
@@ -30,26 +30,26 @@ async fn add(client: &mut SocketClient, max: u32) {
 
 #[actix_rt::test]
 async fn a_service_may_wait_for_a_pool_that_is_added_later() {
-    let front = Front::start(CONFIG).await;
-    wait_until_closed(&front, Some("no_pool")).await;
-    let warnings = || front.log.with("the pool of a service is not there");
+    let daemon = Daemon::start(CONFIG).await;
+    wait_until_closed(&daemon, Some("no_pool")).await;
+    let warnings = || daemon.log.with("the pool of a service is not there");
     eventually("the operator is told", async || warnings().len() == 1).await;
-    let mut waiting = front.connect("late.sock").await;
+    let mut waiting = daemon.connect("late.sock").await;
     waiting.send("[\"pid\"]").await;
-    let mut operator = SocketClient::connect(&front).await;
+    let mut operator = SocketClient::connect(&daemon).await;
     add(&mut operator, 1).await;
     let pid = waiting.line().await;
     // What the service asks of its pool holds for this one too.
     eventually("it comes under stress", async || {
-        front.pool("late").await.stressed_ms.is_some()
+        daemon.pool("late").await.stressed_ms.is_some()
     })
     .await;
     // A graceful removal lets who holds a process go on.
     let remove = json!({"call": "remove_pool", "name": "late", "mode": "graceful"});
     operator.call(remove).await;
-    wait_until_closed(&front, Some("no_pool")).await;
+    wait_until_closed(&daemon, Some("no_pool")).await;
     assert_eq!(waiting.ask("[\"pid\"]").await, pid);
-    let mut next = front.connect("late.sock").await;
+    let mut next = daemon.connect("late.sock").await;
     next.send("[\"pid\"]").await;
     // The name is free at once, and the service serves again.
     add(&mut operator, 2).await;
@@ -59,6 +59,6 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     let remove = json!({"call": "remove_pool", "name": "late", "mode": "immediate"});
     operator.call(remove).await;
     assert_eq!(next.error().await.0, "pool_removed");
-    wait_until_closed(&front, Some("no_pool")).await;
-    front.stop_after((waiting, operator, next)).await;
+    wait_until_closed(&daemon, Some("no_pool")).await;
+    daemon.stop_after((waiting, operator, next)).await;
 }

@@ -5,26 +5,26 @@ use std::fs;
 use serde_json::json;
 use settee::testkit::eventually;
 
-use crate::services::harness::{Front, SocketClient};
+use crate::services::harness::{Daemon, SocketClient};
 
 const CONFIG: &str = "[query_server_config]\nos_process_limit = 6\nos_process_soft_limit = 2\n\
                       limit_follows_pressure = true\npressure_interval = \"100ms\"\n\
                       [query_servers]\npython = \"SCRIPTED\"\n";
 
 /// Has the machine say for which share of the time somebody waits for a processor.
-fn press(front: &Front, percent: f64) {
-    fs::create_dir_all(front.path("pressure")).unwrap();
+fn press(daemon: &Daemon, percent: f64) {
+    fs::create_dir_all(daemon.path("pressure")).unwrap();
     let text = format!("some avg10={percent:.2} avg60=0.00 avg300=0.00 total=0\n");
     // Whole or not at all.
-    fs::write(front.path("pressure/new"), text).unwrap();
-    fs::rename(front.path("pressure/new"), front.path("pressure/cpu")).unwrap();
+    fs::write(daemon.path("pressure/new"), text).unwrap();
+    fs::rename(daemon.path("pressure/new"), daemon.path("pressure/cpu")).unwrap();
 }
 
 #[actix_rt::test]
 async fn the_limit_in_force_follows_the_machine_and_each_move_is_explained() {
-    let front = Front::start(CONFIG).await;
-    press(&front, 0.0);
-    let mut client = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(CONFIG).await;
+    press(&daemon, 0.0);
+    let mut client = SocketClient::connect(&daemon).await;
     let mut held = Vec::new();
     for _ in 0..4 {
         let got = client
@@ -32,12 +32,12 @@ async fn the_limit_in_force_follows_the_machine_and_each_move_is_explained() {
             .await;
         held.push(got["ok"].clone());
     }
-    assert_eq!(front.pool("python").await.hard_limit, 6);
-    press(&front, 80.0);
-    front
+    assert_eq!(daemon.pool("python").await.hard_limit, 6);
+    press(&daemon, 80.0);
+    daemon
         .wait_for_pool("python", "the limit goes down", |pool| pool.hard_limit == 2)
         .await;
-    let moves = front.log.with("process limit moved");
+    let moves = daemon.log.with("process limit moved");
     let first = moves
         .iter()
         .find(|line| line.contains("pool=python"))
@@ -53,16 +53,16 @@ async fn the_limit_in_force_follows_the_machine_and_each_move_is_explained() {
     for lent in &held {
         client.ret_proc(lent["proc"].as_str().unwrap()).await;
     }
-    front
+    daemon
         .wait_for_pool("python", "what is too much went", |pool| {
             (pool.used, pool.free, pool.stopping) == (0, 2, 0)
         })
         .await;
-    press(&front, 0.0);
-    front
+    press(&daemon, 0.0);
+    daemon
         .wait_for_pool("python", "the limit is back", |pool| pool.hard_limit == 6)
         .await;
-    let calm = || front.log.with("pressure was below");
+    let calm = || daemon.log.with("pressure was below");
     eventually("the way back is told", async || !calm().is_empty()).await;
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }

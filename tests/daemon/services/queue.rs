@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use settee::testkit::{eventually, within};
 
-use crate::services::harness::{Front, SocketClient, waiting_to_be_accepted};
+use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 
 fn config(settings: &str) -> String {
     format!(
@@ -38,17 +38,17 @@ fn busy_users(
 
 async fn a_service_is_served_among_busy_users(settings: &str) {
     const CONNECTIONS: usize = 20;
-    let front = Front::start(&config(settings)).await;
+    let daemon = Daemon::start(&config(settings)).await;
     let mut users = Vec::new();
     for _ in 0..4 {
-        users.push(SocketClient::connect(&front).await);
+        users.push(SocketClient::connect(&daemon).await);
     }
     let stop = Rc::new(Cell::new(false));
     let users = busy_users(users, &stop);
-    let taken = async || front.pool("py").await.totals.taken;
+    let taken = async || daemon.pool("py").await.totals.taken;
     eventually("the users are at work", async || taken().await > 100).await;
     for number in 0..CONNECTIONS {
-        let mut client = front.connect("py.sock").await;
+        let mut client = daemon.connect("py.sock").await;
         let line = format!("[\"it is\",{number}]");
         assert_eq!(within("its turn", client.ask(&line)).await, line);
     }
@@ -56,7 +56,7 @@ async fn a_service_is_served_among_busy_users(settings: &str) {
     for user in users {
         assert!(user.await.unwrap() > 0);
     }
-    front.stop().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
@@ -71,82 +71,82 @@ async fn a_service_has_its_turn_also_where_databases_are_served_in_turn() {
 
 #[actix_rt::test]
 async fn a_service_whose_pool_is_taken_stands_in_its_queue_once() {
-    let front = Front::start(&config("")).await;
-    let mut user = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(&config("")).await;
+    let mut user = SocketClient::connect(&daemon).await;
     let procs = [user.get_proc("py").await, user.get_proc("py").await];
     let mut clients = Vec::new();
     for _ in 0..5 {
-        clients.push(front.connect("py.sock").await);
+        clients.push(daemon.connect("py.sock").await);
     }
-    front
+    daemon
         .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
         .await;
-    assert_eq!(front.accepted("py"), 0);
-    assert_eq!(waiting_to_be_accepted(&front.path("py.sock")), 5);
+    assert_eq!(daemon.accepted("py"), 0);
+    assert_eq!(waiting_to_be_accepted(&daemon.path("py.sock")), 5);
     user.ret_proc(&procs[0]).await;
     let mut clients = clients.into_iter();
     let mut first = clients.next().unwrap();
     assert_eq!(first.ask("[\"hello\"]").await, "[\"hello\"]");
-    assert_eq!(front.accepted("py"), 1);
+    assert_eq!(daemon.accepted("py"), 1);
     // The next one stands in line after it.
-    front
+    daemon
         .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
         .await;
     drop(clients);
     drop(first);
     user.ret_proc(&procs[1]).await;
-    eventually("all have gone", async || front.connected("py") == 0).await;
-    front
+    eventually("all have gone", async || daemon.connected("py") == 0).await;
+    daemon
         .wait_for_pool("py", "all came back", |pool| pool.used + pool.waiting == 0)
         .await;
     assert_eq!(
-        front.number("settee_pool_returns_total", &["status=\"lost\""]),
+        daemon.number("settee_pool_returns_total", &["status=\"lost\""]),
         0
     );
-    front.stop_after(user).await;
+    daemon.stop_after(user).await;
 }
 
 #[actix_rt::test]
 async fn a_service_that_goes_leaves_the_queue_and_costs_no_process() {
     let text = config("on_client_crash = \"replace\"");
-    let front = Front::start(&text).await;
-    let mut user = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(&text).await;
+    let mut user = SocketClient::connect(&daemon).await;
     let procs = [user.get_proc("py").await, user.get_proc("py").await];
-    let _client = front.connect("py.sock").await;
-    front
+    let _client = daemon.connect("py.sock").await;
+    daemon
         .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
         .await;
     let without = text.split("[services.py]").next().unwrap().to_owned();
-    front.reload(&without).await.unwrap();
-    front
+    daemon.reload(&without).await.unwrap();
+    daemon
         .wait_for_pool("py", "nobody waits", |pool| pool.waiting == 0)
         .await;
     for proc in &procs {
         user.ret_proc(proc).await;
     }
-    front
+    daemon
         .wait_for_pool("py", "both are free", |pool| {
             pool.procs.len() == 2 && pool.used == 0
         })
         .await;
     assert_eq!(
-        front.number("settee_pool_returns_total", &["status=\"lost\""]),
+        daemon.number("settee_pool_returns_total", &["status=\"lost\""]),
         0
     );
-    front.stop_after((user, _client)).await;
+    daemon.stop_after((user, _client)).await;
 }
 
 #[actix_rt::test]
 async fn a_connection_waits_unaccepted_for_the_part_of_a_pool_that_is_not_reserved() {
-    let front = Front::start(&config("interactive_reserved = 1")).await;
-    let mut user = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(&config("interactive_reserved = 1")).await;
+    let mut user = SocketClient::connect(&daemon).await;
     let proc = user.get_proc("py").await;
-    let mut client = front.connect("py.sock").await;
-    front
+    let mut client = daemon.connect("py.sock").await;
+    daemon
         .wait_for_pool("py", "a ticket", |pool| pool.waiting == 1)
         .await;
-    assert_eq!(front.accepted("py"), 0);
+    assert_eq!(daemon.accepted("py"), 0);
     user.ret_proc(&proc).await;
     assert_eq!(client.ask("[\"hello\"]").await, "[\"hello\"]");
-    front.stop_after((user, client)).await;
+    daemon.stop_after((user, client)).await;
 }

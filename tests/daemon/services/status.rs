@@ -5,7 +5,7 @@ use settee::messages::proc_manager::GetStatus;
 use settee::query_server::status::{DaemonStatus, ServiceStatus};
 use settee::testkit::eventually;
 
-use crate::services::harness::{Front, SocketClient};
+use crate::services::harness::{Daemon, SocketClient};
 use crate::support::program::SETTEE;
 
 const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\nbad = \"sh -c 'exit 7'\"\n\
@@ -15,22 +15,22 @@ const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\nbad = \"sh -c 'exi
                       throttle_delay = \"1h\"\n\
                       [services.py]\nlisten = \"unix:DIR/py.sock\"\npool = \"PY\"\nstress = \"yes\"\n";
 
-async fn status(front: &Front) -> DaemonStatus {
-    let manager = front.app.manager.address();
+async fn status(daemon: &Daemon) -> DaemonStatus {
+    let manager = daemon.app.manager.address();
     manager.send(GetStatus::default()).await.unwrap()
 }
 
-async fn door(front: &Front, name: &str) -> ServiceStatus {
-    let doors = status(front).await.services.into_iter();
+async fn door(daemon: &Daemon, name: &str) -> ServiceStatus {
+    let doors = status(daemon).await.services.into_iter();
     let mut found = doors.filter(|door| door.name == name);
     found.next().unwrap_or_default()
 }
 
 /// Runs `settee status` against it.
-async fn printed(front: &Front, arguments: &[&str]) -> String {
+async fn printed(daemon: &Daemon, arguments: &[&str]) -> String {
     let mut command = tokio::process::Command::new(SETTEE);
     command.arg("status").args(arguments);
-    command.arg("--socket").arg(front.app.socket());
+    command.arg("--socket").arg(daemon.app.socket());
     let output = command.output().await.unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -38,15 +38,15 @@ async fn printed(front: &Front, arguments: &[&str]) -> String {
 
 #[actix_rt::test]
 async fn status_tells_where_a_service_listens_and_why_it_does_not() {
-    let front = Front::start(CONFIG).await;
+    let daemon = Daemon::start(CONFIG).await;
     eventually("the service listens", async || {
-        door(&front, "py").await.listening
+        door(&daemon, "py").await.listening
     })
     .await;
-    let listens = door(&front, "py").await;
+    let listens = door(&daemon, "py").await;
     let expected = ServiceStatus {
         name: "py".into(),
-        listen: format!("unix:{}", front.path("py.sock").display()),
+        listen: format!("unix:{}", daemon.path("py.sock").display()),
         pool: "py".into(),
         local_only: true,
         listening: true,
@@ -54,15 +54,15 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
         ..ServiceStatus::default()
     };
     assert_eq!(listens, expected);
-    let mut first = front.connect("py.sock").await;
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     second.pid().await;
     eventually("the service is at its limit", async || {
-        door(&front, "py").await.closed.as_deref() == Some("at_limit")
+        door(&daemon, "py").await.closed.as_deref() == Some("at_limit")
     })
     .await;
-    let full = door(&front, "py").await;
+    let full = door(&daemon, "py").await;
     assert!(!full.listening);
     assert_eq!(
         (full.connections, full.accepted, full.limit_reached),
@@ -74,52 +74,52 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
         "{full:?}"
     );
     // The socket says the same, also when it is asked about the pool alone.
-    let mut client = SocketClient::connect(&front).await;
+    let mut client = SocketClient::connect(&daemon).await;
     let reply = client.call(json!({"call": "status", "pool": "py"})).await;
     assert_eq!(reply["ok"]["services"][0]["closed"], "at_limit", "{reply}");
     assert_eq!(reply["ok"]["services"].as_array().unwrap().len(), 1);
     // And the command.
-    let text = printed(&front, &[]).await;
+    let text = printed(&daemon, &[]).await;
     let row = text
         .lines()
         .find(|line| line.starts_with("py ") && line.contains("unix:"));
     let row = row.unwrap_or_else(|| panic!("{text}"));
     assert!(row.contains("at its limit, stress 16m"), "{row}");
-    let read: DaemonStatus = serde_json::from_str(&printed(&front, &["--json"]).await).unwrap();
+    let read: DaemonStatus = serde_json::from_str(&printed(&daemon, &["--json"]).await).unwrap();
     assert_eq!(read.services.len(), 2);
     assert_eq!(read.services[1].closed, full.closed);
     drop(first);
     eventually("the service listens again", async || {
-        door(&front, "py").await.listening
+        door(&daemon, "py").await.listening
     })
     .await;
-    front.stop_after((second, client)).await;
+    daemon.stop_after((second, client)).await;
 }
 
 #[actix_rt::test]
 async fn status_and_metrics_tell_until_when_a_service_is_throttled_and_why() {
-    let front = Front::start(CONFIG).await;
+    let daemon = Daemon::start(CONFIG).await;
     eventually("the service listens", async || {
-        door(&front, "bad").await.listening
+        door(&daemon, "bad").await.listening
     })
     .await;
-    let listen = door(&front, "bad").await.listen;
+    let listen = door(&daemon, "bad").await.listen;
     let client = tokio::net::TcpStream::connect(&listen).await.unwrap();
     eventually("the service is throttled", async || {
-        door(&front, "bad").await.closed.as_deref() == Some("throttled")
+        door(&daemon, "bad").await.closed.as_deref() == Some("throttled")
     })
     .await;
-    let closed = door(&front, "bad").await;
+    let closed = door(&daemon, "bad").await;
     assert!(
         closed.throttled_ms.is_some_and(|ms| ms > 3_500_000),
         "{closed:?}"
     );
     let failure = closed.failure.unwrap();
     assert!(failure.contains("exited with status 7"), "{failure}");
-    let text = printed(&front, &[]).await;
+    let text = printed(&daemon, &[]).await;
     assert!(text.contains("closed, throttled 59m"), "{text}");
     let metrics =
-        settee::metrics::prometheus_text(&front.app.metrics.snapshot(&status(&front).await));
+        settee::metrics::prometheus_text(&daemon.app.metrics.snapshot(&status(&daemon).await));
     let series = "settee_service_throttled_seconds{service=\"bad\",pool=\"bad\"}";
     let line = metrics.lines().find(|line| line.starts_with(series));
     let value = line.and_then(|line| line.rsplit(' ').next()).unwrap_or("0");
@@ -129,21 +129,21 @@ async fn status_and_metrics_tell_until_when_a_service_is_throttled_and_why() {
         "{metrics}"
     );
     drop(client);
-    front.stop().await;
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_service_that_is_taken_out_is_not_shown_any_more() {
-    let front = Front::start(CONFIG).await;
-    let mut client = front.connect("py.sock").await;
+    let daemon = Daemon::start(CONFIG).await;
+    let mut client = daemon.connect("py.sock").await;
     client.pid().await;
     let without = CONFIG.split("[services.py]").next().unwrap();
-    front.reload(without).await.unwrap();
+    daemon.reload(without).await.unwrap();
     eventually("the service is gone", async || {
-        let services = status(&front).await.services;
+        let services = status(&daemon).await.services;
         services.iter().all(|door| door.name != "py")
     })
     .await;
     client.error().await;
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use settee::testkit::eventually;
 
-use crate::services::harness::{Front, SocketClient};
+use crate::services::harness::{Daemon, SocketClient};
 
 /// A service at a limit of 2 whose processes tell their arguments; with more keys.
 fn config(more: &str) -> String {
@@ -19,20 +19,20 @@ const STRESSED: &str = "[\"--time\",\"10\",\"--stress=yes\"]";
 
 #[actix_rt::test]
 async fn at_the_limit_processes_are_started_with_stress_on_and_others_keep_their_work() {
-    let front = Front::start(&config("stress = \"yes\"\n")).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config("stress = \"yes\"\n")).await;
+    let mut first = daemon.connect("py.sock").await;
     assert_eq!(first.ask("[\"args\"]").await, NORMAL);
     assert_eq!(first.ask("[\"env\",\"SETTEE_STRESS\"]").await, "null");
     let pid = first.pid().await;
-    assert!(front.log.with("pool is under stress").is_empty());
+    assert!(daemon.log.with("pool is under stress").is_empty());
     // One more reaches the limit.
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     assert_eq!(second.ask("[\"args\"]").await, STRESSED);
     assert_eq!(second.ask("[\"env\",\"SETTEE_STRESS\"]").await, "\"yes\"");
-    assert_eq!(front.log.with("pool is under stress").len(), 1);
+    assert_eq!(daemon.log.with("pool is under stress").len(), 1);
     // Who has its work keeps it, and what it left behind serves on.
     assert_eq!(first.pid().await, pid);
-    front.stop_after((first, second)).await;
+    daemon.stop_after((first, second)).await;
 }
 
 /// A request for a process of the pool that knows a design document of a database.
@@ -44,8 +44,8 @@ fn take(db: &str) -> Value {
 #[actix_rt::test]
 async fn idle_processes_are_replaced_when_stress_begins() {
     let text = config("stress = \"yes\"\n").replace("max = 2", "max = 4");
-    let front = Front::start(&text).await;
-    let mut asks = SocketClient::connect(&front).await;
+    let daemon = Daemon::start(&text).await;
+    let mut asks = SocketClient::connect(&daemon).await;
     let mut lent = Vec::new();
     for db in ["one", "two", "three"] {
         lent.push(asks.call(take(db)).await["ok"].clone());
@@ -53,17 +53,17 @@ async fn idle_processes_are_replaced_when_stress_begins() {
     for idle in &lent[..2] {
         asks.ret_proc(idle["proc"].as_str().unwrap()).await;
     }
-    assert!(front.log.with("pool is under stress").is_empty());
+    assert!(daemon.log.with("pool is under stress").is_empty());
     // For another database there is no process, and one more reaches the limit.
     let fourth = asks.call(take("four")).await["ok"].clone();
-    assert_eq!(front.log.with("pool is under stress").len(), 1);
+    assert_eq!(daemon.log.with("pool is under stress").len(), 1);
     // The one took the place of an idle process; the other is replaced after it.
-    front
+    daemon
         .wait_for_pool("py", "both are replaced", |pool| {
             pool.totals.recycled["stress"] == 2 && pool.free == 1 && pool.stopping == 0
         })
         .await;
-    let there = front.pool("py").await.procs;
+    let there = daemon.pool("py").await.procs;
     let is_there = |lent: &Value| {
         let pid = lent["os_pid"].as_u64();
         there.iter().any(|proc| proc.os_pid.map(u64::from) == pid)
@@ -75,108 +75,108 @@ async fn idle_processes_are_replaced_when_stress_begins() {
         "who works keeps its work"
     );
     // What took its place was started with stress on.
-    let mut client = front.connect("py.sock").await;
+    let mut client = daemon.connect("py.sock").await;
     assert_eq!(client.ask("[\"args\"]").await, STRESSED);
-    front.stop_after((asks, client)).await;
+    daemon.stop_after((asks, client)).await;
 }
 
 #[actix_rt::test]
 async fn a_process_that_comes_back_under_stress_serves_on_without_it() {
-    let front = Front::start(&config("stress = \"yes\"\n")).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config("stress = \"yes\"\n")).await;
+    let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     assert_eq!(second.ask("[\"args\"]").await, STRESSED);
     drop(first);
-    let mut third = front.connect("py.sock").await;
+    let mut third = daemon.connect("py.sock").await;
     assert_eq!(third.pid().await, pid);
     assert_eq!(third.ask("[\"args\"]").await, NORMAL);
-    front.stop_after((second, third)).await;
+    daemon.stop_after((second, third)).await;
 }
 
 #[actix_rt::test]
 async fn settings_of_a_service_take_their_stressed_value() {
     let more = "stress = \"yes\"\nclient_timeout = \"${stress?{100ms}:{1h}}\"\n";
-    let front = Front::start(&config(more)).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config(more)).await;
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     second.pid().await;
     // It presses, and is accepted when one of the others has gone.
-    let mut third = front.connect("py.sock").await;
+    let mut third = daemon.connect("py.sock").await;
     third.send("[\"pid\"]").await;
     drop(second);
     third.line().await;
     let (name, _) = third.error().await;
     assert_eq!(name, "timeout");
     assert_eq!(first.ask("[\"x\"]").await, "[\"x\"]");
-    front.stop_after((first, third)).await;
+    daemon.stop_after((first, third)).await;
 }
 
 #[actix_rt::test]
 async fn settings_of_the_pool_take_their_stressed_value() {
     let text = config("stress = \"yes\"\n");
     let text = text.replace("max = 2", "max = 2\nmax_uses = \"${stress?{1}:{0}}\"");
-    let front = Front::start(&text).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
     drop(first);
-    front
+    daemon
         .wait_for_pool("py", "it is back", |pool| pool.free == 1)
         .await;
-    assert_eq!(front.pool("py").await.totals.recycled["uses"], 0);
-    let mut first = front.connect("py.sock").await;
+    assert_eq!(daemon.pool("py").await.totals.recycled["uses"], 0);
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     second.pid().await;
-    assert_eq!(front.log.with("pool is under stress").len(), 1);
+    assert_eq!(daemon.log.with("pool is under stress").len(), 1);
     drop(second);
-    front
+    daemon
         .wait_for_pool("py", "it is replaced after one use", |pool| {
             pool.totals.recycled["uses"] >= 1
         })
         .await;
     // It is shown as it is written.
-    let shown = front.pool("py").await.settings["max_uses"].clone();
+    let shown = daemon.pool("py").await.settings["max_uses"].clone();
     assert_eq!(shown, "${stress?{1}:{0}}");
-    front.stop_after(first).await;
+    daemon.stop_after(first).await;
 }
 
 #[actix_rt::test]
 async fn a_local_service_is_exempt_from_stress_and_limit_warnings_unless_told_otherwise() {
-    let front = Front::start(&config("")).await;
-    let mut first = front.connect("py.sock").await;
+    let daemon = Daemon::start(&config("")).await;
+    let mut first = daemon.connect("py.sock").await;
     first.pid().await;
-    let mut second = front.connect("py.sock").await;
+    let mut second = daemon.connect("py.sock").await;
     assert_eq!(second.ask("[\"args\"]").await, NORMAL);
     let label = ["service=\"py\""];
-    let reached = || front.number("settee_service_limit_reached_total", &label);
+    let reached = || daemon.number("settee_service_limit_reached_total", &label);
     eventually("the limit is reached", async || reached() > 0).await;
     assert_eq!(reached(), 1);
-    assert!(front.log.with("process limit").is_empty());
-    assert!(front.log.with("stress").is_empty());
-    front.stop_after((first, second)).await;
+    assert!(daemon.log.with("process limit").is_empty());
+    assert!(daemon.log.with("stress").is_empty());
+    daemon.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
 async fn a_service_for_others_that_reaches_its_limit_is_told_once_in_1000_s_with_a_remedy() {
-    let front = Front::start(&config("local_only = false\nstress = \"no\"\n")).await;
+    let daemon = Daemon::start(&config("local_only = false\nstress = \"no\"\n")).await;
     let label = ["service=\"py\""];
     for round in 1..=3 {
-        let mut first = front.connect("py.sock").await;
+        let mut first = daemon.connect("py.sock").await;
         first.pid().await;
-        let mut second = front.connect("py.sock").await;
+        let mut second = daemon.connect("py.sock").await;
         second.pid().await;
-        let reached = || front.number("settee_service_limit_reached_total", &label) >= round;
+        let reached = || daemon.number("settee_service_limit_reached_total", &label) >= round;
         eventually("the limit is reached", async || reached()).await;
         drop((first, second));
-        front
+        daemon
             .wait_for_pool("py", "all are back", |pool| pool.used == 0)
             .await;
-        let listening = || front.number("settee_service_listening", &label) == 1;
+        let listening = || daemon.number("settee_service_listening", &label) == 1;
         eventually("it listens", async || listening()).await;
     }
-    let warnings = front.log.with("service has reached its process limit");
+    let warnings = daemon.log.with("service has reached its process limit");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     for word in [
         "service=py",
@@ -187,5 +187,5 @@ async fn a_service_for_others_that_reaches_its_limit_is_told_once_in_1000_s_with
     ] {
         assert!(warnings[0].contains(word), "{word} in {}", warnings[0]);
     }
-    front.stop().await;
+    daemon.stop().await;
 }

@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use settee::testkit::eventually;
 
-use crate::services::harness::{Front, SocketClient, waiting_to_be_accepted};
+use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 
 /// A service over a query server of this command, throttled for so long after a failing start.
 fn config(command: &str, delay: &str) -> String {
@@ -19,15 +19,15 @@ fn config(command: &str, delay: &str) -> String {
 /// Asserts what the first connection is told, that the operator is told the same with the time of
 /// the next try, and that the next connection waits in the system's queue meanwhile.
 async fn fails_and_is_throttled(command: &str, words: &[&str]) {
-    let front = Front::start(&config(command, "1h")).await;
-    let mut client = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&config(command, "1h")).await;
+    let mut client = daemon.connect("bad.sock").await;
     client.send("[\"reset\"]").await;
     let (name, reason) = client.error().await;
     assert!(
         ["os_process_error", "throttled"].contains(&name.as_str()),
         "{name}"
     );
-    let warnings = front.log.with("none is started for a while");
+    let warnings = daemon.log.with("none is started for a while");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
         warnings[0].contains("timeout_ms=3600000"),
@@ -39,14 +39,14 @@ async fn fails_and_is_throttled(command: &str, words: &[&str]) {
         assert!(warnings[0].contains(word), "{word} in {}", warnings[0]);
     }
     // Who comes next waits; who asks over the client socket is told at once.
-    let mut waits = front.connect("bad.sock").await;
+    let mut waits = daemon.connect("bad.sock").await;
     waits.send("[\"reset\"]").await;
-    let mut asks = SocketClient::connect(&front).await;
+    let mut asks = SocketClient::connect(&daemon).await;
     let refused = asks.call(json!({"call": "get_proc", "pool": "bad"})).await;
     assert_eq!(refused["error"]["name"], "throttled", "{refused}");
-    assert_eq!(waiting_to_be_accepted(&front.path("bad.sock")), 1);
-    assert_eq!(front.accepted("bad"), 1);
-    front.stop().await;
+    assert_eq!(waiting_to_be_accepted(&daemon.path("bad.sock")), 1);
+    assert_eq!(daemon.accepted("bad"), 1);
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
@@ -89,124 +89,129 @@ async fn a_file_that_is_no_program_is_throttled() {
 #[actix_rt::test]
 async fn a_child_that_dies_after_it_answered_somebody_is_no_failing_start() {
     let text = config("SCRIPTED", "1h").replace("'''", "\"");
-    let front = Front::start(&text).await;
-    let mut first = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut first = daemon.connect("bad.sock").await;
     let pid = first.pid().await;
     first.send("[\"exit\",1]").await;
     first.error().await;
-    let mut second = front.connect("bad.sock").await;
+    let mut second = daemon.connect("bad.sock").await;
     assert_ne!(second.pid().await, pid);
-    assert!(front.log.with("none is started").is_empty());
-    front.stop_after((first, second)).await;
+    assert!(daemon.log.with("none is started").is_empty());
+    daemon.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
 async fn a_line_that_ends_a_child_costs_its_client_an_error_and_nobody_else_anything() {
     let command = "sh -c 'read line; echo true; read line; echo no more >&2; exit 3'";
-    let front = Front::start(&config(command, "1h")).await;
+    let daemon = Daemon::start(&config(command, "1h")).await;
     for _ in 0..3 {
-        let mut client = front.connect("bad.sock").await;
+        let mut client = daemon.connect("bad.sock").await;
         client.send("hello").await;
         let (name, reason) = client.error().await;
         assert_eq!(name, "os_process_error");
         assert!(reason.contains("no more"), "{reason}");
     }
-    assert!(front.log.with("none is started").is_empty());
-    assert_eq!(front.pool("bad").await.totals.start_failures, 0);
-    front.stop().await;
+    assert!(daemon.log.with("none is started").is_empty());
+    assert_eq!(daemon.pool("bad").await.totals.start_failures, 0);
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn a_child_that_hangs_at_its_start_is_throttled_and_its_client_told() {
     let text = config("sleep 1000", "1h").replace("max = 3", "max = 3\nstart_timeout = \"300ms\"");
-    let front = Front::start(&text).await;
-    let mut client = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut client = daemon.connect("bad.sock").await;
     let (name, reason) = client.error().await;
     assert_eq!(name, "os_process_error");
     assert!(reason.contains("start_timeout"), "{reason}");
-    let warnings = front.log.with("none is started for a while");
+    let warnings = daemon.log.with("none is started for a while");
     assert!(warnings[0].contains("start_timeout"), "{warnings:?}");
-    assert_eq!(front.pool("bad").await.totals.start_failures, 1);
-    front.stop_after(client).await;
+    assert_eq!(daemon.pool("bad").await.totals.start_failures, 1);
+    daemon.stop_after(client).await;
 }
 
 #[actix_rt::test]
 async fn the_throttle_is_lifted_by_its_timer() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
-    let front = Front::start(&config(&format!("sh -c \"{mark}\""), "300ms")).await;
-    let mut first = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "300ms")).await;
+    let mut first = daemon.connect("bad.sock").await;
     first.error().await;
-    std::fs::write(front.path("good"), "").unwrap();
-    let mut second = front.connect("bad.sock").await;
+    std::fs::write(daemon.path("good"), "").unwrap();
+    let mut second = daemon.connect("bad.sock").await;
     second.pid().await;
-    assert!(!front.log.with("query servers are started again").is_empty());
-    front.stop_after((first, second)).await;
+    assert!(
+        !daemon
+            .log
+            .with("query servers are started again")
+            .is_empty()
+    );
+    daemon.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
 async fn the_throttle_is_lifted_by_a_reload() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
-    let front = Front::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
-    let mut first = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
+    let mut first = daemon.connect("bad.sock").await;
     first.error().await;
-    let mut second = front.connect("bad.sock").await;
+    let mut second = daemon.connect("bad.sock").await;
     second.send("[\"hello\"]").await;
-    assert_eq!(front.accepted("bad"), 1);
-    std::fs::write(front.path("good"), "").unwrap();
+    assert_eq!(daemon.accepted("bad"), 1);
+    std::fs::write(daemon.path("good"), "").unwrap();
     // Nothing in the configuration has changed.
-    front.reload_same().await.unwrap();
+    daemon.reload_same().await.unwrap();
     assert_eq!(second.line().await, "[\"hello\"]");
-    front.stop_after((first, second)).await;
+    daemon.stop_after((first, second)).await;
 }
 
 #[actix_rt::test]
 async fn the_throttle_is_lifted_by_an_operator() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
-    let front = Front::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
-    let mut first = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
+    let mut first = daemon.connect("bad.sock").await;
     first.error().await;
-    let mut second = front.connect("bad.sock").await;
+    let mut second = daemon.connect("bad.sock").await;
     second.send("[\"hello\"]").await;
-    std::fs::write(front.path("good"), "").unwrap();
-    let mut operator = SocketClient::connect(&front).await;
+    std::fs::write(daemon.path("good"), "").unwrap();
+    let mut operator = SocketClient::connect(&daemon).await;
     let done = operator
         .call(json!({"call": "unthrottle_pool", "name": "bad"}))
         .await;
     assert_eq!(done["ok"], true, "{done}");
     assert_eq!(second.line().await, "[\"hello\"]");
-    front.stop_after((first, second, operator)).await;
+    daemon.stop_after((first, second, operator)).await;
 }
 
 #[actix_rt::test]
 async fn while_throttled_processes_that_are_there_go_on_serving() {
     // The first process is a good one, the others fail.
     let mark = "mkdir DIR/first && exec SCRIPTED; exit 1";
-    let front = Front::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
-    let mut first = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
+    let mut first = daemon.connect("bad.sock").await;
     let pid = first.pid().await;
-    let mut second = front.connect("bad.sock").await;
+    let mut second = daemon.connect("bad.sock").await;
     second.error().await;
-    let mut third = front.connect("bad.sock").await;
+    let mut third = daemon.connect("bad.sock").await;
     third.send("[\"pid\"]").await;
-    assert_eq!(front.accepted("bad"), 2);
+    assert_eq!(daemon.accepted("bad"), 2);
     drop(first);
     assert_eq!(third.line().await.parse::<u32>().unwrap(), pid);
     drop(third);
-    let mut fourth = front.connect("bad.sock").await;
+    let mut fourth = daemon.connect("bad.sock").await;
     assert_eq!(fourth.pid().await, pid);
-    front.stop_after((second, fourth)).await;
+    daemon.stop_after((second, fourth)).await;
 }
 
 #[actix_rt::test]
 async fn a_service_on_a_language_throttles_that_languages_own_pool() {
     let text = "[query_servers]\nbad = '''sh -c 'exit 1' '''\n\
                 [services.bad]\nlisten = \"unix:DIR/bad.sock\"\nlanguage = \"bad\"\n";
-    let front = Front::start(text).await;
-    let mut client = front.connect("bad.sock").await;
+    let daemon = Daemon::start(text).await;
+    let mut client = daemon.connect("bad.sock").await;
     client.error().await;
-    let warnings = front.log.with("none is started for a while");
+    let warnings = daemon.log.with("none is started for a while");
     assert!(warnings[0].contains("timeout_ms=60000"), "{warnings:?}");
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }
 
 /// Returns the state of a process as the system shows it.
@@ -220,26 +225,26 @@ async fn a_child_that_is_stopped_is_not_dead_and_is_still_counted() {
     let text = config("SCRIPTED", "1h")
         .replace("'''", "\"")
         .replace("max = 3", "max = 1");
-    let front = Front::start(&text).await;
-    let mut client = front.connect("bad.sock").await;
+    let daemon = Daemon::start(&text).await;
+    let mut client = daemon.connect("bad.sock").await;
     let number = client.pid().await;
     let pid = Pid::from_raw(number as i32).unwrap();
     let told = "query server was stopped";
     for round in 1..=3 {
         kill_process(pid, Signal::STOP).unwrap();
-        eventually("the warning", async || !front.log.with(told).is_empty()).await;
+        eventually("the warning", async || !daemon.log.with(told).is_empty()).await;
         eventually("it is stopped", async || state_of(number) == Some('T')).await;
         client.send("[\"pid\"]").await;
-        let pool = front.pool("bad").await;
+        let pool = daemon.pool("bad").await;
         assert_eq!((pool.used, pool.procs.len()), (1, 1));
         kill_process(pid, Signal::CONT).unwrap();
         let goes_on = "query server goes on";
-        eventually("the news", async || front.log.with(goes_on).len() == round).await;
+        eventually("the news", async || daemon.log.with(goes_on).len() == round).await;
         assert_eq!(client.line().await, number.to_string());
     }
     // It is told once in 1000 s.
-    let warnings = front.log.with(told);
+    let warnings = daemon.log.with(told);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("signal=SIGSTOP"), "{warnings:?}");
-    front.stop_after(client).await;
+    daemon.stop_after(client).await;
 }

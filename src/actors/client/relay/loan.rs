@@ -1,10 +1,11 @@
 //! The process that an attached client has at the moment, and how it gets one.
 //!
-//! SUMMARY   [`ask`] waits for a process; [`Held`] is one that was lent and is taught what the client
-//!           has taught before, ahead of the client's next line.
+//! SUMMARY   [`ask`] waits for a process and teaches it what the client has taught before; [`LentProcess`] is
+//!           one that knows it.
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use actix::Recipient;
@@ -12,10 +13,10 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::{mpsc, watch};
 
 use crate::actors::client::session::Session;
-use crate::actors::client::tunnel_end::{TunnelEnd, give_back};
 use crate::config::language_name;
+use crate::functions::caller::get_clean_proc;
 use crate::messages::pool_watch::{PoolState, WatchPool};
-use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
+use crate::messages::proc_manager::{CallError, Lease, TakeFrom, Want};
 use crate::messages::process::PromptError;
 use crate::otp::pid::{Down, Watch};
 use crate::query_server::taught::Taught;
@@ -29,7 +30,7 @@ pub(super) struct WatchedPool {
 }
 
 impl WatchedPool {
-    /// Returns whether somebody waits for a process whom no process that is being started serves.
+    /// Returns whether more clients wait for a process than processes are being started.
     pub(super) fn others_wait(&self) -> bool {
         waits(&self.state.borrow())
     }
@@ -55,13 +56,15 @@ fn waits(state: &PoolState) -> bool {
 }
 
 /// A request for a process: its answer, and the pool as far as it is known.
-pub(super) type Asked = LocalBoxFuture<'static, (Result<Lease, GetProcError>, Option<WatchedPool>)>;
+pub(super) type Asked = LocalBoxFuture<'static, (Result<Lease, CallError>, Option<WatchedPool>)>;
 
-/// Asks for a process and waits for it so long.
+/// Asks for a process, waits for it so long, and teaches it. One that does not learn goes back as
+/// broken, and another one is tried.
 pub(super) fn ask(
     session: &Rc<Session>,
     want: &Want,
     timeout: Duration,
+    taught: Taught,
     known: Option<WatchedPool>,
 ) -> Asked {
     let (session, want) = (Rc::clone(session), want.clone());
@@ -73,10 +76,10 @@ pub(super) fn ask(
             pool = watch_pool(&session, name).await;
         }
         let caller = session.query_servers.caller();
-        let lease = tokio::select! {
-            lease = caller.get_proc(want, Some(timeout)) => lease,
-            () = session.services.refusal() => Err(GetProcError::ShuttingDown),
-        };
+        let get = async || caller.get_proc(want.clone(), Some(timeout)).await;
+        let teach = async |lease: &Lease| teach(lease, &taught).await;
+        let proc = session.services.unless_stopping(get_clean_proc(get, teach));
+        let lease = proc.await.map(|(lease, ())| lease);
         if let Ok(lease) = &lease
             && pool
                 .as_ref()
@@ -86,6 +89,23 @@ pub(super) fn ask(
         }
         (lease, pool)
     })
+}
+
+/// Teaches a process what the client has taught before, each line of which it has to answer with
+/// `true`.
+async fn teach(lease: &Lease, taught: &Taught) -> Result<(), PromptError> {
+    let (lines, count) = taught.lines(&lease.lender.config);
+    let (sender, mut answers) = mpsc::unbounded_channel();
+    lease.prompts(lines, None, sender);
+    for _ in 0..count {
+        let gone = || Err(lease.process.shared.gone());
+        let answer = answers.recv().await.unwrap_or_else(gone)?;
+        if answer.trim_ascii() != b"true" {
+            let what = "an answer that is not true to what it was taught";
+            return Err(PromptError::protocol(what, &answer));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the only pool that may serve a request.
@@ -107,65 +127,27 @@ async fn watch_pool(session: &Session, name: Arc<str>) -> Option<WatchedPool> {
 }
 
 /// A process that is lent.
-pub(super) struct Held {
+pub(super) struct LentProcess {
     pub(super) lease: Lease,
     pub(super) since: Timestamp,
-    /// Answers to what it was taught that are to come, and how many.
-    lessons: mpsc::UnboundedReceiver<Result<bytes::Bytes, PromptError>>,
-    lessons_left: usize,
     /// Ends when others wait; made when it is first needed.
     waiters: Option<LocalBoxFuture<'static, ()>>,
     _end: Watch,
 }
 
-impl Held {
-    /// Teaches a process what the client has taught before; whatever it is sent next waits for that.
-    pub(super) fn teach(
-        lease: Lease,
-        taught: &Taught,
-        since: Timestamp,
-        down: Recipient<Down>,
-    ) -> Self {
-        let (lines, lessons_left) = taught.lines(&lease.lender.config);
-        let (answers, lessons) = mpsc::unbounded_channel();
-        lease.prompts(lines, None, answers);
+impl LentProcess {
+    /// Holds a process since a moment; `down` is told of its end.
+    pub(super) fn new(lease: Lease, since: Timestamp, down: Recipient<Down>) -> Self {
         Self {
             _end: lease.process.pid.watch(down),
             lease,
             since,
-            lessons,
-            lessons_left,
             waiters: None,
         }
     }
 
-    /// Returns whether it knows what it was taught.
-    pub(super) fn is_taught(&self) -> bool {
-        self.lessons_left == 0
-    }
-
-    /// Takes the next answer to what it was taught, which has to be `true`.
-    pub(super) fn poll_lesson(
-        &mut self,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), PromptError>> {
-        self.lessons.poll_recv(cx).map(|answer| {
-            let answer = answer.unwrap_or_else(|| Err(self.lease.process.shared.gone()))?;
-            if answer.trim_ascii() != b"true" {
-                let what = "an answer that is not true to what it was taught";
-                return Err(PromptError::protocol(what, &answer));
-            }
-            self.lessons_left -= 1;
-            Ok(())
-        })
-    }
-
     /// Returns when others wait for a process of the pool.
-    pub(super) fn poll_waiters(
-        &mut self,
-        pool: &WatchedPool,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<()> {
+    pub(super) fn poll_waiters(&mut self, pool: &WatchedPool, cx: &mut Context<'_>) -> Poll<()> {
         let waiters = self.waiters.get_or_insert_with(|| pool.until_others_wait());
         let poll = waiters.as_mut().poll(cx);
         if poll.is_ready() {
@@ -178,10 +160,5 @@ impl Held {
     pub(super) fn is_gone(&self) -> bool {
         let process = &self.lease.process;
         process.shared.exit_error().is_some() || !process.pid.is_alive()
-    }
-
-    /// Gives the process back, reset or replaced, and tells what became of it.
-    pub(super) async fn give_back(self) -> TunnelEnd {
-        give_back(self.lease).await
     }
 }

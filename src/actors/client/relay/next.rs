@@ -12,10 +12,10 @@ use actix_rt::time::Instant;
 use bytes::Bytes;
 use futures_util::FutureExt;
 
-use super::ends::Input;
 use super::loan::WatchedPool;
-use super::{LINE_BYTES_MAX, LINES_UNANSWERED_MAX, Loan, Relay, UNSENT_BYTES_MAX};
-use crate::messages::proc_manager::{GetProcError, Lease};
+use super::pipes::PipeInput;
+use super::{LINE_BYTES_MAX, LINES_UNANSWERED_MAX, Loan, Relay, Signal, UNSENT_BYTES_MAX};
+use crate::messages::proc_manager::{CallError, Lease};
 use crate::messages::process::PromptError;
 use policy::attach::{QuietLoan, give_back_at};
 
@@ -23,9 +23,7 @@ use policy::attach::{QuietLoan, give_back_at};
 pub(super) enum Event {
     Line(Bytes),
     Answer(Result<Bytes, PromptError>),
-    Lent(Result<Lease, GetProcError>),
-    /// The process learnt something, or did not.
-    Lesson(Result<(), PromptError>),
+    Lent(Result<Lease, CallError>),
     GiveBack,
     ProcessDown,
     ReaderGone,
@@ -36,7 +34,6 @@ pub(super) enum Event {
 
 impl Relay {
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        self.signals.wake_later(cx.waker());
         if let Poll::Ready(event) = self.poll_loan(cx) {
             return Poll::Ready(event);
         }
@@ -45,19 +42,22 @@ impl Relay {
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
         // After the last answers of a process: they were given before its end.
-        if self.signals.process_down.take() {
-            return Poll::Ready(Event::ProcessDown);
+        while let Poll::Ready(Some(signal)) = self.signals.poll_recv(cx) {
+            match signal {
+                Signal::ProcessDown => return Poll::Ready(Event::ProcessDown),
+                Signal::Stop => self.stopping = true,
+            }
         }
-        if self.signals.stop.get() && self.unanswered.is_empty() {
+        if self.stopping && self.unanswered.is_empty() {
             return Poll::Ready(Event::Stop);
         }
         if self.has_room()
             && let Poll::Ready(input) = self.input.poll(cx)
         {
             match input {
-                Input::Line(line) => return Poll::Ready(Event::Line(line)),
-                Input::TooLong => (self.ended, self.too_long) = (true, true),
-                Input::End => self.ended = true,
+                PipeInput::Line(line) => return Poll::Ready(Event::Line(line)),
+                PipeInput::TooLong => (self.ended, self.too_long) = (true, true),
+                PipeInput::End => self.ended = true,
             }
         }
         self.poll_quiet(cx)
@@ -65,7 +65,7 @@ impl Relay {
 
     fn has_room(&self) -> bool {
         !self.ended
-            && !self.signals.stop.get()
+            && !self.stopping
             && self.unanswered.len() < LINES_UNANSWERED_MAX
             && self.unanswered_bytes < LINE_BYTES_MAX
             && self.output.unsent_bytes() < UNSENT_BYTES_MAX
@@ -78,7 +78,6 @@ impl Relay {
                 self.pool = pool;
                 Event::Lent(lease)
             }),
-            Loan::Held(held) if !held.is_taught() => held.poll_lesson(cx).map(Event::Lesson),
             Loan::Held(_) => {
                 let head = self.unanswered.front_mut();
                 let Some(answer) = head.and_then(|head| head.answer.as_mut()) else {
@@ -97,7 +96,6 @@ impl Relay {
         let held = match &mut self.loan {
             _ if self.ended && self.output.unsent_bytes() > 0 => return Poll::Pending,
             Loan::Asked(_) => return Poll::Pending,
-            Loan::Held(held) if !held.is_taught() => return Poll::Pending,
             _ if self.ended => return Poll::Ready(Event::Done),
             Loan::Held(held) if self.taught.is_portable() => held,
             Loan::None | Loan::Held(_) => return Poll::Pending,

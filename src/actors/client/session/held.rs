@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use serde::Serialize;
+use actix::Recipient;
+use serde_json::json;
 
 use super::super::holding::Holding;
 use super::Session;
 use crate::messages::client::ProcToken;
-use crate::messages::pools::ProcRevoked;
+use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::GetProcError;
 
 /// How many processes a connection may hold, dead ones included, before dead ones are forgotten.
@@ -23,14 +24,13 @@ impl Session {
         }
     }
 
-    /// Returns whether the manager has still to be told where to say that a process is taken away.
-    pub(in crate::actors::client) fn begin_to_be_told(&self) -> bool {
-        !self.is_told.replace(true)
-    }
-
-    /// The manager is gone: a successor does not know it.
-    pub(in crate::actors::client) fn end_to_be_told(&self) {
-        self.is_told.set(false);
+    /// Has the manager tell `down` when a process is taken away. Each request says so again, since a
+    /// manager that was started anew would not know.
+    pub(in crate::actors::client) fn subscribe_revocation(&self, down: Recipient<ProcRevoked>) {
+        let client = self.query_servers.caller().client().clone();
+        let manager = self.services.manager.address();
+        // Ignores the mailbox's bound: there are no more of them than requests.
+        manager.do_send(SubscribeRevocation { client, down });
     }
 
     /// Returns whether the client holds a process.
@@ -65,20 +65,8 @@ impl Session {
 
     /// Queues the line that says that a process is held no more.
     fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
-        #[derive(Serialize)]
-        struct Notice<'a> {
-            down: String,
-            name: &'a str,
-            reason: &'a str,
-        }
-        let notice = Notice {
-            down: proc.to_string(),
-            name,
-            reason,
-        };
-        let mut line = serde_json::to_vec(&notice).expect("config: texts can always be written");
-        line.push(b'\n');
-        self.push_raw(&line);
+        let notice = json!({"down": proc.to_string(), "name": name, "reason": reason});
+        self.push_raw(format!("{notice}\n").as_bytes());
     }
 
     /// Finds what the client holds under this name.

@@ -104,7 +104,7 @@ impl Session {
         while !unsent.is_empty() {
             match write(&unsent) {
                 Ok(length) => {
-                    self.metrics.sent_bytes.add(length as u64);
+                    self.terms.metrics.sent_bytes.add(length as u64);
                     self.pace.took(length);
                     unsent.advance(length);
                 }
@@ -125,7 +125,7 @@ impl Session {
         true
     }
 
-    /// The client takes nothing more: what is in hand is answered to nobody.
+    /// The client takes nothing more: drops what it would be sent.
     fn give_up(&self) {
         self.unsent.borrow_mut().clear();
         self.set_phase(Phase::Over);

@@ -1,8 +1,8 @@
 //! What is known of the services that are there: where each listens, before which pool, and why it
 //! does not accept connections while it does not.
 //!
-//! SUMMARY   A service makes its [`Front`] when it starts and keeps it up to date; it is gone with the
-//!           service. [`Front::status`] joins it with what its pool is like.
+//! SUMMARY   A service makes its [`ServiceState`] when it starts and keeps it up to date; it is gone with the
+//!           service. [`ServiceState::status`] joins it with what its pool is like.
 //! PROMISES  The one source of what `status`, HTTP, the metrics and tests tell of a service.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::query_server::status::{PoolStatus, ServiceStatus};
 /// Why a service accepts no connection: they wait in the system's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum Closed {
+pub(crate) enum Closed {
     /// There is no pool of the name that it is to lend from.
     NoPool,
     /// All processes that there may be are lent.
@@ -30,7 +30,7 @@ pub enum Closed {
 
 /// What a service is told to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServicePlace {
+pub(crate) struct ServicePlace {
     /// Where it listens, with the port that it has got.
     pub listen: String,
     /// The pool that it lends from.
@@ -41,13 +41,13 @@ pub struct ServicePlace {
 
 /// One service that is there.
 #[derive(Debug)]
-pub struct Front {
+pub(crate) struct ServiceState {
     metrics: Arc<ServiceMetrics>,
     name: String,
     now: Mutex<(ServicePlace, Option<Closed>)>,
 }
 
-impl Front {
+impl ServiceState {
     pub(super) fn new(name: &str, metrics: Arc<ServiceMetrics>, place: ServicePlace) -> Self {
         Self {
             metrics,
@@ -63,7 +63,17 @@ impl Front {
 
     /// Tells whether it accepts connections, and if not, why.
     pub(crate) fn set_closed(&self, closed: Option<Closed>) {
-        self.with(|now| now.1 = closed);
+        let before = self.with(|now| std::mem::replace(&mut now.1, closed));
+        match (before, closed) {
+            (Some(_), None) => self.metrics.listening.up(),
+            (None, Some(_)) => self.metrics.listening.down(),
+            _ => {}
+        }
+    }
+
+    /// Returns its numbers.
+    pub(crate) fn metrics(&self) -> &Arc<ServiceMetrics> {
+        &self.metrics
     }
 
     /// Returns what is shown of it; `find` finds its pool. What throttles the pool, what puts it under
@@ -102,5 +112,11 @@ impl Front {
     fn with<T>(&self, what: impl FnOnce(&mut (ServicePlace, Option<Closed>)) -> T) -> T {
         // Nothing panics while it holds the lock, and what it guards is whole at any time.
         what(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for ServiceState {
+    fn drop(&mut self) {
+        self.set_closed(Some(Closed::Stopping));
     }
 }

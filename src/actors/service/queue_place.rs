@@ -1,13 +1,13 @@
 //! A place in the pool's queue for a connection that waits to be accepted.
 //!
 //! SUMMARY   A service whose pool has nothing to spare asks for a process like any other client, in
-//!           the name of the connection that it is about to accept: the [`Ticket`] is handed to that
+//!           the name of the connection that it is about to accept: the [`QueuePlace`] is handed to that
 //!           connection.
-//! PROMISES  A ticket that is dropped leaves the queue, and what it was granted goes back at once, as
-//!           it came: nobody has used it.
-//! CALLED    By [`super::accept`], one ticket at a time for each service.
-//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve nobody else.
-//! DIFFERS   Here others wait for the same processes, whom a service has to stand in line with.
+//! PROMISES  One that is dropped leaves the queue, and what it was granted goes back at once, as
+//!           it came, unused.
+//! CALLED    By [`super::accept`], one at a time for each service.
+//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve this service only.
+//! DIFFERS   Here other clients wait for the same processes, so a service queues with them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use policy::pool::ReturnStatus;
 
-/// How long a ticket lasts: as long as the connection waits in the system's queue.
+/// How long it lasts: as long as the connection waits in the system's queue.
 const PATIENCE: Duration = Duration::MAX;
 
 /// A process, or why there is none. Its drop gives the process back.
@@ -35,7 +35,7 @@ impl Drop for Grant {
     }
 }
 
-/// The answer to a ticket, for the connection that it was handed to.
+/// What the manager answers, for the connection that the place was handed to.
 pub struct Answer {
     early: Option<Grant>,
     later: oneshot::Receiver<Grant>,
@@ -62,34 +62,30 @@ impl Answer {
 }
 
 /// A place in the pool's queue.
-pub struct Ticket {
+pub struct QueuePlace {
     /// The life of the connection to be.
-    pid_guard: Option<PidGuard>,
-    answer: Option<Answer>,
+    pid_guard: PidGuard,
+    answer: Answer,
 }
 
-impl Ticket {
+impl QueuePlace {
     /// Joins the queue. The claim lasts until there is an answer.
     pub fn take(manager: RegisteredName<ProcManager>, want: Want, claim: Claim) -> Self {
         let pid_guard = PidGuard::new();
+        // Where it is dropped nobody died: what comes too late for it is returned.
+        pid_guard.ending(ExitReason::Normal);
         let caller = Caller::in_the_name_of(pid_guard.pid(), manager);
         let (sender, later) = oneshot::channel();
-        // Ends with the manager's answer, which the end of the ticket brings about.
+        // Ends with the manager's answer, which the end of the place brings about.
         actix_rt::spawn(wait_in_line((caller, want), claim, sender));
         let answer = Answer { early: None, later };
-        Self {
-            pid_guard: Some(pid_guard),
-            answer: Some(answer),
-        }
+        Self { pid_guard, answer }
     }
 
     /// Waits until its turn has come. `Err`: there is no process for it. Safe to cancel.
     pub async fn turn(&mut self) -> Result<(), GetProcError> {
-        let Some(answer) = &mut self.answer else {
-            return Err(GetProcError::ShuttingDown);
-        };
-        answer.arrive().await;
-        match answer.early.as_ref().map(|grant| &grant.0) {
+        self.answer.arrive().await;
+        match self.answer.early.as_ref().map(|grant| &grant.0) {
             Some(Some(Ok(_))) => Ok(()),
             Some(Some(Err(error))) => Err(error.clone()),
             _ => Err(GetProcError::ShuttingDown),
@@ -97,17 +93,10 @@ impl Ticket {
     }
 
     /// Hands it to a connection.
-    pub fn hand_over(mut self) -> Option<(PidGuard, Answer)> {
-        self.pid_guard.take().zip(self.answer.take())
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let Some(pid_guard) = &self.pid_guard {
-            // Nobody died: what comes too late for it is returned.
-            pid_guard.ending(ExitReason::Normal);
-        }
+    pub fn hand_over(self) -> (PidGuard, Answer) {
+        // A connection that ends without a word was killed.
+        self.pid_guard.ending(ExitReason::Killed);
+        (self.pid_guard, self.answer)
     }
 }
 
@@ -121,7 +110,7 @@ async fn wait_in_line(
         biased;
         result = &mut get => result,
         () = to.closed() => {
-            // The manager knows that the ticket is gone, or has answered before.
+            // The manager knows that the place is gone, or has answered before.
             if let Ok(lease) = get.await {
                 lease.ret_proc(ReturnStatus::Ok).await;
             }

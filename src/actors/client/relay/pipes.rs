@@ -1,9 +1,9 @@
 //! The two pipes of an attached client: the lines that it writes and what it is answered.
 //!
-//! PROMISES  Nothing here blocks or grows without a bound that its owner checks. A reader that is gone
-//!           is told once, by the write that found out.
-//! LIMITS    The descriptors are made non-blocking, which is a property of the pipe's end: whoever
-//!           hands them over opens ends of his own for it.
+//! PROMISES  Nothing here blocks or grows without a bound that its owner checks. The write that finds the
+//!           reader gone fails.
+//! LIMITS    The descriptors are made non-blocking, which is a property of the pipe's end: the
+//!           client opens the pipes anew to hand them over.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ use crate::query_server::line::LineBuffer;
 use crate::query_server::pipe::{Chunks, PipeReader};
 
 /// What a client wrote.
-pub(super) enum Input {
+pub(super) enum PipeInput {
     /// A line without its line feed.
     Line(Bytes),
     /// A line that passed the bound.
@@ -33,13 +33,13 @@ pub(super) enum Input {
 }
 
 /// The lines that a client writes.
-pub(super) struct Lines {
+pub(super) struct InputPipe {
     chunks: Chunks,
     buffer: LineBuffer,
     metrics: Arc<ClientMetrics>,
 }
 
-impl Lines {
+impl InputPipe {
     pub(super) fn new(
         pipe: OwnedFd,
         line_bytes_max: usize,
@@ -53,18 +53,18 @@ impl Lines {
         })
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<PipeInput> {
         loop {
             match self.buffer.next_line() {
-                Ok(Some(line)) => return Poll::Ready(Input::Line(line)),
+                Ok(Some(line)) => return Poll::Ready(PipeInput::Line(line)),
                 Ok(None) => {}
-                Err(_) => return Poll::Ready(Input::TooLong),
+                Err(_) => return Poll::Ready(PipeInput::TooLong),
             }
             let Some(chunk) = ready!(Pin::new(&mut self.chunks).poll_next(cx)) else {
                 let rest = self.buffer.take_rest();
                 return Poll::Ready(match rest.is_empty() {
-                    true => Input::End,
-                    false => Input::Line(rest),
+                    true => PipeInput::End,
+                    false => PipeInput::Line(rest),
                 });
             };
             self.metrics.received_bytes.add(chunk.len() as u64);
@@ -74,13 +74,13 @@ impl Lines {
 }
 
 /// What a client is answered.
-pub(super) struct Output {
+pub(super) struct OutputPipe {
     pipe: AsyncFd<File>,
     unsent: BytesMut,
     metrics: Arc<ClientMetrics>,
 }
 
-impl Output {
+impl OutputPipe {
     pub(super) fn new(pipe: OwnedFd, metrics: Arc<ClientMetrics>) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(pipe.as_fd(), true)?;
         Ok(Self {

@@ -1,0 +1,54 @@
+//! The connections that an actor has accepted.
+
+use std::collections::BTreeMap;
+
+use actix::Recipient;
+
+use crate::actors::client::ClientHandle;
+use crate::otp::pid::{ActorId, Down};
+
+/// Busy connections that are passed over in the search for an idle one.
+const SEARCH_MAX: usize = 256;
+
+/// The connections that are there, the oldest first. They end with their actor: a successor would not
+/// know of them.
+#[derive(Default)]
+pub(crate) struct Connections(BTreeMap<ActorId, ClientHandle>);
+
+impl Connections {
+    /// Adds one, whose end is told to `down`.
+    pub(crate) fn add(&mut self, client: ClientHandle, down: Recipient<Down>) {
+        client.pid.monitor(down);
+        self.0.insert(client.pid.id(), client);
+    }
+
+    /// Takes out one that has ended.
+    pub(crate) fn remove(&mut self, ended: &Down) {
+        self.0.remove(&ended.actor);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ends the oldest one that is idle. Returns false if none is.
+    pub(crate) fn end_an_idle_one(&mut self) -> bool {
+        let mut oldest = self.0.values().take(SEARCH_MAX);
+        oldest.any(ClientHandle::end_if_idle)
+    }
+
+    /// Has all of them end, at once or after what is in hand.
+    pub(crate) fn stop(&self, now: bool) {
+        self.0.values().for_each(|client| client.stop(now));
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.stop(true);
+    }
+}
