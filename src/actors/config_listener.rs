@@ -15,18 +15,16 @@ use actix::prelude::*;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
 
-use crate::actors::proc_manager::ReloadConfig;
-use crate::actors::proc_manager::{ManagerSettings, ProcManager};
+use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
-use crate::messages::pools::UnthrottleAll;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use blocking;
 
-/// What the service works by, shared by those who have to start over with it after a failure.
+/// The configuration in force and what follows its changes, shared by actors that may be restarted.
 pub struct ActiveConfig {
     /// Where it came from; none for one that was made in the program and never changes.
     pub sources: RefCell<Option<Sources>>,
@@ -80,19 +78,17 @@ impl ConfigListener {
         let new = loaded.config;
         let old = self.active.config();
         let changes = reload::plan(&old, &new)?;
-        if changes.is_empty() {
-            info!(self.log, "configuration is unchanged");
-            // What fails may have been corrected outside of it. Ignores the mailbox's bound, as
-            // below.
-            self.manager.address().do_send(UnthrottleAll);
-            return Ok(changes);
-        }
         let settings = (self.active.manager_settings)(&new);
-        // Ignores the mailbox's bound: it must not be lost, and whoever asks the manager for
-        // something after the answer comes after it.
+        // Also without a change: what fails may have been corrected outside the configuration. Ignores the
+        // mailbox's bound: it must not be lost, and whoever asks the manager for something after the
+        // answer comes after it.
         self.manager
             .address()
             .do_send(ReloadConfig(Arc::new(settings)));
+        if changes.is_empty() {
+            info!(self.log, "configuration is unchanged");
+            return Ok(changes);
+        }
         if let Some(set_level) = &self.active.set_log_level {
             set_level(new.log.level);
         }

@@ -11,7 +11,7 @@ mod views;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::messages::proc_manager::TakeFrom;
@@ -200,7 +200,8 @@ pub struct ValidateDocs {
 }
 
 /// A document that is to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Edit {
     /// The document as it shall be.
     pub new_doc: Json,
@@ -277,18 +278,24 @@ pub struct ListStart {
 }
 
 /// A row of a view as a list function gets it. A member that is `None` is not there at all.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct ListRow {
     /// The document's id.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub id: Option<Json>,
     /// The key.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub key: Option<Json>,
     /// The value.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,
     /// The document itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub doc: Option<Json>,
+}
+
+/// A member that is there, also as `null`.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
 }

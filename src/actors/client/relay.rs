@@ -320,7 +320,8 @@ impl Relay {
             pool.name,
             waited.as_millis()
         );
-        ErrorReply::answer(error.name(), &reason, error.fault())
+        let class = error.class();
+        ErrorReply::answer(class.name, &reason, class.fault)
     }
 
     /// Answers the oldest line with an error, and sees to the next one.

@@ -18,7 +18,7 @@ use policy::pool::{PoolId, Target};
 /// A probe may take this part of the time that its request has, so that something is left.
 const PROBE_SHARE: u32 = 2;
 
-/// Says that a probe is done, also when it is dropped.
+/// Reports that a probe is done, also when it is dropped.
 struct Done(Recipient<ProbeDone>);
 
 impl Drop for Done {

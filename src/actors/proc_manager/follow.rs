@@ -70,11 +70,8 @@ impl ProcManager {
         before: Option<&ManagerSettings>,
         events: &mut Vec<Event>,
     ) {
-        let is_language = self
-            .settings
-            .languages
-            .get(&LanguageName::new(name))
-            .is_some();
+        let language = self.settings.languages.get(&LanguageName::new(name));
+        let is_language = language.is_some();
         let kind = match is_language {
             true => PoolKind::Language,
             false => PoolKind::Named,
@@ -167,12 +164,16 @@ impl ProcManager {
         settings: PoolSettings,
     ) -> PoolId {
         let id = self.core.add_pool(settings);
+        // The language's own pool knows already what a reload or a probe has found out.
+        let own = self.pools.own(&language).map(|own| self.pools.at(own));
+        let command = own.map(|own| Arc::clone(&own.command)).unwrap_or_default();
+        let abilities = own.map(|own| Arc::clone(&own.abilities));
         let pool = Pool {
             name: Arc::from(name),
             kind: settings.kind,
             section,
-            command: Arc::default(),
-            abilities: Arc::new(Abilities::undeclared()),
+            command,
+            abilities: abilities.unwrap_or_else(|| Arc::new(Abilities::undeclared())),
             metrics: self.metrics.pool(name),
             log: Arc::default(),
             lender: None,

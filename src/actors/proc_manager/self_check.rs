@@ -13,8 +13,8 @@ use actix::prelude::*;
 use slog::{Logger, error};
 
 use super::ProcManager;
-use crate::messages::process::shorten;
 use crate::metrics::Metrics;
+use crate::query_server::prompt_error::shorten;
 use policy::invariants::{Invariant, Violation, violations};
 use policy::pool::Pools;
 

@@ -11,7 +11,7 @@ use slog::{info, warn};
 
 use super::ProcManager;
 use crate::logging::RepeatLimiter;
-use crate::messages::process::shorten;
+use crate::query_server::prompt_error::shorten;
 use crate::warn_repeating;
 use policy::invariants::Invariant;
 use policy::pool::{PoolId, PoolKind, Target, Warning};

@@ -230,7 +230,7 @@ impl From<CallError> for ProcessError {
         match &error {
             CallError::GetProc(cause) => Self::NoProcess {
                 reason,
-                retry: cause.retryable() || cause.fault() == Fault::Host,
+                retry: cause.retryable() || cause.class().fault == Fault::Host,
                 cause: Cause::Call(Box::new(error)),
             },
             CallError::Reset(_) => Self::Died {

@@ -83,13 +83,6 @@ impl Want {
         self
     }
 
-    /// Wants it for this kind of work.
-    #[must_use]
-    pub(crate) fn in_lane(mut self, lane: Lane) -> Self {
-        self.lane = lane;
-        self
-    }
-
     /// Returns the language that it takes; `None`: that of its pool.
     pub(crate) fn spoken(&self) -> Option<&LanguageName> {
         match &self.what {
