@@ -131,12 +131,8 @@ impl PressureGauge {
     }
 
     fn look_later(&mut self, ctx: &mut Context<Self>) {
-        let interval = self
-            .options
-            .config
-            .borrow()
-            .query_server_config
-            .pressure_interval;
+        let config = Arc::clone(&self.options.config.borrow());
+        let interval = config.query_server_config.pressure_interval;
         self.looking = Some(ctx.run_later(interval, Self::look));
     }
 

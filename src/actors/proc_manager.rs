@@ -24,19 +24,21 @@ mod settings;
 mod status;
 mod table;
 mod warnings;
-mod watch;
+mod watches;
 
 use std::sync::Arc;
 
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
+use tokio::sync::watch;
 
 use crate::actors::opener::Opener;
 use crate::config::password::random;
 use crate::functions::caller::Manager;
+use crate::messages::pool_watch::PoolState;
 use crate::messages::pools::ProcRevoked;
-use crate::messages::proc_manager::{ManagerAddress, ProcFailure, RetProc};
+use crate::messages::proc_manager::{ManagerAddress, ProcFailure};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
@@ -51,7 +53,6 @@ use policy::time::Timestamp;
 use requests::{Answer, Waiting};
 use table::PoolTable;
 use warnings::Repeats;
-use watch::Watched;
 
 pub use settings::{ManagerSettings, ReloadConfig};
 
@@ -78,8 +79,6 @@ pub struct ProcManager {
     core: Pools,
     /// Names, languages, groups, commands.
     pools: PoolTable,
-    /// What the core is told when the actor has started and can carry out what follows.
-    first_events: Vec<Event>,
     /// How much of the range between soft and hard limits pools may use.
     level: Level,
     /// The pools whose stress began or ended in the current event.
@@ -101,8 +100,6 @@ pub struct ProcManager {
     arriving: Option<(RequestId, Waiting)>,
     /// Its answer, when it has one at once.
     immediate: Option<Answer>,
-    /// Where leases go back; one for all of them, because making one costs several allocations.
-    returns: Option<Arc<Recipient<RetProc>>>,
     /// The actions of the current event; kept for its memory.
     actions: Vec<Action>,
     /// What failed in the current event, for those who are refused because of it.
@@ -111,8 +108,8 @@ pub struct ProcManager {
     timer: Option<(Timestamp, SpawnHandle)>,
     /// What its checks of itself found.
     findings: self_check::Findings,
-    /// Whom to tell of every change of a pool.
-    watchers: Vec<Watched>,
+    /// Pool -> whom to tell of its changes.
+    watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// Whether the memory of processes is being read, or a timer is set for that.
     checks_memory: bool,
     /// Warnings that repeat.
@@ -129,7 +126,7 @@ pub struct ProcManager {
 impl ProcManager {
     /// Makes a manager with one pool for each language. Start it on the pool's arbiter.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
-        let mut manager = Self {
+        Self {
             settings,
             spawner,
             clock: Clock::new(),
@@ -137,7 +134,6 @@ impl ProcManager {
             metrics: Metrics::new(),
             core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
-            first_events: Vec::new(),
             level: Level::FULL,
             turned: Vec::new(),
             settling: false,
@@ -149,29 +145,23 @@ impl ProcManager {
             next_request: 0,
             arriving: None,
             immediate: None,
-            returns: None,
             actions: Vec::new(),
             cause: None,
             timer: None,
             findings: self_check::Findings::default(),
-            watchers: Vec::new(),
+            watchers: FxHashMap::default(),
             checks_memory: false,
             repeats: Repeats::default(),
             probes: Vec::new(),
             probing: 0,
             shutting_down: false,
             pid_guard: PidGuard::new(),
-        };
-        manager.first_events = manager.follow_settings(None);
-        manager
+        }
     }
 
     /// Uses shared metrics instead of a private set.
     #[must_use]
     pub(crate) fn with_metrics(mut self, metrics: Metrics) -> Self {
-        for pool in self.pools.iter_mut() {
-            pool.metrics = metrics.pool(&pool.name);
-        }
         self.metrics = metrics;
         self
     }
@@ -226,7 +216,7 @@ impl ProcManager {
                 request,
                 proc,
                 token,
-            } => self.assign(request, proc, token, now),
+            } => self.assign(request, (proc, token), now, ctx),
             Action::Refuse { request, why } => self.refuse(request, why, now),
             Action::ProcRevoked {
                 client,
@@ -301,11 +291,10 @@ impl Actor for ProcManager {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
-        self.returns = Some(Arc::new(ctx.address().recipient()));
         self.start_self_check(ctx);
-        self.start_memory_check(ctx);
-        let events = std::mem::take(&mut self.first_events);
+        let events = self.follow_settings(None);
         self.events(events, ctx);
+        self.start_memory_check(ctx);
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }

@@ -1,6 +1,6 @@
 //! The client socket's requests, as a client sends them.
 //!
-//! SUMMARY   [`Request::parse`] takes one line apart: which call, with which arguments.
+//! SUMMARY   [`Request::parse`] reads one line: which call, with which arguments.
 //! PROMISES  Command arrays, design documents and arguments stay the text they came as. Whatever is
 //!           wrong is told by its name, with the request's own `id` where it can be found.
 //! SOURCE    The calls are couch_proc_manager's, under their names there; those that run functions are
@@ -53,7 +53,7 @@ pub enum Call<'a> {
     },
     /// Send a command to a process that is held.
     Prompt {
-        /// The process; `None` when the text is no token of anybody's.
+        /// The process; `None` if the text is not a token.
         proc: Option<ProcToken>,
         /// The command, a JSON array.
         data: &'a str,
@@ -119,8 +119,7 @@ pub enum Call<'a> {
 }
 
 impl Call<'_> {
-    /// Returns what it takes to be carried out; none for what is about a process that is held, and
-    /// for logging in.
+    /// Returns the right that it takes; none for calls about a process that is held, and for logging in.
     pub fn takes(&self) -> Option<Right> {
         Some(match self {
             Self::Prompt { .. }
@@ -179,7 +178,7 @@ fn pool_name(arguments: &Arguments<'_>) -> Parsed<String> {
     arguments.string(if pool.is_some() { "pool" } else { "name" })
 }
 
-/// A request that is none: what is wrong, for whom.
+/// A line that is not a valid request.
 #[derive(Debug)]
 pub struct BadRequest<'a> {
     /// As in [`Request::id`].
@@ -189,7 +188,7 @@ pub struct BadRequest<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Takes a line apart.
+    /// Parses a line.
     ///
     /// # Errors
     /// [`BadRequest`] with the first thing that is wrong; the client's fault.

@@ -10,8 +10,8 @@ use super::requests::{Answer, Waiting};
 use super::{ProcManager, ReloadConfig};
 use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc, SetThresholdTs,
-    TeachOrResetDone, TerminateStaleProcs, What,
+    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc,
+    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
@@ -23,7 +23,9 @@ use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
 
-    fn handle(&mut self, msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, mut msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
+        let asked = self.clock.now();
+        let time = msg.timeout.unwrap_or(self.settings.os_process_timeout);
         let (target, pool) = match self.pools.resolve(&msg.want) {
             Ok(found) => found,
             Err(error) => return Deferred::now(Err(Box::new(error))),
@@ -35,7 +37,14 @@ impl Handler<GetProc> for ProcManager {
             match self.can(pool, ability) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return Deferred::now(Err(Box::new(error))),
-                None => return self.probe_and_ask_again(pool, ability, msg, ctx),
+                None => {
+                    let clock = self.clock;
+                    return self.probe(pool, ability, ctx, async move |manager| {
+                        msg.timeout = Some(time.saturating_sub(clock.now().since(asked)));
+                        let result = manager.send(msg).await;
+                        result.unwrap_or(Err(Box::new(GetProcError::ShuttingDown)))
+                    });
+                }
             }
         }
         let (client, known) = self.watch_client(&msg.client, ctx);
@@ -52,8 +61,7 @@ impl Handler<GetProc> for ProcManager {
                 })
             }
         };
-        let asked = self.clock.now();
-        let deadline = asked + msg.timeout.unwrap_or(self.settings.os_process_timeout);
+        let deadline = asked + time;
         let lane = msg.want.lane;
         let waiting = Waiting {
             replier: None,

@@ -1,4 +1,4 @@
-//! Who holds a process that is taken away is told, if it wants to be.
+//! Clients are told, if they subscribe, when a process that they hold is taken away.
 //!
 //! SOURCE    pidq: remove_pool(immediate) and what its consumers are told.
 

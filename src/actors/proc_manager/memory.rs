@@ -1,10 +1,10 @@
-//! How much memory processes take, as the operating system says.
+//! How much memory processes use, as the operating system tells.
 //!
 //! SUMMARY   Reads it from time to time, for pools that have a limit of it, and tells the core.
 //! PROMISES  Read off the arbiter, one reading at a time; nothing is read and no timer fires where no
 //!           pool has a limit.
-//! LIMITS    Linux. A process takes what all processes of its group take that are in memory now; what
-//!           grows and shrinks between two readings is not seen.
+//! LIMITS    Linux. A process counts with all processes of its group, by resident memory; peaks between
+//!           two readings are not seen.
 
 use std::time::Duration;
 

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use actix::prelude::*;
+
 use super::ProcManager;
 use crate::messages::proc_manager::{GetProcError, Lease, Lender, ProcFailure, Want};
 use crate::metrics::{PoolMetrics, Refused};
@@ -38,7 +40,13 @@ impl ProcManager {
         }
     }
 
-    pub(super) fn assign(&mut self, id: RequestId, proc: ProcId, token: Token, now: Timestamp) {
+    pub(super) fn assign(
+        &mut self,
+        id: RequestId,
+        (proc, token): (ProcId, Token),
+        now: Timestamp,
+        ctx: &Context<Self>,
+    ) {
         let request = self
             .request(id)
             .expect("PM-4: an open request has a caller");
@@ -55,7 +63,7 @@ impl ProcManager {
             token,
             process,
             client,
-            lender: self.lender(proc.pool),
+            lender: self.lender(proc.pool, ctx),
             is_out: true,
         };
         // A caller that is gone gives the lease back by dropping it.
@@ -63,17 +71,16 @@ impl ProcManager {
     }
 
     /// Returns what the processes of a pool have in common, which is kept for the next one.
-    fn lender(&mut self, pool: PoolId) -> Arc<Lender> {
+    fn lender(&mut self, pool: PoolId, ctx: &Context<Self>) -> Arc<Lender> {
         let pool = self.pools.at_mut(pool);
         let lender = pool.lender.get_or_insert_with(|| {
-            let manager = self.returns.as_ref();
             Arc::new(Lender {
                 pool: Arc::clone(&pool.name),
                 language: pool.language.clone(),
                 config: Arc::clone(&self.settings.reset_config),
                 reset: prompt::reset_for_calls(&self.settings.reset_config, &pool.language),
                 held_max: pool.section.held_max,
-                manager: Arc::clone(manager.expect("PM-2: who lends has been started")),
+                manager: ctx.address().recipient(),
             })
         });
         Arc::clone(lender)

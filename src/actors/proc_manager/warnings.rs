@@ -110,7 +110,7 @@ impl ProcManager {
         }
     }
 
-    /// Tells that somebody waits because all pools together have as many processes as may be.
+    /// Warns if requests wait because all pools together have as many processes as may be.
     pub(super) fn warn_if_full(&mut self, now: Timestamp) {
         if !self.core.is_full() {
             return;

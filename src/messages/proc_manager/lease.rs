@@ -25,7 +25,7 @@ pub struct Lender {
     /// How many processes of the pool one holder may have; zero is any number.
     pub(crate) held_max: u32,
     /// Whom to give processes back to.
-    pub(crate) manager: Arc<Recipient<RetProc>>,
+    pub(crate) manager: Recipient<RetProc>,
 }
 
 /// A process lent to one client.

@@ -1,4 +1,4 @@
-//! What a client asks for: a language or a design document, from which pools, for what kind of work.
+//! What a client asks for: a language or a design document, from which pools, for which kind of work.
 
 use std::sync::Arc;
 
